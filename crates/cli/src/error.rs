@@ -1,0 +1,162 @@
+//! What the user reads when something went wrong: `error:`, its causes, and a hint where we know
+//! a way on. Everything else in this crate returns `anyhow::Error`; this module gives it words.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::exit::ExitCode;
+
+/// An error together with what the user can do about it.
+#[derive(Debug)]
+struct Hinted {
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl StdError for Hinted {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+/// A call that makes no sense, found after the arguments were parsed.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Usage {}
+
+/// A usage error.
+pub fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// Adds a hint to whatever went wrong.
+pub trait WithHint<T> {
+    /// Says what the user can do about it.
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> WithHint<T> for Result<T, E> {
+    fn hint(self, hint: impl Into<String>) -> anyhow::Result<T> {
+        self.map_err(|error| Hinted { error: error.into(), hint: hint.into() }.into())
+    }
+}
+
+/// Prints `error` to stderr and chooses the exit code. A reader that went away (`| head`) is no
+/// error.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::Good;
+    }
+    // Nobody is left to tell if stderr is gone too.
+    let _ = write(error, &mut io::stderr().lock());
+    if error.chain().any(|cause| cause.is::<Usage>()) { ExitCode::Usage } else { ExitCode::Error }
+}
+
+fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
+    writeln!(to, "error: {error}")?;
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        // Many libraries repeat their source's words in their own.
+        if !said.contains(&text) {
+            writeln!(to, "  caused by: {text}")?;
+        }
+        said = text;
+    }
+    match hint(error) {
+        Some(hint) => writeln!(to, "hint: {hint}"),
+        None => Ok(()),
+    }
+}
+
+fn hint(error: &anyhow::Error) -> Option<String> {
+    let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
+    given.map(|hinted| hinted.hint.clone()).or_else(|| error.chain().find_map(known))
+}
+
+/// Hints for causes that may come from anywhere.
+fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
+    use longshore::Error;
+    let hint = match cause.downcast_ref::<Error>()? {
+        Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
+        Error::Schema { found, known } if found < known => "run `longshore migrate`",
+        Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
+        Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",
+        Error::NotFound { what: "unit", .. } => {
+            "`longshore unit list` shows the units; ended ones are pruned after a while"
+        }
+        Error::TooLarge { .. } => "put large data into a file and its path into the payload",
+        Error::Broken { .. } => {
+            "check --store (or LONGSHORE_STORE): is this file a longshore store? \
+             `longshore verify` looks inside"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// The candidate most like `given`, if any is like enough to be meant.
+pub fn did_you_mean<'a>(
+    given: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let scored = candidates.into_iter().map(|word| (strsim::jaro_winkler(given, word), word));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score > 0.75).map(|(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    fn shown(error: &anyhow::Error) -> String {
+        let mut text = Vec::new();
+        write(error, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn an_error_shows_its_causes_and_its_hint() {
+        let inner: Result<(), _> = Err(io::Error::other("the dog ate it"));
+        let error = inner.hint("feed the dog").context("cannot read the homework").unwrap_err();
+        assert_eq!(
+            shown(&error),
+            "error: cannot read the homework\n  caused by: the dog ate it\nhint: feed the dog\n"
+        );
+    }
+
+    #[test]
+    fn a_broken_pipe_is_success_and_a_usage_error_is_two() {
+        let pipe = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!(report(&pipe.context("cannot print")), ExitCode::Good);
+        assert_eq!(report(&usage("no")), ExitCode::Usage);
+    }
+
+    #[test]
+    fn only_a_word_like_another_is_suggested() {
+        assert_eq!(did_you_mean("slot", ["store", "slots"]), Some("slots"));
+        assert_eq!(did_you_mean("zebra", ["store", "slots"]), None);
+    }
+}

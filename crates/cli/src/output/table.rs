@@ -1,0 +1,131 @@
+//! Plain tables: columns as wide as they must be, no lines, colours for states.
+
+/// Rows of cells under a heading.
+#[derive(Debug, Default)]
+pub struct Table {
+    heading: Vec<Cell>,
+    rows: Vec<Vec<Cell>>,
+    empty: &'static str,
+}
+
+/// A piece of text and the side on which it stands.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    text: String,
+    right: bool,
+}
+
+/// A cell of words.
+pub fn cell(text: impl ToString) -> Cell {
+    Cell { text: clean(&text.to_string()), right: false }
+}
+
+/// A cell of numbers.
+pub fn right(text: impl ToString) -> Cell {
+    Cell { text: clean(&text.to_string()), right: true }
+}
+
+/// A newline or an escape sequence in somebody's data must not move the reader's cursor.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl Table {
+    /// A table with this heading; `empty` is said when there are no rows.
+    pub fn new<const N: usize>(heading: [Cell; N], empty: &'static str) -> Self {
+        Self { heading: heading.into(), rows: Vec::new(), empty }
+    }
+
+    /// Lines of `name  value`.
+    pub fn record() -> Self {
+        Self::default()
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [Cell; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// Adds `name  value` unless the value is empty.
+    pub fn field(&mut self, name: &str, value: impl ToString) {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.rows.push(vec![cell(name), cell(value)]);
+        }
+    }
+
+    /// The table as text.
+    pub fn render(&self, colour: bool) -> String {
+        if self.rows.is_empty() {
+            return if self.empty.is_empty() { String::new() } else { format!("{}\n", self.empty) };
+        }
+        let widths = self.widths();
+        let mut text = String::new();
+        if !self.heading.is_empty() {
+            let line = line(&self.heading, &widths, |_, padded| padded.to_uppercase());
+            text.push_str(&paint(colour, "heading", &line));
+            text.push('\n');
+        }
+        for row in &self.rows {
+            text.push_str(&line(row, &widths, |word, padded| paint(colour, word, padded)));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let rows = || self.rows.iter().chain([&self.heading]);
+        let columns = rows().map(Vec::len).max().unwrap_or(0);
+        let width = |i| rows().filter_map(|row| row.get(i)).map(|c| c.text.chars().count()).max();
+        (0..columns).map(|i| width(i).unwrap_or(0)).collect()
+    }
+}
+
+fn line(row: &[Cell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> String {
+    let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, &width))| {
+        let text = &cell.text;
+        let padded = match cell.right {
+            true => format!("{text:>width$}"),
+            false if i + 1 == row.len() => text.clone(),
+            false => format!("{text:<width$}"),
+        };
+        show(text, &padded)
+    });
+    cells.collect::<Vec<_>>().join("  ")
+}
+
+/// States have the same colour everywhere; other words have none.
+pub fn paint(colour: bool, word: &str, text: &str) -> String {
+    let code = match word {
+        "done" | "complete" | "ok" | "✓" => "32",
+        "failed" | "✗" => "31",
+        "paused" | "cancelled" | "scheduled" | "blocked" => "33",
+        "running" | "leased" => "36",
+        "heading" => "2",
+        _ => return text.to_owned(),
+    };
+    if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_numbers_stand_right() {
+        let mut table = Table::new([cell("queue"), right("ready")], "none");
+        table.row([cell("mail"), right(7)]);
+        table.row([cell("a-long-name"), right(12345)]);
+        assert_eq!(
+            table.render(false),
+            "QUEUE        READY\nmail             7\na-long-name  12345\n"
+        );
+    }
+
+    #[test]
+    fn control_characters_in_data_do_not_reach_the_terminal() {
+        let mut table = Table::record();
+        table.field("note", "a\x1b[2Jb\nc");
+        assert_eq!(table.render(true), "note  a [2Jb c\n");
+    }
+}

@@ -1,0 +1,372 @@
+//! A batch: units counted together, from its first unit to the word that all have ended.
+//!
+//! [`advance`] is the whole state machine: stores call it, inside the same transaction, whenever a
+//! batch's counters or its seal moved. Operators' actions are in [`act`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::counts::Counts;
+use crate::name::{BatchId, Kind, QueueName, TenantId};
+use crate::time::Timestamp;
+use crate::unit::Payload;
+
+/// Where a batch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchStatus {
+    /// No unit has been leased yet.
+    Queued,
+    /// Units are being worked on.
+    Running,
+    /// No unit is claimed until it is resumed.
+    Paused,
+    /// All units have ended.
+    Complete,
+    /// Given up, by its failure threshold or by hand.
+    Failed,
+    /// Given up by request.
+    Cancelled,
+}
+
+impl BatchStatus {
+    /// Every status.
+    pub const ALL: [Self; 6] = [
+        Self::Queued,
+        Self::Running,
+        Self::Paused,
+        Self::Complete,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Whether units of such a batch may be claimed.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Queued | Self::Running)
+    }
+
+    /// Whether the batch's remaining units are to be cancelled.
+    pub fn is_given_up(self) -> bool {
+        matches!(self, Self::Failed | Self::Cancelled)
+    }
+
+    /// Whether it has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
+    }
+
+    /// The status' name, as in JSON and SQL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::fmt::Display for BatchStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl std::str::FromStr for BatchStatus {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|status| status.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is not a batch status"))
+    }
+}
+
+/// How many failures are too many, and what then.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct FailureThreshold {
+    /// Too many.
+    pub limit: FailureLimit,
+    /// What then.
+    pub then: OnThreshold,
+}
+
+/// How failures are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureLimit {
+    /// This many units.
+    Units(u64),
+    /// This share of the batch in percent; until it is sealed, of the ended units, and not before
+    /// a hundred have ended.
+    Percent(f64),
+}
+
+/// What a batch does at its failure threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnThreshold {
+    /// It waits for someone to look.
+    #[default]
+    Pause,
+    /// It fails, and its remaining units are cancelled.
+    Fail,
+}
+
+/// The unit that is sent when the batch has ended, once per generation. Its payload is an object
+/// `{"batch", "status", "generation", "counts", "data"}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Callback {
+    /// Where it waits. Exempt from the queue's capacity.
+    pub queue: QueueName,
+    /// Which handler runs it.
+    pub kind: Kind,
+    /// The sender's own part of the payload.
+    #[serde(default)]
+    pub data: serde_json::Value,
+}
+
+impl Callback {
+    /// The payload for a batch that has ended.
+    pub fn payload(&self, batch: &Batch) -> Payload {
+        Payload::from(serde_json::json!({
+            "batch": batch.id, "status": batch.status, "generation": batch.generation,
+            "counts": batch.counts, "data": self.data,
+        }))
+    }
+}
+
+/// A batch as its initiator describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewBatch {
+    /// Its name.
+    pub id: BatchId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What sort of batch, for people and reports.
+    pub kind: String,
+    /// Who or what started it.
+    pub initiated_by: String,
+    /// How many workers it asks for, if it says.
+    pub workers: Option<u32>,
+    /// Words for people.
+    pub notes: String,
+    /// How many failures are too many.
+    pub threshold: Option<FailureThreshold>,
+    /// What is sent at the end.
+    pub callback: Option<Callback>,
+}
+
+impl NewBatch {
+    /// A batch of the default tenant.
+    pub fn new(id: BatchId) -> Self {
+        Self {
+            id,
+            tenant: TenantId::default(),
+            kind: String::new(),
+            initiated_by: String::new(),
+            workers: None,
+            notes: String::new(),
+            threshold: None,
+            callback: None,
+        }
+    }
+}
+
+/// A batch as the store knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Its name.
+    pub id: BatchId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What sort of batch.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Where it stands.
+    pub status: BatchStatus,
+    /// Why it was paused or given up.
+    pub reason: Option<String>,
+    /// Who or what started it.
+    pub initiated_by: String,
+    /// When its record was written.
+    pub initiated_at: Timestamp,
+    /// When its first unit was leased.
+    pub started_at: Option<Timestamp>,
+    /// When its last unit ended.
+    pub completed_at: Option<Timestamp>,
+    /// How many workers it asked for.
+    pub workers: Option<u32>,
+    /// Words for people.
+    pub notes: String,
+    /// Where its initiator is: opaque, moved with each chunk.
+    pub cursor: String,
+    /// Whether all its units have been sent.
+    pub sealed: bool,
+    /// 1, and one more each time its failures are retried after the end.
+    pub generation: u32,
+    /// How many failures are too many.
+    pub threshold: Option<FailureThreshold>,
+    /// Failures that were there when it was last resumed: the threshold counts from them.
+    pub forgiven: u64,
+    /// What is sent at the end.
+    pub callback: Option<Callback>,
+    /// The last generation whose end was announced.
+    pub announced: u32,
+    /// Its units by state.
+    pub counts: Counts,
+}
+
+/// What must be written after [`advance`] or [`act`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Step {
+    /// The callback is due: send it in this same transaction.
+    pub announce: bool,
+    /// Whether the record changed.
+    pub changed: bool,
+}
+
+/// Moves `batch` on after its counters or seal changed. Idempotent.
+pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
+    let before = (batch.status, batch.started_at, batch.completed_at, batch.announced);
+    let moved = batch.counts.leased + batch.counts.finished() > 0;
+    if batch.status == BatchStatus::Queued && moved {
+        batch.status = BatchStatus::Running;
+    }
+    if batch.started_at.is_none() && moved {
+        batch.started_at = Some(now);
+    }
+    apply_threshold(batch);
+    let ended = batch.counts.live() == 0 && (batch.sealed || batch.status.is_given_up());
+    if ended && !batch.status.is_given_up() {
+        batch.status = BatchStatus::Complete;
+        batch.reason = None;
+    }
+    let announce = ended && batch.announced < batch.generation;
+    if announce {
+        batch.announced = batch.generation;
+        batch.completed_at = Some(now);
+    }
+    let after = (batch.status, batch.started_at, batch.completed_at, batch.announced);
+    Step { announce, changed: before != after }
+}
+
+fn apply_threshold(batch: &mut Batch) {
+    let Some(threshold) = batch.threshold.filter(|_| batch.status.is_open()) else { return };
+    let failed = batch.counts.failed.saturating_sub(batch.forgiven);
+    let Some(why) = exceeds(threshold.limit, failed, batch) else { return };
+    batch.reason = Some(why);
+    batch.status = match threshold.then {
+        OnThreshold::Pause => BatchStatus::Paused,
+        OnThreshold::Fail => BatchStatus::Failed,
+    };
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a percentage of a count")]
+fn exceeds(limit: FailureLimit, failed: u64, batch: &Batch) -> Option<String> {
+    match limit {
+        FailureLimit::Units(most) => (failed >= most.max(1))
+            .then(|| format!("{failed} units failed, the threshold is {most}")),
+        FailureLimit::Percent(most) => {
+            let counts = &batch.counts;
+            let base = if batch.sealed { counts.total() } else { counts.finished().max(100) };
+            let share = failed as f64 * 100.0 / base.max(1) as f64;
+            (failed > 0 && share >= most).then(|| {
+                format!("{failed} of {base} units failed ({share:.1} %), the threshold is {most} %")
+            })
+        }
+    }
+}
+
+/// What an operator does to a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BatchAction {
+    /// Claim no more of it.
+    Pause {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Claim from it again; failures so far are forgiven.
+    Resume,
+    /// Give it up: its waiting units are cancelled, its running ones asked to stop.
+    Cancel,
+    /// The same, but as a failure.
+    Fail {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Run its failed units again; after the end this opens a new generation.
+    RetryFailed,
+}
+
+/// An action that a batch in this status does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("batch `{batch}` is {status} and cannot be {wanted}")]
+pub struct BatchRefusal {
+    /// Which batch.
+    pub batch: BatchId,
+    /// Where it stands.
+    pub status: BatchStatus,
+    /// What was wanted of it.
+    pub wanted: &'static str,
+}
+
+/// Applies an operator's action to the record. Moving the units is the store's part, followed by
+/// [`advance`].
+pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
+    use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
+    let refuse = |wanted| {
+        Err(BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted })
+    };
+    match action {
+        BatchAction::Pause { reason } => match batch.status {
+            status if status.is_open() => {
+                batch.status = Paused;
+                batch.reason = Some(reason.clone());
+            }
+            Paused => {}
+            _ => return refuse("paused"),
+        },
+        BatchAction::Resume => match batch.status {
+            Paused => reopen(batch),
+            status if status.is_open() => {}
+            _ => return refuse("resumed"),
+        },
+        BatchAction::Cancel | BatchAction::Fail { .. } => {
+            let (status, reason, wanted) = match action {
+                BatchAction::Fail { reason } => (Failed, Some(reason.clone()), "failed"),
+                _ => (Cancelled, None, "cancelled"),
+            };
+            if batch.status == Complete {
+                return refuse(wanted);
+            }
+            batch.status = status;
+            batch.reason = reason;
+        }
+        BatchAction::RetryFailed => {
+            let ended = batch.status.is_final();
+            if ended && batch.counts.live() > 0 {
+                return refuse("retried before its last units have stopped");
+            }
+            if ended && batch.counts.failed > 0 {
+                batch.generation += 1;
+                batch.completed_at = None;
+                // A batch given up before its initiator was through can take no more units.
+                batch.sealed = true;
+            }
+            if batch.counts.failed > 0 {
+                batch.status = Running;
+                batch.reason = None;
+                batch.forgiven = 0;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reopen(batch: &mut Batch) {
+    let moved = batch.started_at.is_some();
+    batch.status = if moved { BatchStatus::Running } else { BatchStatus::Queued };
+    batch.forgiven = batch.counts.failed;
+    batch.reason = None;
+}

@@ -1,0 +1,77 @@
+//! How many units stand in each state: kept, never counted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::unit::UnitState;
+
+/// Units by state. Moves in the same transaction as the units, so it is always exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Waiting for other units.
+    pub blocked: u64,
+    /// Waiting for a time.
+    pub scheduled: u64,
+    /// Waiting for a worker.
+    pub ready: u64,
+    /// Held by a worker.
+    pub leased: u64,
+    /// Ended well.
+    pub done: u64,
+    /// Ended badly.
+    pub failed: u64,
+    /// Ended by request.
+    pub cancelled: u64,
+}
+
+impl Counts {
+    /// All units.
+    pub fn total(&self) -> u64 {
+        self.live() + self.finished()
+    }
+
+    /// Units that have not ended.
+    pub fn live(&self) -> u64 {
+        self.blocked + self.scheduled + self.ready + self.leased
+    }
+
+    /// Units that have ended.
+    pub fn finished(&self) -> u64 {
+        self.done + self.failed + self.cancelled
+    }
+
+    /// The count of one state.
+    pub fn of(&self, state: UnitState) -> u64 {
+        let mut copy = *self;
+        *copy.slot(state)
+    }
+
+    /// The place where one state is counted.
+    pub fn slot(&mut self, state: UnitState) -> &mut u64 {
+        match state {
+            UnitState::Blocked => &mut self.blocked,
+            UnitState::Scheduled => &mut self.scheduled,
+            UnitState::Ready => &mut self.ready,
+            UnitState::Leased => &mut self.leased,
+            UnitState::Done => &mut self.done,
+            UnitState::Failed => &mut self.failed,
+            UnitState::Cancelled => &mut self.cancelled,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        for state in UnitState::ALL {
+            *self.slot(state) += other.of(state);
+        }
+    }
+}
+
+impl std::iter::Sum for Counts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |mut all, one| {
+            all += one;
+            all
+        })
+    }
+}

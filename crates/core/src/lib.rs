@@ -1,0 +1,35 @@
+//! Longshore's vocabulary, state machines, policies and seams.
+//!
+//! This crate decides and names; it does no I/O, reads no clock and spawns nothing. What a unit or
+//! a batch does next is a pure function ([`machine::next`], [`batch::advance`]), so every store
+//! reaches the same decision and tests can reach every state from data.
+//!
+//! The seam to storage is [`Store`], five small traits grouped by a unit's life:
+//! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
+//! [`Operate`] (cancel, retry, pause) and [`Inspect`] (read, changes, verify).
+
+pub mod batch;
+pub mod counts;
+pub mod error;
+pub mod fair;
+pub mod machine;
+pub mod name;
+pub mod outcome;
+pub mod rank;
+pub mod retry;
+pub mod session;
+pub mod stall;
+pub mod store;
+pub mod time;
+pub mod unit;
+
+pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
+pub use counts::Counts;
+pub use error::{Error, Result};
+pub use name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
+pub use outcome::{Effect, Failure, Outcome, SqlValue};
+pub use rank::Priority;
+pub use retry::{OnLost, Policy, RetryPolicy};
+pub use store::{Inspect, Intake, Leases, Operate, Store, Upkeep};
+pub use time::{Clock, SystemClock, Timestamp};
+pub use unit::{Dedup, NewUnit, Payload, Unit, UnitState};

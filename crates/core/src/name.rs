@@ -1,0 +1,277 @@
+//! Names and identities: who owns a unit, where it waits, what it is.
+//!
+//! Names that people write (tenant, queue, kind, batch) are checked once, when they enter, so that
+//! nothing behind this module has to ask again. Ids are UUIDs: the sender makes a unit's id, so a
+//! send that is repeated after a lost answer is recognised and not doubled.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A name that breaks the rules, and which rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} `{given}` {problem}")]
+pub struct NameError {
+    what: &'static str,
+    given: String,
+    problem: &'static str,
+}
+
+/// Longest name accepted anywhere.
+pub const MAX_NAME: usize = 128;
+
+fn check(what: &'static str, given: &str, also: &str) -> Result<(), NameError> {
+    let fail = |problem| {
+        let given = given.chars().take(40).collect();
+        Err(NameError { what, given, problem })
+    };
+    if given.is_empty() {
+        return fail("is empty");
+    }
+    if given.len() > MAX_NAME {
+        return fail("is longer than 128 bytes");
+    }
+    if !given.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c) || also.contains(c)) {
+        return fail("may only hold letters, digits, and - _ . :");
+    }
+    Ok(())
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Checks and wraps a name.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+                check($what, name.as_ref(), "")?;
+                Ok(Self(name.as_ref().into()))
+            }
+        }
+        name_traits!($name);
+    };
+}
+
+macro_rules! name_traits {
+    ($name:ident) => {
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0.as_ref().to_owned()
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name!(
+    /// A customer: owner of queues, batches, profiles and budgets.
+    TenantId,
+    "tenant"
+);
+name!(
+    /// What a unit is, and so which handler runs it.
+    Kind,
+    "kind"
+);
+name!(
+    /// A batch's name, chosen by whoever starts it; unique within the store.
+    BatchId,
+    "batch"
+);
+
+impl Default for TenantId {
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+/// A queue's address: `name`, shared by tenants, or `tenant/name`, owned by one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct QueueName(Arc<str>);
+
+impl QueueName {
+    /// Checks and wraps an address.
+    ///
+    /// ```
+    /// # use longshore_core::QueueName;
+    /// let shared = QueueName::new("mail").unwrap();
+    /// assert_eq!(shared.owner(), None);
+    /// let owned = QueueName::new("acme/mail").unwrap();
+    /// assert_eq!(owned.owner(), Some("acme"));
+    /// assert!(QueueName::new("a/b/c").is_err());
+    /// ```
+    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+        let name = name.as_ref();
+        check("queue", name, "/")?;
+        let parts: Vec<&str> = name.split('/').collect();
+        if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
+            let given = name.to_owned();
+            return Err(NameError { what: "queue", given, problem: "must be NAME or TENANT/NAME" });
+        }
+        Ok(Self(name.into()))
+    }
+
+    /// The tenant that owns this queue; `None` for a shared queue.
+    pub fn owner(&self) -> Option<&str> {
+        self.0.split_once('/').map(|(owner, _)| owner)
+    }
+
+    /// Whether a unit of `tenant` may wait here.
+    pub fn admits(&self, tenant: &TenantId) -> bool {
+        self.owner().is_none_or(|owner| owner == tenant.as_str())
+    }
+}
+name_traits!(QueueName);
+
+impl Default for QueueName {
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $make:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A fresh identity.
+            #[expect(clippy::new_without_default, reason = "each call gives another value")]
+            #[expect(clippy::disallowed_methods, reason = "the one place that makes ids")]
+            pub fn new() -> Self {
+                Self($make)
+            }
+            /// From its sixteen bytes.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+            /// Its sixteen bytes.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+        impl FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                Uuid::parse_str(text).map(Self)
+            }
+        }
+    };
+}
+
+id!(
+    /// A unit's identity, made by its sender. Time-ordered, so that a store's newest rows lie
+    /// together and units of one sender keep their order.
+    UnitId,
+    Uuid::now_v7()
+);
+id!(
+    /// One life of one worker process. Random, never a host name: a restarted process must not be
+    /// taken for its former self.
+    SessionId,
+    Uuid::new_v4()
+);
+
+/// Whose things a call may touch. Every verb that reads or changes takes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Every tenant: operators and workers of shared queues.
+    All,
+    /// One tenant; whatever belongs to another does not exist.
+    Tenant(TenantId),
+}
+
+impl Scope {
+    /// Whether something of `tenant` is inside.
+    pub fn covers(&self, tenant: &TenantId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Tenant(own) => own == tenant,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_refused_with_the_rule_they_break() {
+        for (bad, why) in [("", "empty"), ("a b", "letters"), ("ü", "letters"), ("a/b", "letters")]
+        {
+            let error = Kind::new(bad).unwrap_err().to_string();
+            assert!(error.contains(why), "{bad:?}: {error}");
+        }
+        assert!(Kind::new("x".repeat(129)).is_err());
+        for bad in ["/", "a/", "/b", "a/b/c"] {
+            assert!(QueueName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn unit_ids_of_one_sender_are_in_order() {
+        let ids: Vec<UnitId> = (0..1000).map(|_| UnitId::new()).collect();
+        assert!(ids.is_sorted());
+    }
+
+    #[test]
+    fn a_scope_covers_only_its_tenant() {
+        let acme = TenantId::new("acme").unwrap();
+        assert!(Scope::All.covers(&acme));
+        assert!(Scope::Tenant(acme.clone()).covers(&acme));
+        assert!(!Scope::Tenant(TenantId::default()).covers(&acme));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_name_parsers_panic(text: String) {
+            let _ = (Kind::new(&text), QueueName::new(&text), text.parse::<UnitId>());
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! A unit: one piece of work, as it is sent and as it is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
+use crate::outcome::Failure;
+use crate::rank::Priority;
+use crate::retry::Policy;
+use crate::time::Timestamp;
+
+/// Where a unit stands. The first four are live, the last three final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnitState {
+    /// Waits for other units to end.
+    Blocked,
+    /// Waits for its time.
+    Scheduled,
+    /// Waits for a worker.
+    Ready,
+    /// Held by a worker, under a lease.
+    Leased,
+    /// Ended well.
+    Done,
+    /// Ended badly.
+    Failed,
+    /// Ended by request.
+    Cancelled,
+}
+
+impl UnitState {
+    /// Every state, in the order of a unit's life.
+    pub const ALL: [Self; 7] = [
+        Self::Blocked,
+        Self::Scheduled,
+        Self::Ready,
+        Self::Leased,
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Whether the unit has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+
+    /// The state's name, as in JSON and SQL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Blocked => "blocked",
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Leased => "leased",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::fmt::Display for UnitState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl std::str::FromStr for UnitState {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is not a unit state"))
+    }
+}
+
+/// The largest payload, checkpoint or result accepted, in bytes. A unit is a message: what is
+/// larger belongs in a file or a table, with its address in the payload.
+pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
+
+/// What a unit carries: bytes that the store does not look into, JSON by convention.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(Arc<[u8]>);
+
+impl Payload {
+    /// Serialises a value.
+    pub fn json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
+        serde_json::to_vec(value).map(Self::from)
+    }
+
+    /// Reads the bytes as JSON.
+    pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<serde_json::Value> for Payload {
+    fn from(value: serde_json::Value) -> Self {
+        Self::from(value.to_string().into_bytes())
+    }
+}
+
+/// Shows the size only: payloads may hold what a log must not.
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+/// JSON bytes are serialised as the JSON they are; other text as a string; other bytes as
+/// `{"base16": "…"}`.
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Ok(value) = serde_json::from_slice::<&serde_json::value::RawValue>(&self.0) {
+            return value.serialize(serializer);
+        }
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                let hex = self.0.iter().fold(String::new(), |hex, b| hex + &format!("{b:02x}"));
+                BTreeMap::from([("base16", hex)]).serialize(serializer)
+            }
+        }
+    }
+}
+
+/// How a sender recognises a unit that was sent before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dedup {
+    /// Unique within the unit's tenant and queue.
+    pub key: String,
+    /// How long the key is taken.
+    #[serde(default)]
+    pub window: DedupWindow,
+    /// What the sender wants to hear about a second unit with the key.
+    #[serde(default)]
+    pub on_duplicate: OnDuplicate,
+}
+
+/// How long a dedup key is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DedupWindow {
+    /// Until the unit has ended: the same row may be worked on again tomorrow.
+    #[default]
+    WhileLive,
+    /// Until the unit's record is pruned: the same request is answered once.
+    WhileKept,
+}
+
+/// What a sender hears about a second unit with a taken key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDuplicate {
+    /// The id of the first.
+    #[default]
+    Existing,
+    /// A refusal.
+    Refused,
+}
+
+/// What a unit takes up while it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Weight {
+    /// Slots of its worker. At least 1.
+    pub slots: u32,
+    /// Named resources of its worker, as `gpu` → 2.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub resources: BTreeMap<String, u32>,
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self { slots: 1, resources: BTreeMap::new() }
+    }
+}
+
+/// At most `limit` units of a tenant's lane with the same `key` are leased at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cap {
+    /// Units with the same key share the limit.
+    pub key: String,
+    /// How many may be leased at once. At least 1.
+    pub limit: u32,
+}
+
+/// Units that must be done before this one is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct After {
+    /// The units waited for.
+    pub units: Vec<UnitId>,
+    /// What happens when one of them does not end well.
+    #[serde(default)]
+    pub on_failure: OnDependencyFailure,
+}
+
+/// What a blocked unit does when one it waits for failed or was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDependencyFailure {
+    /// It is cancelled, and so are those that wait for it.
+    #[default]
+    Cancel,
+    /// It counts as ended; the unit runs once all have ended.
+    Release,
+}
+
+/// A unit as its sender describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewUnit {
+    /// Made by the sender; sending the same id again changes nothing.
+    pub id: UnitId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Where it waits.
+    pub queue: QueueName,
+    /// Which handler runs it.
+    pub kind: Kind,
+    /// What the handler reads.
+    pub payload: Payload,
+    /// How early it goes.
+    pub priority: Priority,
+    /// Recognises a second sending.
+    pub dedup: Option<Dedup>,
+    /// Not ready before this.
+    pub not_before: Option<Timestamp>,
+    /// No run starts or goes on after this; the unit fails instead.
+    pub deadline: Option<Timestamp>,
+    /// What it takes up.
+    pub weight: Weight,
+    /// How many like it may run at once.
+    pub cap: Option<Cap>,
+    /// What it waits for.
+    pub after: After,
+    /// How its runs are repeated; `None` leaves it to its kind.
+    pub policy: Option<Policy>,
+    /// W3C `traceparent` of whoever sent it.
+    pub trace: Option<String>,
+}
+
+impl NewUnit {
+    /// A unit of `kind` on the default queue of the default tenant.
+    pub fn new(kind: Kind, payload: impl Into<Payload>) -> Self {
+        Self {
+            id: UnitId::new(),
+            tenant: TenantId::default(),
+            queue: QueueName::default(),
+            kind,
+            payload: payload.into(),
+            priority: Priority::default(),
+            dedup: None,
+            not_before: None,
+            deadline: None,
+            weight: Weight::default(),
+            cap: None,
+            after: After::default(),
+            policy: None,
+            trace: None,
+        }
+    }
+
+    /// Refuses what no store should have to handle.
+    pub fn check(&self) -> Result<(), crate::Error> {
+        let invalid = |message: String| Err(crate::Error::Invalid(message));
+        if !self.queue.admits(&self.tenant) {
+            return invalid(format!("queue `{}` is not tenant `{}`'s", self.queue, self.tenant));
+        }
+        check_size("payload", &self.payload)?;
+        if self.weight.slots == 0 {
+            return invalid("a unit weighs at least one slot".into());
+        }
+        if self.cap.as_ref().is_some_and(|cap| cap.limit == 0) {
+            return invalid("a cap of 0 would never run".into());
+        }
+        if self.policy.as_ref().is_some_and(|policy| policy.retry.max_attempts == 0) {
+            return invalid("max_attempts of 0 would never run".into());
+        }
+        let key = self.dedup.as_ref().map_or("", |dedup| &dedup.key);
+        let cap = self.cap.as_ref().map_or("", |cap| &cap.key);
+        if key.len() > 512 || cap.len() > 512 {
+            return invalid("a key is at most 512 bytes long".into());
+        }
+        if self.after.units.contains(&self.id) {
+            return invalid("a unit cannot wait for itself".into());
+        }
+        Ok(())
+    }
+}
+
+/// Refuses bytes larger than [`MAX_PAYLOAD`].
+pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
+    if bytes.len() <= MAX_PAYLOAD {
+        return Ok(());
+    }
+    Err(crate::Error::TooLarge { what: what.to_owned(), bytes: bytes.len(), limit: MAX_PAYLOAD })
+}
+
+/// How far a running unit says it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Between 0 and 1, if known.
+    pub fraction: Option<f64>,
+    /// A few words, if any.
+    pub message: Option<String>,
+}
+
+/// A unit as the store knows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Unit {
+    /// Its identity.
+    pub id: UnitId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Where it waits.
+    pub queue: QueueName,
+    /// Which handler runs it.
+    pub kind: Kind,
+    /// What it is counted with.
+    pub batch: Option<BatchId>,
+    /// Where it stands.
+    pub state: UnitState,
+    /// How early it goes.
+    pub priority: Priority,
+    /// Attempts used so far.
+    pub attempt: u32,
+    /// Runs lost with their workers.
+    pub lost: u32,
+    /// Raised each time the unit changes hands.
+    pub fence: u64,
+    /// Who holds it.
+    pub session: Option<SessionId>,
+    /// When it was sent.
+    pub created_at: Timestamp,
+    /// When it is due (scheduled), became ready, was leased, or ended.
+    pub since: Timestamp,
+    /// When the present run began.
+    pub started_at: Option<Timestamp>,
+    /// No run after this.
+    pub deadline: Option<Timestamp>,
+    /// The sender's key.
+    pub key: Option<String>,
+    /// What it takes up.
+    pub weight: Weight,
+    /// How many like it may run at once.
+    pub cap: Option<Cap>,
+    /// The sender's policy, if it had one.
+    pub policy: Option<Policy>,
+    /// W3C `traceparent` of whoever sent it.
+    pub trace: Option<String>,
+    /// How far the present run is.
+    pub progress: Option<Progress>,
+    /// Why it failed, or why its last run did.
+    pub failure: Option<Failure>,
+    /// Someone asked for it to be cancelled while it ran.
+    pub cancel_requested: bool,
+    /// What the handler reads.
+    pub payload: Payload,
+    /// Where the last run left off.
+    pub checkpoint: Option<Payload>,
+    /// What the handler answered.
+    pub result: Option<Payload>,
+}
+
+impl Unit {
+    /// How long the present or next run may take at `now`, by timeout and deadline.
+    pub fn time_allowed(&self, policy: &Policy, now: Timestamp) -> Option<Duration> {
+        let left = self.deadline.map(|deadline| deadline.since(now));
+        match (policy.timeout, left) {
+            (Some(timeout), Some(left)) => Some(timeout.min(left)),
+            (timeout, left) => timeout.or(left),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_shown_as_what_it_is() {
+        let show = |bytes: &[u8]| serde_json::to_string(&Payload::from(bytes)).unwrap();
+        assert_eq!(show(br#"{"a":1}"#), r#"{"a":1}"#);
+        assert_eq!(show(b"plain words"), r#""plain words""#);
+        assert_eq!(show(&[0xff, 0x00]), r#"{"base16":"ff00"}"#);
+    }
+
+    #[test]
+    fn a_payload_never_shows_in_a_debug_print() {
+        let payload = Payload::from(b"secret".as_slice());
+        assert_eq!(format!("{payload:?}"), "Payload(6 bytes)");
+    }
+
+    #[test]
+    fn an_oversized_payload_is_refused_with_both_sizes() {
+        let unit = NewUnit::new(Kind::new("k").unwrap(), vec![0; MAX_PAYLOAD + 1]);
+        let message = unit.check().unwrap_err().to_string();
+        assert!(message.contains("16777217") && message.contains("16777216"), "{message}");
+    }
+}
