@@ -1,1 +1,229 @@
-fn main() {}
+//! How fast the queues are, against the limit: the same statements in a plain loop.
+//!
+//! `cargo run --release -p bench-queues` prints one table. Runs are interleaved and medians
+//! shown, since the machine's disk is never the same twice: trust the ratios, not the rates.
+//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+mod child;
+mod figures;
+mod limit;
+mod ours;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Parser;
+use figures::{Row, median, percentile};
+
+/// What to measure, and how much of it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Units per run.
+    #[arg(long, default_value_t = 100_000)]
+    units: usize,
+    /// Runs of each kind; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Slots of the worker.
+    #[arg(long, default_value_t = 64)]
+    slots: u32,
+    /// Units waiting in the deep queue.
+    #[arg(long, default_value_t = 1_000_000)]
+    deep: usize,
+    /// Units ended before the run with a past.
+    #[arg(long, default_value_t = 5_000_000)]
+    past: usize,
+    /// Everything once and small: only to see that it works.
+    #[arg(long)]
+    once: bool,
+    /// Only the sections whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Where the databases are made; must be a real disk.
+    #[arg(long, default_value = "target/bench")]
+    dir: std::path::PathBuf,
+    #[command(subcommand)]
+    child: Option<child::Child>,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut args = Args::parse();
+    if let Some(child) = args.child {
+        return child.run().await;
+    }
+    if args.once {
+        (args.units, args.rounds, args.deep, args.past) = (2_000, 1, 5_000, 5_000);
+    }
+    std::fs::create_dir_all(&args.dir)?;
+    let mut rows = Vec::new();
+    if "throughput".contains(&args.only) {
+        rows.extend(throughput(&args).await?);
+    }
+    if "latency".contains(&args.only) {
+        rows.push(latency(&args).await?);
+    }
+    if "depth".contains(&args.only) {
+        rows.push(depth(&args).await?);
+    }
+    if "history".contains(&args.only) {
+        rows.push(history(&args).await?);
+    }
+    if "rest".contains(&args.only) {
+        rows.extend(rest(&args)?);
+    }
+    figures::print(&rows);
+    Ok(())
+}
+
+fn say(what: &str) {
+    print!("{what} … \r");
+    let _ = std::io::stdout().flush();
+}
+
+fn folder(args: &Args) -> Result<tempfile::TempDir> {
+    Ok(tempfile::tempdir_in(&args.dir)?)
+}
+
+fn rate(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
+}
+
+/// Bulk send and processing, limit and ours by turns.
+async fn throughput(args: &Args) -> Result<Vec<Row>> {
+    let (mut limit_send, mut our_send) = (Vec::new(), Vec::new());
+    let (mut limit_process, mut our_process) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds {
+        say(&format!("throughput, round {} of {}", round + 1, args.rounds));
+        let (send, process) = limit_round(args)?;
+        limit_send.push(send);
+        limit_process.push(process);
+        let (send, process) = our_round(args).await?;
+        our_send.push(send);
+        our_process.push(process);
+    }
+    Ok(vec![
+        Row::ratio("bulk send, units/s", median(&our_send), median(&limit_send), 0.7),
+        Row::ratio("process, units/s", median(&our_process), median(&limit_process), 0.6),
+    ])
+}
+
+fn limit_round(args: &Args) -> Result<(f64, f64)> {
+    let folder = folder(args)?;
+    drop(ours::open(folder.path())?);
+    let db = limit::connect(&folder.path().join("bench.db"))?;
+    let start = Instant::now();
+    limit::send(&db, args.units)?;
+    let send = rate(args.units, start.elapsed());
+    let start = Instant::now();
+    let done = limit::process(&db)?;
+    Ok((send, rate(done, start.elapsed())))
+}
+
+async fn our_round(args: &Args) -> Result<(f64, f64)> {
+    let folder = folder(args)?;
+    let store = ours::open(folder.path())?;
+    let start = Instant::now();
+    ours::send(&store, args.units).await?;
+    let send = rate(args.units, start.elapsed());
+    let took = ours::process(&store, args.units, args.slots).await?;
+    Ok((send, rate(args.units, took)))
+}
+
+/// A lone unit on an idle system, against two fsyncs.
+async fn latency(args: &Args) -> Result<Row> {
+    let count = if args.once { 5 } else { 200 };
+    let folder = folder(args)?;
+    let store = ours::open(folder.path())?;
+    say("latency");
+    let floor_before = two_fsyncs(folder.path(), count)?;
+    let times = ours::latencies(&store, count).await?;
+    let floor_after = two_fsyncs(folder.path(), count)?;
+    let floor = (percentile(&floor_before, 50) + percentile(&floor_after, 50)) / 2.0;
+    let ours: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+    Ok(Row::within(
+        "send to handler start, ms p50 (over two fsyncs)",
+        percentile(&ours, 50),
+        floor,
+        floor + 0.5,
+    ))
+}
+
+fn two_fsyncs(folder: &Path, count: usize) -> Result<Vec<f64>> {
+    let mut file = std::fs::File::create(folder.join("floor"))?;
+    (0..count)
+        .map(|_| {
+            let start = Instant::now();
+            for _ in 0..2 {
+                file.write_all(&[7; 4096])?;
+                file.sync_data()?;
+            }
+            Ok(start.elapsed().as_secs_f64() * 1e3)
+        })
+        .collect()
+}
+
+/// The same stretch of work with little and with much behind it.
+async fn depth(args: &Args) -> Result<Row> {
+    let stretch = if args.once { 1_000 } else { 10_000 };
+    let (mut shallow, mut deep) = (Vec::new(), Vec::new());
+    say("depth: filling");
+    let (few, many) = (folder(args)?, folder(args)?);
+    fill(few.path(), stretch * args.rounds)?;
+    fill(many.path(), args.deep)?;
+    for _ in 0..args.rounds {
+        shallow.push(stretch_rate(few.path(), stretch, args.slots).await?);
+        deep.push(stretch_rate(many.path(), stretch, args.slots).await?);
+    }
+    let name = format!("process with {} waiting, units/s (over {stretch})", args.deep);
+    Ok(Row::ratio(&name, median(&deep), median(&shallow), 0.8))
+}
+
+fn fill(folder: &Path, count: usize) -> Result<()> {
+    drop(ours::open(folder)?);
+    limit::send(&limit::connect(&folder.join("bench.db"))?, count)
+}
+
+async fn stretch_rate(folder: &Path, count: usize, slots: u32) -> Result<f64> {
+    let store = ours::open(folder)?;
+    let took = ours::process(&store, count, slots).await?;
+    Ok(rate(count, took))
+}
+
+/// The same work in a store that has seen much.
+async fn history(args: &Args) -> Result<Row> {
+    say("history: writing the past");
+    let (fresh, old) = (folder(args)?, folder(args)?);
+    drop(ours::open(fresh.path())?);
+    drop(ours::open(old.path())?);
+    limit::past(&limit::connect(&old.path().join("bench.db"))?, args.past)?;
+    let (mut young, mut aged) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        for (folder, rates) in [(&fresh, &mut young), (&old, &mut aged)] {
+            let store = ours::open(folder.path())?;
+            ours::send(&store, args.units / 4).await?;
+            let took = ours::process(&store, args.units / 4, args.slots).await?;
+            rates.push(rate(args.units / 4, took));
+        }
+    }
+    let name = format!("process after {} ended, units/s (over none)", args.past);
+    Ok(Row::ratio(&name, median(&aged), median(&young), 0.95))
+}
+
+/// What a worker costs that has nothing to do, and what sending a stream costs in memory.
+fn rest(args: &Args) -> Result<Vec<Row>> {
+    say("at rest");
+    let seconds = if args.once { 1 } else { 10 };
+    let idle = child::spawn(&["idle", &seconds.to_string()], folder(args)?.path())?;
+    let count = if args.once { 5_000 } else { 1_000_000 };
+    let stream = child::spawn(&["stream", &count.to_string()], folder(args)?.path())?;
+    Ok(vec![
+        Row::most("idle worker, % of a core", idle.cpu_percent, 1.0),
+        Row::most("worker at rest, MB", idle.megabytes, 30.0),
+        Row::most(&format!("sending {count} units as a stream, MB at peak"), stream.megabytes, 100.0),
+    ])
+}

@@ -328,7 +328,7 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
             _ => return refuse("paused"),
         },
         BatchAction::Resume => match batch.status {
-            Paused => reopen(batch),
+            Paused => resume(batch),
             status if status.is_open() => {}
             _ => return refuse("resumed"),
         },
@@ -349,12 +349,8 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
                 return refuse("retried before its last units have stopped");
             }
             if ended && batch.counts.failed > 0 {
-                batch.generation += 1;
-                batch.completed_at = None;
-                // A batch given up before its initiator was through can take no more units.
-                batch.sealed = true;
-            }
-            if batch.counts.failed > 0 {
+                reopen(batch);
+            } else if batch.counts.failed > 0 {
                 batch.status = Running;
                 batch.reason = None;
                 batch.forgiven = 0;
@@ -364,7 +360,18 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
     Ok(())
 }
 
-fn reopen(batch: &mut Batch) {
+/// Opens a new generation of a batch that has ended, because units of it run again.
+pub fn reopen(batch: &mut Batch) {
+    batch.generation += 1;
+    batch.completed_at = None;
+    batch.status = BatchStatus::Running;
+    batch.reason = None;
+    batch.forgiven = 0;
+    // One given up before its initiator was through can take no more units.
+    batch.sealed = true;
+}
+
+fn resume(batch: &mut Batch) {
     let moved = batch.started_at.is_some();
     batch.status = if moved { BatchStatus::Running } else { BatchStatus::Queued };
     batch.forgiven = batch.counts.failed;

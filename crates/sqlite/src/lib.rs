@@ -1,1 +1,34 @@
-//! Under construction.
+//! Longshore's embedded store: one SQLite file, many processes.
+//!
+//! One writer thread per process commits whatever has gathered in one transaction (group commit,
+//! [`writer`]); reads have connections of their own. `synchronous=FULL` is the default: what
+//! `send` and `finish` confirmed survives a power failure. Claims, starts and beats commit without
+//! waiting for the disk, since after a power failure their session is gone too.
+//!
+//! Several processes may share the file; they wake each other by watching its `-wal`
+//! ([`watch`]). Network file systems are refused: their locks and shared memory do not hold.
+
+mod batch;
+mod body;
+mod claim;
+mod error;
+mod finish;
+mod inspect;
+mod lists;
+mod location;
+mod maintain;
+mod migrate;
+mod operate;
+mod row;
+mod send;
+mod session;
+mod store;
+mod tx;
+mod verify;
+mod watch;
+mod writer;
+
+pub use store::{SqliteOptions, SqliteStore, Synchronous};
+
+/// The driver, for callers who bring their own transaction to [`SqliteStore::send_in`].
+pub use rusqlite;

@@ -1,0 +1,99 @@
+//! Measurements that need a process of their own: nothing else in it may use CPU or memory.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Subcommand;
+use longshore::{BatchId, Client, Context, NewBatch, NewUnit, Policy, Worker};
+
+use crate::{figures, ours};
+
+/// What the child process does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Child {
+    /// A worker with nothing to do.
+    #[command(hide = true)]
+    Idle {
+        /// For this long.
+        seconds: u64,
+        /// Where its database is.
+        folder: PathBuf,
+    },
+    /// Sends a batch from a stream.
+    #[command(hide = true)]
+    Stream {
+        /// This many units.
+        count: usize,
+        /// Where its database is.
+        folder: PathBuf,
+    },
+}
+
+/// What the child used.
+pub(crate) struct Used {
+    pub(crate) cpu_percent: f64,
+    pub(crate) megabytes: f64,
+}
+
+impl Child {
+    /// Does it, and prints what it used.
+    pub(crate) async fn run(self) -> Result<()> {
+        match self {
+            Self::Idle { seconds, folder } => idle(seconds, &folder).await,
+            Self::Stream { count, folder } => stream(count, &folder).await,
+        }
+    }
+}
+
+async fn idle(seconds: u64, folder: &Path) -> Result<()> {
+    let worker = Worker::builder(ours::open(folder)?)
+        .slots(64)
+        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async {
+            Ok::<(), String>(())
+        })
+        .build()?;
+    let control = worker.control();
+    let watch = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (before, ..) = figures::usage()?;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let (after, _, rss) = figures::usage()?;
+        println!("{} {rss}", (after - before) * 100.0 / seconds as f64);
+        control.drain();
+        anyhow::Ok(())
+    };
+    let (report, watched) = tokio::join!(worker.run(), watch);
+    report?;
+    watched
+}
+
+async fn stream(count: usize, folder: &Path) -> Result<()> {
+    let client = Client::new(ours::open(folder)?);
+    let mut batch = client.open_batch(NewBatch::new(BatchId::new("stream")?)).await?;
+    let kind = ours::noop()?;
+    for start in (0..count).step_by(1000) {
+        let end = (start + 1000).min(count);
+        let units = (start..end)
+            .map(|i| NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes()))
+            .collect();
+        batch.add(units, end.to_string()).await?;
+    }
+    batch.seal().await?;
+    let (_, peak, _) = figures::usage()?;
+    println!("0 {peak}");
+    Ok(())
+}
+
+/// Runs this program again as a child.
+pub(crate) fn spawn(args: &[&str], folder: &Path) -> Result<Used> {
+    let output = std::process::Command::new(std::env::current_exe()?)
+        .args(args)
+        .arg(folder)
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "the child process failed: {:?}", output.status);
+    let text = String::from_utf8(output.stdout)?;
+    let (cpu, megabytes) = text.trim().split_once(' ').context("the child said nothing")?;
+    Ok(Used { cpu_percent: cpu.parse()?, megabytes: megabytes.parse()? })
+}

@@ -1,0 +1,140 @@
+//! The limit: the store's own statements in a plain loop. No engine, no batches, no change feed,
+//! one connection, the same durability. Nothing built on these statements can be faster.
+
+use anyhow::Result;
+use longshore_sqlite::rusqlite::{Connection, params};
+
+/// Rows per transaction, as the engine's bulk send has them.
+const SEND: usize = 1000;
+/// Rows per claim and per finish.
+const CLAIM: usize = 500;
+
+/// A connection set up as the store's writer is.
+pub(crate) fn connect(path: &std::path::Path) -> Result<Connection> {
+    let db = Connection::open(path)?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "wal_autocheckpoint", 4000)?;
+    db.pragma_update(None, "cache_size", -16_000)?;
+    synchronous(&db, "FULL")?;
+    db.execute_batch(
+        "INSERT OR IGNORE INTO longshore_queue (num, name) VALUES (1, 'default');
+         INSERT OR IGNORE INTO longshore_lane (num, queue, tenant) VALUES (1, 1, 'default');
+         INSERT OR IGNORE INTO longshore_stream (num, lane, kind) VALUES (1, 1, 'noop');",
+    )?;
+    Ok(db)
+}
+
+fn synchronous(db: &Connection, level: &str) -> Result<()> {
+    Ok(db.pragma_update(None, "synchronous", level)?)
+}
+
+/// Inserts `count` units.
+pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
+    synchronous(db, "FULL")?;
+    let mut insert = db.prepare(
+        "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority, created_at,
+         deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
+         VALUES (?1, 1, 2, ?2, 5, ?2, NULL, 0, 0, ?3, NULL, NULL, NULL, ?4)",
+    )?;
+    let mut tally =
+        db.prepare("UPDATE longshore_stream SET ready = ready + ?1, bytes = bytes + ?2 WHERE num = 1")?;
+    let mut sent = 0;
+    while sent < count {
+        let part = SEND.min(count - sent);
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        let mut bytes = 0;
+        for i in sent..sent + part {
+            let payload = format!("{{\"i\":{i}}}");
+            bytes += payload.len();
+            let id = longshore::UnitId::new();
+            insert.execute(params![id.as_bytes(), i as i64, payload.len(), payload.as_bytes()])?;
+        }
+        tally.execute(params![part, bytes])?;
+        db.execute_batch("COMMIT")?;
+        sent += part;
+    }
+    Ok(())
+}
+
+/// Claims and finishes everything that is ready; returns how many.
+pub(crate) fn process(db: &Connection) -> Result<usize> {
+    db.execute_batch(
+        "INSERT OR IGNORE INTO longshore_session (num, id, label, version, kinds, slots, ttl,
+         opened_at, beat_at) VALUES (1, zeroblob(16), '', '', '{}', 1, 1, 0, 0)",
+    )?;
+    let mut done = 0;
+    loop {
+        synchronous(db, "NORMAL")?;
+        let ids = claim(db)?;
+        if ids.is_empty() {
+            return Ok(done);
+        }
+        synchronous(db, "FULL")?;
+        finish(db, &ids)?;
+        done += ids.len();
+    }
+}
+
+fn claim(db: &Connection) -> Result<Vec<[u8; 16]>> {
+    let mut find = db.prepare_cached(
+        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
+         WHERE stream = 1 AND state = 2 ORDER BY place, id LIMIT ?1",
+    )?;
+    let mut read = db.prepare_cached("SELECT * FROM longshore_unit WHERE id = ?1")?;
+    let mut lease = db.prepare_cached(
+        "UPDATE longshore_unit SET state = 3, place = ?2, session = 1, fence = fence + 1,
+         attempt = attempt + 1, started_at = ?2 WHERE id = ?1",
+    )?;
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let ids: Vec<[u8; 16]> = find
+        .query_map([CLAIM], |row| row.get(1))?
+        .collect::<longshore_sqlite::rusqlite::Result<_>>()?;
+    for id in &ids {
+        let payload: Vec<u8> = read.query_row([id], |row| row.get("payload"))?;
+        std::hint::black_box(payload);
+        lease.execute(params![id, 1])?;
+    }
+    db.prepare_cached("UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1")?
+        .execute([ids.len()])?;
+    db.execute_batch("COMMIT")?;
+    Ok(ids)
+}
+
+fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
+    let mut read =
+        db.prepare_cached("SELECT fence, session, state, bytes FROM longshore_unit WHERE id = ?1")?;
+    let mut end = db.prepare_cached(
+        "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL, started_at = NULL
+         WHERE id = ?1",
+    )?;
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let mut bytes = 0;
+    for id in ids {
+        bytes += read.query_row([id], |row| row.get::<_, i64>(3))?;
+        end.execute(params![id, 2])?;
+    }
+    db.prepare_cached(
+        "UPDATE longshore_stream SET leased = leased - ?1, done = done + ?1, bytes = bytes - ?2 WHERE num = 1",
+    )?
+    .execute(params![ids.len(), bytes])?;
+    db.execute_batch("COMMIT")?;
+    Ok(())
+}
+
+/// Writes `count` ended units, as a past that the store has to live with.
+pub(crate) fn past(db: &Connection, count: usize) -> Result<()> {
+    synchronous(db, "OFF")?;
+    let mut insert = db.prepare(
+        "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, bytes, payload)
+         VALUES (?1, 1, 4, ?2, 5, ?2, 8, x'7b2269223a317d20')",
+    )?;
+    for start in (0..count).step_by(50_000) {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        for i in start..(start + 50_000).min(count) {
+            insert.execute(params![longshore::UnitId::new().as_bytes(), i as i64])?;
+        }
+        db.execute_batch("COMMIT")?;
+    }
+    db.execute("UPDATE longshore_stream SET done = done + ?1 WHERE num = 1", [count])?;
+    synchronous(db, "FULL")
+}

@@ -1,0 +1,85 @@
+//! The same work through the engine: client, worker, SQLite store.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use longshore::{Client, Context, Kind, NewUnit, Policy, Store, WhenFull, Worker};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use tokio::sync::mpsc;
+
+/// A store in `folder`, as a user would open it.
+pub(crate) fn open(folder: &Path) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?))
+}
+
+/// The kind that does nothing.
+pub(crate) fn noop() -> Result<Kind> {
+    Ok(Kind::new("noop")?)
+}
+
+/// Sends `count` units in chunks of a thousand.
+pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
+    let client = Client::new(Arc::clone(store));
+    let kind = noop()?;
+    for start in (0..count).step_by(1000) {
+        let units = (start..(start + 1000).min(count))
+            .map(|i| NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes()))
+            .collect();
+        client.send_many(units, WhenFull::Wait).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) -> Result<Duration> {
+    let worker = Worker::builder(Arc::clone(store))
+        .slots(slots)
+        .handle_fn(noop()?, Policy::default(), |_: Context, _: serde::de::IgnoredAny| async {
+            Ok::<(), String>(())
+        })
+        .build()?;
+    let (control, stats) = (worker.control(), worker.stats());
+    let start = Instant::now();
+    let mut took = None;
+    let watch = async {
+        // The counters move with each flush, so looking once a millisecond is exact enough.
+        while stats.report().done < count as u64 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        took = Some(start.elapsed());
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), watch);
+    report?;
+    took.context("the worker ended early")
+}
+
+/// From before `send` to the handler's first line, one lone unit at a time.
+pub(crate) async fn latencies(store: &Arc<dyn Store>, count: usize) -> Result<Vec<Duration>> {
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let worker = Worker::builder(Arc::clone(store))
+        .slots(4)
+        .handle_fn(noop()?, Policy::default(), move |_: Context, _: serde::de::IgnoredAny| {
+            let _ = started.send(Instant::now());
+            async { Ok::<(), String>(()) }
+        })
+        .build()?;
+    let (control, client, kind) = (worker.control(), Client::new(Arc::clone(store)), noop()?);
+    let send = async {
+        let mut times = Vec::with_capacity(count);
+        for i in 0..count {
+            // Long enough for the worker to be idle again.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let before = Instant::now();
+            client.send(NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes())).await?;
+            let at = starts.recv().await.context("the worker ended early")?;
+            times.push(at.duration_since(before));
+        }
+        control.drain();
+        anyhow::Ok(times)
+    };
+    let (report, times) = tokio::join!(worker.run(), send);
+    report?;
+    times
+}

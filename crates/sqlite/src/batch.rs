@@ -1,0 +1,267 @@
+//! Batches: their records, their cursor, and what follows when their counters move.
+
+use std::str::FromStr;
+
+use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::store::{Added, BatchChunk, Opened, Refusal, Sent};
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, TenantId,
+    Timestamp,
+};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::error::{Translate, damaged};
+use crate::row::{json, to_json};
+use crate::send::{Admission, send};
+use crate::tx::Tx;
+
+/// Writes a batch's record, or finds it.
+pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
+    if !scope.covers(&new.tenant) {
+        return Err(Error::not_found("tenant", &new.tenant));
+    }
+    let num: Option<i64> = tx
+        .db
+        .query_row("SELECT num FROM longshore_batch WHERE name = ?1", [new.id.as_str()], |row| {
+            row.get(0)
+        })
+        .optional()
+        .or_translate()?;
+    if let Some(num) = num {
+        let batch = load(tx.db, num)?;
+        if batch.tenant != new.tenant {
+            // Names are unique in the store; whose it is, is not for others to know.
+            return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
+        }
+        return Ok(Opened::Existing(batch));
+    }
+    tx.db
+        .execute(
+            "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
+             workers, notes, threshold, callback)
+             VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9)",
+            (
+                new.id.as_str(),
+                new.tenant.as_str(),
+                &new.kind,
+                &new.initiated_by,
+                tx.now.as_micros(),
+                new.workers,
+                &new.notes,
+                new.threshold.as_ref().map(to_json).transpose()?,
+                new.callback.as_ref().map(to_json).transpose()?,
+            ),
+        )
+        .or_translate()?;
+    let num = tx.db.last_insert_rowid();
+    tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
+    Ok(Opened::Created(load(tx.db, num)?))
+}
+
+/// Takes in a chunk and moves the cursor, both or neither.
+pub(crate) fn add(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    chunk: &BatchChunk,
+) -> Result<Added> {
+    let num = number(tx.db, scope, id)?;
+    let batch = load(tx.db, num)?;
+    if batch.cursor != chunk.expected {
+        return Ok(Added::CursorMoved(batch.cursor));
+    }
+    if batch.sealed || batch.status.is_final() {
+        let wanted = if batch.sealed { "added to: it is sealed" } else { "added to" };
+        return Err(machine::BatchRefusal { batch: batch.id, status: batch.status, wanted }.into());
+    }
+    if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
+        return Err(Error::Invalid(format!(
+            "unit {} is tenant `{}`'s, batch `{id}` is tenant `{}`'s",
+            unit.id, unit.tenant, batch.tenant
+        )));
+    }
+    let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
+    if answers.iter().any(|answer| matches!(answer, Sent::Refused(Refusal::Full { .. }))) {
+        tx.abandon = true;
+        return Ok(Added::Committed(answers));
+    }
+    tx.db
+        .prepare_cached("UPDATE longshore_batch SET cursor = ?2 WHERE num = ?1")
+        .or_translate()?
+        .execute((num, &chunk.next))
+        .or_translate()?;
+    Ok(Added::Committed(answers))
+}
+
+/// Says that all units are in.
+pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch> {
+    let num = number(tx.db, scope, id)?;
+    let sealed = tx
+        .db
+        .execute("UPDATE longshore_batch SET sealed = 1 WHERE num = ?1 AND sealed = 0", [num])
+        .or_translate()?;
+    if sealed > 0 {
+        tx.announce("batch", id.as_str(), None);
+    }
+    tx.touch_batch(num);
+    tx.flush()?;
+    load(tx.db, num)
+}
+
+/// Applies an operator's action to the record.
+pub(crate) fn act(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    action: &BatchAction,
+) -> Result<i64> {
+    let num = number(tx.db, scope, id)?;
+    let mut batch = load(tx.db, num)?;
+    machine::act(&mut batch, action)?;
+    write(tx, num, &batch)?;
+    // Workers give back what is paused; waiters hear of what is resumed.
+    tx.woke = true;
+    tx.touch_batch(num);
+    Ok(num)
+}
+
+/// Moves a batch on after its counters or its seal changed.
+pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
+    let mut batch = load(tx.db, num)?;
+    let step = machine::advance(&mut batch, tx.now);
+    if step.changed {
+        write(tx, num, &batch)?;
+    }
+    tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
+    if step.announce
+        && let Some(callback) = &batch.callback
+    {
+        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
+        unit.tenant = batch.tenant.clone();
+        unit.queue = callback.queue.clone();
+        send(tx, &Scope::All, &[unit], 0, Admission::Exempt)?;
+    }
+    Ok(())
+}
+
+fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_batch SET status = ?2, reason = ?3, started_at = ?4,
+             completed_at = ?5, sealed = ?6, generation = ?7, forgiven = ?8, announced = ?9
+             WHERE num = ?1",
+        )
+        .or_translate()?
+        .execute((
+            num,
+            batch.status.as_str(),
+            &batch.reason,
+            batch.started_at.map(Timestamp::as_micros),
+            batch.completed_at.map(Timestamp::as_micros),
+            batch.sealed,
+            batch.generation,
+            batch.forgiven,
+            batch.announced,
+        ))
+        .or_translate()?;
+    Ok(())
+}
+
+/// A batch's number, if it exists within the scope.
+pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64> {
+    let found: Option<(i64, String)> = db
+        .prepare_cached("SELECT num, tenant FROM longshore_batch WHERE name = ?1")
+        .or_translate()?
+        .query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .or_translate()?;
+    match found {
+        Some((num, tenant)) if scope.covers(&TenantId::new(&tenant).map_err(damaged)?) => Ok(num),
+        _ => Err(Error::not_found("batch", id)),
+    }
+}
+
+/// The columns that [`read`] reads.
+pub(crate) const COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.reason,
+    b.initiated_by, b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor,
+    b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced";
+
+/// One batch with its counts.
+pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
+    let sql = format!("SELECT {COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query([num]).or_translate()?;
+    let row = rows.next().or_translate()?.ok_or_else(|| damaged("a unit without its batch"))?;
+    read(db, row)
+}
+
+/// Reads [`COLUMNS`] and sums the batch's streams.
+pub(crate) fn read(db: &Connection, row: &Row<'_>) -> Result<Batch> {
+    let num: i64 = row.get(0).or_translate()?;
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let maybe = |at: usize| row.get::<_, Option<String>>(at).or_translate();
+    let time = |at: usize| -> Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(at).or_translate()?.map(Timestamp::from_micros))
+    };
+    Ok(Batch {
+        id: BatchId::new(text(1)?).map_err(damaged)?,
+        tenant: TenantId::new(text(2)?).map_err(damaged)?,
+        kind: text(3)?,
+        status: BatchStatus::from_str(&text(4)?).map_err(damaged)?,
+        reason: maybe(5)?,
+        initiated_by: text(6)?,
+        initiated_at: time(7)?.unwrap_or_default(),
+        started_at: time(8)?,
+        completed_at: time(9)?,
+        workers: row.get(10).or_translate()?,
+        notes: text(11)?,
+        cursor: text(12)?,
+        sealed: row.get(13).or_translate()?,
+        generation: row.get(14).or_translate()?,
+        threshold: json(maybe(15)?.as_deref())?,
+        forgiven: row.get(16).or_translate()?,
+        callback: json(maybe(17)?.as_deref())?,
+        announced: row.get(18).or_translate()?,
+        counts: counts(db, num)?,
+    })
+}
+
+fn counts(db: &Connection, num: i64) -> Result<Counts> {
+    db.prepare_cached(
+        "SELECT coalesce(sum(blocked), 0), coalesce(sum(scheduled), 0), coalesce(sum(ready), 0),
+         coalesce(sum(leased), 0), coalesce(sum(done), 0), coalesce(sum(failed), 0),
+         coalesce(sum(cancelled), 0) FROM longshore_stream WHERE batch = ?1 AND batch <> 0",
+    )
+    .or_translate()?
+    .query_row([num], |row| read_counts(row, 0))
+    .or_translate()
+}
+
+/// Reads the seven counters that begin at column `at`.
+pub(crate) fn read_counts(row: &Row<'_>, at: usize) -> rusqlite::Result<Counts> {
+    Ok(Counts {
+        blocked: row.get(at)?,
+        scheduled: row.get(at + 1)?,
+        ready: row.get(at + 2)?,
+        leased: row.get(at + 3)?,
+        done: row.get(at + 4)?,
+        failed: row.get(at + 5)?,
+        cancelled: row.get(at + 6)?,
+    })
+}
+
+/// Opens a new generation of a batch that has ended, for units that run again.
+pub(crate) fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
+    let num = number(tx.db, &Scope::All, id)?;
+    let mut batch = load(tx.db, num)?;
+    if batch.counts.live() > 0 {
+        return Err(machine::BatchRefusal {
+            batch: batch.id,
+            status: batch.status,
+            wanted: "retried before its last units have stopped",
+        }
+        .into());
+    }
+    machine::reopen(&mut batch);
+    write(tx, num, &batch)
+}

@@ -1,0 +1,311 @@
+//! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
+
+use std::sync::LazyLock;
+
+use longshore_core::machine::{Event, Transition, next};
+use longshore_core::outcome::Params;
+use longshore_core::store::{Finish, Finished};
+use longshore_core::unit::check_size;
+use longshore_core::{
+    Effect, Error, Failure, Outcome, Policy, Result, SessionId, SqlValue, Timestamp, UnitId,
+    UnitState,
+};
+use rusqlite::{OptionalExtension, ToSql};
+
+use crate::body::{self, Part};
+use crate::error::Translate;
+use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
+use crate::session::Policies;
+use crate::tx::Tx;
+
+/// Records the ends of runs, each for itself.
+pub(crate) fn finish(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &[Finish],
+) -> Result<Vec<Finished>> {
+    let mut policies = Policies::default();
+    let holder = crate::session::find(tx.db, session)?;
+    finishes.iter().map(|end| finish_one(tx, session, holder, &mut policies, end)).collect()
+}
+
+fn finish_one(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    holder: Option<i64>,
+    policies: &mut Policies,
+    end: &Finish,
+) -> Result<Finished> {
+    let Some(row) = find(tx, end.lease.unit)? else { return Ok(Finished::LeaseLost) };
+    if row.fence != end.lease.fence {
+        return Ok(Finished::LeaseLost);
+    }
+    if row.session.is_none() {
+        // The fence has not moved, so it was this lease that ended the run: its answer got lost.
+        return Ok(Finished::Recorded(row.state()?));
+    }
+    if row.session != holder {
+        return Ok(Finished::LeaseLost);
+    }
+    if let Outcome::Done(Some(result)) = &end.outcome {
+        check_size("result", result)?;
+    }
+    if let Some(failure) = run_effects(tx, &end.effects)? {
+        return Ok(Finished::EffectFailed(failure));
+    }
+    let policy = match end.outcome {
+        // Most runs end well, and for those no policy is asked.
+        Outcome::Done(_) => Policy::default(),
+        _ => policies.of(tx, &row)?,
+    };
+    let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    apply(tx, &row, &step, row.fence, Some(session))?;
+    if let Outcome::Done(Some(result)) = &end.outcome {
+        keep(tx, row.id, Part::Result, result)?;
+    }
+    Ok(Finished::Recorded(step.state))
+}
+
+/// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
+fn run_effects(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
+    if effects.is_empty() {
+        return Ok(None);
+    }
+    tx.db.execute_batch("SAVEPOINT effects").or_translate()?;
+    let failure = effects.iter().find_map(|effect| run_effect(tx, effect).err());
+    let end = if failure.is_some() { "ROLLBACK TO effects; RELEASE effects" } else { "RELEASE effects" };
+    tx.db.execute_batch(end).or_translate()?;
+    Ok(failure)
+}
+
+fn run_effect(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
+    let refused = |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
+    let mut statement = tx.db.prepare_cached(&effect.sql).map_err(refused)?;
+    match &effect.params {
+        Params::Ordered(values) => {
+            for (at, value) in values.iter().enumerate() {
+                statement.raw_bind_parameter(at + 1, Bound(value)).map_err(refused)?;
+            }
+        }
+        Params::Named(values) => {
+            for (name, value) in values {
+                let at = statement.parameter_index(&format!(":{name}")).map_err(refused)?;
+                if let Some(at) = at {
+                    statement.raw_bind_parameter(at, Bound(value)).map_err(refused)?;
+                }
+            }
+        }
+    }
+    let changed = if statement.column_count() > 0 {
+        // A statement with RETURNING changes as many rows as it returns.
+        let mut rows = statement.raw_query();
+        let mut count = 0;
+        while rows.next().map_err(refused)?.is_some() {
+            count += 1;
+        }
+        count
+    } else {
+        statement.raw_execute().map_err(refused)? as u64
+    };
+    match effect.expected_rows {
+        Some(expected) if expected != changed => Err(Failure::new(
+            "effect-rows",
+            format!("changed {changed} rows instead of {expected}: {}", effect.sql),
+        )),
+        _ => Ok(()),
+    }
+}
+
+struct Bound<'v>(&'v SqlValue);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        match self.0 {
+            SqlValue::Null => Ok(rusqlite::types::ToSqlOutput::Owned(rusqlite::types::Value::Null)),
+            SqlValue::Bool(value) => value.to_sql(),
+            SqlValue::Int(value) => value.to_sql(),
+            SqlValue::Real(value) => value.to_sql(),
+            SqlValue::Text(value) => value.to_sql(),
+            SqlValue::Blob(value) => value.to_sql(),
+        }
+    }
+}
+
+/// Puts a checkpoint or result away.
+pub(crate) fn keep(
+    tx: &Tx<'_>,
+    unit: UnitId,
+    part: Part,
+    bytes: &longshore_core::Payload,
+) -> Result<()> {
+    let (inline, beside) = body::put(tx.db, unit, part, bytes)?;
+    let column = match part {
+        Part::Payload => "payload",
+        Part::Checkpoint => "checkpoint",
+        Part::Result => "result",
+    };
+    let sql = format!(
+        "UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1"
+    );
+    tx.db
+        .prepare_cached(&sql)
+        .or_translate()?
+        .execute((unit.as_bytes(), inline, part.flag(), beside))
+        .or_translate()?;
+    Ok(())
+}
+
+/// The row of a unit that must be there.
+pub(crate) fn load(tx: &Tx<'_>, id: UnitId) -> Result<UnitRow> {
+    find(tx, id)?.ok_or_else(|| Error::not_found("unit", id))
+}
+
+/// The row of a unit, if it is there.
+pub(crate) fn find(tx: &Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
+    static SQL: LazyLock<String> = LazyLock::new(|| {
+        format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS)
+    });
+    let mut statement = tx.db.prepare_cached(&SQL).or_translate()?;
+    let mut rows = statement.query([id.as_bytes()]).or_translate()?;
+    rows.next().or_translate()?.map(UnitRow::read).transpose()
+}
+
+/// Writes a step of the state machine: the row, its counts, and what waits for it. `fence` is the
+/// unit's fence from now on; `by` is who ran it.
+pub(crate) fn apply(
+    tx: &mut Tx<'_>,
+    row: &UnitRow,
+    step: &Transition,
+    fence: u64,
+    by: Option<SessionId>,
+) -> Result<()> {
+    let (from, to) = (row.state()?, step.state);
+    let frees_key = to.is_final() && row.has(flag::KEY_WHILE_LIVE);
+    let failure = step.failure.as_ref().map(to_json).transpose()?;
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5, fence = ?6,
+             session = NULL, started_at = NULL, waits_for = 0, progress = NULL, flags = ?7,
+             dedup = CASE WHEN ?8 THEN NULL ELSE dedup END,
+             failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?9, failure) END WHERE id = ?1",
+        )
+        .or_translate()?
+        .execute((
+            row.id.as_bytes(),
+            entry_code(to, step.lost),
+            step.place.as_micros(),
+            step.attempt,
+            step.lost,
+            fence,
+            row.flags & !flag::CANCEL,
+            frees_key,
+            failure,
+        ))
+        .or_translate()?;
+    tx.moved(row.stream, Some(from), Some(to), row.bytes);
+    if let Some(failure) = &step.failure {
+        log_failure(tx, row, failure, by)?;
+    }
+    if to.is_final() && row.has(flag::WAITED_ON) {
+        tx.ended(row.id, to == UnitState::Done);
+    }
+    if let Some(key) = &row.cap_key {
+        unpark(tx, key)?;
+    }
+    Ok(())
+}
+
+fn log_failure(
+    tx: &Tx<'_>,
+    row: &UnitRow,
+    failure: &Failure,
+    by: Option<SessionId>,
+) -> Result<()> {
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_failure (unit, attempt, at, session, code, message)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )
+        .or_translate()?
+        .execute((
+            row.id.as_bytes(),
+            row.attempt,
+            tx.now.as_micros(),
+            by.as_ref().map(SessionId::as_bytes),
+            &failure.code,
+            &failure.message,
+        ))
+        .or_translate()?;
+    Ok(())
+}
+
+/// Lets the next unit of a cap key back among the ready ones.
+pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
+    let woken = tx
+        .db
+        .prepare_cached(
+            "UPDATE longshore_unit SET state = 2 WHERE id = (SELECT id FROM longshore_unit
+             WHERE cap_key = ?1 AND state = 7 ORDER BY place LIMIT 1)",
+        )
+        .or_translate()?
+        .execute([key])
+        .or_translate()?;
+    tx.woke |= woken > 0;
+    Ok(())
+}
+
+/// Tells the units that wait for `needs` that it ended.
+pub(crate) fn release_dependants(tx: &mut Tx<'_>, needs: UnitId, well: bool) -> Result<()> {
+    let waiting: Vec<[u8; 16]> = tx
+        .db
+        .prepare_cached("DELETE FROM longshore_dependency WHERE needs = ?1 RETURNING unit")
+        .or_translate()?
+        .query_map([needs.as_bytes()], |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for id in waiting {
+        let row = load(tx, UnitId::from_bytes(id))?;
+        if row.state()? != UnitState::Blocked {
+            continue;
+        }
+        if well || row.has(flag::RELEASED_BY_FAILURE) {
+            unblock(tx, &row)?;
+        } else {
+            let event = Event::DependencyFailed(needs);
+            let step = next(&row.head()?, &event, &Policy::default(), tx.now)?;
+            apply(tx, &row, &step, row.fence, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
+    let left: Option<i64> = tx
+        .db
+        .prepare_cached("SELECT waits_for - 1 FROM longshore_unit WHERE id = ?1")
+        .or_translate()?
+        .query_row([row.id.as_bytes()], |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    if left.is_some_and(|left| left > 0) {
+        tx.db
+            .prepare_cached("UPDATE longshore_unit SET waits_for = ?2 WHERE id = ?1")
+            .or_translate()?
+            .execute((row.id.as_bytes(), left))
+            .or_translate()?;
+        return Ok(());
+    }
+    let mut step = next(&row.head()?, &Event::Unblocked, &Policy::default(), tx.now)?;
+    let not_before = Timestamp::from_micros(row.place);
+    if not_before > tx.now {
+        step.state = UnitState::Scheduled;
+        step.place = not_before;
+    }
+    apply(tx, row, &step, row.fence, None)
+}
+
+/// The unit's own policy, if its sender gave one.
+pub(crate) fn own_policy(row: &UnitRow) -> Result<Option<Policy>> {
+    Ok(Spec::parse(row.spec.as_deref())?.policy)
+}

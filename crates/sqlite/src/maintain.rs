@@ -1,0 +1,247 @@
+//! Upkeep: dead sessions, due units, old records. Each verb does a bounded amount.
+
+use std::time::Duration;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::stall::Dead;
+use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention};
+use longshore_core::{Policy, Result, SessionId, Timestamp, UnitId};
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::Translate;
+use crate::finish::{apply, load, unpark};
+use crate::session::{self, Leaving};
+use crate::tx::Tx;
+
+/// Ends one dead session, if its beat is still what the watcher saw.
+pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
+    let still: bool = tx
+        .db
+        .query_row(
+            "SELECT EXISTS (SELECT 1 FROM longshore_session WHERE id = ?1 AND beats = ?2)",
+            (dead.session.as_bytes(), dead.beats),
+            |row| row.get(0),
+        )
+        .or_translate()?;
+    if !still {
+        return Ok(Reclaimed::default());
+    }
+    let (rescued, failed) = session::end(tx, dead.session, Leaving::Lost)?;
+    Ok(Reclaimed { sessions: 1, rescued, failed })
+}
+
+/// Makes due units ready, fails expired ones, cancels those of batches given up.
+pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
+    let now = tx.now.as_micros();
+    let due = step_all(tx, DUE, now, limit, &Event::Due)?;
+    let expired = step_all(tx, EXPIRED, now, limit, &Event::Expired)?;
+    let swept = sweep(tx, limit)?;
+    free_parked(tx)?;
+    let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    Ok(Promoted { due, expired, swept, more })
+}
+
+/// Streams with scheduled units are few; each gives its first due ones by index.
+const DUE: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
+    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num AND u.state = 1
+    AND u.place <= ?1 WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0
+    LIMIT ?2";
+
+const EXPIRED: &str = "SELECT id FROM longshore_unit INDEXED BY longshore_unit_deadline
+    WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8) AND deadline <= ?1 LIMIT ?2";
+
+const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
+    JOIN longshore_batch b ON b.num = s.batch AND b.status IN ('failed', 'cancelled')
+    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num
+    AND u.state IN (0, 1, 2, 7, 8)
+    WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
+
+fn step_all(
+    tx: &mut Tx<'_>,
+    select: &str,
+    now: i64,
+    limit: u32,
+    event: &Event<'_>,
+) -> Result<u64> {
+    let ids: Vec<[u8; 16]> = tx
+        .db
+        .prepare_cached(select)
+        .or_translate()?
+        .query_map((now, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for id in &ids {
+        let row = load(tx, UnitId::from_bytes(*id))?;
+        let step = next(&row.head()?, event, &Policy::default(), tx.now)?;
+        apply(tx, &row, &step, row.fence, None)?;
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Cancels waiting units of batches that were given up, and asks running ones to stop.
+pub(crate) fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_unit SET flags = flags | 4 WHERE session IS NOT NULL AND flags & 4 = 0
+             AND stream IN (SELECT s.num FROM longshore_stream s JOIN longshore_batch b
+             ON b.num = s.batch WHERE s.leased > 0 AND b.status IN ('failed', 'cancelled'))",
+        )
+        .or_translate()?
+        .execute([])
+        .or_translate()?;
+    step_all(tx, GIVEN_UP, 0, limit, &Event::Cancel)
+}
+
+/// Units parked behind a cap that nothing holds any more. Leaving units let the next one back in;
+/// this catches one whose predecessor was itself hidden (its batch paused) when it did.
+fn free_parked(tx: &mut Tx<'_>) -> Result<()> {
+    let keys: Vec<String> = tx
+        .db
+        .prepare_cached(
+            "SELECT DISTINCT cap_key FROM longshore_unit p INDEXED BY longshore_unit_cap
+             WHERE cap_key IS NOT NULL AND state = 7 AND state IN (3, 7) AND NOT EXISTS
+             (SELECT 1 FROM longshore_unit l INDEXED BY longshore_unit_cap
+              WHERE l.cap_key = p.cap_key AND l.state = 3) LIMIT 100",
+        )
+        .or_translate()?
+        .query_map([], |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    keys.iter().try_for_each(|key| unpark(tx, key))
+}
+
+/// When the next scheduled unit is due.
+pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duration>> {
+    let due: Option<i64> = db
+        .prepare_cached(
+            "SELECT min((SELECT place FROM longshore_unit u INDEXED BY longshore_unit_place
+             WHERE u.stream = s.num AND u.state = 1 ORDER BY place LIMIT 1))
+             FROM longshore_stream s INDEXED BY longshore_stream_live
+             WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0",
+        )
+        .or_translate()?
+        .query_row([], |row| row.get(0))
+        .or_translate()?;
+    Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+}
+
+/// Removes what was kept long enough.
+pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
+    let mut pruned = Pruned::default();
+    let keeps =
+        [(4, "done", retention.done), (5, "failed", retention.failed), (6, "cancelled", retention.done)];
+    for (state, column, keep) in keeps {
+        let before = (tx.now - keep).as_micros();
+        let left = u64::from(limit).saturating_sub(pruned.units);
+        pruned.units += prune_state(tx.db, state, column, before, left)?;
+    }
+    pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
+    pruned.more = pruned.units >= u64::from(limit) || pruned.batches >= u64::from(limit);
+    Ok(pruned)
+}
+
+fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
+    let streams: Vec<i64> = db
+        .prepare_cached(&format!("SELECT num FROM longshore_stream WHERE {column} > gone_{column}"))
+        .or_translate()?
+        .query_map([], |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    let mut pruned = 0;
+    for stream in streams {
+        let gone = delete_ended(db, stream, state, before, limit - pruned)?;
+        if gone > 0 {
+            db.prepare_cached(&format!(
+                "UPDATE longshore_stream SET gone_{column} = gone_{column} + ?2 WHERE num = ?1"
+            ))
+            .or_translate()?
+            .execute((stream, gone))
+            .or_translate()?;
+        }
+        pruned += gone;
+        if pruned >= limit {
+            break;
+        }
+    }
+    Ok(pruned)
+}
+
+fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64) -> Result<u64> {
+    let ids: Vec<[u8; 16]> = db
+        .prepare_cached(
+            "SELECT id FROM longshore_unit INDEXED BY longshore_unit_place
+             WHERE stream = ?1 AND state = ?2 AND place < ?3 ORDER BY place LIMIT ?4",
+        )
+        .or_translate()?
+        .query_map((stream, state, before, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for id in &ids {
+        for sql in [
+            "DELETE FROM longshore_body WHERE unit = ?1",
+            "DELETE FROM longshore_failure WHERE unit = ?1",
+            "DELETE FROM longshore_unit WHERE id = ?1",
+        ] {
+            db.prepare_cached(sql).or_translate()?.execute([id]).or_translate()?;
+        }
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Removes ended batches whose units are all pruned, with their streams.
+fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
+    let nums: Vec<i64> = tx
+        .db
+        .prepare_cached(
+            "SELECT num FROM longshore_batch b WHERE completed_at < ?1
+             AND status IN ('complete', 'failed', 'cancelled')
+             AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
+               AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0
+               OR s.done > s.gone_done OR s.failed > s.gone_failed
+               OR s.cancelled > s.gone_cancelled)) LIMIT ?2",
+        )
+        .or_translate()?
+        .query_map((before, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for num in &nums {
+        tx.db.execute("DELETE FROM longshore_stream WHERE batch = ?1", [num]).or_translate()?;
+        tx.db.execute("DELETE FROM longshore_batch WHERE num = ?1", [num]).or_translate()?;
+    }
+    Ok(nums.len() as u64)
+}
+
+/// Claims or renews the leadership of a role.
+pub(crate) fn lead(
+    tx: &mut Tx<'_>,
+    role: &str,
+    session: SessionId,
+    ttl: Duration,
+) -> Result<bool> {
+    let holder: Option<([u8; 16], i64)> = tx
+        .db
+        .prepare_cached("SELECT session, until FROM longshore_leader WHERE role = ?1")
+        .or_translate()?
+        .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .or_translate()?;
+    if holder.is_some_and(|(other, until)| {
+        other != *session.as_bytes() && until > tx.now.as_micros()
+    }) {
+        return Ok(false);
+    }
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_leader (role, session, until) VALUES (?1, ?2, ?3)
+             ON CONFLICT (role) DO UPDATE SET session = excluded.session, until = excluded.until",
+        )
+        .or_translate()?
+        .execute((role, session.as_bytes(), (tx.now + ttl).as_micros()))
+        .or_translate()?;
+    Ok(true)
+}

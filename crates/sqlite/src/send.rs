@@ -1,0 +1,405 @@
+//! Taking units in.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::store::{Refusal, Sent};
+use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::{
+    Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState, unit,
+};
+use rusqlite::OptionalExtension;
+
+use crate::body::{self, Part};
+use crate::error::Translate;
+use crate::finish;
+use crate::row::{Spec, code, flag, state};
+use crate::tx::Tx;
+
+/// Whether a queue's bound applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// A sender's units.
+    Bounded,
+    /// Callbacks: the end of a batch must not wait for room.
+    Exempt,
+}
+
+/// Takes units in, in order; one answer each.
+pub(crate) fn send(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    units: &[NewUnit],
+    batch: i64,
+    admission: Admission,
+) -> Result<Vec<Sent>> {
+    let mut lanes = Lanes::default();
+    let mut answers = Vec::with_capacity(units.len());
+    for unit in units {
+        unit.check()?;
+        if !scope.covers(&unit.tenant) {
+            return Err(Error::not_found("tenant", &unit.tenant));
+        }
+        answers.push(send_one(tx, &mut lanes, unit, batch, admission)?);
+    }
+    Ok(answers)
+}
+
+fn send_one(
+    tx: &mut Tx<'_>,
+    lanes: &mut Lanes,
+    unit: &NewUnit,
+    batch: i64,
+    admission: Admission,
+) -> Result<Sent> {
+    let (stream, lane) = lanes.stream(tx, unit, batch)?;
+    let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
+    if let Some(taken) = holder(tx, dedup.as_deref())?
+        && taken != unit.id
+    {
+        return Ok(match unit.dedup.as_ref().map(|dedup| dedup.on_duplicate) {
+            Some(OnDuplicate::Refused) => Sent::Refused(Refusal::Duplicate(taken)),
+            _ => Sent::Existing(taken),
+        });
+    }
+    let waits = match waits(tx, unit)? {
+        Ok(waits) => waits,
+        Err(refusal) => return Ok(Sent::Refused(refusal)),
+    };
+    if admission == Admission::Bounded
+        && let Some(full) = lanes.admit(tx, lane, unit)?
+    {
+        return Ok(Sent::Refused(full));
+    }
+    if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
+        waits.record(tx, unit)?;
+    }
+    Ok(Sent::Created(unit.id))
+}
+
+/// Keys are unique within a lane.
+pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
+    format!("{lane}:{key}")
+}
+
+fn holder(tx: &Tx<'_>, dedup: Option<&str>) -> Result<Option<UnitId>> {
+    let Some(dedup) = dedup else { return Ok(None) };
+    tx.db
+        .prepare_cached("SELECT id FROM longshore_unit WHERE dedup = ?1")
+        .or_translate()?
+        .query_row([dedup], |row| Ok(UnitId::from_bytes(row.get(0)?)))
+        .optional()
+        .or_translate()
+}
+
+/// Where a new unit begins.
+struct Place {
+    state: UnitState,
+    place: Timestamp,
+    waits_for: usize,
+}
+
+impl Place {
+    fn of(now: Timestamp, unit: &NewUnit, waits: &Waits) -> Self {
+        let later = unit.not_before.filter(|at| *at > now);
+        let (state, place) = match later {
+            _ if !waits.open.is_empty() => {
+                (UnitState::Blocked, unit.not_before.unwrap_or(Timestamp::ZERO))
+            }
+            Some(at) => (UnitState::Scheduled, at),
+            None => (UnitState::Ready, unit.priority.rank(now)),
+        };
+        Self { state, place, waits_for: waits.open.len() }
+    }
+}
+
+/// Writes the row; false if the id is known already.
+fn insert(
+    tx: &mut Tx<'_>,
+    unit: &NewUnit,
+    place: &Place,
+    stream: i64,
+    lane: i64,
+    dedup: Option<String>,
+) -> Result<bool> {
+    let (payload, beside) = body::put(tx.db, unit.id, Part::Payload, &unit.payload)?;
+    let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
+    let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
+    let inserted = tx
+        .db
+        .prepare_cached(
+            "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority, created_at,
+             deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        )
+        .or_translate()?
+        .execute((
+            unit.id.as_bytes(),
+            stream,
+            code(place.state),
+            place.place.as_micros(),
+            unit.priority.level(),
+            tx.now.as_micros(),
+            unit.deadline.map(Timestamp::as_micros),
+            flags(unit) | beside,
+            place.waits_for,
+            bytes,
+            dedup,
+            cap_key,
+            Spec::text(unit)?,
+            payload,
+        ))
+        .or_translate()?;
+    if inserted == 1 {
+        tx.moved(stream, None, Some(place.state), bytes);
+    }
+    Ok(inserted == 1)
+}
+
+fn flags(unit: &NewUnit) -> i64 {
+    let plain = unit.weight == unit::Weight::default();
+    let mut flags = 0;
+    if !plain || unit.cap.is_some() || unit.deadline.is_some() {
+        flags |= flag::SPECIAL;
+    }
+    if unit.dedup.as_ref().is_some_and(|dedup| dedup.window == DedupWindow::WhileLive) {
+        flags |= flag::KEY_WHILE_LIVE;
+    }
+    if unit.after.on_failure == OnDependencyFailure::Release {
+        flags |= flag::RELEASED_BY_FAILURE;
+    }
+    flags
+}
+
+/// What a new unit waits for.
+#[derive(Default)]
+struct Waits {
+    open: Vec<UnitId>,
+    failed: Option<UnitId>,
+}
+
+fn waits(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Waits, Refusal>> {
+    let mut waits = Waits::default();
+    let release = unit.after.on_failure == OnDependencyFailure::Release;
+    for needs in &unit.after.units {
+        let found: Option<u8> = tx
+            .db
+            .prepare_cached("SELECT state FROM longshore_unit WHERE id = ?1")
+            .or_translate()?
+            .query_row([needs.as_bytes()], |row| row.get(0))
+            .optional()
+            .or_translate()?;
+        match found.map(state).transpose()? {
+            None => return Ok(Err(Refusal::UnknownDependency(*needs))),
+            Some(UnitState::Done) => {}
+            Some(state) if state.is_final() => {
+                if !release {
+                    waits.failed = Some(*needs);
+                }
+            }
+            Some(_) if waits.open.contains(needs) => {}
+            Some(_) => waits.open.push(*needs),
+        }
+    }
+    if waits.failed.is_some() {
+        // It ends at once; there is nothing to wait for.
+        waits.open.clear();
+    }
+    Ok(Ok(waits))
+}
+
+impl Waits {
+    fn record(&self, tx: &mut Tx<'_>, unit: &NewUnit) -> Result<()> {
+        for needs in &self.open {
+            tx.db
+                .prepare_cached("INSERT INTO longshore_dependency (needs, unit) VALUES (?1, ?2)")
+                .or_translate()?
+                .execute((needs.as_bytes(), unit.id.as_bytes()))
+                .or_translate()?;
+            tx.db
+                .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
+                .or_translate()?
+                .execute((needs.as_bytes(), flag::WAITED_ON))
+                .or_translate()?;
+        }
+        let Some(failed) = self.failed else { return Ok(()) };
+        let row = finish::load(tx, unit.id)?;
+        let head = longshore_core::machine::Head { state: UnitState::Blocked, ..row.head()? };
+        let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
+        finish::apply(tx, &row, &step, row.fence, None)
+    }
+}
+
+/// Streams and bounds looked up once per call.
+#[derive(Default)]
+struct Lanes {
+    streams: HashMap<StreamKey, (i64, i64)>,
+    last: Option<(StreamKey, (i64, i64))>,
+    room: HashMap<i64, Vec<Room>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct StreamKey {
+    queue: longshore_core::QueueName,
+    tenant: longshore_core::TenantId,
+    kind: longshore_core::Kind,
+}
+
+/// What is left under one bound.
+struct Room {
+    live: u64,
+    bytes: u64,
+    max_units: Option<u64>,
+    max_bytes: Option<u64>,
+}
+
+impl Lanes {
+    /// The unit's stream and lane, made if they are new.
+    fn stream(&mut self, tx: &mut Tx<'_>, unit: &NewUnit, batch: i64) -> Result<(i64, i64)> {
+        // Nearly always the same as the unit before.
+        if let Some((key, found)) = &self.last
+            && key.queue == unit.queue
+            && key.tenant == unit.tenant
+            && key.kind == unit.kind
+        {
+            return Ok(*found);
+        }
+        let key = StreamKey {
+            queue: unit.queue.clone(),
+            tenant: unit.tenant.clone(),
+            kind: unit.kind.clone(),
+        };
+        let found = match self.streams.get(&key) {
+            Some(found) => *found,
+            None => {
+                let lane = lane(tx, unit.queue.as_str(), unit.tenant.as_str())?;
+                (stream(tx, lane, unit.kind.as_str(), batch)?, lane)
+            }
+        };
+        self.streams.insert(key.clone(), found);
+        self.last = Some((key, found));
+        Ok(found)
+    }
+
+    /// Why the unit has no room, or takes its room.
+    fn admit(&mut self, tx: &Tx<'_>, lane: i64, unit: &NewUnit) -> Result<Option<Refusal>> {
+        let rooms = match self.room.entry(lane) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(rooms(tx, lane)?),
+        };
+        let bytes = unit.payload.len() as u64;
+        for room in rooms.iter() {
+            if let Some(limit) = room.exceeded(bytes) {
+                let (live, bytes) = (room.live, room.bytes);
+                return Ok(Some(Refusal::Full { live, bytes, limit }));
+            }
+        }
+        for room in rooms {
+            room.live += 1;
+            room.bytes += bytes;
+        }
+        Ok(None)
+    }
+}
+
+impl Room {
+    fn exceeded(&self, bytes: u64) -> Option<String> {
+        match (self.max_units, self.max_bytes) {
+            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
+            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
+            _ => None,
+        }
+    }
+}
+
+/// The bounds that hold for a lane: its own and its queue's. None where none is set, so that
+/// unbounded queues count nothing.
+fn rooms(tx: &Tx<'_>, lane: i64) -> Result<Vec<Room>> {
+    const LIVE: &str = "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0),
+        coalesce(sum(bytes), 0) FROM longshore_stream INDEXED BY longshore_stream_live
+        WHERE blocked + scheduled + ready + leased > 0 AND lane";
+    let own = (
+        "SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1",
+        format!("{LIVE} = ?1"),
+    );
+    let queue = (
+        "SELECT q.max_units, q.max_bytes FROM longshore_queue q
+         JOIN longshore_lane l ON l.queue = q.num WHERE l.num = ?1",
+        format!(
+            "{LIVE} IN (SELECT num FROM longshore_lane WHERE queue =
+             (SELECT queue FROM longshore_lane WHERE num = ?1))"
+        ),
+    );
+    let mut rooms = Vec::new();
+    for (limits, live) in [own, queue] {
+        let (max_units, max_bytes): (Option<u64>, Option<u64>) = tx
+            .db
+            .prepare_cached(limits)
+            .or_translate()?
+            .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
+            .or_translate()?;
+        if max_units.is_some() || max_bytes.is_some() {
+            let (live, bytes) = tx
+                .db
+                .prepare_cached(&live)
+                .or_translate()?
+                .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
+                .or_translate()?;
+            rooms.push(Room { live, bytes, max_units, max_bytes });
+        }
+    }
+    Ok(rooms)
+}
+
+/// A queue's number; made if it is new.
+pub(crate) fn queue(tx: &Tx<'_>, name: &str) -> Result<i64> {
+    number(
+        tx,
+        "SELECT num FROM longshore_queue WHERE name = ?1",
+        "INSERT INTO longshore_queue (name) VALUES (?1)",
+        [name],
+    )
+}
+
+/// A lane's number; made if it is new.
+pub(crate) fn lane(tx: &Tx<'_>, queue_name: &str, tenant: &str) -> Result<i64> {
+    let queue = queue(tx, queue_name)?;
+    number(
+        tx,
+        "SELECT num FROM longshore_lane WHERE queue = ?1 AND tenant = ?2",
+        // Level with the lane that is next: silence earns no credit against the others.
+        "INSERT INTO longshore_lane (queue, tenant, pass) VALUES (?1, ?2,
+         (SELECT coalesce(min(pass), 0) FROM longshore_lane WHERE queue = ?1))",
+        (queue, tenant),
+    )
+}
+
+fn stream(tx: &Tx<'_>, lane: i64, kind: &str, batch: i64) -> Result<i64> {
+    number(
+        tx,
+        "SELECT num FROM longshore_stream WHERE lane = ?1 AND kind = ?2 AND batch = ?3",
+        "INSERT INTO longshore_stream (lane, kind, batch) VALUES (?1, ?2, ?3)",
+        (lane, kind, batch),
+    )
+}
+
+fn number(
+    tx: &Tx<'_>,
+    find: &str,
+    make: &str,
+    params: impl rusqlite::Params + Clone,
+) -> Result<i64> {
+    let found = tx
+        .db
+        .prepare_cached(find)
+        .or_translate()?
+        .query_row(params.clone(), |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    if let Some(num) = found {
+        return Ok(num);
+    }
+    tx.db.prepare_cached(make).or_translate()?.execute(params).or_translate()?;
+    Ok(tx.db.last_insert_rowid())
+}

@@ -1,0 +1,503 @@
+//! [`SqliteStore`]: opens the file, and hands each verb to the writer or to a reader.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_core::batch::BatchAction;
+use longshore_core::session::{Lease, NewSession, Order, Session};
+use longshore_core::stall::Dead;
+use longshore_core::store::{
+    Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
+    LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,
+    Queues, Reclaimed, Retention, Sent, Totals, UnitAction, UnitFailure, UnitFilter, UnitSelection,
+    Violation,
+};
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Clock, Error, Inspect, Intake, Leases, NewBatch, NewUnit, Operate,
+    Payload, QueueName, Result, Scope, SessionId, SystemClock, TenantId, Timestamp, Unit, UnitId,
+    Upkeep,
+};
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::watch;
+
+use crate::body::Part;
+use crate::error::Translate;
+use crate::send::Admission;
+use crate::tx::Tx;
+use crate::writer::Durability::{Durable, Relaxed};
+use crate::writer::{Signals, Writer};
+use crate::{
+    batch, claim, finish, inspect, lists, location, maintain, migrate, operate, send, session,
+    verify, watch as wal,
+};
+
+/// How sure a commit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// Survives a power failure: one fsync per group of commits.
+    #[default]
+    Full,
+    /// Survives the process; a power failure may take the last moments.
+    Normal,
+}
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// How sure a commit is.
+    pub synchronous: Synchronous,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// How long a commit waits for other processes' write lock before it is an error.
+    pub busy_timeout: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            synchronous: Synchronous::Full,
+            clock: Arc::new(SystemClock),
+            busy_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { synchronous, busy_timeout, .. } = self;
+        write!(f, "SqliteOptions({synchronous:?}, {busy_timeout:?})")
+    }
+}
+
+/// The embedded store.
+pub struct SqliteStore {
+    path: PathBuf,
+    options: SqliteOptions,
+    writer: Arc<Writer>,
+    readers: Arc<Mutex<Vec<Connection>>>,
+    signals: Arc<Signals>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SqliteStore({})", self.path.display())
+    }
+}
+
+impl SqliteStore {
+    /// Opens a database file, makes it if there is none, and brings its schema up to date.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
+        location::check(path)?;
+        let db = connect(path, &options, Access::Write)?;
+        migrate::migrate(&db)?;
+        let signals = Arc::new(Signals::new());
+        let full = options.synchronous == Synchronous::Full;
+        let clock = Arc::clone(&options.clock);
+        let writer = Writer::start(db, full, options.busy_timeout, clock, Arc::clone(&signals))?;
+        let writer = Arc::new(writer);
+        wal::start(path, Arc::downgrade(&writer)).map_err(|error| Error::Unavailable {
+            message: "no thread for watching the database".to_owned(),
+            source: Some(Box::new(error)),
+        })?;
+        let readers = Arc::default();
+        Ok(Self { path: path.to_owned(), options, writer, readers, signals })
+    }
+
+    /// The database file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sends units inside the caller's own transaction on the same file: they are there if and
+    /// only if the caller commits. Begin it with `BEGIN IMMEDIATE`, on a connection from
+    /// [`Self::connect`] or one with a busy timeout.
+    pub fn send_in(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        scope: &Scope,
+        units: &[NewUnit],
+    ) -> Result<Vec<Sent>> {
+        self.run_in(transaction, |tx| send::send(tx, scope, units, 0, Admission::Bounded))
+    }
+
+    /// Finishes runs inside the caller's own transaction on the same file.
+    pub fn finish_in(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        session: SessionId,
+        finishes: &[Finish],
+    ) -> Result<Vec<Finished>> {
+        self.run_in(transaction, |tx| finish::finish(tx, session, finishes))
+    }
+
+    fn run_in<T>(
+        &self,
+        transaction: &rusqlite::Transaction<'_>,
+        verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut tx = Tx::new(transaction, self.options.clock.now());
+        let answer = verb(&mut tx)?;
+        tx.flush()?;
+        Ok(answer)
+    }
+
+    /// A connection of the caller's own, set up as the store's are.
+    pub fn connect(&self) -> Result<Connection> {
+        connect(&self.path, &self.options, Access::Write)
+    }
+
+    /// Runs a read on a connection of its own, off the async threads.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (readers, path, options) =
+            (Arc::clone(&self.readers), self.path.clone(), self.options.clone());
+        let run = move || {
+            let idle = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let db = idle.map_or_else(|| connect(&path, &options, Access::Read), Ok)?;
+            let answer = snapshot(&db, read);
+            readers.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+            answer
+        };
+        tokio::task::spawn_blocking(run)
+            .await
+            .map_err(|_| Error::unavailable("a read did not come back"))?
+    }
+
+    /// Cancels what waits of a batch given up, chunk by chunk. A crash in between is made good by
+    /// `promote`.
+    async fn sweep(&self) -> Result<()> {
+        loop {
+            let swept =
+                self.writer.call(Durable, |tx| maintain::sweep(tx, operate::CHUNK)).await?;
+            if swept < u64::from(operate::CHUNK) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Several statements, one state of the database.
+fn snapshot<T>(db: &Connection, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    db.execute_batch("BEGIN").or_translate()?;
+    let answer = read(db);
+    db.execute_batch("COMMIT").or_translate()?;
+    answer
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Connection> {
+    let flags = match access {
+        Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+    };
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .or_translate()?;
+    db.set_prepared_statement_cache_capacity(128);
+    db.busy_timeout(options.busy_timeout).or_translate()?;
+    if access == Access::Write {
+        let mode: String = db
+            .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+            .or_translate()?;
+        if mode != "wal" {
+            return Err(Error::Unsupported(format!("this file cannot use a write-ahead log ({mode})")));
+        }
+        let level = match options.synchronous {
+            Synchronous::Full => "FULL",
+            Synchronous::Normal => "NORMAL",
+        };
+        db.pragma_update(None, "synchronous", level).or_translate()?;
+        // Checkpoints move many pages at once: 16 MB of log between two of them.
+        db.pragma_update(None, "wal_autocheckpoint", 4000).or_translate()?;
+        db.pragma_update(None, "journal_size_limit", 64 << 20).or_translate()?;
+        db.pragma_update(None, "cache_size", -16_000).or_translate()?;
+    }
+    Ok(db)
+}
+
+#[async_trait]
+impl Intake for SqliteStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+        let scope = scope.clone();
+        let verb = move |tx: &mut Tx<'_>| send::send(tx, &scope, &units, 0, Admission::Bounded);
+        self.writer.call(Durable, verb).await
+    }
+
+    async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {
+        let scope = scope.clone();
+        self.writer.call(Durable, move |tx| batch::open(tx, &scope, &new)).await
+    }
+
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.writer.call(Durable, move |tx| batch::add(tx, &scope, &id, &chunk)).await
+    }
+
+    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.writer.call(Durable, move |tx| batch::seal(tx, &scope, &id)).await
+    }
+}
+
+#[async_trait]
+impl Leases for SqliteStore {
+    async fn open_session(&self, new: NewSession) -> Result<()> {
+        self.writer.call(Relaxed, move |tx| session::open(tx, &new)).await
+    }
+
+    async fn beat(&self, id: SessionId, beat: Beat) -> Result<BeatAnswer> {
+        self.writer.call(Relaxed, move |tx| session::beat(tx, id, &beat)).await
+    }
+
+    async fn close_session(&self, id: SessionId) -> Result<()> {
+        let leaving = session::Leaving::Closed;
+        self.writer.call(Durable, move |tx| session::end(tx, id, leaving).map(drop)).await
+    }
+
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+        self.writer.call(Durable, move |tx| session::adopt(tx, from, to)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.writer.call(Relaxed, move |tx| claim::claim(tx, &claim)).await
+    }
+
+    async fn start(&self, id: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
+        let leases = leases.to_vec();
+        self.writer.call(Relaxed, move |tx| session::start(tx, id, &leases)).await
+    }
+
+    async fn release(&self, id: SessionId, leases: &[Lease]) -> Result<()> {
+        let leases = leases.to_vec();
+        self.writer.call(Relaxed, move |tx| session::release(tx, id, &leases)).await
+    }
+
+    async fn checkpoint(&self, id: SessionId, lease: Lease, state: Payload) -> Result<bool> {
+        longshore_core::unit::check_size("checkpoint", &state)?;
+        let verb = move |tx: &mut Tx<'_>| {
+            let num = session::number(tx.db, id)?;
+            let held = session::held(tx, num, &lease)?.is_some();
+            if held {
+                finish::keep(tx, lease.unit, Part::Checkpoint, &state)?;
+            }
+            Ok(held)
+        };
+        self.writer.call(Durable, verb).await
+    }
+
+    async fn progress(&self, id: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
+        let verb = move |tx: &mut Tx<'_>| {
+            let num = session::number(tx.db, id)?;
+            session::progress(tx, num, &notes)
+        };
+        self.writer.call(Relaxed, verb).await
+    }
+
+    async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        self.writer.call(Durable, move |tx| finish::finish(tx, id, &finishes)).await
+    }
+
+    async fn held(&self, id: SessionId) -> Result<Vec<Lease>> {
+        self.read(move |db| session::leases(db, session::number(db, id)?)).await
+    }
+}
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed> {
+        let mut all = Reclaimed::default();
+        // One transaction each: a mass of dead workers does not hold up the living.
+        for &dead in dead {
+            let one = self.writer.call(Durable, move |tx| maintain::reclaim(tx, dead)).await?;
+            all.sessions += one.sessions;
+            all.rescued += one.rescued;
+            all.failed += one.failed;
+        }
+        Ok(all)
+    }
+
+    async fn promote(&self, limit: u32) -> Result<Promoted> {
+        self.writer.call(Durable, move |tx| maintain::promote(tx, limit)).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>> {
+        let now = self.options.clock.now();
+        self.read(move |db| maintain::next_due(db, now)).await
+    }
+
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
+        self.writer.call(Durable, move |tx| maintain::prune(tx, retention, limit)).await
+    }
+
+    async fn lead(&self, role: &str, id: SessionId, ttl: Duration) -> Result<bool> {
+        let role = role.to_owned();
+        self.writer.call(Relaxed, move |tx| maintain::lead(tx, &role, id, ttl)).await
+    }
+}
+
+#[async_trait]
+impl Operate for SqliteStore {
+    async fn operate_units(
+        &self,
+        scope: &Scope,
+        units: UnitSelection,
+        action: UnitAction,
+    ) -> Result<Operated> {
+        let mut all = Operated::default();
+        loop {
+            let (scope, units) = (scope.clone(), units.clone());
+            let whole_queue = matches!(units, UnitSelection::Queue(..));
+            let verb = move |tx: &mut Tx<'_>| operate::units(tx, &scope, &units, action);
+            let one = self.writer.call(Durable, verb).await?;
+            all.changed += one.changed;
+            all.requested += one.requested;
+            all.skipped += one.skipped;
+            if !whole_queue || one.changed + one.requested == 0 {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn operate_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        action: BatchAction,
+    ) -> Result<Batch> {
+        let (own, name) = (scope.clone(), id.clone());
+        let verb = move |tx: &mut Tx<'_>| operate::batch(tx, &own, &name, &action);
+        let batch = self.writer.call(Durable, verb).await?;
+        if batch.status.is_given_up() {
+            self.sweep().await?;
+            return self.batch(scope, id).await;
+        }
+        Ok(batch)
+    }
+
+    async fn change_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        change: QueueChange,
+    ) -> Result<()> {
+        let (scope, queue) = (scope.clone(), queue.clone());
+        self.writer.call(Durable, move |tx| operate::queue(tx, &scope, &queue, change)).await
+    }
+
+    async fn change_lane(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        tenant: &TenantId,
+        change: LaneChange,
+    ) -> Result<()> {
+        let (scope, queue, tenant) = (scope.clone(), queue.clone(), tenant.clone());
+        let verb = move |tx: &mut Tx<'_>| operate::lane(tx, &scope, &queue, &tenant, change);
+        self.writer.call(Durable, verb).await
+    }
+
+    async fn order(&self, id: SessionId, order: Order) -> Result<()> {
+        self.writer.call(Durable, move |tx| session::give_order(tx, id, order)).await
+    }
+}
+
+#[async_trait]
+impl Inspect for SqliteStore {
+    async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
+        let scope = scope.clone();
+        self.read(move |db| inspect::one_unit(db, &scope, id)).await
+    }
+
+    async fn units(
+        &self,
+        scope: &Scope,
+        filter: &UnitFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Unit>> {
+        let (scope, filter, after) = (scope.clone(), filter.clone(), after.map(str::to_owned));
+        self.read(move |db| lists::units(db, &scope, &filter, after.as_deref(), limit)).await
+    }
+
+    async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
+        let scope = scope.clone();
+        self.read(move |db| inspect::failures(db, &scope, id)).await
+    }
+
+    async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>> {
+        let scope = scope.clone();
+        self.read(move |db| inspect::queues(db, &scope)).await
+    }
+
+    async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.read(move |db| batch::load(db, batch::number(db, &scope, &id)?)).await
+    }
+
+    async fn batches(
+        &self,
+        scope: &Scope,
+        status: Option<BatchStatus>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Batch>> {
+        let (scope, after) = (scope.clone(), after.map(str::to_owned));
+        self.read(move |db| lists::batches(db, &scope, status, after.as_deref(), limit)).await
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>> {
+        self.read(session::list).await
+    }
+
+    async fn totals(&self, scope: &Scope, queues: &Queues) -> Result<Totals> {
+        let (scope, queues) = (scope.clone(), queues.clone());
+        self.read(move |db| inspect::totals(db, &scope, &queues)).await
+    }
+
+    async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
+        let until = tokio::time::Instant::now() + wait;
+        let mut changed = self.signals.changed.subscribe();
+        let mut since = since;
+        loop {
+            changed.mark_unchanged();
+            let own = scope.clone();
+            let set = self.read(move |db| inspect::changes(db, &own, since)).await?;
+            if !set.changes.is_empty() || set.missed {
+                return Ok(set);
+            }
+            // From now on.
+            since = set.cursor;
+            let timed_out = tokio::time::timeout_at(until, changed.changed()).await.is_err();
+            if timed_out {
+                return Ok(set);
+            }
+        }
+    }
+
+    async fn wake(&self, seen: u64, wait: Duration) -> u64 {
+        let mut ready: watch::Receiver<u64> = self.signals.ready.subscribe();
+        // A timeout is an answer too.
+        let _ = tokio::time::timeout(wait, ready.wait_for(|count| *count != seen)).await;
+        *self.signals.ready.borrow()
+    }
+
+    async fn migrate(&self) -> Result<u32> {
+        let (path, options) = (self.path.clone(), self.options.clone());
+        let run = move || migrate::migrate(&connect(&path, &options, Access::Write)?);
+        tokio::task::spawn_blocking(run)
+            .await
+            .map_err(|_| Error::unavailable("a migration did not come back"))?
+    }
+
+    async fn verify(&self) -> Result<Vec<Violation>> {
+        self.read(verify::verify).await
+    }
+}

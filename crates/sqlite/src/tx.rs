@@ -1,0 +1,170 @@
+//! One verb's part of a transaction: the connection, the time, and what must move with the rows.
+//!
+//! Verbs say which unit moved ([`Tx::moved`]); counters, batches, dependants and the change feed
+//! follow in [`Tx::flush`], inside the same transaction, once per verb and not once per unit.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longshore_core::{Result, Timestamp, UnitId, UnitState};
+use rusqlite::Connection;
+
+use crate::error::Translate;
+use crate::row::code;
+use crate::{batch, finish};
+
+/// One verb's part of a transaction.
+pub(crate) struct Tx<'c> {
+    pub(crate) db: &'c Connection,
+    pub(crate) now: Timestamp,
+    /// Something became claimable: wake workers after the commit.
+    pub(crate) woke: bool,
+    /// Roll this verb back although it has an answer.
+    pub(crate) abandon: bool,
+    deltas: HashMap<i64, Delta>,
+    batches: BTreeSet<i64>,
+    ended: Vec<(UnitId, bool)>,
+    topics: BTreeSet<TopicRow>,
+}
+
+/// How a stream's counters move.
+#[derive(Default)]
+struct Delta {
+    counts: [i64; 7],
+    bytes: i64,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct TopicRow {
+    topic: &'static str,
+    name: String,
+    tenant: Option<String>,
+}
+
+impl<'c> Tx<'c> {
+    /// A part of the transaction that `db` has open.
+    pub(crate) fn new(db: &'c Connection, now: Timestamp) -> Self {
+        Self {
+            db,
+            now,
+            woke: false,
+            abandon: false,
+            deltas: HashMap::new(),
+            batches: BTreeSet::new(),
+            ended: Vec::new(),
+            topics: BTreeSet::new(),
+        }
+    }
+
+    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while live.
+    pub(crate) fn moved(
+        &mut self,
+        stream: i64,
+        from: Option<UnitState>,
+        to: Option<UnitState>,
+        bytes: i64,
+    ) {
+        let delta = self.deltas.entry(stream).or_default();
+        let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
+        if let Some(from) = from {
+            delta.counts[usize::from(code(from))] -= 1;
+        }
+        if let Some(to) = to {
+            delta.counts[usize::from(code(to))] += 1;
+        }
+        delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
+        self.woke |= to == Some(UnitState::Ready);
+    }
+
+    /// Remembers a unit that ended, for those that wait for it.
+    pub(crate) fn ended(&mut self, unit: UnitId, well: bool) {
+        self.ended.push((unit, well));
+    }
+
+    /// Remembers a batch whose record must be looked at.
+    pub(crate) fn touch_batch(&mut self, num: i64) {
+        self.batches.insert(num);
+    }
+
+    /// Announces a change.
+    pub(crate) fn announce(
+        &mut self,
+        topic: &'static str,
+        name: impl Into<String>,
+        tenant: Option<&str>,
+    ) {
+        let tenant = tenant.map(str::to_owned);
+        self.topics.insert(TopicRow { topic, name: name.into(), tenant });
+    }
+
+    /// Moves everything that follows from what moved. Each round may move more (a dependant, a
+    /// callback), so it goes on until nothing is left.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        loop {
+            while let Some((unit, well)) = self.ended.pop() {
+                finish::release_dependants(self, unit, well)?;
+            }
+            for (stream, delta) in std::mem::take(&mut self.deltas) {
+                self.count(stream, &delta)?;
+            }
+            for num in std::mem::take(&mut self.batches) {
+                batch::advance(self, num)?;
+            }
+            if self.ended.is_empty() && self.deltas.is_empty() && self.batches.is_empty() {
+                break;
+            }
+        }
+        self.write_topics()
+    }
+
+    fn count(&mut self, stream: i64, delta: &Delta) -> Result<()> {
+        let [blocked, scheduled, ready, leased, done, failed, cancelled] = delta.counts;
+        self.db
+            .prepare_cached(
+                "UPDATE longshore_stream SET blocked = blocked + ?2, scheduled = scheduled + ?3,
+                 ready = ready + ?4, leased = leased + ?5, done = done + ?6, failed = failed + ?7,
+                 cancelled = cancelled + ?8, bytes = bytes + ?9 WHERE num = ?1",
+            )
+            .or_translate()?
+            .execute((
+                stream, blocked, scheduled, ready, leased, done, failed, cancelled, delta.bytes,
+            ))
+            .or_translate()?;
+        let (batch, queue, tenant): (i64, String, String) = self
+            .db
+            .prepare_cached(
+                "SELECT s.batch, q.name, l.tenant FROM longshore_stream s
+                 JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
+                 WHERE s.num = ?1",
+            )
+            .or_translate()?
+            .query_row([stream], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .or_translate()?;
+        if batch != 0 {
+            self.batches.insert(batch);
+        }
+        self.announce("queue", queue, Some(&tenant));
+        Ok(())
+    }
+
+    fn write_topics(&mut self) -> Result<()> {
+        for TopicRow { topic, name, tenant } in std::mem::take(&mut self.topics) {
+            self.db
+                .prepare_cached(
+                    "INSERT INTO longshore_change (topic, name, tenant) VALUES (?1, ?2, ?3)",
+                )
+                .or_translate()?
+                .execute((topic, &name, &tenant))
+                .or_translate()?;
+            let seq = self.db.last_insert_rowid();
+            if seq % 1000 == 0 {
+                self.db
+                    .execute("DELETE FROM longshore_change WHERE seq <= ?1", [seq - FEED])
+                    .or_translate()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many changes the feed keeps: enough for a reader that was away for a moment.
+pub(crate) const FEED: i64 = 20_000;

@@ -1,0 +1,325 @@
+//! The process' one writer: a thread that commits whatever has gathered in one transaction.
+//!
+//! While a commit waits for the disk, further verbs gather; the next commit takes them all. So one
+//! fsync serves every caller that was waiting, and no timer delays a lone one. Each verb has a
+//! savepoint of its own: one that fails takes nothing of its neighbours with it.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use longshore_core::{Clock, Error, Result};
+use rusqlite::Connection;
+use tokio::sync::{oneshot, watch};
+
+use crate::error::{Translate, translate};
+use crate::tx::Tx;
+
+/// What must be true of a verb when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It survives a power failure (as far as the store's `synchronous` promises).
+    Durable,
+    /// It survives this process.
+    Relaxed,
+}
+
+/// Verbs in one transaction at most, so that no caller waits for a commit without end.
+const GROUP: usize = 512;
+
+/// Between two tries for the write lock. SQLite's own handler waits up to 100 ms at a time, so a
+/// process that asks seldom would starve beside one that commits without pause.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+const LAST_PAUSE: Duration = Duration::from_millis(2);
+
+/// Tells this process' waiters what happened.
+pub(crate) struct Signals {
+    /// Counts commits after which something may be claimable.
+    pub(crate) ready: watch::Sender<u64>,
+    /// Counts commits.
+    pub(crate) changed: watch::Sender<u64>,
+}
+
+impl Signals {
+    pub(crate) fn new() -> Self {
+        Self { ready: watch::Sender::new(1), changed: watch::Sender::new(1) }
+    }
+
+    fn raise(&self, woke: bool) {
+        self.changed.send_modify(|count| *count += 1);
+        if woke {
+            self.ready.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// The way to the writer thread.
+pub(crate) struct Writer {
+    jobs: Mutex<Option<mpsc::Sender<Message>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+enum Message {
+    Job(Job),
+    /// Look whether another process has committed.
+    LookAround,
+}
+
+struct Job {
+    durability: Durability,
+    run: Box<dyn FnOnce(Chance<'_>) -> Ran + Send>,
+}
+
+/// A verb's turn: to run, or to hear why it cannot.
+enum Chance<'c> {
+    Run(&'c Connection, &'c dyn Clock),
+    Refuse(Error),
+}
+
+struct Ran {
+    commit: bool,
+    woke: bool,
+    answer: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+impl Writer {
+    /// Starts the thread on a connection of its own.
+    pub(crate) fn start(
+        db: Connection,
+        full: bool,
+        busy_timeout: Duration,
+        clock: Arc<dyn Clock>,
+        signals: Arc<Signals>,
+    ) -> Result<Self> {
+        let (jobs, inbox) = mpsc::channel();
+        db.busy_timeout(Duration::ZERO).or_translate()?;
+        let mut state =
+            State { db, full, synchronous_full: full, busy_timeout, clock, signals, seen: 0 };
+        state.seen = state.data_version()?;
+        let thread = std::thread::Builder::new()
+            .name("longshore-sqlite".to_owned())
+            .spawn(move || state.serve(&inbox))
+            .map_err(|error| Error::Unavailable {
+                message: "no thread for the database writer".to_owned(),
+                source: Some(Box::new(error)),
+            })?;
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Runs a verb in the next transaction and waits for its commit.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        verb: impl FnOnce(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let run = Box::new(move |chance: Chance<'_>| {
+            let (result, commit, woke) = match chance {
+                Chance::Refuse(error) => (Err(error), false, false),
+                Chance::Run(db, clock) => run_verb(verb, db, clock),
+            };
+            let answer: Box<dyn FnOnce(Result<()>) + Send> = Box::new(move |committed| {
+                // The caller may have gone away; what was committed stays.
+                let _ = answer.send(result.and_then(|value| committed.map(|()| value)));
+            });
+            Ran { commit, woke, answer }
+        });
+        self.post(Message::Job(Job { durability, run }))?;
+        answered.await.map_err(|_| closed())?
+    }
+
+    /// Asks for a look whether another process has committed.
+    pub(crate) fn look_around(&self) -> Result<()> {
+        self.post(Message::LookAround)
+    }
+
+    fn post(&self, message: Message) -> Result<()> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.as_ref().and_then(|jobs| jobs.send(message).ok()).ok_or_else(closed)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // The thread ends once its inbox is closed; a panic there was already reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_verb<T>(
+    verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
+    db: &Connection,
+    clock: &dyn Clock,
+) -> (Result<T>, bool, bool) {
+    let mut tx = Tx::new(db, clock.now());
+    let mut result = verb(&mut tx);
+    if result.is_ok() && !tx.abandon
+        && let Err(error) = tx.flush()
+    {
+        result = Err(error);
+    }
+    let commit = result.is_ok() && !tx.abandon;
+    (result, commit, tx.woke && commit)
+}
+
+fn closed() -> Error {
+    Error::unavailable("the database writer has ended")
+}
+
+struct State {
+    db: Connection,
+    /// What the store promises.
+    full: bool,
+    /// What the connection is set to now.
+    synchronous_full: bool,
+    busy_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    signals: Arc<Signals>,
+    /// SQLite's count of other connections' commits.
+    seen: i64,
+}
+
+impl State {
+    fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
+        while let Ok(first) = inbox.recv() {
+            let mut jobs = Vec::new();
+            let mut look = false;
+            let mut next = Some(first);
+            while let Some(message) = next {
+                match message {
+                    Message::Job(job) => jobs.push(job),
+                    Message::LookAround => look = true,
+                }
+                next = if jobs.len() < GROUP { inbox.try_recv().ok() } else { None };
+            }
+            if !jobs.is_empty() {
+                self.commit(jobs);
+            }
+            if look {
+                self.look_around();
+            }
+        }
+    }
+
+    fn commit(&mut self, jobs: Vec<Job>) {
+        if let Err(error) = self.begin(&jobs) {
+            for job in jobs {
+                ((job.run)(Chance::Refuse(copy(&error))).answer)(Ok(()));
+            }
+            return;
+        }
+        let alone = jobs.len() == 1;
+        let mut ran: Vec<Ran> = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            ran.push(self.run(job, alone));
+        }
+        let committed = self.end(&ran);
+        if committed.is_ok() {
+            self.signals.raise(ran.iter().any(|ran| ran.woke));
+        }
+        for ran in ran {
+            (ran.answer)(committed.as_ref().copied().map_err(copy));
+        }
+    }
+
+    fn begin(&mut self, jobs: &[Job]) -> Result<()> {
+        let durable = jobs.iter().any(|job| job.durability == Durability::Durable);
+        self.set_synchronous(self.full && durable)?;
+        let patience = Instant::now() + self.busy_timeout;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut begin = self.db.prepare_cached("BEGIN IMMEDIATE").or_translate()?;
+            match begin.execute([]) {
+                Ok(_) => return Ok(()),
+                Err(error) if is_busy(&error) && Instant::now() < patience => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LAST_PAUSE);
+                }
+                Err(error) => return Err(translate(error)),
+            }
+        }
+    }
+
+    /// Can only be changed between transactions.
+    fn set_synchronous(&mut self, full: bool) -> Result<()> {
+        if self.synchronous_full != full {
+            let level = if full { "FULL" } else { "NORMAL" };
+            self.db.pragma_update(None, "synchronous", level).or_translate()?;
+            self.synchronous_full = full;
+        }
+        Ok(())
+    }
+
+    fn run(&self, job: Job, alone: bool) -> Ran {
+        let statement = |sql: &str| {
+            let done = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+            if let Err(error) = done {
+                tracing::error!(%error, sql, "savepoint");
+            }
+        };
+        if !alone {
+            statement("SAVEPOINT verb");
+        }
+        let ran = (job.run)(Chance::Run(&self.db, self.clock.as_ref()));
+        if !alone {
+            if !ran.commit {
+                statement("ROLLBACK TO verb");
+            }
+            statement("RELEASE verb");
+        }
+        ran
+    }
+
+    fn end(&self, ran: &[Ran]) -> Result<()> {
+        // A full disk or an I/O error may have ended the transaction already.
+        if self.db.is_autocommit() {
+            return Err(Error::unavailable("the transaction was rolled back by SQLite"));
+        }
+        let commit = ran.iter().any(|ran| ran.commit);
+        let sql = if commit { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        if let Err(error) = ended {
+            if !self.db.is_autocommit() {
+                let _ = self.db.execute_batch("ROLLBACK");
+            }
+            return Err(translate(error));
+        }
+        Ok(())
+    }
+
+    fn data_version(&self) -> Result<i64> {
+        self.db
+            .prepare_cached("PRAGMA data_version")
+            .or_translate()?
+            .query_row([], |row| row.get(0))
+            .or_translate()
+    }
+
+    fn look_around(&mut self) {
+        if let Ok(version) = self.data_version()
+            && version != self.seen
+        {
+            self.seen = version;
+            self.signals.raise(true);
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+    matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked))
+}
+
+/// The same news for each caller of a group.
+fn copy(error: &Error) -> Error {
+    match error {
+        Error::DiskFull { .. } => Error::DiskFull { source: None },
+        Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },
+        other => Error::Unavailable { message: other.to_string(), source: None },
+    }
+}
