@@ -27,6 +27,13 @@ CREATE TABLE longshore_lane (
     UNIQUE (queue, tenant)
 );
 
+-- The pass at which a lane that was silent joins the others: silence earns no credit.
+CREATE TABLE longshore_level (
+    one  INTEGER PRIMARY KEY CHECK (one = 1),
+    pass INTEGER NOT NULL
+);
+INSERT INTO longshore_level VALUES (1, 0);
+
 CREATE TABLE longshore_batch (
     num          INTEGER PRIMARY KEY,
     name         TEXT NOT NULL UNIQUE,

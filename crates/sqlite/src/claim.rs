@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use longshore_core::fair::{LaneShare, divide};
+use longshore_core::fair::{LaneShare, divide, entry_pass};
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -32,15 +32,17 @@ pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
         }
         taker.claimed.alone_waiting = true;
     }
-    let mut lanes = by_lane(tx.db, &streams)?;
+    let lanes = by_lane(tx.db, &streams)?;
     let mut shares: Vec<LaneShare> = lanes.iter().map(|lane| lane.share).collect();
     let parts = divide(&mut shares, u64::from(claim.free) + u64::from(claim.ahead));
-    for ((lane, share), part) in lanes.iter_mut().zip(shares).zip(parts) {
-        let taken = taker.take_from(tx, lane, part)?;
-        lane.save_pass(tx.db, share, part, taken)?;
+    for (lane, part) in lanes.iter().zip(&parts) {
         if taker.stopped {
             break;
         }
+        taker.take_from(tx, lane, *part)?;
+    }
+    if lanes.len() > 1 {
+        save_passes(tx.db, &lanes, &shares, &parts)?;
     }
     // Lanes were served one after another: what has been started runs first.
     taker.claimed.units.sort_by_key(|held| !held.started);
@@ -150,7 +152,9 @@ fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> 
         lanes[at].share.available += stream.ready;
         lanes[at].streams.push(stream);
     }
+    let level = if lanes.len() > 1 { level(db)? } else { 0 };
     for lane in &mut lanes {
+        lane.share.pass = entry_pass(lane.share.pass, Some(level));
         if let Some(cap) = lane.streams.first().and_then(|stream| stream.cap) {
             let free = cap.saturating_sub(leased(db, lane.num)?);
             lane.share.available = lane.share.available.min(free);
@@ -169,20 +173,40 @@ fn leased(db: &Connection, lane: i64) -> Result<u64> {
     .or_translate()
 }
 
-impl Lane<'_> {
-    /// Keeps the lane's place, for what it really gave.
-    fn save_pass(&self, db: &Connection, after: LaneShare, part: u64, taken: u64) -> Result<()> {
-        let moved = after.pass - self.share.pass;
-        if moved == 0 || part == 0 {
-            return Ok(());
+/// Keeps the lanes' places, and the time by which a lane that was silent is level with the others.
+fn save_passes(
+    db: &Connection,
+    lanes: &[Lane<'_>],
+    after: &[LaneShare],
+    parts: &[u64],
+) -> Result<()> {
+    for ((lane, share), part) in lanes.iter().zip(after).zip(parts) {
+        if *part > 0 {
+            db.prepare_cached("UPDATE longshore_lane SET pass = ?2 WHERE num = ?1")
+                .or_translate()?
+                .execute((lane.num, share.pass))
+                .or_translate()?;
         }
-        db.prepare_cached("UPDATE longshore_lane SET pass = pass + ?2 WHERE num = ?1")
-            .or_translate()?
-            .execute((self.num, moved / part * taken))
-            .or_translate()?;
-        Ok(())
     }
+    let still = after.iter().zip(parts).filter(|(share, part)| share.available > **part);
+    let passes = still.map(|(share, _)| share.pass);
+    if let Some(level) = passes.min().or_else(|| after.iter().map(|share| share.pass).max()) {
+        db.prepare_cached("UPDATE longshore_level SET pass = max(pass, ?1)")
+            .or_translate()?
+            .execute([level])
+            .or_translate()?;
+    }
+    Ok(())
+}
 
+fn level(db: &Connection) -> Result<u64> {
+    db.prepare_cached("SELECT pass FROM longshore_level")
+        .or_translate()?
+        .query_row([], |row| row.get(0))
+        .or_translate()
+}
+
+impl Lane<'_> {
     /// The next ready units of the lane after `after`, by rank.
     fn window<'l>(
         &'l self,
@@ -360,8 +384,11 @@ impl<'c> Taker<'c> {
         if slots > self.free {
             // Slots are kept for it: lighter units must not overtake it for ever.
             self.claimed.heavy_waiting = slots > 1;
-            let plain = slots == 1 && spec.cap.is_none() && spec.resources.is_empty();
-            return Ok(if plain { self.fit_plain(lane) } else { Fit::Stop });
+            return Ok(match slots {
+                1 if spec.cap.is_none() && spec.resources.is_empty() => self.fit_plain(lane),
+                1 => Fit::Pass,
+                _ => Fit::Stop,
+            });
         }
         self.free -= slots;
         for (name, amount) in &spec.resources {
@@ -424,7 +451,7 @@ fn expire(tx: &mut Tx<'_>, row: &UnitRow) -> Result<bool> {
 fn leased_with(db: &Connection, key: &str) -> Result<u32> {
     db.prepare_cached(
         "SELECT count(*) FROM longshore_unit INDEXED BY longshore_unit_cap
-         WHERE cap_key = ?1 AND state = 3",
+         WHERE cap_key = ?1 AND state = 3 AND state IN (3, 7)",
     )
     .or_translate()?
     .query_row([key], |row| row.get(0))

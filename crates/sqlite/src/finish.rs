@@ -245,7 +245,7 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
         .db
         .prepare_cached(
             "UPDATE longshore_unit SET state = 2 WHERE id = (SELECT id FROM longshore_unit
-             WHERE cap_key = ?1 AND state = 7 ORDER BY place LIMIT 1)",
+             WHERE cap_key = ?1 AND state = 7 AND state IN (3, 7) ORDER BY place LIMIT 1)",
         )
         .or_translate()?
         .execute([key])

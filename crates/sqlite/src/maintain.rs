@@ -102,7 +102,7 @@ fn free_parked(tx: &mut Tx<'_>) -> Result<()> {
             "SELECT DISTINCT cap_key FROM longshore_unit p INDEXED BY longshore_unit_cap
              WHERE cap_key IS NOT NULL AND state = 7 AND state IN (3, 7) AND NOT EXISTS
              (SELECT 1 FROM longshore_unit l INDEXED BY longshore_unit_cap
-              WHERE l.cap_key = p.cap_key AND l.state = 3) LIMIT 100",
+              WHERE l.cap_key = p.cap_key AND l.state = 3 AND l.state IN (3, 7)) LIMIT 100",
         )
         .or_translate()?
         .query_map([], |row| row.get(0))
@@ -173,7 +173,7 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
     let ids: Vec<[u8; 16]> = db
         .prepare_cached(
             "SELECT id FROM longshore_unit INDEXED BY longshore_unit_place
-             WHERE stream = ?1 AND state = ?2 AND place < ?3 ORDER BY place LIMIT ?4",
+             WHERE stream = ?1 AND state = ?2 AND place <= ?3 ORDER BY place LIMIT ?4",
         )
         .or_translate()?
         .query_map((stream, state, before, limit), |row| row.get(0))
@@ -197,7 +197,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
     let nums: Vec<i64> = tx
         .db
         .prepare_cached(
-            "SELECT num FROM longshore_batch b WHERE completed_at < ?1
+            "SELECT num FROM longshore_batch b WHERE completed_at <= ?1
              AND status IN ('complete', 'failed', 'cancelled')
              AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
                AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0

@@ -91,7 +91,10 @@ fn one(
         Err(_) => operated.skipped += 1,
         Ok(step) => {
             if action == UnitAction::Retry && state.is_final() {
-                take_key_again(tx, row)?;
+                if !take_key_again(tx, row)? {
+                    operated.skipped += 1;
+                    return Ok(());
+                }
                 reopen_batch(tx, row.stream)?;
             }
             apply(tx, row, &step, row.fence, None)?;
@@ -101,11 +104,11 @@ fn one(
     Ok(())
 }
 
-/// A retried unit needs its dedup key back.
-fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<()> {
+/// A retried unit needs its dedup key back; false if another has it now.
+fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| row.has(flag::KEY_WHILE_LIVE))
     else {
-        return Ok(());
+        return Ok(true);
     };
     let lane: i64 = tx
         .db
@@ -120,11 +123,7 @@ fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<()> {
             (row.id.as_bytes(), send::dedup_key(lane, &key)),
         )
         .or_translate()?;
-    if taken == 0 {
-        let message = format!("unit {} cannot be retried: its key `{key}` is in use", row.id);
-        return Err(Error::Invalid(message));
-    }
-    Ok(())
+    Ok(taken > 0)
 }
 
 /// A unit that runs again after its batch's end opens a new generation of the batch.
@@ -151,7 +150,9 @@ pub(crate) fn batch(
     if *action == BatchAction::RetryFailed {
         for id in failed(tx.db, num)? {
             let row = load(tx, id)?;
-            take_key_again(tx, &row)?;
+            if !take_key_again(tx, &row)? {
+                continue;
+            }
             let step = next(&row.head()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
         }

@@ -70,7 +70,9 @@ fn send_one(
     if admission == Admission::Bounded
         && let Some(full) = lanes.admit(tx, lane, unit)?
     {
-        return Ok(Sent::Refused(full));
+        // What is in already takes no more room.
+        let known = finish::find(tx, unit.id)?.is_some();
+        return Ok(if known { Sent::Created(unit.id) } else { Sent::Refused(full) });
     }
     if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
         waits.record(tx, unit)?;
@@ -185,9 +187,12 @@ fn waits(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Waits, Refusal>> {
     for needs in &unit.after.units {
         let found: Option<u8> = tx
             .db
-            .prepare_cached("SELECT state FROM longshore_unit WHERE id = ?1")
+            .prepare_cached(
+                "SELECT u.state FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
+                 JOIN longshore_lane l ON l.num = s.lane WHERE u.id = ?1 AND l.tenant = ?2",
+            )
             .or_translate()?
-            .query_row([needs.as_bytes()], |row| row.get(0))
+            .query_row((needs.as_bytes(), unit.tenant.as_str()), |row| row.get(0))
             .optional()
             .or_translate()?;
         match found.map(state).transpose()? {
@@ -368,9 +373,7 @@ pub(crate) fn lane(tx: &Tx<'_>, queue_name: &str, tenant: &str) -> Result<i64> {
     number(
         tx,
         "SELECT num FROM longshore_lane WHERE queue = ?1 AND tenant = ?2",
-        // Level with the lane that is next: silence earns no credit against the others.
-        "INSERT INTO longshore_lane (queue, tenant, pass) VALUES (?1, ?2,
-         (SELECT coalesce(min(pass), 0) FROM longshore_lane WHERE queue = ?1))",
+        "INSERT INTO longshore_lane (queue, tenant) VALUES (?1, ?2)",
         (queue, tenant),
     )
 }

@@ -152,7 +152,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, leaving: Leaving) -> Resu
 /// Moves the leases of a former life to a new one, with fresh fences.
 pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
     let heir = number(tx.db, to)?;
-    let Some(num) = find(tx.db, from)? else { return Ok(Vec::new()) };
+    let num = number(tx.db, from)?;
     let held = leases(tx.db, num)?;
     tx.db
         .execute(
@@ -204,7 +204,8 @@ pub(crate) fn start(
         .map(|lease| {
             let Some(row) = held(tx, num, lease)? else { return Ok(None) };
             if row.started_at.is_none() {
-                if row.has(flag::CANCEL) || !is_open(tx.db, &mut open, row.stream)? {
+                let late = row.deadline.is_some_and(|deadline| deadline <= now.as_micros());
+                if late || row.has(flag::CANCEL) || !is_open(tx.db, &mut open, row.stream)? {
                     return Ok(None);
                 }
                 tx.db

@@ -283,7 +283,7 @@ impl Leases for SqliteStore {
     async fn checkpoint(&self, id: SessionId, lease: Lease, state: Payload) -> Result<bool> {
         longshore_core::unit::check_size("checkpoint", &state)?;
         let verb = move |tx: &mut Tx<'_>| {
-            let num = session::number(tx.db, id)?;
+            let Some(num) = session::find(tx.db, id)? else { return Ok(false) };
             let held = session::held(tx, num, &lease)?.is_some();
             if held {
                 finish::keep(tx, lease.unit, Part::Checkpoint, &state)?;
