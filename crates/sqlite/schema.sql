@@ -1,0 +1,169 @@
+CREATE TABLE longshore_batch (
+    num          INTEGER PRIMARY KEY,
+    name         TEXT NOT NULL UNIQUE,
+    tenant       TEXT NOT NULL,
+    kind         TEXT NOT NULL,
+    status       TEXT NOT NULL CHECK (status IN
+                 ('queued', 'running', 'paused', 'complete', 'failed', 'cancelled')),
+    reason       TEXT,
+    initiated_by TEXT NOT NULL,
+    initiated_at INTEGER NOT NULL,
+    started_at   INTEGER,
+    completed_at INTEGER,
+    workers      INTEGER,
+    notes        TEXT NOT NULL,
+    cursor       TEXT NOT NULL DEFAULT '',
+    sealed       INTEGER NOT NULL DEFAULT 0,
+    generation   INTEGER NOT NULL DEFAULT 1,
+    threshold    TEXT,
+    forgiven     INTEGER NOT NULL DEFAULT 0,
+    callback     TEXT,
+    announced    INTEGER NOT NULL DEFAULT 0 CHECK (announced <= generation)
+);
+
+CREATE TABLE longshore_body (
+    num  INTEGER PRIMARY KEY,
+    unit BLOB NOT NULL,
+    part INTEGER NOT NULL CHECK (part IN (0, 1, 2)),
+    data BLOB NOT NULL,
+    UNIQUE (unit, part)
+);
+
+CREATE TABLE longshore_change (
+    seq    INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic  TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    tenant TEXT
+);
+
+CREATE TABLE longshore_dependency (
+    needs BLOB NOT NULL,
+    unit  BLOB NOT NULL,
+    PRIMARY KEY (needs, unit)
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_failure (
+    num     INTEGER PRIMARY KEY,
+    unit    BLOB NOT NULL,
+    attempt INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    session BLOB,
+    code    TEXT NOT NULL,
+    message TEXT NOT NULL
+);
+
+CREATE TABLE longshore_lane (
+    num       INTEGER PRIMARY KEY,
+    queue     INTEGER NOT NULL REFERENCES longshore_queue (num),
+    tenant    TEXT NOT NULL,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    weight    INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
+    cap       INTEGER,
+    pass      INTEGER NOT NULL DEFAULT 0,
+    max_units INTEGER,
+    max_bytes INTEGER,
+    UNIQUE (queue, tenant)
+);
+
+CREATE TABLE longshore_leader (
+    role    TEXT PRIMARY KEY,
+    session BLOB NOT NULL,
+    until   INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_level (
+    one  INTEGER PRIMARY KEY CHECK (one = 1),
+    pass INTEGER NOT NULL
+);
+
+CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT);
+
+CREATE TABLE longshore_queue (
+    num       INTEGER PRIMARY KEY,
+    name      TEXT NOT NULL UNIQUE,
+    paused    INTEGER NOT NULL DEFAULT 0,
+    max_units INTEGER,
+    max_bytes INTEGER
+);
+
+CREATE TABLE longshore_session (
+    num       INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: units point to it
+    id        BLOB NOT NULL UNIQUE CHECK (length(id) = 16),
+    label     TEXT NOT NULL,
+    version   TEXT NOT NULL,
+    kinds     TEXT NOT NULL,
+    slots     INTEGER NOT NULL,
+    ttl       INTEGER NOT NULL,
+    beats     INTEGER NOT NULL DEFAULT 0,
+    opened_at INTEGER NOT NULL,
+    beat_at   INTEGER NOT NULL,
+    wanted    TEXT NOT NULL DEFAULT 'work'
+);
+
+CREATE TABLE longshore_stream (
+    num            INTEGER PRIMARY KEY,
+    lane           INTEGER NOT NULL REFERENCES longshore_lane (num),
+    kind           TEXT NOT NULL,
+    batch          INTEGER NOT NULL DEFAULT 0,  -- 0: none, so that UNIQUE sees it
+    blocked        INTEGER NOT NULL DEFAULT 0 CHECK (blocked >= 0),
+    scheduled      INTEGER NOT NULL DEFAULT 0 CHECK (scheduled >= 0),
+    ready          INTEGER NOT NULL DEFAULT 0 CHECK (ready >= 0),
+    leased         INTEGER NOT NULL DEFAULT 0 CHECK (leased >= 0),
+    done           INTEGER NOT NULL DEFAULT 0 CHECK (done >= 0),
+    failed         INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
+    cancelled      INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
+    bytes          INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- payloads of live units
+    gone_done      INTEGER NOT NULL DEFAULT 0,  -- pruned, and still part of the tally
+    gone_failed    INTEGER NOT NULL DEFAULT 0,
+    gone_cancelled INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (lane, kind, batch)
+);
+
+CREATE TABLE longshore_unit (
+    id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+    stream     INTEGER NOT NULL,
+    state      INTEGER NOT NULL CHECK (state BETWEEN 0 AND 8),
+    place      INTEGER NOT NULL,
+    priority   INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 9),
+    attempt    INTEGER NOT NULL DEFAULT 0,
+    lost       INTEGER NOT NULL DEFAULT 0,
+    fence      INTEGER NOT NULL DEFAULT 0,
+    session    INTEGER,
+    started_at INTEGER,
+    created_at INTEGER NOT NULL,
+    deadline   INTEGER,
+    flags      INTEGER NOT NULL DEFAULT 0,
+    waits_for  INTEGER NOT NULL DEFAULT 0,
+    bytes      INTEGER NOT NULL,
+    dedup      TEXT,
+    cap_key    TEXT,
+    spec       TEXT,
+    failure    TEXT,
+    progress   TEXT,
+    payload    BLOB,
+    checkpoint BLOB,
+    result     BLOB,
+    CHECK ((state = 3) = (session IS NOT NULL)),
+    CHECK ((state = 0) = (waits_for > 0)),
+    CHECK (started_at IS NULL OR state = 3)
+) WITHOUT ROWID;
+
+CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
+
+CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
+
+CREATE INDEX longshore_stream_batch ON longshore_stream (batch) WHERE batch <> 0;
+
+CREATE INDEX longshore_stream_live ON longshore_stream (lane) WHERE blocked + scheduled + ready + leased > 0;
+
+CREATE INDEX longshore_stream_ready ON longshore_stream (lane) WHERE ready > 0;
+
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, place) WHERE cap_key IS NOT NULL AND state IN (3, 7);
+
+CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline) WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
+
+CREATE UNIQUE INDEX longshore_unit_dedup ON longshore_unit (dedup) WHERE dedup IS NOT NULL;
+
+CREATE INDEX longshore_unit_place ON longshore_unit (stream, state, place);
+
+CREATE INDEX longshore_unit_session ON longshore_unit (session) WHERE session IS NOT NULL;

@@ -1,0 +1,127 @@
+//! A disk that is full, a lock that another holds, a clock that jumps.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::store::Sent;
+use longshore::{Error, Inspect as _, Intake as _, Kind, NewUnit, Scope, UnitId};
+use longshore_sqlite::rusqlite::Connection;
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+
+fn unit(bytes: usize) -> NewUnit {
+    NewUnit::new(Kind::new("k").unwrap(), vec![b'x'; bytes])
+}
+
+/// A file system of a few megabytes, gone with the guard.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+            .arg(folder.path())
+            .status()
+            .expect("`mount` is missing");
+        assert!(mount.success(), "this test must be allowed to mount a tmpfs: run it as root");
+        Self(folder)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_that_was_confirmed() {
+    let disk = SmallDisk::mount();
+    let store =
+        SqliteStore::open(&disk.path().join("longshore.db"), SqliteOptions::default()).unwrap();
+    let ballast = disk.path().join("ballast");
+    std::fs::write(&ballast, vec![0; 400 << 10]).unwrap();
+    let mut confirmed: Vec<UnitId> = Vec::new();
+    let error = loop {
+        match store.send(&Scope::All, vec![unit(10_000)]).await {
+            Ok(sent) => match sent[0] {
+                Sent::Created(id) => confirmed.push(id),
+                _ => panic!("{sent:?}"),
+            },
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(matches!(error, Error::DiskFull { .. } | Error::Unavailable { .. }), "{error:?}");
+    for id in &confirmed {
+        assert_eq!(store.unit(&Scope::All, *id).await.unwrap().payload.len(), 10_000);
+    }
+    // Room again: the same store goes on.
+    std::fs::remove_file(&ballast).unwrap();
+    store.send(&Scope::All, vec![unit(10)]).await.unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_lock_held_by_another_writer_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (scope, waiting) = (Scope::All, Arc::clone(&store));
+    let mut send = std::pin::pin!(waiting.send(&scope, vec![unit(1)]));
+    let early = tokio::time::timeout(Duration::from_secs(2), &mut send).await;
+    assert!(early.is_err(), "the lock is held");
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(send.await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_lock_held_too_long_is_a_retryable_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let options =
+        SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() };
+    let store = SqliteStore::open(&path, options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = store.send(&Scope::All, vec![unit(1)]).await.unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    assert!(error.to_string().contains("write lock"), "{error}");
+    other.execute_batch("COMMIT").unwrap();
+    store.send(&Scope::All, vec![unit(1)]).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_bad_verb_does_not_harm_the_group_it_is_committed_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+    // Hold the lock so that all verbs gather behind one commit.
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut sends = tokio::task::JoinSet::new();
+    for i in 0..20 {
+        let store = Arc::clone(&store);
+        sends.spawn(async move {
+            let mut bad = unit(1);
+            bad.weight.slots = u32::from(i % 5 != 0);
+            // The good half of a bad send must not stay behind either.
+            store.send(&Scope::All, vec![unit(1), bad]).await.is_ok()
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    other.execute_batch("COMMIT").unwrap();
+    let good = sends.join_all().await.into_iter().filter(|good| *good).count();
+    assert_eq!(good, 16);
+    let totals = store.totals(&Scope::All, &longshore::store::Queues::All).await.unwrap();
+    assert_eq!(totals.counts.ready, 32);
+    assert_eq!(store.verify().await.unwrap(), []);
+}

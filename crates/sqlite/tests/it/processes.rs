@@ -1,0 +1,103 @@
+//! Several stores on one file: as several processes, each with its own connections and threads.
+
+use std::collections::BTreeMap;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::session::NewSession;
+use longshore::store::{Claim, Queues};
+use longshore::{
+    Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Policy, Scope, SessionId, UnitId,
+};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+
+fn open(path: &Path) -> Arc<SqliteStore> {
+    Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+}
+
+fn units(count: usize) -> Vec<NewUnit> {
+    let kind = Kind::new("k").unwrap();
+    (0..count).map(|i| NewUnit::new(kind.clone(), serde_json::json!(i))).collect()
+}
+
+async fn session(store: &SqliteStore) -> SessionId {
+    let id = SessionId::new();
+    let kinds = BTreeMap::from([(Kind::new("k").unwrap(), Policy::default())]);
+    let (label, version) = (String::new(), String::new());
+    let ttl = Duration::from_secs(15);
+    store.open_session(NewSession { id, label, version, kinds, slots: 100, ttl }).await.unwrap();
+    id
+}
+
+async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId> {
+    let claim = Claim {
+        session,
+        scope: Scope::All,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![Kind::new("k").unwrap()],
+        free,
+        slots: 100,
+        resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: true,
+    };
+    let claimed = store.claim(claim).await.unwrap();
+    claimed.units.into_iter().map(|held| held.lease.unit).collect()
+}
+
+#[tokio::test]
+async fn a_send_in_one_store_wakes_a_worker_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let (sender, worker) = (open(&path), open(&path));
+    let mut seen = worker.wake(0, Duration::ZERO).await;
+    for _ in 0..3 {
+        sender.send(&Scope::All, units(1)).await.unwrap();
+        let woken = worker.wake(seen, Duration::from_secs(20)).await;
+        assert_ne!(woken, seen, "woken by the send, not by the limit");
+        seen = woken;
+    }
+}
+
+#[tokio::test]
+async fn a_change_in_one_store_is_heard_in_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let (sender, listener) = (open(&path), open(&path));
+    let heard = listener.changes(&Scope::All, u64::MAX, Duration::from_secs(20));
+    let send = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        sender.send(&Scope::All, units(1)).await.unwrap();
+    };
+    let (heard, ()) = tokio::join!(heard, send);
+    assert_eq!(heard.unwrap().changes.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_holder_across_stores_that_claim_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    open(&path).send(&Scope::All, units(1000)).await.unwrap();
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let store = open(&path);
+        workers.spawn(async move {
+            let session = session(&store).await;
+            let mut mine = Vec::new();
+            loop {
+                let more = claim(&store, session, 7).await;
+                if more.is_empty() {
+                    return mine;
+                }
+                mine.extend(more);
+            }
+        });
+    }
+    let all: Vec<UnitId> = workers.join_all().await.into_iter().flatten().collect();
+    let distinct: HashSet<UnitId> = all.iter().copied().collect();
+    assert_eq!((all.len(), distinct.len()), (1000, 1000));
+    assert_eq!(open(&path).verify().await.unwrap(), []);
+}
