@@ -16,6 +16,7 @@ use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
 use crate::finish::apply;
+use crate::hot::Hot;
 use crate::inspect::FullRow;
 use crate::row::{ALONE, PARKED, Spec, StreamNames, UnitRow, code, flag, unit};
 use crate::tx::Tx;
@@ -300,7 +301,7 @@ impl<'c> Taker<'c> {
     }
 
     fn take_alone(&mut self, tx: &mut Tx<'_>, stream: &Stream, id: UnitId) -> Result<()> {
-        let full = FullRow::load(tx.db, id)?;
+        let full = FullRow::load(tx.hot(Hot::FindFull)?, id)?;
         if expire(tx, &full.row)? {
             return Ok(());
         }
@@ -332,7 +333,7 @@ impl<'c> Taker<'c> {
         stream: &Stream,
         candidate: Candidate,
     ) -> Result<bool> {
-        let full = FullRow::load(tx.db, UnitId::from_bytes(candidate.id))?;
+        let full = FullRow::load(tx.hot(Hot::FindFull)?, UnitId::from_bytes(candidate.id))?;
         let fit = if full.row.has(flag::SPECIAL) {
             self.fit_special(tx, lane, &full.row)?
         } else {
@@ -409,12 +410,7 @@ impl<'c> Taker<'c> {
     ) -> Result<()> {
         let FullRow { mut row, mut parts } = full;
         let now = tx.now.as_micros();
-        tx.db
-            .prepare_cached(
-                "UPDATE longshore_unit SET state = 3, place = ?2, session = ?3, fence = ?4,
-                 attempt = ?5, started_at = ?6 WHERE id = ?1",
-            )
-            .or_translate()?
+        tx.hot(Hot::Lease)?
             .execute((
                 row.id.as_bytes(),
                 now,

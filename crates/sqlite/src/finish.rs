@@ -1,7 +1,5 @@
 //! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
 
-use std::sync::LazyLock;
-
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::outcome::Params;
 use longshore_core::store::{Finish, Finished};
@@ -14,6 +12,7 @@ use rusqlite::{OptionalExtension, ToSql};
 
 use crate::body::{self, Part};
 use crate::error::Translate;
+use crate::hot::Hot;
 use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
@@ -156,17 +155,13 @@ pub(crate) fn keep(
 }
 
 /// The row of a unit that must be there.
-pub(crate) fn load(tx: &Tx<'_>, id: UnitId) -> Result<UnitRow> {
+pub(crate) fn load(tx: &mut Tx<'_>, id: UnitId) -> Result<UnitRow> {
     find(tx, id)?.ok_or_else(|| Error::not_found("unit", id))
 }
 
 /// The row of a unit, if it is there.
-pub(crate) fn find(tx: &Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
-    static SQL: LazyLock<String> = LazyLock::new(|| {
-        format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS)
-    });
-    let mut statement = tx.db.prepare_cached(&SQL).or_translate()?;
-    let mut rows = statement.query([id.as_bytes()]).or_translate()?;
+pub(crate) fn find(tx: &mut Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
+    let mut rows = tx.hot(Hot::Find)?.query([id.as_bytes()]).or_translate()?;
     rows.next().or_translate()?.map(UnitRow::read).transpose()
 }
 
@@ -180,16 +175,8 @@ pub(crate) fn apply(
     by: Option<SessionId>,
 ) -> Result<()> {
     let (from, to) = (row.state()?, step.state);
-    let frees_key = to.is_final() && row.has(flag::KEY_WHILE_LIVE);
     let failure = step.failure.as_ref().map(to_json).transpose()?;
-    tx.db
-        .prepare_cached(
-            "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5, fence = ?6,
-             session = NULL, started_at = NULL, waits_for = 0, progress = NULL, flags = ?7,
-             dedup = CASE WHEN ?8 THEN NULL ELSE dedup END,
-             failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?9, failure) END WHERE id = ?1",
-        )
-        .or_translate()?
+    tx.hot(Hot::Apply)?
         .execute((
             row.id.as_bytes(),
             entry_code(to, step.lost),
@@ -198,10 +185,12 @@ pub(crate) fn apply(
             step.lost,
             fence,
             row.flags & !flag::CANCEL,
-            frees_key,
             failure,
         ))
         .or_translate()?;
+    if to.is_final() && row.has(flag::KEY_WHILE_LIVE) {
+        free_key(tx, row.id)?;
+    }
     tx.moved(row.stream, Some(from), Some(to), row.bytes);
     if let Some(failure) = &step.failure {
         log_failure(tx, row, failure, by)?;
@@ -212,6 +201,15 @@ pub(crate) fn apply(
     if let Some(key) = &row.cap_key {
         unpark(tx, key)?;
     }
+    Ok(())
+}
+
+fn free_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
+    tx.db
+        .prepare_cached("UPDATE longshore_unit SET dedup = NULL WHERE id = ?1")
+        .or_translate()?
+        .execute([unit.as_bytes()])
+        .or_translate()?;
     Ok(())
 }
 

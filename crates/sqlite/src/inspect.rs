@@ -1,6 +1,6 @@
 //! Reading one thing: a unit, its failures, queues, totals, changes.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use longshore_core::session::Lease;
 use longshore_core::store::{
@@ -10,11 +10,12 @@ use longshore_core::{
     BatchId, Error, Failure, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId,
     Timestamp, Unit, UnitId,
 };
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row, Statement};
 
 use crate::batch::read_counts;
 use crate::body::{self, Part};
 use crate::error::{Translate, damaged};
+use crate::hot::{Hot, HotStatements};
 use crate::row::{StreamNames, UnitParts, UnitRow, flag, unit};
 
 /// All columns of a unit.
@@ -24,13 +25,8 @@ pub(crate) struct FullRow {
 }
 
 impl FullRow {
-    /// A unit that must be there.
-    pub(crate) fn load(db: &Connection, id: UnitId) -> Result<Self> {
-        static SQL: LazyLock<String> = LazyLock::new(|| {
-            let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
-            format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
-        });
-        let mut statement = db.prepare_cached(&SQL).or_translate()?;
+    /// A unit that must be there, by [`Hot::FindFull`].
+    pub(crate) fn load(statement: &mut Statement<'_>, id: UnitId) -> Result<Self> {
         let mut rows = statement.query([id.as_bytes()]).or_translate()?;
         let row = rows.next().or_translate()?.ok_or_else(|| Error::not_found("unit", id))?;
         Ok(Self { row: UnitRow::read(row)?, parts: UnitParts::read(row, 16)? })
@@ -87,7 +83,8 @@ pub(crate) fn session_id(db: &Connection, num: Option<i64>) -> Result<Option<Ses
 
 /// One unit, whole.
 pub(crate) fn one_unit(db: &Connection, scope: &Scope, id: UnitId) -> Result<Unit> {
-    let FullRow { row, mut parts } = FullRow::load(db, id)?;
+    let mut statements = HotStatements::default();
+    let FullRow { row, mut parts } = FullRow::load(statements.get(db, Hot::FindFull)?, id)?;
     let names = stream_names(db, row.stream)?;
     if !scope.covers(&names.tenant) {
         return Err(Error::not_found("unit", id));

@@ -1,18 +1,20 @@
 //! Longshore's embedded store: one SQLite file, many processes.
 //!
-//! One writer thread per process commits whatever has gathered in one transaction (group commit,
-//! [`writer`]); reads have connections of their own. `synchronous=FULL` is the default: what
-//! `send` and `finish` confirmed survives a power failure. Claims, starts and beats commit without
-//! waiting for the disk, since after a power failure their session is gone too.
+//! One writer thread per process commits whatever has gathered in one transaction, and a second
+//! one brings the log to disk meanwhile; reads have connections of their own. What `send` and
+//! `finish` confirmed survives a power failure (the promise of `synchronous=FULL`, the default).
+//! Claims, starts and beats do not wait for the disk, since after a power failure their session is
+//! gone too.
 //!
-//! Several processes may share the file; they wake each other by watching its `-wal`
-//! ([`watch`]). Network file systems are refused: their locks and shared memory do not hold.
+//! Several processes may share the file; they wake each other by watching its `-wal`. Network file
+//! systems are refused: their locks and shared memory do not hold.
 
 mod batch;
 mod body;
 mod claim;
 mod error;
 mod finish;
+mod hot;
 mod inspect;
 mod lists;
 mod location;
@@ -23,6 +25,7 @@ mod row;
 mod send;
 mod session;
 mod store;
+mod sync;
 mod tx;
 mod verify;
 mod watch;

@@ -14,6 +14,7 @@ use rusqlite::OptionalExtension;
 use crate::body::{self, Part};
 use crate::error::Translate;
 use crate::finish;
+use crate::hot::Hot;
 use crate::row::{Spec, code, flag, state};
 use crate::tx::Tx;
 
@@ -128,21 +129,16 @@ fn insert(
     let (payload, beside) = body::put(tx.db, unit.id, Part::Payload, &unit.payload)?;
     let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
+    let now = tx.now.as_micros();
     let inserted = tx
-        .db
-        .prepare_cached(
-            "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority, created_at,
-             deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-        )
-        .or_translate()?
+        .hot(Hot::Insert)?
         .execute((
             unit.id.as_bytes(),
             stream,
             code(place.state),
             place.place.as_micros(),
             unit.priority.level(),
-            tx.now.as_micros(),
+            now,
             unit.deadline.map(Timestamp::as_micros),
             flags(unit) | beside,
             place.waits_for,

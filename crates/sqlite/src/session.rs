@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::{Translate, damaged};
 use crate::finish::{apply, find as find_unit, own_policy};
+use crate::hot::Hot;
 use crate::row::{UnitRow, flag, to_json};
 use crate::tx::Tx;
 
@@ -208,12 +209,7 @@ pub(crate) fn start(
                 if late || row.has(flag::CANCEL) || !is_open(tx.db, &mut open, row.stream)? {
                     return Ok(None);
                 }
-                tx.db
-                    .prepare_cached(
-                        "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1
-                         WHERE id = ?1",
-                    )
-                    .or_translate()?
+                tx.hot(Hot::Start)?
                     .execute((lease.unit.as_bytes(), now.as_micros()))
                     .or_translate()?;
             }
@@ -242,7 +238,7 @@ fn is_open(db: &Connection, known: &mut HashMap<i64, bool>, stream: i64) -> Resu
 }
 
 /// The row of a unit, if this lease still holds it.
-pub(crate) fn held(tx: &Tx<'_>, session: i64, lease: &Lease) -> Result<Option<UnitRow>> {
+pub(crate) fn held(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<Option<UnitRow>> {
     let row = find_unit(tx, lease.unit)?;
     Ok(row.filter(|row| row.session == Some(session) && row.fence == lease.fence))
 }

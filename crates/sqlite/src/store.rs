@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::body::Part;
 use crate::error::Translate;
 use crate::send::Admission;
+use crate::sync::Syncer;
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 use crate::writer::{Signals, Writer};
@@ -93,9 +94,12 @@ impl SqliteStore {
         let db = connect(path, &options, Access::Write)?;
         migrate::migrate(&db)?;
         let signals = Arc::new(Signals::new());
-        let full = options.synchronous == Synchronous::Full;
+        let syncer = match options.synchronous {
+            Synchronous::Full => Some(Syncer::start(path)?),
+            Synchronous::Normal => None,
+        };
         let clock = Arc::clone(&options.clock);
-        let writer = Writer::start(db, full, options.busy_timeout, clock, Arc::clone(&signals))?;
+        let writer = Writer::start(db, syncer, options.busy_timeout, clock, Arc::clone(&signals))?;
         let writer = Arc::new(writer);
         wal::start(path, Arc::downgrade(&writer)).map_err(|error| Error::Unavailable {
             message: "no thread for watching the database".to_owned(),

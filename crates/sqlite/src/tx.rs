@@ -6,9 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use longshore_core::{Result, Timestamp, UnitId, UnitState};
-use rusqlite::Connection;
+use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
+use crate::hot::{Hot, HotStatements};
 use crate::row::code;
 use crate::{batch, finish};
 
@@ -24,6 +25,7 @@ pub(crate) struct Tx<'c> {
     batches: BTreeSet<i64>,
     ended: Vec<(UnitId, bool)>,
     topics: BTreeSet<TopicRow>,
+    statements: HotStatements<'c>,
 }
 
 /// How a stream's counters move.
@@ -52,7 +54,13 @@ impl<'c> Tx<'c> {
             batches: BTreeSet::new(),
             ended: Vec::new(),
             topics: BTreeSet::new(),
+            statements: HotStatements::default(),
         }
+    }
+
+    /// A statement that runs once per unit.
+    pub(crate) fn hot(&mut self, hot: Hot) -> Result<&mut CachedStatement<'c>> {
+        self.statements.get(self.db, hot)
     }
 
     /// Counts a unit with `bytes` of payload from one state to another. Bytes count while live.

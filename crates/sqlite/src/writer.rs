@@ -1,8 +1,12 @@
 //! The process' one writer: a thread that commits whatever has gathered in one transaction.
 //!
-//! While a commit waits for the disk, further verbs gather; the next commit takes them all. So one
-//! fsync serves every caller that was waiting, and no timer delays a lone one. Each verb has a
-//! savepoint of its own: one that fails takes nothing of its neighbours with it.
+//! While a commit is under way, further verbs gather; the next commit takes them all. No timer
+//! delays a lone one. Each verb has a savepoint of its own: one that fails takes nothing of its
+//! neighbours with it.
+//!
+//! Commits themselves do not wait for the disk: verbs that must survive a power failure are
+//! answered by the [`Syncer`] once the log is on disk, while the writer goes on. So claims and
+//! beats never wait behind an fsync, and one fsync serves every caller that was waiting.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +18,7 @@ use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::{Translate, translate};
+use crate::sync::Syncer;
 use crate::tx::Tx;
 
 /// What must be true of a verb when it returns.
@@ -80,22 +85,25 @@ enum Chance<'c> {
 struct Ran {
     commit: bool,
     woke: bool,
-    answer: Box<dyn FnOnce(Result<()>) + Send>,
+    answer: Answer,
 }
+
+/// Tells a caller whether its verb is committed.
+pub(crate) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
 impl Writer {
     /// Starts the thread on a connection of its own.
     pub(crate) fn start(
         db: Connection,
-        full: bool,
+        syncer: Option<Syncer>,
         busy_timeout: Duration,
         clock: Arc<dyn Clock>,
         signals: Arc<Signals>,
     ) -> Result<Self> {
         let (jobs, inbox) = mpsc::channel();
         db.busy_timeout(Duration::ZERO).or_translate()?;
-        let mut state =
-            State { db, full, synchronous_full: full, busy_timeout, clock, signals, seen: 0 };
+        db.pragma_update(None, "synchronous", "NORMAL").or_translate()?;
+        let mut state = State { db, syncer, busy_timeout, clock, signals, seen: 0 };
         state.seen = state.data_version()?;
         let thread = std::thread::Builder::new()
             .name("longshore-sqlite".to_owned())
@@ -119,7 +127,7 @@ impl Writer {
                 Chance::Refuse(error) => (Err(error), false, false),
                 Chance::Run(db, clock) => run_verb(verb, db, clock),
             };
-            let answer: Box<dyn FnOnce(Result<()>) + Send> = Box::new(move |committed| {
+            let answer: Answer = Box::new(move |committed| {
                 // The caller may have gone away; what was committed stays.
                 let _ = answer.send(result.and_then(|value| committed.map(|()| value)));
             });
@@ -173,10 +181,8 @@ fn closed() -> Error {
 
 struct State {
     db: Connection,
-    /// What the store promises.
-    full: bool,
-    /// What the connection is set to now.
-    synchronous_full: bool,
+    /// Waits for the disk; none where the store promises nothing against power failures.
+    syncer: Option<Syncer>,
     busy_timeout: Duration,
     clock: Arc<dyn Clock>,
     signals: Arc<Signals>,
@@ -207,29 +213,34 @@ impl State {
     }
 
     fn commit(&mut self, jobs: Vec<Job>) {
-        if let Err(error) = self.begin(&jobs) {
+        if let Err(error) = self.begin() {
             for job in jobs {
                 ((job.run)(Chance::Refuse(copy(&error))).answer)(Ok(()));
             }
             return;
         }
         let alone = jobs.len() == 1;
-        let mut ran: Vec<Ran> = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            ran.push(self.run(job, alone));
-        }
-        let committed = self.end(&ran);
+        let ran: Vec<(Durability, Ran)> =
+            jobs.into_iter().map(|job| (job.durability, self.run(job, alone))).collect();
+        let committed = self.end(ran.iter().any(|(_, ran)| ran.commit));
         if committed.is_ok() {
-            self.signals.raise(ran.iter().any(|ran| ran.woke));
+            self.signals.raise(ran.iter().any(|(_, ran)| ran.woke));
         }
-        for ran in ran {
-            (ran.answer)(committed.as_ref().copied().map_err(copy));
+        let mut waiting = Vec::new();
+        for (durability, ran) in ran {
+            match (&committed, &self.syncer) {
+                (Ok(()), Some(_)) if ran.commit && durability == Durability::Durable => {
+                    waiting.push(ran.answer);
+                }
+                _ => (ran.answer)(committed.as_ref().copied().map_err(copy)),
+            }
+        }
+        if let Some(syncer) = self.syncer.as_ref().filter(|_| !waiting.is_empty()) {
+            syncer.answer_when_on_disk(waiting);
         }
     }
 
-    fn begin(&mut self, jobs: &[Job]) -> Result<()> {
-        let durable = jobs.iter().any(|job| job.durability == Durability::Durable);
-        self.set_synchronous(self.full && durable)?;
+    fn begin(&mut self) -> Result<()> {
         let patience = Instant::now() + self.busy_timeout;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -243,16 +254,6 @@ impl State {
                 Err(error) => return Err(translate(error)),
             }
         }
-    }
-
-    /// Can only be changed between transactions.
-    fn set_synchronous(&mut self, full: bool) -> Result<()> {
-        if self.synchronous_full != full {
-            let level = if full { "FULL" } else { "NORMAL" };
-            self.db.pragma_update(None, "synchronous", level).or_translate()?;
-            self.synchronous_full = full;
-        }
-        Ok(())
     }
 
     fn run(&self, job: Job, alone: bool) -> Ran {
@@ -275,12 +276,11 @@ impl State {
         ran
     }
 
-    fn end(&self, ran: &[Ran]) -> Result<()> {
+    fn end(&self, commit: bool) -> Result<()> {
         // A full disk or an I/O error may have ended the transaction already.
         if self.db.is_autocommit() {
             return Err(Error::unavailable("the transaction was rolled back by SQLite"));
         }
-        let commit = ran.iter().any(|ran| ran.commit);
         let sql = if commit { "COMMIT" } else { "ROLLBACK" };
         let ended = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
         if let Err(error) = ended {
@@ -316,7 +316,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// The same news for each caller of a group.
-fn copy(error: &Error) -> Error {
+pub(crate) fn copy(error: &Error) -> Error {
     match error {
         Error::DiskFull { .. } => Error::DiskFull { source: None },
         Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },

@@ -1,5 +1,7 @@
 //! The SQLite store against the suite that every store runs, and against what only a file has.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod conformance;
 mod faults;
 mod kit;

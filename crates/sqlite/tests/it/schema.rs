@@ -1,6 +1,6 @@
 //! The schema: a checked snapshot, versions, and what is not ours.
 
-use longshore::{Error, Inspect as _};
+use longshore::Error;
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 

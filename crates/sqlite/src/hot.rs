@@ -1,0 +1,86 @@
+//! The statements that run once per unit, prepared once per verb.
+//!
+//! Even a cached statement is looked up by its text; for a thousand units that costs as much as
+//! running it.
+
+use std::sync::LazyLock;
+
+use longshore_core::Result;
+use rusqlite::{CachedStatement, Connection};
+
+use crate::error::Translate;
+use crate::row::{UnitParts, UnitRow};
+
+/// A statement that runs once per unit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Hot {
+    /// Reads what decisions need: [`UnitRow`].
+    Find,
+    /// Reads everything: [`UnitRow`] and [`UnitParts`].
+    FindFull,
+    /// Takes a new unit in.
+    Insert,
+    /// Gives a unit to a session.
+    Lease,
+    /// Counts an attempt.
+    Start,
+    /// Writes a step of the state machine.
+    Apply,
+}
+
+const COUNT: usize = 6;
+
+impl Hot {
+    fn sql(self) -> &'static str {
+        static FIND: LazyLock<String> = LazyLock::new(|| {
+            format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS)
+        });
+        static FIND_FULL: LazyLock<String> = LazyLock::new(|| {
+            let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
+            format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
+        });
+        match self {
+            Self::Find => &FIND,
+            Self::FindFull => &FIND_FULL,
+            Self::Insert => {
+                "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority,
+                 created_at, deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+            }
+            Self::Lease => {
+                "UPDATE longshore_unit SET state = 3, place = ?2, session = ?3, fence = ?4,
+                 attempt = ?5, started_at = ?6 WHERE id = ?1"
+            }
+            Self::Start => {
+                "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1 WHERE id = ?1"
+            }
+            Self::Apply => {
+                "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5,
+                 fence = ?6, session = NULL, started_at = NULL, waits_for = 0, progress = NULL,
+                 flags = ?7, failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?8, failure) END
+                 WHERE id = ?1"
+            }
+        }
+    }
+}
+
+/// The statements a verb has used so far.
+#[derive(Default)]
+pub(crate) struct HotStatements<'c> {
+    prepared: [Option<CachedStatement<'c>>; COUNT],
+}
+
+impl<'c> HotStatements<'c> {
+    /// A statement, prepared if this is its first use.
+    pub(crate) fn get(
+        &mut self,
+        db: &'c Connection,
+        hot: Hot,
+    ) -> Result<&mut CachedStatement<'c>> {
+        let place = &mut self.prepared[hot as usize];
+        match place {
+            Some(statement) => Ok(statement),
+            None => Ok(place.insert(db.prepare_cached(hot.sql()).or_translate()?)),
+        }
+    }
+}
