@@ -20,7 +20,8 @@ impl Row {
 
     /// Ours against a floor; at most `most` is good.
     pub(crate) fn within(name: &str, ours: f64, floor: f64, most: f64) -> Self {
-        let verdict = format!("+{:.3} (goal +{:.1}) {}", ours - floor, most - floor, mark(ours <= most));
+        let verdict =
+            format!("+{:.3} (goal +{:.1}) {}", ours - floor, most - floor, mark(ours <= most));
         Self { name: name.to_owned(), ours, against: Some(floor), verdict }
     }
 

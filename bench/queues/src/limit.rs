@@ -36,8 +36,9 @@ pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
          deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
          VALUES (?1, 1, 2, ?2, 5, ?2, NULL, 0, 0, ?3, NULL, NULL, NULL, ?4)",
     )?;
-    let mut tally =
-        db.prepare("UPDATE longshore_stream SET ready = ready + ?1, bytes = bytes + ?2 WHERE num = 1")?;
+    let mut tally = db.prepare(
+        "UPDATE longshore_stream SET ready = ready + ?1, bytes = bytes + ?2 WHERE num = 1",
+    )?;
     let mut sent = 0;
     while sent < count {
         let part = SEND.min(count - sent);
@@ -94,8 +95,10 @@ fn claim(db: &Connection) -> Result<Vec<[u8; 16]>> {
         std::hint::black_box(payload);
         lease.execute(params![id, 1])?;
     }
-    db.prepare_cached("UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1")?
-        .execute([ids.len()])?;
+    db.prepare_cached(
+        "UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1",
+    )?
+    .execute([ids.len()])?;
     db.execute_batch("COMMIT")?;
     Ok(ids)
 }

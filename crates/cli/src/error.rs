@@ -51,8 +51,13 @@ pub trait WithHint<T> {
 
 impl<T, E: Into<anyhow::Error>> WithHint<T> for Result<T, E> {
     fn hint(self, hint: impl Into<String>) -> anyhow::Result<T> {
-        self.map_err(|error| Hinted { error: error.into(), hint: hint.into() }.into())
+        self.map_err(|error| hinted(error.into(), hint))
     }
+}
+
+/// An error with a hint.
+pub fn hinted(error: anyhow::Error, hint: impl Into<String>) -> anyhow::Error {
+    Hinted { error, hint: hint.into() }.into()
 }
 
 /// Prints `error` to stderr and chooses the exit code. A reader that went away (`| head`) is no
@@ -63,7 +68,15 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     // Nobody is left to tell if stderr is gone too.
     let _ = write(error, &mut io::stderr().lock());
-    if error.chain().any(|cause| cause.is::<Usage>()) { ExitCode::Usage } else { ExitCode::Error }
+    if causes(error).any(<dyn StdError>::is::<Usage>) { ExitCode::Usage } else { ExitCode::Error }
+}
+
+/// All causes, those included that a hint is wrapped around.
+fn causes(error: &anyhow::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    error.chain().flat_map(|cause| {
+        let inner = cause.downcast_ref::<Hinted>().map(|hinted| &*hinted.error);
+        [Some(cause), inner.map(|inner| inner as &(dyn StdError + 'static))].into_iter().flatten()
+    })
 }
 
 fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
@@ -85,7 +98,7 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
 
 fn hint(error: &anyhow::Error) -> Option<String> {
     let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
-    given.map(|hinted| hinted.hint.clone()).or_else(|| error.chain().find_map(known))
+    given.map(|hinted| hinted.hint.clone()).or_else(|| causes(error).find_map(known))
 }
 
 /// Hints for causes that may come from anywhere.
@@ -110,7 +123,7 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
+    causes(error).any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
         io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
@@ -152,6 +165,7 @@ mod tests {
         let pipe = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(report(&pipe.context("cannot print")), ExitCode::Good);
         assert_eq!(report(&usage("no")), ExitCode::Usage);
+        assert_eq!(report(&hinted(usage("no"), "yes")), ExitCode::Usage);
     }
 
     #[test]

@@ -1,1 +1,52 @@
-fn main() {}
+//! The `longshore` binary: reads arguments and settings, runs one command, returns its exit code.
+
+#![expect(unreachable_pub, reason = "a binary exports nothing; `pub` marks a module's front door")]
+
+mod args;
+mod commands;
+mod config;
+mod env;
+mod error;
+mod exec;
+mod exit;
+mod lines;
+mod logging;
+mod output;
+mod settings;
+mod span;
+mod store;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use exit::ExitCode;
+use settings::Settings;
+
+fn main() -> std::process::ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => return parse_ended(&said).into(),
+    };
+    run(cli).unwrap_or_else(|error| error::report(&error)).into()
+}
+
+/// Help was asked for, or the arguments make no sense.
+fn parse_ended(said: &clap::Error) -> ExitCode {
+    let _ = said.print();
+    if said.use_stderr() { ExitCode::Usage } else { ExitCode::Good }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    if let Command::Warden = cli.command {
+        exec::warden::watch_over(std::io::stdin().lock());
+        return Ok(ExitCode::Good);
+    }
+    let settings = Settings::resolve(&cli.global)?;
+    let by_default = match cli.command {
+        Command::Worker(_) => "info",
+        _ => "warn",
+    };
+    let _log = logging::start(&settings.log, by_default)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(commands::run(cli.command, &settings))
+}

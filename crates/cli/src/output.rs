@@ -62,7 +62,11 @@ impl Output {
     }
 
     /// Data as a table for people or as JSON for programs.
-    pub fn list<T: Serialize>(self, items: &[T], table: impl FnOnce() -> Table) -> anyhow::Result<()> {
+    pub fn list<T: Serialize>(
+        self,
+        items: &[T],
+        table: impl FnOnce() -> Table,
+    ) -> anyhow::Result<()> {
         match self.form {
             Form::Json => self.json(&items),
             _ => Ok(put(table().render(self.colour).as_bytes())?),
@@ -70,7 +74,11 @@ impl Output {
     }
 
     /// Data as lines of `name: value` for people or as JSON for programs.
-    pub fn record(self, value: &impl Serialize, table: impl FnOnce() -> Table) -> anyhow::Result<()> {
+    pub fn record(
+        self,
+        value: &impl Serialize,
+        table: impl FnOnce() -> Table,
+    ) -> anyhow::Result<()> {
         match self.form {
             Form::Json => self.json(value),
             _ => Ok(put(table().render(self.colour).as_bytes())?),
@@ -79,7 +87,11 @@ impl Output {
 
     /// The answer to something that was done: a sentence for people, JSON for programs, nothing
     /// in quiet form.
-    pub fn answer(self, value: &impl Serialize, words: impl FnOnce() -> String) -> anyhow::Result<()> {
+    pub fn answer(
+        self,
+        value: &impl Serialize,
+        words: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
         match self.form {
             Form::Json => self.json(value),
             Form::Human => self.line(words()),

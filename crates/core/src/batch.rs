@@ -30,14 +30,8 @@ pub enum BatchStatus {
 
 impl BatchStatus {
     /// Every status.
-    pub const ALL: [Self; 6] = [
-        Self::Queued,
-        Self::Running,
-        Self::Paused,
-        Self::Complete,
-        Self::Failed,
-        Self::Cancelled,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Queued, Self::Running, Self::Paused, Self::Complete, Self::Failed, Self::Cancelled];
 
     /// Whether units of such a batch may be claimed.
     pub fn is_open(self) -> bool {
@@ -315,9 +309,8 @@ pub struct BatchRefusal {
 /// [`advance`].
 pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
     use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
-    let refuse = |wanted| {
-        Err(BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted })
-    };
+    let refuse =
+        |wanted| Err(BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted });
     match action {
         BatchAction::Pause { reason } => match batch.status {
             status if status.is_open() => {

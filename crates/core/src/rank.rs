@@ -36,7 +36,11 @@ impl Priority {
 
     /// Checks and wraps a number.
     pub fn new(level: u8) -> Result<Self, PriorityError> {
-        if (1..=9).contains(&level) { Ok(Self(level)) } else { Err(PriorityError(level.to_string())) }
+        if (1..=9).contains(&level) {
+            Ok(Self(level))
+        } else {
+            Err(PriorityError(level.to_string()))
+        }
     }
 
     /// The number.

@@ -1,1 +1,67 @@
-//! Under construction.
+//! Longshore for Rust programs: durable queues, exact batches and workers.
+//!
+//! [`Client`] sends units and waits for them; [`Worker`] claims units and runs their handlers.
+//! Both work on any [`Store`]; [`MemoryStore`] needs nothing else. Everything of
+//! `longshore-core` (the vocabulary, the policies, the seams) is re-exported here.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use longshore::{Client, Context, Kind, MemoryStore, NewUnit, Policy, UnitState, Worker};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(MemoryStore::default());
+//! let client = Client::new(store.clone());
+//! let id = client.send(NewUnit::new(Kind::new("double")?, serde_json::json!(21))).await?;
+//!
+//! let worker = Worker::builder(store)
+//!     .slots(4)
+//!     .handle_fn(Kind::new("double")?, Policy::default(), |_: Context, n: u64| async move {
+//!         Ok::<u64, String>(n * 2)
+//!     })
+//!     .until_idle(true)
+//!     .build()?;
+//! let report = worker.run().await?;
+//! assert_eq!(report.done, 1);
+//!
+//! let unit = client.wait(id, None).await?;
+//! assert_eq!(unit.state, UnitState::Done);
+//! assert_eq!(unit.result.unwrap().parse::<u64>()?, 42);
+//! # Ok(())
+//! # }
+//! ```
+
+mod backoff;
+mod batch_writer;
+mod client;
+mod context;
+mod control;
+mod executor;
+mod handler;
+mod heartbeat;
+mod held;
+mod intake;
+mod life;
+pub mod memory;
+mod pace;
+pub mod services;
+mod settler;
+pub mod signals;
+mod station;
+mod stats;
+mod wait;
+mod worker;
+
+pub use batch_writer::BatchWriter;
+pub use client::{Client, SendError, WhenFull};
+pub use context::{CancelReason, CheckpointError, Context};
+pub use control::WorkerControl;
+pub use handler::{
+    Answer, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
+};
+pub use longshore_core::*;
+pub use memory::MemoryStore;
+pub use services::Services;
+pub use stats::{WorkerReport, WorkerStats};
+pub use wait::WaitError;
+pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError};

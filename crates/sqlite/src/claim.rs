@@ -11,7 +11,9 @@ use longshore_core::fair::{LaneShare, divide, entry_pass};
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
-use longshore_core::{BatchId, Kind, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
+use longshore_core::{
+    BatchId, Kind, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
+};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
@@ -76,7 +78,8 @@ fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
     let mut streams = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let text = |at: usize| row.get_ref(at).or_translate();
-        let as_text = |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
+        let as_text =
+            |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
         let kind = as_text(2)?;
         let Some(kind) = claim.kinds.iter().find(|known| known.as_str() == kind) else { continue };
         let (tenant, queue) = (as_text(4)?, as_text(8)?);

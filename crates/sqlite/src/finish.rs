@@ -72,13 +72,15 @@ fn run_effects(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     }
     tx.db.execute_batch("SAVEPOINT effects").or_translate()?;
     let failure = effects.iter().find_map(|effect| run_effect(tx, effect).err());
-    let end = if failure.is_some() { "ROLLBACK TO effects; RELEASE effects" } else { "RELEASE effects" };
+    let end =
+        if failure.is_some() { "ROLLBACK TO effects; RELEASE effects" } else { "RELEASE effects" };
     tx.db.execute_batch(end).or_translate()?;
     Ok(failure)
 }
 
 fn run_effect(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
-    let refused = |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
+    let refused =
+        |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
     let mut statement = tx.db.prepare_cached(&effect.sql).map_err(refused)?;
     match &effect.params {
         Params::Ordered(values) => {
@@ -213,12 +215,7 @@ fn free_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     Ok(())
 }
 
-fn log_failure(
-    tx: &Tx<'_>,
-    row: &UnitRow,
-    failure: &Failure,
-    by: Option<SessionId>,
-) -> Result<()> {
+fn log_failure(tx: &Tx<'_>, row: &UnitRow, failure: &Failure, by: Option<SessionId>) -> Result<()> {
     tx.db
         .prepare_cached(
             "INSERT INTO longshore_failure (unit, attempt, at, session, code, message)

@@ -72,11 +72,7 @@ pub(crate) struct HotStatements<'c> {
 
 impl<'c> HotStatements<'c> {
     /// A statement, prepared if this is its first use.
-    pub(crate) fn get(
-        &mut self,
-        db: &'c Connection,
-        hot: Hot,
-    ) -> Result<&mut CachedStatement<'c>> {
+    pub(crate) fn get(&mut self, db: &'c Connection, hot: Hot) -> Result<&mut CachedStatement<'c>> {
         let place = &mut self.prepared[hot as usize];
         match place {
             Some(statement) => Ok(statement),

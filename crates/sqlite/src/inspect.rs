@@ -99,7 +99,12 @@ pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Resu
     let unit = one_unit(db, &Scope::All, id)?;
     let lease = Lease { unit: id, fence: unit.fence };
     let alone = longshore_core::machine::runs_alone(unit.lost);
-    Ok(HeldUnit { lease, started: unit.started_at.is_some(), alone, unit: Unit { session: Some(session), ..unit } })
+    Ok(HeldUnit {
+        lease,
+        started: unit.started_at.is_some(),
+        alone,
+        unit: Unit { session: Some(session), ..unit },
+    })
 }
 
 /// The runs of a unit that did not end well.

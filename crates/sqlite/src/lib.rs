@@ -11,6 +11,7 @@
 
 mod batch;
 mod body;
+mod busy;
 mod claim;
 mod error;
 mod finish;

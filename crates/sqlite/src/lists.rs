@@ -191,9 +191,9 @@ pub(crate) fn batches(
 ) -> Result<Page<Batch>> {
     let before: i64 = match after {
         None => i64::MAX,
-        Some(text) => text
-            .parse()
-            .map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?,
+        Some(text) => {
+            text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
+        }
     };
     let sql = format!(
         "SELECT {} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)

@@ -56,13 +56,7 @@ const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore
     AND u.state IN (0, 1, 2, 7, 8)
     WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
 
-fn step_all(
-    tx: &mut Tx<'_>,
-    select: &str,
-    now: i64,
-    limit: u32,
-    event: &Event<'_>,
-) -> Result<u64> {
+fn step_all(tx: &mut Tx<'_>, select: &str, now: i64, limit: u32, event: &Event<'_>) -> Result<u64> {
     let ids: Vec<[u8; 16]> = tx
         .db
         .prepare_cached(select)
@@ -130,8 +124,11 @@ pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duratio
 /// Removes what was kept long enough.
 pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
     let mut pruned = Pruned::default();
-    let keeps =
-        [(4, "done", retention.done), (5, "failed", retention.failed), (6, "cancelled", retention.done)];
+    let keeps = [
+        (4, "done", retention.done),
+        (5, "failed", retention.failed),
+        (6, "cancelled", retention.done),
+    ];
     for (state, column, keep) in keeps {
         let before = (tx.now - keep).as_micros();
         let left = u64::from(limit).saturating_sub(pruned.units);
@@ -217,12 +214,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
 }
 
 /// Claims or renews the leadership of a role.
-pub(crate) fn lead(
-    tx: &mut Tx<'_>,
-    role: &str,
-    session: SessionId,
-    ttl: Duration,
-) -> Result<bool> {
+pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
     let holder: Option<([u8; 16], i64)> = tx
         .db
         .prepare_cached("SELECT session, until FROM longshore_leader WHERE role = ?1")
@@ -230,9 +222,9 @@ pub(crate) fn lead(
         .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .or_translate()?;
-    if holder.is_some_and(|(other, until)| {
-        other != *session.as_bytes() && until > tx.now.as_micros()
-    }) {
+    if holder
+        .is_some_and(|(other, until)| other != *session.as_bytes() && until > tx.now.as_micros())
+    {
         return Ok(false);
     }
     tx.db

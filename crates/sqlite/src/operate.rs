@@ -71,12 +71,7 @@ fn in_queue(
     Ok(ids)
 }
 
-fn one(
-    tx: &mut Tx<'_>,
-    row: &UnitRow,
-    action: UnitAction,
-    operated: &mut Operated,
-) -> Result<()> {
+fn one(tx: &mut Tx<'_>, row: &UnitRow, action: UnitAction, operated: &mut Operated) -> Result<()> {
     let state = row.state()?;
     if action == UnitAction::Cancel && state == UnitState::Leased {
         session::request_cancel(tx, row)?;
@@ -180,7 +175,8 @@ pub(crate) fn queue(
     name: &QueueName,
     change: QueueChange,
 ) -> Result<()> {
-    let owner = name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
+    let owner =
+        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
     let allowed = match (&owner, scope) {
         (_, Scope::All) => true,
         (Some(owner), scope) => scope.covers(owner),

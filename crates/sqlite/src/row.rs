@@ -282,8 +282,10 @@ pub(crate) fn unit(
 
 /// Reads a column of JSON.
 pub(crate) fn json<T: for<'de> Deserialize<'de>>(text: Option<&str>) -> Result<Option<T>> {
-    text.map(|text| serde_json::from_str(text).map_err(|error| damaged(format!("bad JSON: {error}"))))
-        .transpose()
+    text.map(|text| {
+        serde_json::from_str(text).map_err(|error| damaged(format!("bad JSON: {error}")))
+    })
+    .transpose()
 }
 
 /// Writes a column of JSON.

@@ -6,9 +6,7 @@ use std::collections::hash_map::Entry;
 use longshore_core::machine::{Event, next};
 use longshore_core::store::{Refusal, Sent};
 use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore_core::{
-    Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState, unit,
-};
+use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState, unit};
 use rusqlite::OptionalExtension;
 
 use crate::body::{self, Part};
@@ -320,10 +318,8 @@ fn rooms(tx: &Tx<'_>, lane: i64) -> Result<Vec<Room>> {
     const LIVE: &str = "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0),
         coalesce(sum(bytes), 0) FROM longshore_stream INDEXED BY longshore_stream_live
         WHERE blocked + scheduled + ready + leased > 0 AND lane";
-    let own = (
-        "SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1",
-        format!("{LIVE} = ?1"),
-    );
+    let own =
+        ("SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1", format!("{LIVE} = ?1"));
     let queue = (
         "SELECT q.max_units, q.max_bytes FROM longshore_queue q
          JOIN longshore_lane l ON l.queue = q.num WHERE l.num = ?1",

@@ -343,7 +343,9 @@ impl Policies {
 
 fn session_kinds(db: &Connection, session: i64) -> Result<BTreeMap<Kind, Policy>> {
     let text: Option<String> = db
-        .query_row("SELECT kinds FROM longshore_session WHERE num = ?1", [session], |row| row.get(0))
+        .query_row("SELECT kinds FROM longshore_session WHERE num = ?1", [session], |row| {
+            row.get(0)
+        })
         .optional()
         .or_translate()?;
     text.map_or_else(|| Ok(BTreeMap::new()), |text| kinds_of(&text))

@@ -23,6 +23,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::watch;
 
 use crate::body::Part;
+use crate::busy::patiently;
 use crate::error::Translate;
 use crate::send::Admission;
 use crate::sync::Syncer;
@@ -76,8 +77,9 @@ impl std::fmt::Debug for SqliteOptions {
 pub struct SqliteStore {
     path: PathBuf,
     options: SqliteOptions,
-    writer: Arc<Writer>,
+    /// Before the writer: the connection that closes last removes the log, and must be able to.
     readers: Arc<Mutex<Vec<Connection>>>,
+    writer: Arc<Writer>,
     signals: Arc<Signals>,
 }
 
@@ -175,8 +177,7 @@ impl SqliteStore {
     /// `promote`.
     async fn sweep(&self) -> Result<()> {
         loop {
-            let swept =
-                self.writer.call(Durable, |tx| maintain::sweep(tx, operate::CHUNK)).await?;
+            let swept = self.writer.call(Durable, |tx| maintain::sweep(tx, operate::CHUNK)).await?;
             if swept < u64::from(operate::CHUNK) {
                 return Ok(());
             }
@@ -208,11 +209,14 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
     db.set_prepared_statement_cache_capacity(128);
     db.busy_timeout(options.busy_timeout).or_translate()?;
     if access == Access::Write {
-        let mode: String = db
-            .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
-            .or_translate()?;
+        // Of several processes that open a fresh file at once, one makes the switch.
+        let mode: String = patiently(options.busy_timeout, || {
+            db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        })?;
         if mode != "wal" {
-            return Err(Error::Unsupported(format!("this file cannot use a write-ahead log ({mode})")));
+            return Err(Error::Unsupported(format!(
+                "this file cannot use a write-ahead log ({mode})"
+            )));
         }
         let level = match options.synchronous {
             Synchronous::Full => "FULL",

@@ -134,7 +134,15 @@ impl<'c> Tx<'c> {
             )
             .or_translate()?
             .execute((
-                stream, blocked, scheduled, ready, leased, done, failed, cancelled, delta.bytes,
+                stream,
+                blocked,
+                scheduled,
+                ready,
+                leased,
+                done,
+                failed,
+                cancelled,
+                delta.bytes,
             ))
             .or_translate()?;
         let (batch, queue, tenant): (i64, String, String) = self

@@ -11,12 +11,13 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longshore_core::{Clock, Error, Result};
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
+use crate::busy::patiently;
 use crate::error::{Translate, translate};
 use crate::sync::Syncer;
 use crate::tx::Tx;
@@ -32,11 +33,6 @@ pub(crate) enum Durability {
 
 /// Verbs in one transaction at most, so that no caller waits for a commit without end.
 const GROUP: usize = 512;
-
-/// Between two tries for the write lock. SQLite's own handler waits up to 100 ms at a time, so a
-/// process that asks seldom would starve beside one that commits without pause.
-const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LAST_PAUSE: Duration = Duration::from_millis(2);
 
 /// Tells this process' waiters what happened.
 pub(crate) struct Signals {
@@ -166,7 +162,8 @@ fn run_verb<T>(
 ) -> (Result<T>, bool, bool) {
     let mut tx = Tx::new(db, clock.now());
     let mut result = verb(&mut tx);
-    if result.is_ok() && !tx.abandon
+    if result.is_ok()
+        && !tx.abandon
         && let Err(error) = tx.flush()
     {
         result = Err(error);
@@ -241,19 +238,9 @@ impl State {
     }
 
     fn begin(&mut self) -> Result<()> {
-        let patience = Instant::now() + self.busy_timeout;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let mut begin = self.db.prepare_cached("BEGIN IMMEDIATE").or_translate()?;
-            match begin.execute([]) {
-                Ok(_) => return Ok(()),
-                Err(error) if is_busy(&error) && Instant::now() < patience => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(LAST_PAUSE);
-                }
-                Err(error) => return Err(translate(error)),
-            }
-        }
+        patiently(self.busy_timeout, || {
+            self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+        })
     }
 
     fn run(&self, job: Job, alone: bool) -> Ran {
@@ -308,11 +295,6 @@ impl State {
             self.signals.raise(true);
         }
     }
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
-    matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked))
 }
 
 /// The same news for each caller of a group.

@@ -1,1 +1,22 @@
-//! Under construction.
+//! What every store and every test of Longshore leans on: one conformance suite, a clock that
+//! tests move, wrappers that count or break calls, and a generator of random histories.
+//!
+//! A store proves itself by one line in its test binary:
+//!
+//! ```ignore
+//! async fn make_world() -> World { World::new(Arc::new(MyStore::open(clock.clone())), clock) }
+//! longshore_testkit::conformance_suite!(make_world);
+//! ```
+
+mod clock;
+pub mod conformance;
+mod faulty;
+mod forward;
+mod instrumented;
+pub mod model;
+mod world;
+
+pub use clock::ManualClock;
+pub use faulty::{Fault, FaultyStore};
+pub use instrumented::{InstrumentedStore, VerbStats};
+pub use world::{SqlWorld, World};

@@ -76,7 +76,9 @@ impl Table {
     fn widths(&self) -> Vec<usize> {
         let rows = || self.rows.iter().chain([&self.heading]);
         let columns = rows().map(Vec::len).max().unwrap_or(0);
-        let width = |i| rows().filter_map(|row| row.get(i)).map(|c| c.text.chars().count()).max();
+        let width = |i: usize| {
+            rows().filter_map(|row| row.get(i)).map(|cell| cell.text.chars().count()).max()
+        };
         (0..columns).map(|i| width(i).unwrap_or(0)).collect()
     }
 }
@@ -91,7 +93,7 @@ fn line(row: &[Cell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> 
         };
         show(text, &padded)
     });
-    cells.collect::<Vec<_>>().join("  ")
+    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
 /// States have the same colour everywhere; other words have none.

@@ -76,6 +76,19 @@ async fn a_change_in_one_store_is_heard_in_another() {
     assert_eq!(heard.unwrap().changes.len(), 1);
 }
 
+#[test]
+fn a_fresh_file_may_be_opened_by_many_at_once() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("longshore.db");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| drop(open(&path)));
+            }
+        });
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_holder_across_stores_that_claim_at_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::outcome::Params;
 use longshore::session::{Lease, NewSession};
 use longshore::store::{Claim, Finish, Finished, Queues, Sent};
-use longshore::outcome::Params;
 use longshore::{
-    Effect, Kind, Leases as _, NewUnit, Inspect as _, Intake as _, Outcome, Scope, SessionId,
+    Effect, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, Scope, SessionId,
     SqlValue, UnitState,
 };
 use longshore_sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -165,7 +165,11 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
         tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", []).unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit()]).unwrap();
         let Sent::Created(id) = sent[0] else { panic!("{sent:?}") };
-        if commit { tx.commit().unwrap() } else { tx.rollback().unwrap() }
+        if commit {
+            tx.commit().unwrap();
+        } else {
+            tx.rollback().unwrap();
+        }
         assert_eq!(store.unit(&Scope::All, id).await.is_ok(), commit);
         assert_eq!(shop.state_of(1) == "sent", commit);
     }
@@ -195,7 +199,11 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
         let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         let answers = store.finish_in(&tx, session, &end).unwrap();
         assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
-        if commit { tx.commit().unwrap() } else { tx.rollback().unwrap() }
+        if commit {
+            tx.commit().unwrap();
+        } else {
+            tx.rollback().unwrap();
+        }
         assert_eq!(store.unit(&Scope::All, lease.unit).await.unwrap().state, expected);
     }
     assert_eq!(shop.store.verify().await.unwrap(), []);

@@ -1,0 +1,102 @@
+//! What can be typed. What it means is [`crate::settings`]' business and the commands'.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use longshore::TenantId;
+
+use crate::settings::LogFormat;
+
+pub mod operate;
+pub mod proof;
+pub mod submit;
+pub mod worker;
+
+/// Durable queues, exact batches and workers, in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "longshore", version, max_term_width = 100, infer_subcommands = false)]
+#[command(after_help = "Try it:
+  longshore chaos                                   2,000 units under kill -9, then the proof
+  longshore submit exec '{\"argv\":[\"date\"]}' --wait   one command, run by any worker
+  longshore worker --until-idle                     work until nothing is left
+
+Exit codes: 0 good, 1 error, 2 usage, 3 finished with failures, 4 cancelled or paused,
+130 interrupted.")]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options for all commands")]
+pub struct Global {
+    /// The store, as sqlite:PATH [env: LONGSHORE_STORE] [default: sqlite:longshore.db]
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// Touch only this tenant's things [env: LONGSHORE_TENANT]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tenant: Option<TenantId>,
+    /// The configuration file [env: LONGSHORE_CONFIG] [default: ./longshore.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print data only, no words about it
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// error, warn, info, debug, trace, or a filter [env: LONGSHORE_LOG]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// How log lines look [env: LONGSHORE_LOG_FORMAT]
+    #[arg(long, global = true, value_name = "FORMAT", hide_short_help = true)]
+    pub log_format: Option<LogFormat>,
+    /// Log into daily files in this directory instead of to stderr [env: LONGSHORE_LOG_DIR]
+    #[arg(long, global = true, value_name = "DIR", hide_short_help = true)]
+    pub log_dir: Option<PathBuf>,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Send a unit, or a batch of them
+    Submit(Box<submit::Submit>),
+    /// Run units
+    Worker(Box<worker::Worker>),
+    /// Look at units, retry or cancel them
+    #[command(subcommand)]
+    Unit(operate::Unit),
+    /// Look at queues, pause, resume or purge them
+    #[command(subcommand)]
+    Queue(operate::Queue),
+    /// Look at batches, watch, pause, resume, cancel or retry them
+    #[command(subcommand)]
+    Batch(operate::Batch),
+    /// Look at workers, or give them orders
+    Workers(operate::Workers),
+    /// Bring the store's schema up to date
+    Migrate,
+    /// Recount the store against its counters and check its invariants
+    Verify,
+    /// Prove it: run a batch while workers are killed, then check that nothing was lost
+    Chaos(proof::Chaos),
+    /// Measure this machine: sending, processing, latency
+    Bench(proof::Bench),
+    /// Watches over the commands of one worker (started by it).
+    #[command(hide = true, name = "__warden")]
+    Warden,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

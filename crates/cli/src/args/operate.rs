@@ -1,0 +1,200 @@
+//! `longshore unit|queue|batch|workers …` as typed.
+
+use clap::{Args, Subcommand};
+use longshore::{BatchId, BatchStatus, Kind, QueueName, SessionId, UnitId, UnitState};
+
+use crate::span::Span;
+
+/// Look at units, retry or cancel them.
+#[derive(Debug, Subcommand)]
+pub enum Unit {
+    /// Everything about one unit: payload, failures, result
+    Show {
+        /// The unit
+        id: UnitId,
+    },
+    /// Units, newest first
+    List(UnitList),
+    /// Run failed, cancelled or scheduled units now, with fresh attempts
+    Retry(Units),
+    /// End units: waiting ones now, running ones as soon as they listen
+    Cancel(Units),
+}
+
+/// Which units are listed.
+#[derive(Debug, Args)]
+pub struct UnitList {
+    /// Only in this state
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<UnitState>,
+    /// Only of this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<QueueName>,
+    /// Only of this kind
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<Kind>,
+    /// Only of this batch
+    #[arg(long, value_name = "NAME")]
+    pub batch: Option<BatchId>,
+    #[command(flatten)]
+    pub page: PageArgs,
+}
+
+/// Which part of a long list.
+#[derive(Debug, Args)]
+pub struct PageArgs {
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// Go on where an earlier list stopped
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<String>,
+}
+
+/// Some units.
+#[derive(Debug, Args)]
+pub struct Units {
+    /// The units
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<UnitId>,
+}
+
+/// Look at queues, pause, resume or purge them.
+#[derive(Debug, Subcommand)]
+pub enum Queue {
+    /// Queues, one line per tenant
+    List,
+    /// One queue
+    Show {
+        /// The queue
+        queue: QueueName,
+    },
+    /// Claim no more from it
+    Pause {
+        /// The queue
+        queue: QueueName,
+    },
+    /// Claim from it again
+    Resume {
+        /// The queue
+        queue: QueueName,
+    },
+    /// Cancel everything that waits in it
+    Purge {
+        /// The queue
+        queue: QueueName,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// Look at batches, watch, pause, resume, cancel or retry them.
+#[derive(Debug, Subcommand)]
+pub enum Batch {
+    /// Batches, newest first
+    List {
+        /// Only with this status
+        #[arg(long, value_name = "STATUS")]
+        status: Option<BatchStatus>,
+        #[command(flatten)]
+        page: PageArgs,
+    },
+    /// Where a batch stands
+    Status(Named),
+    /// Follow a batch to its end; the exit code tells how it went
+    #[command(after_help = "Examples:
+  longshore batch watch demo                        a bar with rate and time left
+  longshore batch watch demo --json | tee log       one JSON object per change
+  longshore batch watch demo --limit 1h && echo all done
+
+Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]
+    Watch {
+        #[command(flatten)]
+        batch: Named,
+        /// Give up watching after this long
+        #[arg(long, value_name = "TIME")]
+        limit: Option<Span>,
+    },
+    /// Claim no more of its units
+    Pause {
+        #[command(flatten)]
+        batch: Named,
+        /// Why, for people
+        #[arg(long, value_name = "TEXT", default_value = "by hand")]
+        reason: String,
+    },
+    /// Claim its units again; failures so far are forgiven
+    Resume(Named),
+    /// Give it up: waiting units are cancelled, running ones asked to stop
+    Cancel(Named),
+    /// Run its failed units again
+    Retry(Named),
+}
+
+/// A batch by its name.
+#[derive(Debug, Args)]
+pub struct Named {
+    /// The batch
+    #[arg(value_name = "NAME")]
+    pub name: BatchId,
+}
+
+/// Look at workers, or give them orders.
+#[derive(Debug, Args)]
+pub struct Workers {
+    #[command(subcommand)]
+    pub order: Option<WorkerOrder>,
+}
+
+/// What a worker can be asked.
+#[derive(Debug, Subcommand)]
+pub enum WorkerOrder {
+    /// Workers
+    List,
+    /// Claim nothing new
+    Quiet(Session),
+    /// Finish what is held, then end
+    Drain(Session),
+    /// End now; what runs is interrupted and will run again
+    Stop(Session),
+    /// Go on after `quiet`
+    Work(Session),
+}
+
+/// A worker by its session.
+#[derive(Debug, Args)]
+pub struct Session {
+    /// The worker's id, as `longshore workers` shows it; its beginning is enough
+    #[arg(value_name = "ID")]
+    pub id: SessionPrefix,
+}
+
+/// The beginning of a session's id, or all of it.
+#[derive(Debug, Clone)]
+pub struct SessionPrefix(String);
+
+impl SessionPrefix {
+    /// Whether `session` may be meant.
+    pub fn matches(&self, session: SessionId) -> bool {
+        session.to_string().starts_with(&self.0)
+    }
+}
+
+impl std::fmt::Display for SessionPrefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for SessionPrefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fits = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+        if text.len() < 4 || !fits {
+            return Err("a worker's id, or at least its first 4 characters, is wanted".into());
+        }
+        Ok(Self(text.to_ascii_lowercase()))
+    }
+}

@@ -1,0 +1,53 @@
+//! `longshore chaos|bench …` as typed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Prove it: run a batch while workers are killed, then check that nothing was lost.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore chaos                                   half a minute, in a temporary directory
+  longshore chaos --units 20000 --kills 100         a storm
+  longshore chaos --seed 7 --keep                   the same storm again, and keep the store
+
+It starts real worker processes on its own SQLite store (--store is not touched), kills them with
+SIGKILL at random moments, kills the submitter midway and runs it again, and ends with the books:
+every unit ran, every unit is counted once, nothing is held, `verify` finds nothing.")]
+pub struct Chaos {
+    /// How many units
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub units: u64,
+    /// How many worker processes
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub workers: u32,
+    /// How many slots each has
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: u32,
+    /// How many workers are killed
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub kills: u32,
+    /// Makes the random choices repeatable
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Work in this directory instead of a temporary one
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Keep the temporary directory
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Measure this machine: sending, processing, latency.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore bench                                   on a temporary file beside the store
+  longshore bench --store memory:                   the engine alone, without a disk")]
+pub struct Bench {
+    /// How many units
+    #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub units: u64,
+    /// How many slots the worker has
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub slots: u32,
+}

@@ -1,0 +1,202 @@
+//! `longshore submit …` as typed.
+
+use clap::{Args, ValueEnum};
+use longshore::batch::{FailureLimit, OnThreshold};
+use longshore::unit::OnDuplicate;
+use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId};
+
+use crate::span::Span;
+
+/// Send a unit, or a batch of them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore submit exec '{\"argv\":[\"sh\",\"-c\",\"make test\"],\"timeout\":\"10m\"}'
+  longshore submit exec @job.json --wait            prints the result; exit code 3 if it failed
+  seq 1000 | sed 's/.*/{\"argv\":[\"echo\",\"&\"]}/' | longshore submit exec --lines - --batch demo
+  longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
+
+A batch that was interrupted goes on where it stopped when the same command is run again with the
+same input. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
+pub struct Submit {
+    /// What the unit is: names the handler, as `exec`
+    pub kind: Kind,
+    /// JSON, `@FILE`, or `-` for stdin
+    #[arg(required_unless_present = "lines", conflicts_with = "lines")]
+    pub payload: Option<String>,
+    /// Send one unit per line of JSON in this file (`-`: stdin)
+    #[arg(long, value_name = "FILE")]
+    pub lines: Option<String>,
+    /// With --lines: count the units together under this name, and resume if interrupted
+    #[arg(long, value_name = "NAME", requires = "lines")]
+    pub batch: Option<BatchId>,
+
+    /// Where it waits [env: LONGSHORE_QUEUE] [default: default]
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<QueueName>,
+    /// high, normal, low, or 1 (first) to 9 (last)
+    #[arg(long, default_value = "normal", value_name = "PRIORITY")]
+    pub priority: Priority,
+    /// Send it only if no live unit of the queue has this key
+    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    pub key: Option<String>,
+    /// What to say if the key is taken
+    #[arg(long, value_enum, default_value = "existing", requires = "key")]
+    pub on_duplicate: Duplicate,
+    /// Not before this long from now, as 5s
+    #[arg(long, value_name = "TIME", conflicts_with = "at")]
+    pub delay: Option<Span>,
+    /// Not before this time, as 2030-01-31T08:00:00Z
+    #[arg(long, value_name = "RFC3339", value_parser = Timestamp::parse)]
+    pub at: Option<Timestamp>,
+    /// Fail it if it is not done this long from now, or at this time
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<Moment>,
+    /// Longest run
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Span>,
+    /// How often it is tried in all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_attempts: Option<u32>,
+    /// Not before this unit is done (may be repeated)
+    #[arg(long, value_name = "UNIT")]
+    pub after: Vec<UnitId>,
+    /// How many slots it takes up
+    #[arg(long, default_value_t = 1, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub weight: u32,
+    /// Units with the same cap key share --cap-limit
+    #[arg(long, value_name = "KEY", requires = "cap_limit")]
+    pub cap_key: Option<String>,
+    /// How many units with this cap key may run at once
+    #[arg(long, value_name = "N", requires = "cap_key", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cap_limit: Option<u32>,
+
+    /// Wait for the end and print the result; the exit code tells how it went
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up waiting after this long
+    #[arg(long, value_name = "TIME", requires = "wait")]
+    pub wait_limit: Option<Span>,
+
+    #[command(flatten)]
+    pub about: About,
+    /// How many lines are sent at once.
+    #[arg(long, hide = true, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunk: u32,
+}
+
+/// What is noted about a batch.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for --batch")]
+pub struct About {
+    /// What sort of batch it is, for people and reports
+    #[arg(long = "type", value_name = "WORD", requires = "batch")]
+    pub batch_type: Option<String>,
+    /// Words for people
+    #[arg(long, value_name = "TEXT", requires = "batch")]
+    pub notes: Option<String>,
+    /// So many failures are too many: a number, or a share as 5%
+    #[arg(long, value_name = "N|N%", requires = "batch")]
+    pub threshold: Option<Threshold>,
+    /// What the batch does at its threshold
+    #[arg(long, value_enum, default_value = "pause", requires = "threshold")]
+    pub on_threshold: AtThreshold,
+}
+
+/// What a taken key means to the sender.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Duplicate {
+    /// Print the id of the unit that has it
+    Existing,
+    /// Refuse with an error
+    Refuse,
+}
+
+impl From<Duplicate> for OnDuplicate {
+    fn from(typed: Duplicate) -> Self {
+        match typed {
+            Duplicate::Existing => Self::Existing,
+            Duplicate::Refuse => Self::Refused,
+        }
+    }
+}
+
+/// What a batch does at its failure threshold.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum AtThreshold {
+    /// Wait for someone to look
+    Pause,
+    /// Give up; its waiting units are cancelled
+    Fail,
+}
+
+impl From<AtThreshold> for OnThreshold {
+    fn from(typed: AtThreshold) -> Self {
+        match typed {
+            AtThreshold::Pause => Self::Pause,
+            AtThreshold::Fail => Self::Fail,
+        }
+    }
+}
+
+/// A number of failures, or a share.
+#[derive(Debug, Clone, Copy)]
+pub struct Threshold(pub FailureLimit);
+
+impl std::str::FromStr for Threshold {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is neither a number of units nor a share as 5%");
+        let limit = match text.strip_suffix('%') {
+            Some(share) => {
+                let share: f64 = share.trim().parse().map_err(|_| bad())?;
+                Some(share).filter(|s| *s > 0.0 && *s <= 100.0).map(FailureLimit::Percent)
+            }
+            None => text.parse().ok().filter(|n| *n > 0).map(FailureLimit::Units),
+        };
+        limit.map(Self).ok_or_else(bad)
+    }
+}
+
+/// A time, or a length of time from now.
+#[derive(Debug, Clone, Copy)]
+pub enum Moment {
+    At(Timestamp),
+    In(Span),
+}
+
+impl Moment {
+    /// The time meant at `now`.
+    pub fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::In(Span(time)) => now + time,
+        }
+    }
+}
+
+impl std::str::FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let time = Timestamp::parse(text).map(Self::At);
+        time.or_else(|_| text.parse().map(Self::In)).map_err(|_: String| {
+            format!("`{text}` is neither a time as 2030-01-31T08:00:00Z nor a length as 30s")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_threshold_is_a_number_or_a_share() {
+        let read = |text: &str| text.parse::<Threshold>().map(|t| t.0);
+        assert_eq!(read("10"), Ok(FailureLimit::Units(10)));
+        assert_eq!(read("2.5%"), Ok(FailureLimit::Percent(2.5)));
+        for bad in ["0", "", "%", "101%", "-1", "nan%", "ten"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

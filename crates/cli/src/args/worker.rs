@@ -1,0 +1,47 @@
+//! `longshore worker …` as typed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use longshore::{BatchId, Kind, QueueName};
+
+use crate::span::Span;
+
+/// Run units.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore worker --slots 8                        until a signal comes
+  longshore worker --slots 8 --until-idle           until nothing is left to do
+  longshore worker --queue mail --queue reports     only from these queues
+
+The first SIGTERM or SIGINT drains: nothing new is claimed, what runs is finished, for at most
+--drain-timeout. A second one stops at once: what runs is interrupted and will run again.")]
+pub struct Worker {
+    /// Units run at once [env: LONGSHORE_SLOTS] [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub slots: Option<u32>,
+    /// Take from this queue (may be repeated) [env: LONGSHORE_QUEUES] [default: all]
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Vec<QueueName>,
+    /// Take this kind (may be repeated) [env: LONGSHORE_KINDS] [default: all it can handle]
+    #[arg(long, value_name = "KIND")]
+    pub kind: Vec<Kind>,
+    /// Take only from this batch
+    #[arg(long, value_name = "NAME")]
+    pub batch: Option<BatchId>,
+    /// End when nothing is ready, leased or scheduled and no batch is unsealed
+    #[arg(long)]
+    pub until_idle: bool,
+    /// How long a drain may take [env: LONGSHORE_DRAIN_TIMEOUT] [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    pub drain_timeout: Option<Span>,
+    /// Without a sign of life for this long it counts as dead [env: LONGSHORE_TTL] [default: 15s]
+    #[arg(long, value_name = "TIME")]
+    pub ttl: Option<Span>,
+    /// Where commands of kind `exec` run [env: LONGSHORE_EXEC_DIR] [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub exec_dir: Option<PathBuf>,
+    /// Also take kind `chaos`, whose runs are noted in this file.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub chaos_log: Option<PathBuf>,
+}

@@ -1,0 +1,75 @@
+//! One file per verb. Each gets what was typed and the settings, and returns an exit code.
+
+use std::sync::Arc;
+
+use longshore::{Client, Store};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Command;
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+use crate::store;
+
+mod batch;
+mod bench;
+mod chaos;
+mod migrate;
+mod queue;
+mod submit;
+mod submit_lines;
+mod unit;
+mod verify;
+mod wait;
+mod watch;
+mod worker;
+mod workers;
+
+/// Runs a command; SIGINT and SIGTERM end all but `worker`, which knows better ways.
+pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Command::Worker(typed) = command {
+        return Box::pin(worker::run(*typed, settings)).await;
+    }
+    tokio::select! {
+        ended = Box::pin(dispatch(command, settings)) => ended,
+        interrupted = interrupted() => interrupted.map(|()| ExitCode::Interrupted),
+    }
+}
+
+async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Submit(typed) => submit::run(*typed, settings).await,
+        Command::Unit(typed) => unit::run(typed, settings).await,
+        Command::Queue(typed) => queue::run(typed, settings).await,
+        Command::Batch(typed) => batch::run(typed, settings).await,
+        Command::Workers(typed) => workers::run(typed, settings).await,
+        Command::Migrate => migrate::run(settings).await,
+        Command::Verify => verify::run(settings).await,
+        Command::Chaos(typed) => chaos::run(typed, settings).await,
+        Command::Bench(typed) => bench::run(typed, settings).await,
+        // Both never come here: see `run` above and `main`.
+        Command::Worker(_) | Command::Warden => Ok(ExitCode::Usage),
+    }
+}
+
+async fn interrupted() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// The store, and a client that sees what the settings allow.
+fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+    let store = store::open(settings)?;
+    let client = Client::scoped(store.clone(), settings.scope());
+    Ok((store, client))
+}
+
+/// The time now, for people.
+fn now() -> longshore::Timestamp {
+    use longshore::Clock;
+    longshore::SystemClock.now()
+}

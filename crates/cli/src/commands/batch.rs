@@ -1,0 +1,187 @@
+//! `batch`: where batches stand, and steering them.
+
+use longshore::batch::BatchAction;
+use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store, Timestamp};
+use serde::Serialize;
+
+use super::{connect, now, watch};
+use crate::args::operate::{Batch as Typed, PageArgs};
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::span::{ago, brief};
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, client) = connect(settings)?;
+    let scope = &settings.scope();
+    let (name, action) = match typed {
+        Typed::List { status, page } => return list(&*store, scope, status, &page, settings).await,
+        Typed::Status(batch) => return status(&*store, scope, &batch.name, settings).await,
+        Typed::Watch { batch, limit } => {
+            return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
+        }
+        Typed::Pause { batch, reason } => (batch.name, BatchAction::Pause { reason }),
+        Typed::Resume(batch) => (batch.name, BatchAction::Resume),
+        Typed::Cancel(batch) => (batch.name, BatchAction::Cancel),
+        Typed::Retry(batch) => (batch.name, BatchAction::RetryFailed),
+    };
+    act(&client, &name, action, settings).await
+}
+
+async fn list(
+    store: &dyn Store,
+    scope: &Scope,
+    status: Option<BatchStatus>,
+    page: &PageArgs,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let found = store.batches(scope, status, page.after.as_deref(), page.limit).await?;
+    let items: Vec<Summary<'_>> = found.items.iter().map(Summary::of).collect();
+    settings.output.list(&items, || table(&found.items))?;
+    if let Some(next) = found.next {
+        settings.output.note(format!("more with --after {next}"));
+    }
+    Ok(ExitCode::Good)
+}
+
+fn table(batches: &[Batch]) -> Table {
+    let heading = ["batch", "status"].map(cell);
+    let numbers = ["total", "done", "failed", "cancelled", "left"].map(right);
+    let [name, status] = heading;
+    let [total, done, failed, cancelled, left] = numbers;
+    let heading = [name, status, total, done, failed, cancelled, left, cell("initiated")];
+    let mut table = Table::new(heading, "no batches");
+    let now = now();
+    for batch in batches {
+        let counts = &batch.counts;
+        table.row([
+            cell(&batch.id),
+            cell(batch.status),
+            right(counts.total()),
+            right(counts.done),
+            right(counts.failed),
+            right(counts.cancelled),
+            right(counts.live()),
+            cell(ago(batch.initiated_at, now)),
+        ]);
+    }
+    table
+}
+
+async fn status(
+    store: &dyn Store,
+    scope: &Scope,
+    name: &BatchId,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let batch = store.batch(scope, name).await?;
+    settings.output.record(&Summary::of(&batch), || record(&batch))?;
+    Ok(ExitCode::Good)
+}
+
+fn record(batch: &Batch) -> Table {
+    let now = now();
+    let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| ago(time, now));
+    let counts = &batch.counts;
+    let mut table = Table::record();
+    table.field("batch", &batch.id);
+    table.field("status", batch.status);
+    table.field("reason", batch.reason.as_deref().unwrap_or_default());
+    table
+        .field("total", format!("{}{}", counts.total(), if batch.sealed { "" } else { " so far" }));
+    for state in longshore::UnitState::ALL {
+        if counts.of(state) > 0 {
+            table.field(state.as_str(), counts.of(state));
+        }
+    }
+    table.field("type", &batch.kind);
+    table.field("notes", &batch.notes);
+    table.field("initiated", format!("{} {}", time(Some(batch.initiated_at)), by(batch)));
+    table.field("started", time(batch.started_at));
+    table.field("completed", time(batch.completed_at));
+    if let (Some(start), Some(end)) = (batch.started_at, batch.completed_at) {
+        table.field("took", brief(end.since(start)));
+    }
+    if batch.generation > 1 {
+        table.field("generation", batch.generation);
+    }
+    table
+}
+
+fn by(batch: &Batch) -> String {
+    if batch.initiated_by.is_empty() { String::new() } else { format!("by {}", batch.initiated_by) }
+}
+
+async fn act(
+    client: &Client,
+    name: &BatchId,
+    action: BatchAction,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let batch = client.store().operate_batch(client.scope(), name, action).await?;
+    settings
+        .output
+        .answer(&Summary::of(&batch), || format!("batch `{name}` is {}", batch.status))?;
+    Ok(ExitCode::Good)
+}
+
+/// A batch as scripts read it. The first ten keys are a contract: they stay, and the seven counts
+/// after `total` add up to it.
+#[derive(Serialize)]
+pub struct Summary<'a> {
+    batch: &'a BatchId,
+    status: BatchStatus,
+    total: u64,
+    done: u64,
+    failed: u64,
+    cancelled: u64,
+    blocked: u64,
+    scheduled: u64,
+    ready: u64,
+    leased: u64,
+    sealed: bool,
+    tenant: &'a longshore::TenantId,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    reason: Option<&'a str>,
+    notes: &'a str,
+    initiated_by: &'a str,
+    initiated_at: Timestamp,
+    started_at: Option<Timestamp>,
+    completed_at: Option<Timestamp>,
+    workers: Option<u32>,
+    generation: u32,
+    cursor: &'a str,
+}
+
+impl<'a> Summary<'a> {
+    /// What scripts see of `batch`.
+    pub fn of(batch: &'a Batch) -> Self {
+        let counts = &batch.counts;
+        Self {
+            batch: &batch.id,
+            status: batch.status,
+            total: counts.total(),
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            blocked: counts.blocked,
+            scheduled: counts.scheduled,
+            ready: counts.ready,
+            leased: counts.leased,
+            sealed: batch.sealed,
+            tenant: &batch.tenant,
+            kind: &batch.kind,
+            reason: batch.reason.as_deref(),
+            notes: &batch.notes,
+            initiated_by: &batch.initiated_by,
+            initiated_at: batch.initiated_at,
+            started_at: batch.started_at,
+            completed_at: batch.completed_at,
+            workers: batch.workers,
+            generation: batch.generation,
+            cursor: &batch.cursor,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `bench`: what this machine does with this store. A quick look, not a comparison.
+//!
+//! Everything in one process on a temporary store beside the configured one, so that the disk is
+//! the right one: sending in bulk, processing with an empty handler, the way of a lone unit from
+//! `send` to its handler, and what an idle worker costs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use longshore::{
+    Client, Context, Kind, NewUnit, Policy, Store, WhenFull, Worker, WorkerControl, WorkerError,
+};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::args::proof::Bench;
+use crate::exit::ExitCode;
+use crate::output::{Table, right};
+use crate::settings::Settings;
+use crate::store::{StoreUrl, open_any};
+
+const CHUNK: u64 = 1000;
+const LONE: u32 = 200;
+const IDLE: Duration = Duration::from_secs(2);
+
+/// What was measured.
+#[derive(Debug, Default, Serialize)]
+struct Measured {
+    store: String,
+    synchronous: String,
+    units: u64,
+    slots: u32,
+    send_per_second: f64,
+    process_per_second: f64,
+    start_p50_ms: f64,
+    start_p99_ms: f64,
+    idle_cpu_percent: Option<f64>,
+    memory_mib: Option<f64>,
+}
+
+/// Runs the command.
+pub async fn run(typed: Bench, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (url, _dir) = place(&settings.store)?;
+    let store = open_any(&url, settings.synchronous)?;
+    let bar = settings.output.bar("{spinner} {msg}");
+    let mut measured = Measured {
+        store: settings.store.to_string(),
+        synchronous: format!("{:?}", settings.synchronous).to_lowercase(),
+        units: typed.units,
+        slots: typed.slots,
+        ..Measured::default()
+    };
+    bar.set_message("sending");
+    measured.send_per_second = send(&store, typed.units).await?;
+    bar.set_message("processing");
+    measured.process_per_second = process(&store, &typed).await?;
+    bar.set_message("one at a time, then idling");
+    lone(&store, &typed, &mut measured).await?;
+    bar.finish_and_clear();
+    settings.output.record(&measured, || table(&measured))?;
+    Ok(ExitCode::Good)
+}
+
+/// A temporary store on the same disk as the configured one.
+fn place(url: &StoreUrl) -> anyhow::Result<(StoreUrl, Option<tempfile::TempDir>)> {
+    let StoreUrl::Sqlite(path) = url else {
+        return Ok((StoreUrl::Memory, None));
+    };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let beside = parent.unwrap_or(Path::new("."));
+    let dir = tempfile::Builder::new().prefix(".longshore-bench").tempdir_in(beside);
+    let dir = dir.with_context(|| format!("cannot make a directory in {}", beside.display()))?;
+    Ok((StoreUrl::Sqlite(dir.path().join("bench.db")), Some(dir)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+async fn send(store: &Arc<dyn Store>, units: u64) -> anyhow::Result<f64> {
+    let (client, kind, began) = (Client::new(store.clone()), kind()?, Instant::now());
+    let mut left = units;
+    while left > 0 {
+        let count = left.min(CHUNK);
+        let chunk = (0..count).map(|n| NewUnit::new(kind.clone(), serde_json::json!({ "n": n })));
+        client.send_many(chunk.collect(), WhenFull::Wait).await?;
+        left -= count;
+    }
+    Ok(units as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Until the last handler ran: that the worker then looks whether it is idle is not counted.
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+async fn process(store: &Arc<dyn Store>, typed: &Bench) -> anyhow::Result<f64> {
+    let (began, last) = (Instant::now(), Arc::new(AtomicU64::new(1)));
+    let clock = Arc::clone(&last);
+    let handler = move |_: Context, _: serde_json::Value| {
+        let passed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        clock.fetch_max(passed, Ordering::Relaxed);
+        async { Ok::<(), String>(()) }
+    };
+    let worker = Worker::builder(store.clone())
+        .slots(typed.slots)
+        .handle_fn(kind()?, Policy::default(), handler)
+        .until_idle(true)
+        .build()?;
+    let report = worker.run().await?;
+    Ok(report.done as f64 * 1e9 / last.load(Ordering::Relaxed) as f64)
+}
+
+/// Lone units on an idle worker, then the idle worker itself.
+async fn lone(
+    store: &Arc<dyn Store>,
+    typed: &Bench,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let handler = move |_: Context, _: serde_json::Value| {
+        let told = started.send(Instant::now()).map_err(|error| error.to_string());
+        async move { told }
+    };
+    let worker = Worker::builder(store.clone())
+        .slots(typed.slots)
+        .handle_fn(kind()?, Policy::default(), handler)
+        .build()?;
+    let control = worker.control();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(worker.run());
+    let client = Client::new(store.clone());
+    let mut waits = Vec::new();
+    for _ in 0..LONE {
+        let sent = Instant::now();
+        client.send(NewUnit::new(kind()?, serde_json::json!(null))).await?;
+        let start = starts.recv().await.context("the worker ended")?;
+        waits.push(start.saturating_duration_since(sent).as_secs_f64() * 1e3);
+        // Idle again before the next, as a lone unit finds it.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    waits.sort_by(f64::total_cmp);
+    measured.start_p50_ms = waits[waits.len() / 2];
+    measured.start_p99_ms = waits[waits.len() * 99 / 100];
+    let before = cpu_seconds();
+    tokio::time::sleep(IDLE).await;
+    measured.idle_cpu_percent = before
+        .zip(cpu_seconds())
+        .map(|(before, after)| (after - before) / IDLE.as_secs_f64() * 100.0);
+    measured.memory_mib = memory_mib();
+    end(&control, tasks).await
+}
+
+async fn end(
+    control: &WorkerControl,
+    mut tasks: JoinSet<Result<longshore::WorkerReport, WorkerError>>,
+) -> anyhow::Result<()> {
+    control.drain();
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+fn kind() -> anyhow::Result<Kind> {
+    Ok(Kind::new("bench")?)
+}
+
+/// Processor time of this process' threads so far; Linux only.
+fn cpu_seconds() -> Option<f64> {
+    let mut nanos = 0.0;
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        // A thread may have ended since it was listed.
+        let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).unwrap_or_default();
+        nanos += stat.split(' ').next()?.parse::<f64>().unwrap_or(0.0);
+    }
+    Some(nanos / 1e9)
+}
+
+fn memory_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / 1024.0)
+}
+
+fn table(measured: &Measured) -> Table {
+    let mut table = Table::record();
+    let mut row = |name: &str, value: String, unit: &str| {
+        table.row([crate::output::cell(name), right(value), crate::output::cell(unit)]);
+    };
+    row("store", measured.store.clone(), "");
+    row("synchronous", measured.synchronous.clone(), "");
+    row("bulk send", format!("{:.0}", measured.send_per_second), "units/s");
+    row("process", format!("{:.0}", measured.process_per_second), "units/s");
+    row("send to start, p50", format!("{:.2}", measured.start_p50_ms), "ms");
+    row("send to start, p99", format!("{:.2}", measured.start_p99_ms), "ms");
+    if let Some(idle) = measured.idle_cpu_percent {
+        row("idle worker", format!("{idle:.1}"), "% of a core");
+    }
+    if let Some(memory) = measured.memory_mib {
+        row("memory", format!("{memory:.0}"), "MiB");
+    }
+    table
+}

@@ -1,0 +1,147 @@
+//! `submit`: one unit, or (in `submit_lines`) many.
+
+use std::io::Read;
+
+use anyhow::Context;
+use longshore::store::Sent;
+use longshore::unit::{After, Cap, DedupWindow, MAX_PAYLOAD, Weight};
+use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState, WhenFull};
+use serde::Serialize;
+
+use super::{connect, now, submit_lines, wait};
+use crate::args::submit::Submit;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+use crate::{exec, lines};
+
+/// Runs the command.
+pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if typed.lines.is_some() {
+        return submit_lines::run(typed, settings).await;
+    }
+    let payload = payload(typed.payload.as_deref().unwrap_or("-"))?;
+    let unit = Pattern::new(&typed, settings).unit(payload);
+    let (_store, client) = connect(settings)?;
+    let (id, status) = match client.send_many(vec![unit], WhenFull::Wait).await?.pop() {
+        Some(Sent::Created(id)) => (id, "created"),
+        Some(Sent::Existing(id)) => (id, "existing"),
+        Some(Sent::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
+        None => anyhow::bail!("the store gave no answer"),
+    };
+    if !typed.wait {
+        sent(id, status, settings)?;
+        return Ok(ExitCode::Good);
+    }
+    settings.output.note(format!("unit {id}"));
+    let limit = typed.wait_limit.map(|span| span.0);
+    let unit = client.wait(id, limit).await;
+    let unit = unit.hint(format!("it goes on; look with `longshore unit show {id}`"))?;
+    ended(&unit, status, settings)
+}
+
+fn sent(id: UnitId, status: &'static str, settings: &Settings) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Answer {
+        unit: UnitId,
+        status: &'static str,
+    }
+    if settings.output.is_json() {
+        return settings.output.json(&Answer { unit: id, status });
+    }
+    settings.output.line(id.to_string())
+}
+
+/// Prints how a unit ended, and says it by the exit code.
+fn ended(unit: &Unit, status: &'static str, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let output = settings.output;
+    if output.is_json() {
+        output.json(&serde_json::json!({
+            "unit": unit.id, "status": status, "state": unit.state,
+            "result": unit.result, "failure": unit.failure,
+        }))?;
+    } else if let Some(result) = &unit.result {
+        output.line(String::from_utf8_lossy(result.as_bytes()))?;
+    }
+    if unit.state != UnitState::Done {
+        let why = unit.failure.as_ref().map_or(String::new(), |failure| format!(": {failure}"));
+        output.note(format!("{}{why}", unit.state));
+    }
+    Ok(wait::unit_code(unit.state))
+}
+
+/// Reads the payload from the argument, a file or stdin.
+fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
+    let bytes = match (argument, argument.strip_prefix('@')) {
+        ("-", _) => read(std::io::stdin().lock()).context("cannot read stdin")?,
+        (_, Some(path)) => {
+            let file = std::fs::File::open(path);
+            file.and_then(read).with_context(|| format!("cannot read {path}"))?
+        }
+        (text, None) => text.as_bytes().to_vec(),
+    };
+    let payload = bytes.trim_ascii();
+    if payload.is_empty() {
+        return Err(usage("the payload is empty")).hint("write null for a unit without one");
+    }
+    lines::check(payload).map_err(|problem| usage(format!("the payload {problem}")))?;
+    Ok(payload.to_vec())
+}
+
+/// Reads no more than is needed to see that it is too much.
+fn read(from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MAX_PAYLOAD as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What all units of one call have in common.
+pub struct Pattern(NewUnit);
+
+impl Pattern {
+    /// The unit that the arguments describe, still without payload.
+    pub fn new(typed: &Submit, settings: &Settings) -> Self {
+        let now = now();
+        let mut unit = NewUnit::new(typed.kind.clone(), Vec::new());
+        unit.tenant = settings.tenant.clone().unwrap_or_default();
+        unit.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());
+        unit.priority = typed.priority;
+        unit.dedup = typed.key.clone().map(|key| Dedup {
+            key,
+            window: DedupWindow::default(),
+            on_duplicate: typed.on_duplicate.into(),
+        });
+        unit.not_before = typed.at.or_else(|| typed.delay.map(|delay| now + delay.0));
+        unit.deadline = typed.deadline.map(|moment| moment.from(now));
+        unit.weight = Weight { slots: typed.weight, ..Weight::default() };
+        unit.cap = cap(typed);
+        unit.after = After { units: typed.after.clone(), ..After::default() };
+        unit.policy = policy(typed);
+        Self(unit)
+    }
+
+    /// A fresh unit with this payload.
+    pub fn unit(&self, payload: Vec<u8>) -> NewUnit {
+        NewUnit { id: UnitId::new(), payload: payload.into(), ..self.0.clone() }
+    }
+}
+
+fn cap(typed: &Submit) -> Option<Cap> {
+    Some(Cap { key: typed.cap_key.clone()?, limit: typed.cap_limit? })
+}
+
+/// The sender's policy, if it has one; otherwise the kind's holds.
+fn policy(typed: &Submit) -> Option<Policy> {
+    if typed.max_attempts.is_none() && typed.timeout.is_none() {
+        return None;
+    }
+    // A command may have done half its work: it is repeated only by request.
+    let is_exec = typed.kind.as_str() == exec::KIND;
+    let retry = if is_exec { RetryPolicy::never() } else { RetryPolicy::default() };
+    let max_attempts = typed.max_attempts.unwrap_or(retry.max_attempts);
+    Some(Policy {
+        retry: RetryPolicy { max_attempts, ..retry },
+        timeout: typed.timeout.map(|span| span.0),
+        ..Policy::default()
+    })
+}

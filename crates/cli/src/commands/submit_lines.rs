@@ -1,0 +1,238 @@
+//! `submit --lines`: a stream of payloads, as a batch that resumes or as plain units.
+//!
+//! The batch's cursor is the number of input lines consumed. A chunk and the cursor go into the
+//! store together, so whoever runs the same command again goes on exactly where it stopped.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use anyhow::{Context, anyhow};
+use indicatif::ProgressBar;
+use longshore::store::Sent;
+use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, WhenFull};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::submit::Pattern;
+use super::{connect, wait};
+use crate::args::submit::Submit;
+use crate::error::{WithHint, hinted, usage};
+use crate::exit::ExitCode;
+use crate::lines::{Chunk, End, Lines};
+use crate::settings::Settings;
+
+/// Chunks read ahead: bounds the memory, however large the input.
+const READ_AHEAD: usize = 2;
+
+/// Runs the command.
+pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if typed.wait && typed.batch.is_none() {
+        return Err(usage("--wait with --lines needs --batch NAME"));
+    }
+    let (_store, client) = connect(settings)?;
+    let bar = settings.output.bar("{spinner} {human_pos} units sent  {per_sec}  {msg}");
+    let lines = Sending { typed: &typed, settings, client: &client, bar };
+    match &typed.batch {
+        Some(name) => lines.as_batch(name).await,
+        None => lines.as_units().await,
+    }
+}
+
+struct Sending<'a> {
+    typed: &'a Submit,
+    settings: &'a Settings,
+    client: &'a Client,
+    bar: ProgressBar,
+}
+
+/// What a batch's submitter prints.
+#[derive(Serialize)]
+struct Answer<'a> {
+    batch: &'a BatchId,
+    /// Units in the batch, by all runs.
+    sent: u64,
+    /// Units sent by this run.
+    new: u64,
+}
+
+impl Sending<'_> {
+    async fn as_batch(&self, name: &BatchId) -> anyhow::Result<ExitCode> {
+        let mut writer = self.client.open_batch(self.describe(name)).await?;
+        let mut new = 0;
+        let batch = if writer.batch().sealed {
+            let status = writer.batch().status;
+            self.settings.output.note(format!("batch `{name}` was sent before and is {status}"));
+            writer.batch().clone()
+        } else {
+            new = self.fill(&mut writer).await?;
+            writer.seal().await?
+        };
+        self.bar.finish_and_clear();
+        let answer = Answer { batch: name, sent: batch.counts.total(), new };
+        self.settings.output.answer(&answer, || told(&answer))?;
+        if !self.typed.wait {
+            return Ok(ExitCode::Good);
+        }
+        let limit = self.typed.wait_limit.map(|span| span.0);
+        wait::batch(self.client, name, limit).await
+    }
+
+    fn describe(&self, name: &BatchId) -> NewBatch {
+        let about = &self.typed.about;
+        let mut batch = NewBatch::new(name.clone());
+        batch.tenant = self.settings.tenant.clone().unwrap_or_default();
+        batch.kind = about.batch_type.clone().unwrap_or_else(|| self.typed.kind.to_string());
+        batch.initiated_by = std::env::var("USER").unwrap_or_default();
+        batch.notes = about.notes.clone().unwrap_or_default();
+        batch.threshold = about.threshold.map(|threshold| FailureThreshold {
+            limit: threshold.0,
+            then: about.on_threshold.into(),
+        });
+        batch
+    }
+
+    /// Sends what the input still holds. Returns how many units that were.
+    async fn fill(&self, writer: &mut BatchWriter) -> anyhow::Result<u64> {
+        let from = cursor(writer.batch())?;
+        if from > 0 {
+            let name = &writer.batch().id;
+            self.settings.output.note(format!("resuming batch `{name}` after line {from}"));
+        }
+        let pattern = Pattern::new(self.typed, self.settings);
+        let mut chunks = self.read(from)?;
+        let (mut new, mut at) = (0, from);
+        while let Some(chunk) = chunks.recv().await {
+            if chunk.lines > at {
+                let units = chunk.payloads.into_iter().map(|payload| pattern.unit(payload));
+                let units: Vec<_> = units.collect();
+                let count = units.len() as u64;
+                let answers = writer.add(units, chunk.lines.to_string()).await;
+                refused(&answers.map_err(|error| while_adding(error, writer.batch()))?, at)?;
+                (new, at) = (new + count, chunk.lines);
+                self.bar.inc(count);
+            }
+            if let Some(end) = chunk.end {
+                ended(end, at, |line| {
+                    format!(
+                        "the {} lines before it are in batch `{}`, which stays unsealed; \
+                         mend line {line} and run the same command again",
+                        line - 1,
+                        writer.batch().id
+                    )
+                })?;
+            }
+        }
+        Ok(new)
+    }
+
+    async fn as_units(&self) -> anyhow::Result<ExitCode> {
+        let pattern = Pattern::new(self.typed, self.settings);
+        let mut chunks = self.read(0)?;
+        let (mut sent, mut at) = (0, 0);
+        while let Some(chunk) = chunks.recv().await {
+            let units: Vec<_> = chunk.payloads.into_iter().map(|p| pattern.unit(p)).collect();
+            let count = units.len() as u64;
+            refused(&self.client.send_many(units, WhenFull::Wait).await?, at)?;
+            (sent, at) = (sent + count, chunk.lines);
+            self.bar.inc(count);
+            if let Some(end) = chunk.end {
+                ended(end, at, |line| {
+                    format!("the lines before it were sent: go on with `tail -n +{line}`")
+                })?;
+            }
+        }
+        self.bar.finish_and_clear();
+        let answer = serde_json::json!({ "sent": sent });
+        self.settings.output.answer(&answer, || format!("{sent} units sent"))?;
+        Ok(ExitCode::Good)
+    }
+
+    /// Reads the input on a thread of its own, from after line `from`. The thread ends with the
+    /// input or the process: a read from a terminal cannot be called off.
+    fn read(&self, from: u64) -> anyhow::Result<mpsc::Receiver<Chunk>> {
+        let name = self.typed.lines.as_deref().unwrap_or("-");
+        let input: Box<dyn BufRead + Send> = match name {
+            "-" => Box::new(BufReader::new(std::io::stdin())),
+            path => {
+                let file = File::open(path).with_context(|| format!("cannot read {path}"))?;
+                Box::new(BufReader::with_capacity(128 * 1024, file))
+            }
+        };
+        let (to, chunks) = mpsc::channel(READ_AHEAD);
+        let most = self.typed.chunk as usize;
+        std::thread::Builder::new()
+            .name("lines".into())
+            .spawn(move || read_all(Lines::new(input), from, most, &to))?;
+        Ok(chunks)
+    }
+}
+
+fn read_all(mut lines: Lines<impl BufRead>, from: u64, most: usize, to: &mpsc::Sender<Chunk>) {
+    let broken = |end| Chunk { payloads: vec![], lines: from, end: Some(end) };
+    match lines.skip(from) {
+        Ok(there) if there < from => {
+            let problem = format!("is missing: {from} lines were sent before, here are {there}");
+            _ = to.blocking_send(broken(End::Bad { line: there + 1, problem }));
+            return;
+        }
+        Ok(_) => {}
+        Err(error) => {
+            _ = to.blocking_send(broken(End::Broken(error)));
+            return;
+        }
+    }
+    loop {
+        let chunk = lines.chunk(most);
+        let last = chunk.end.is_some();
+        // A receiver that is gone was interrupted.
+        if to.blocking_send(chunk).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn cursor(batch: &Batch) -> anyhow::Result<u64> {
+    if batch.cursor.is_empty() {
+        return Ok(0);
+    }
+    let foreign = || anyhow!("batch `{}` was not sent by `submit --lines`", batch.id);
+    batch.cursor.parse().map_err(|_| foreign()).hint("choose another name")
+}
+
+/// What the end of the input means; `way_on` gives the hint for a bad line.
+fn ended(end: End, at: u64, way_on: impl Fn(u64) -> String) -> anyhow::Result<()> {
+    match end {
+        End::Input => Ok(()),
+        End::Bad { line, problem } if line <= at => {
+            Err(anyhow!("line {line} {problem}")).hint("is this the same input as before?")
+        }
+        End::Bad { line, problem } => Err(anyhow!("line {line} {problem}")).hint(way_on(line)),
+        End::Broken(error) => Err(error).context("cannot read the input"),
+    }
+}
+
+fn refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
+    for answer in answers {
+        if let Sent::Refused(refusal) = answer {
+            return Err(anyhow!("a unit after line {after} was refused: {refusal}"));
+        }
+    }
+    Ok(())
+}
+
+fn while_adding(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
+    let moved = matches!(error, longshore::SendError::CursorMoved(_));
+    let error = anyhow::Error::from(error).context(format!("cannot add to batch `{}`", batch.id));
+    if !moved {
+        return error;
+    }
+    hinted(error, "is another `submit` filling the same batch? Let it, or choose another name")
+}
+
+fn told(answer: &Answer<'_>) -> String {
+    let Answer { batch, sent, new } = answer;
+    if sent == new {
+        return format!("batch `{batch}`: {sent} units sent");
+    }
+    format!("batch `{batch}`: {sent} units sent, {new} of them now")
+}

@@ -1,0 +1,177 @@
+//! `unit`: looking at units, retrying and cancelling them.
+
+use longshore::store::{Operated, UnitAction, UnitFailure, UnitFilter, UnitSelection};
+use longshore::{Payload, Unit, UnitId};
+use serde::Serialize;
+
+use super::{connect, now};
+use crate::args::operate::{Unit as Typed, UnitList, Units};
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::span::ago;
+
+/// How much of a payload or result a person is shown; `--json` has it all.
+const SHOWN: usize = 2000;
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    match typed {
+        Typed::Show { id } => show(id, settings).await,
+        Typed::List(list) => self::list(list, settings).await,
+        Typed::Retry(units) => operate(units, UnitAction::Retry, "ready again", settings).await,
+        Typed::Cancel(units) => operate(units, UnitAction::Cancel, "cancelled", settings).await,
+    }
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    unit: &'a Unit,
+    failures: &'a [UnitFailure],
+}
+
+async fn show(id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, _) = connect(settings)?;
+    let unit = store.unit(&settings.scope(), id).await?;
+    let failures = store.failures(&settings.scope(), id).await?;
+    let shown = Shown { unit: &unit, failures: &failures };
+    settings.output.record(&shown, || record(&unit, &failures))?;
+    Ok(ExitCode::Good)
+}
+
+fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
+    let now = now();
+    let mut table = Table::record();
+    table.field("unit", unit.id);
+    table.field("state", unit.state);
+    table.field("kind", &unit.kind);
+    table.field("queue", &unit.queue);
+    table.field("tenant", &unit.tenant);
+    table.field("batch", unit.batch.as_ref().map_or("", |batch| batch.as_str()));
+    table.field("priority", unit.priority);
+    table.field("attempt", unit.attempt);
+    table.field("key", unit.key.as_deref().unwrap_or_default());
+    table.field("created", ago(unit.created_at, now));
+    table.field("since", ago(unit.since, now));
+    table.field("deadline", unit.deadline.map_or(String::new(), |time| ago(time, now)));
+    table.field("worker", unit.session.map_or(String::new(), |session| session.to_string()));
+    if unit.cancel_requested {
+        table.field("cancel", "requested");
+    }
+    for failure in failures {
+        let words = format!("{}: {}", ago(failure.at, now), failure.failure);
+        table.field(&format!("attempt {}", failure.attempt), words);
+    }
+    table.field("payload", text(&unit.payload));
+    table.field("checkpoint", unit.checkpoint.as_ref().map_or(String::new(), text));
+    table.field("result", unit.result.as_ref().map_or(String::new(), text));
+    table
+}
+
+fn text(payload: &Payload) -> String {
+    let bytes = payload.as_bytes();
+    let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]).into_owned();
+    if bytes.len() <= SHOWN { shown } else { format!("{shown}… ({} bytes)", bytes.len()) }
+}
+
+/// A unit in a list: without what it carries.
+#[derive(Serialize)]
+struct Listed<'a> {
+    unit: UnitId,
+    state: longshore::UnitState,
+    kind: &'a longshore::Kind,
+    queue: &'a longshore::QueueName,
+    tenant: &'a longshore::TenantId,
+    batch: Option<&'a longshore::BatchId>,
+    priority: longshore::Priority,
+    attempt: u32,
+    created_at: longshore::Timestamp,
+    since: longshore::Timestamp,
+    key: Option<&'a str>,
+    failure: Option<&'a longshore::Failure>,
+}
+
+async fn list(typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let UnitList { state, queue, kind, batch, page } = typed;
+    let filter = UnitFilter { state, queue, kind, batch };
+    let (store, _) = connect(settings)?;
+    let scope = settings.scope();
+    let found = store.units(&scope, &filter, page.after.as_deref(), page.limit).await?;
+    let items: Vec<Listed<'_>> = found.items.iter().map(listed).collect();
+    settings.output.list(&items, || table(&items))?;
+    if let Some(next) = found.next {
+        settings.output.note(format!("more with --after {next}"));
+    }
+    Ok(ExitCode::Good)
+}
+
+fn listed(unit: &Unit) -> Listed<'_> {
+    Listed {
+        unit: unit.id,
+        state: unit.state,
+        kind: &unit.kind,
+        queue: &unit.queue,
+        tenant: &unit.tenant,
+        batch: unit.batch.as_ref(),
+        priority: unit.priority,
+        attempt: unit.attempt,
+        created_at: unit.created_at,
+        since: unit.since,
+        key: unit.key.as_deref(),
+        failure: unit.failure.as_ref(),
+    }
+}
+
+fn table(units: &[Listed<'_>]) -> Table {
+    let [unit, state, kind, queue, batch] = ["unit", "state", "kind", "queue", "batch"].map(cell);
+    let heading = [unit, state, kind, queue, batch, right("attempt"), cell("since"), cell("why")];
+    let mut table = Table::new(heading, "no units");
+    let now = now();
+    for unit in units {
+        table.row([
+            cell(unit.unit),
+            cell(unit.state),
+            cell(unit.kind),
+            cell(unit.queue),
+            cell(unit.batch.map_or("", |batch| batch.as_str())),
+            right(unit.attempt),
+            cell(ago(unit.since, now)),
+            cell(unit.failure.map_or(String::new(), short)),
+        ]);
+    }
+    table
+}
+
+fn short(failure: &longshore::Failure) -> String {
+    failure.to_string().chars().take(60).collect()
+}
+
+async fn operate(
+    units: Units,
+    action: UnitAction,
+    became: &str,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let (store, _) = connect(settings)?;
+    let selection = UnitSelection::Ids(units.ids);
+    let done = store.operate_units(&settings.scope(), selection, action).await?;
+    settings.output.answer(&done, || told(&done, became))?;
+    let nothing = done.changed + done.requested == 0;
+    Ok(if nothing { ExitCode::Error } else { ExitCode::Good })
+}
+
+/// What became of an operation, in words.
+pub fn told(done: &Operated, became: &str) -> String {
+    let mut words = format!("{} {became}", done.changed);
+    if done.requested > 0 {
+        words.push_str(&format!(", {} running asked to stop", done.requested));
+    }
+    if done.skipped > 0 {
+        words.push_str(&format!(
+            ", {} left as they were: their state does not allow it",
+            done.skipped
+        ));
+    }
+    words
+}

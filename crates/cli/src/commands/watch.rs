@@ -1,0 +1,168 @@
+//! `batch watch`: a live bar for a person, lines for a log, JSON for a program.
+
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use longshore::{Batch, BatchId, Client};
+use tokio::sync::Notify;
+
+use super::batch::Summary;
+use super::wait;
+use crate::error::WithHint;
+use crate::exit::ExitCode;
+use crate::output::Output;
+use crate::settings::Settings;
+use crate::span::brief;
+
+/// How often a log gets a line.
+const EVERY: Duration = Duration::from_secs(5);
+/// How fast the shown rate forgets.
+const MEMORY: Duration = Duration::from_secs(5);
+
+/// Runs the command.
+pub async fn run(
+    client: &Client,
+    name: &BatchId,
+    limit: Option<Duration>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let output = settings.output;
+    let bar = output.bar("{prefix}  {bar:32.green/dim} {percent:>3} %  {msg}");
+    bar.set_prefix(name.to_string());
+    let (mut view, gone) = (View::new(output, bar), Notify::new());
+    let mut broken = None;
+    let on_change = |batch: &Batch| {
+        if let Err(error) = view.show(batch, Instant::now()) {
+            broken = Some(error);
+            gone.notify_one();
+        }
+    };
+    let ended = tokio::select! {
+        ended = client.wait_batch(name, limit, on_change) => Some(ended),
+        () = gone.notified() => None,
+    };
+    if let Some(error) = broken {
+        return Err(error);
+    }
+    let Some(ended) = ended else {
+        return Ok(ExitCode::Good);
+    };
+    let batch = ended.hint(format!("it goes on; `longshore batch status {name}` shows it"))?;
+    view.finish(&batch)?;
+    Ok(wait::batch_code(&batch))
+}
+
+struct View {
+    output: Output,
+    bar: ProgressBar,
+    rate: Rate,
+    told: Option<Instant>,
+}
+
+impl View {
+    fn new(output: Output, bar: ProgressBar) -> Self {
+        Self { output, bar, rate: Rate::default(), told: None }
+    }
+
+    fn show(&mut self, batch: &Batch, at: Instant) -> anyhow::Result<()> {
+        self.rate.note(batch.counts.finished(), at);
+        if self.output.is_json() {
+            return self.output.json(&Summary::of(batch));
+        }
+        let words = self.words(batch);
+        if self.output.is_watched() {
+            self.bar.set_length(batch.counts.total());
+            self.bar.set_position(batch.counts.finished());
+            self.bar.set_message(words);
+            return Ok(());
+        }
+        let due = self.told.is_none_or(|told| at.duration_since(told) >= EVERY);
+        if due && batch.status.is_open() {
+            self.told = Some(at);
+            self.output.answer(&(), || format!("{}: {words}", batch.id))?;
+        }
+        Ok(())
+    }
+
+    fn words(&self, batch: &Batch) -> String {
+        let counts = &batch.counts;
+        let so_far = if batch.sealed { "" } else { " so far" };
+        let mut words = format!("{}/{}{so_far} done", counts.done, counts.total());
+        for (count, what) in [(counts.failed, "failed"), (counts.cancelled, "cancelled")] {
+            if count > 0 {
+                words.push_str(&format!(
+                    ", {}",
+                    self.output.paint(what, &format!("{count} {what}"))
+                ));
+            }
+        }
+        if let Some(per_second) = self.rate.per_second().filter(|_| batch.status.is_open()) {
+            #[expect(clippy::cast_precision_loss, reason = "a rough guess for people")]
+            let left = counts.live() as f64 / per_second;
+            let left = brief(Duration::from_secs_f64(left.min(1e9)));
+            words.push_str(&format!(", {per_second:.0}/s, {left} left"));
+        }
+        words
+    }
+
+    fn finish(&mut self, batch: &Batch) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        if self.output.is_json() {
+            return Ok(());
+        }
+        let status = self.output.paint(batch.status.as_str(), batch.status.as_str());
+        let why = batch.reason.as_ref().map_or(String::new(), |reason| format!(" ({reason})"));
+        let took = match (batch.started_at, batch.completed_at) {
+            (Some(start), Some(end)) => format!(", took {}", brief(end.since(start))),
+            _ => String::new(),
+        };
+        let words = self.words(batch);
+        self.output.answer(&(), || format!("{}: {status}{why}, {words}{took}", batch.id))
+    }
+}
+
+/// Units per second, recent ones counting most.
+#[derive(Default)]
+struct Rate {
+    last: Option<(u64, Instant)>,
+    mean: Option<f64>,
+}
+
+impl Rate {
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    fn note(&mut self, finished: u64, at: Instant) {
+        let Some((before, then)) = self.last else {
+            return self.last = Some((finished, at));
+        };
+        let passed = at.duration_since(then).as_secs_f64();
+        // Changes come in bursts; over less than this a rate says nothing.
+        if passed < 0.2 {
+            return;
+        }
+        let now = finished.saturating_sub(before) as f64 / passed;
+        let keep = (-passed / MEMORY.as_secs_f64()).exp();
+        self.mean = Some(self.mean.map_or(now, |mean| mean * keep + now * (1.0 - keep)));
+        self.last = Some((finished, at));
+    }
+
+    fn per_second(&self) -> Option<f64> {
+        self.mean.filter(|mean| *mean > 0.01)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_follows_a_change_of_pace() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        let mut finished = 0;
+        for second in 0..60 {
+            finished += if second < 30 { 100 } else { 10 };
+            rate.note(finished, start + Duration::from_secs(second));
+        }
+        let now = rate.per_second().unwrap();
+        assert!((10.0..11.0).contains(&now), "{now}");
+    }
+}

@@ -1,0 +1,104 @@
+//! `worker`: claims units and runs them until drained, stopped or out of work.
+
+use std::sync::Arc;
+
+use longshore::signals::run_with_signals;
+use longshore::store::Queues;
+use longshore::{
+    ClaimAhead, Kind, Policy, RetryPolicy, Store, Worker as Engine, WorkerBuilder, WorkerReport,
+};
+
+use super::chaos::{self, ChaosHandler};
+use super::connect;
+use crate::args::worker::Worker;
+use crate::error::{WithHint, usage};
+use crate::exec::{self, ExecHandler};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Runs the command.
+pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, _) = connect(settings)?;
+    let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
+    let worker = build(typed, settings, store)?;
+    let (report, signal) = run_with_signals(worker, drain).await?;
+    tell(&report, settings)?;
+    if report.left > 0 {
+        anyhow::bail!(
+            "the end of {} units could not be recorded; they will run again",
+            report.left
+        );
+    }
+    let cut_short = signal.is_some() && report.interrupted > 0;
+    Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
+    if settings.output.is_json() {
+        return settings.output.json(report);
+    }
+    let WorkerReport { done, failed, cancelled, retried, .. } = report;
+    let words = format!("{done} done, {failed} failed, {cancelled} cancelled, {retried} retried");
+    settings.output.note(words);
+    Ok(())
+}
+
+fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {
+    let defaults = &settings.worker;
+    let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
+    let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
+    let mut builder = Engine::builder(store)
+        .slots(typed.slots.unwrap_or(defaults.slots))
+        .queues(queues)
+        .scope(settings.scope())
+        .label(label())
+        .ttl(typed.ttl.map_or(defaults.ttl, |span| span.0))
+        .until_idle(typed.until_idle)
+        .retention(settings.retention)
+        .claim_ahead(ClaimAhead::Adaptive);
+    if let Some(batch) = typed.batch {
+        builder = builder.batch(batch);
+    }
+    let wanted = if typed.kind.is_empty() { defaults.kinds.clone() } else { typed.kind };
+    let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
+    let mut built_in = BuiltIn { exec: Some(ExecHandler::new(dir)), chaos: None };
+    if let Some(log) = typed.chaos_log {
+        built_in.chaos = Some(ChaosHandler::open(&log)?);
+    }
+    Ok(built_in.register(builder, &wanted)?.build()?)
+}
+
+/// The handlers that this binary has.
+struct BuiltIn {
+    exec: Option<ExecHandler>,
+    chaos: Option<ChaosHandler>,
+}
+
+impl BuiltIn {
+    /// Registers those that are wanted, or all.
+    fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
+        let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
+        let has = |kind: &Kind| *kind == exec_kind || (*kind == chaos_kind && self.chaos.is_some());
+        if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
+            return Err(usage(format!("this worker has no handler for kind `{unknown}`")))
+                .hint(format!("built in is `{exec_kind}`; other kinds need their own program"));
+        }
+        let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
+        if let Some(handler) = self.exec.filter(|_| wants(&exec_kind)) {
+            // A command may have done half its work: it is repeated only by request.
+            let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
+            to = to.handle(exec_kind, policy, handler);
+        }
+        if let Some(handler) = self.chaos.filter(|_| wants(&chaos_kind)) {
+            // A storm may lose a unit many times without the unit being to blame.
+            let policy = Policy { max_lost: u32::MAX, ..Policy::default() };
+            to = to.handle(chaos_kind, policy, handler);
+        }
+        Ok(to)
+    }
+}
+
+fn label() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), std::process::id())
+}

@@ -1,0 +1,289 @@
+//! `longshore.toml`: what may be written there, and how it is read.
+//!
+//! Unknown keys are refused, with file, line and the key that was probably meant. The meaning of
+//! the values is [`crate::settings`]' business; every key and its default are documented in
+//! `longshore.reference.toml`, which a test compares with this module.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::env::{self, Var};
+use crate::error::{did_you_mean, hinted};
+
+/// The name looked for in the working directory.
+const FILE: &str = "longshore.toml";
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the units are.
+    pub store: String,
+    /// Whose; empty means everybody's.
+    pub tenant: String,
+    /// What is logged, and where.
+    pub log: Log,
+    /// How the embedded store writes.
+    pub sqlite: Sqlite,
+    /// How workers work.
+    pub worker: Worker,
+    /// How units are sent.
+    pub submit: Submit,
+    /// How long ended things are kept.
+    pub keep: Keep,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            store: "sqlite:longshore.db".into(),
+            tenant: String::new(),
+            log: Log::default(),
+            sqlite: Sqlite::default(),
+            worker: Worker::default(),
+            submit: Submit::default(),
+            keep: Keep::default(),
+        }
+    }
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub level: String,
+    pub format: String,
+    pub dir: String,
+    pub keep: u32,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: String::new(), format: "human".into(), dir: String::new(), keep: 7 }
+    }
+}
+
+/// `[sqlite]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sqlite {
+    pub synchronous: String,
+}
+
+impl Default for Sqlite {
+    fn default() -> Self {
+        Self { synchronous: "full".into() }
+    }
+}
+
+/// `[worker]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    pub slots: u32,
+    pub queues: Vec<String>,
+    pub kinds: Vec<String>,
+    pub drain_timeout: String,
+    pub ttl: String,
+    pub exec_dir: String,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            slots: 0,
+            queues: vec![],
+            kinds: vec![],
+            drain_timeout: "30s".into(),
+            ttl: "15s".into(),
+            exec_dir: ".".into(),
+        }
+    }
+}
+
+/// `[submit]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Submit {
+    pub queue: String,
+}
+
+impl Default for Submit {
+    fn default() -> Self {
+        Self { queue: "default".into() }
+    }
+}
+
+/// `[keep]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Keep {
+    pub done: String,
+    pub failed: String,
+    pub batches: String,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { done: "1d".into(), failed: "30d".into(), batches: "30d".into() }
+    }
+}
+
+/// The configuration as file and environment give it.
+pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
+    let mut table = match find(flag)? {
+        Some(path) => read(&path)?,
+        None => Table::new(),
+    };
+    for var in env::VARS {
+        if let Some(value) = std::env::var_os(var.name) {
+            let value = value.into_string().ok().with_context(|| not_text(var))?;
+            overlay(&mut table, var, &value)?;
+        }
+    }
+    Ok(table.try_into()?)
+}
+
+fn not_text(var: Var) -> String {
+    format!("environment variable {} is not valid UTF-8", var.name)
+}
+
+fn find(flag: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+    let named = flag.map(Path::to_owned);
+    let named = named.or_else(|| std::env::var_os(env::CONFIG).map(PathBuf::from));
+    match named {
+        Some(path) if path.is_file() => Ok(Some(path)),
+        Some(path) => bail!("there is no configuration file {}", path.display()),
+        None => Ok(Some(PathBuf::from(FILE)).filter(|path| path.is_file())),
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Table> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read configuration file {}", path.display()))?;
+    parse(&text, &path.display().to_string())
+}
+
+/// Checks `text` against [`Config`] and returns it as written, so that what it leaves out stays
+/// open.
+fn parse(text: &str, name: &str) -> anyhow::Result<Table> {
+    if let Err(error) = toml::from_str::<Config>(text) {
+        let at = error.span().map_or(0, |span| span.start).min(text.len());
+        let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        return Err(explain(error.message())).with_context(|| format!("in {name}, line {line}"));
+    }
+    Ok(text.parse()?)
+}
+
+/// The parser's message, with a guess at what was meant if a word is unknown.
+fn explain(message: &str) -> anyhow::Error {
+    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let [given, known @ ..] = words.as_slice() else {
+        return anyhow!("{}", message.trim());
+    };
+    if !message.starts_with("unknown field") {
+        return anyhow!("{}", message.trim());
+    }
+    let meant = did_you_mean(given, known.iter().copied());
+    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+    hinted(anyhow!("unknown key `{given}`{meant}"), "longshore.reference.toml lists every key")
+}
+
+/// Puts a variable's value in the place of its key.
+fn overlay(table: &mut Table, var: Var, text: &str) -> anyhow::Result<()> {
+    let bad = || format!("in environment variable {}", var.name);
+    let defaults = Table::try_from(Config::default())?;
+    let value = match lookup(&defaults, var.key) {
+        Some(Value::Integer(_)) => {
+            Value::Integer(text.parse().with_context(|| format!("`{text}`")).with_context(bad)?)
+        }
+        Some(Value::Array(_)) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Value::Array(items.map(|item| Value::String(item.to_owned())).collect())
+        }
+        _ => Value::String(text.to_owned()),
+    };
+    let (section, key) = var.key.split_once('.').unwrap_or(("", var.key));
+    let target = match section {
+        "" => table,
+        section => {
+            let entry = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+            entry.as_table_mut().with_context(bad)?
+        }
+    };
+    target.insert(key.to_owned(), value);
+    Ok(())
+}
+
+fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        Some((section, key)) => table.get(section)?.get(key),
+        None => table.get(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFERENCE: &str = include_str!("../../../longshore.reference.toml");
+
+    fn keys(table: &Table, under: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        for (key, value) in table {
+            match value {
+                Value::Table(table) => all.extend(keys(table, &format!("{under}{key}."))),
+                _ => all.push(format!("{under}{key}")),
+            }
+        }
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn the_reference_file_names_every_key_with_its_default() {
+        let written = parse(REFERENCE, "longshore.reference.toml").unwrap();
+        let defaults = Table::try_from(Config::default()).unwrap();
+        assert_eq!(keys(&written, ""), keys(&defaults, ""));
+        assert_eq!(written.try_into::<Config>().unwrap(), Config::default());
+    }
+
+    #[test]
+    fn every_variable_stands_for_a_key_and_is_in_the_reference_file() {
+        let defaults = Table::try_from(Config::default()).unwrap();
+        for var in env::VARS {
+            assert!(lookup(&defaults, var.key).is_some(), "{}", var.key);
+            assert!(REFERENCE.contains(var.name), "{} is not documented", var.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_line_and_suggestion() {
+        let text = "store = \"sqlite:x.db\"\n\n[worker]\nslot = 3\n";
+        let error = format!("{:#}", parse(text, "longshore.toml").unwrap_err());
+        assert!(error.contains("longshore.toml, line 4"), "{error}");
+        assert!(error.contains("did you mean `slots`?"), "{error}");
+    }
+
+    #[test]
+    fn a_variable_overrides_its_key_and_nothing_else() {
+        let mut table = parse("[worker]\nslots = 3\nttl = \"9s\"\n", "t").unwrap();
+        let var = |key| env::VARS.into_iter().find(|var| var.key == key).unwrap();
+        overlay(&mut table, var("worker.slots"), "5").unwrap();
+        overlay(&mut table, var("worker.queues"), "a, b").unwrap();
+        assert!(overlay(&mut table, var("worker.slots"), "many").is_err());
+        let config: Config = table.try_into().unwrap();
+        assert_eq!((config.worker.slots, config.worker.ttl.as_str()), (5, "9s"));
+        assert_eq!(config.worker.queues, ["a", "b"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text: String) {
+            let _ = parse(&text, "t");
+        }
+    }
+}

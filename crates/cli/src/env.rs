@@ -1,0 +1,51 @@
+//! Every environment variable that Longshore reads, and none elsewhere.
+//!
+//! A variable overrides the configuration file's key and is overridden by the flag.
+
+/// Where the configuration file is.
+pub const CONFIG: &str = "LONGSHORE_CONFIG";
+/// Set and not empty: no colours (<https://no-color.org>).
+pub const NO_COLOR: &str = "NO_COLOR";
+
+/// A variable that stands for a key of the configuration file.
+#[derive(Debug, Clone, Copy)]
+pub struct Var {
+    /// The variable.
+    pub name: &'static str,
+    /// The key, as `worker.slots`.
+    pub key: &'static str,
+}
+
+/// All of them. Lists are separated by commas.
+pub const VARS: [Var; 14] = [
+    Var { name: "LONGSHORE_STORE", key: "store" },
+    Var { name: "LONGSHORE_TENANT", key: "tenant" },
+    Var { name: "LONGSHORE_LOG", key: "log.level" },
+    Var { name: "LONGSHORE_LOG_FORMAT", key: "log.format" },
+    Var { name: "LONGSHORE_LOG_DIR", key: "log.dir" },
+    Var { name: "LONGSHORE_LOG_KEEP", key: "log.keep" },
+    Var { name: "LONGSHORE_SQLITE_SYNCHRONOUS", key: "sqlite.synchronous" },
+    Var { name: "LONGSHORE_SLOTS", key: "worker.slots" },
+    Var { name: "LONGSHORE_QUEUES", key: "worker.queues" },
+    Var { name: "LONGSHORE_KINDS", key: "worker.kinds" },
+    Var { name: "LONGSHORE_DRAIN_TIMEOUT", key: "worker.drain_timeout" },
+    Var { name: "LONGSHORE_TTL", key: "worker.ttl" },
+    Var { name: "LONGSHORE_EXEC_DIR", key: "worker.exec_dir" },
+    Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
+];
+
+/// What a command run by kind `exec` learns about its unit.
+pub mod exec {
+    /// The unit's id.
+    pub const UNIT_ID: &str = "LONGSHORE_UNIT_ID";
+    /// Which attempt this is, from 1.
+    pub const ATTEMPT: &str = "LONGSHORE_ATTEMPT";
+    /// The unit's batch; unset without one.
+    pub const BATCH: &str = "LONGSHORE_BATCH";
+    /// The unit's dedup key; unset without one.
+    pub const KEY: &str = "LONGSHORE_KEY";
+
+    /// What a command inherits from its worker, beside all of `LC_*`. Everything else stays
+    /// behind: a worker's environment may hold secrets that its units have no business with.
+    pub const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
+}

@@ -1,0 +1,90 @@
+//! What an `exec` unit carries.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::span::Span;
+
+/// A command to run. Unknown fields are refused: a misspelt `timeout` must not mean "for ever".
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exec {
+    /// The program and its arguments. No shell: write `["sh", "-c", "…"]` for one.
+    pub argv: Vec<String>,
+    /// What it reads; nothing if absent.
+    #[serde(default)]
+    pub stdin: Option<String>,
+    /// Where it runs, relative to the worker's `--exec-dir`.
+    #[serde(default)]
+    pub cwd: Option<PathBuf>,
+    /// Added to its environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Longest run: seconds, or text as "30s".
+    #[serde(default)]
+    pub timeout: Option<Span>,
+}
+
+impl Exec {
+    /// Refuses what no operating system can run.
+    pub fn check(&self) -> Result<(), String> {
+        if self.argv.first().is_none_or(String::is_empty) {
+            return Err("`argv` names no program".into());
+        }
+        if self.argv.iter().any(|arg| arg.contains('\0')) {
+            return Err("`argv` holds a NUL character".into());
+        }
+        let name_is_bad = |name: &String| name.is_empty() || name.contains(['=', '\0']);
+        if let Some(name) = self.env.keys().find(|name| name_is_bad(name)) {
+            return Err(format!("`env` holds the impossible name {name:?}"));
+        }
+        if self.env.values().any(|value| value.contains('\0')) {
+            return Err("`env` holds a NUL character".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Exec, String> {
+        let exec: Exec = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        exec.check().map(|()| exec)
+    }
+
+    #[test]
+    fn a_payload_says_what_to_run() {
+        let exec = read(r#"{"argv":["a","b"],"timeout":1.5,"env":{"X":"y"},"cwd":"d"}"#).unwrap();
+        assert_eq!(exec.argv, ["a", "b"]);
+        assert_eq!(exec.timeout.unwrap().0.as_millis(), 1500);
+        assert!(read(r#"{"argv":["a"],"timeout":"2m"}"#).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_the_reason() {
+        for (text, why) in [
+            (r#"{"argv":[]}"#, "names no program"),
+            (r#"{"argv":[""]}"#, "names no program"),
+            (r#"{"argv":["a\u0000"]}"#, "NUL"),
+            (r#"{"argv":["a"],"env":{"A=B":"1"}}"#, "impossible name"),
+            (r#"{"argv":["a"],"timeuot":3}"#, "unknown field `timeuot`"),
+            (r#"{"argv":["a"],"timeout":-1}"#, "length of time"),
+            (r#"{"argv":"ls"}"#, "expected a sequence"),
+            (r#"{}"#, "missing field `argv`"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text: String) {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! One run of one command, from its start to the end of the last process it left behind.
+//!
+//! Decides nothing about the unit: it says how the command ended.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use longshore::Verdict;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, ChildStdin, Command};
+
+use super::ExecResult;
+use super::capture::Capture;
+use super::group::Group;
+use super::payload::Exec;
+use super::warden::Warden;
+use crate::env;
+
+/// How long we listen for output after the command ended, while processes it left behind still
+/// hold the pipe; then they are killed.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Everything that a run needs.
+pub struct Run<'a> {
+    pub exec: &'a Exec,
+    pub dir: &'a Path,
+    pub env: Vec<(&'static str, String)>,
+    pub warden: &'a Warden,
+}
+
+/// How a command ended.
+pub enum End {
+    /// By itself, or by somebody's signal.
+    Exited(ExecResult),
+    /// By its own timeout.
+    TimedOut(ExecResult),
+    /// Because its unit was cancelled, its worker stopped or its time was over.
+    Cancelled(ExecResult),
+    /// It never ran.
+    NotStarted(Verdict),
+}
+
+enum Why {
+    Exited(Option<ExitStatus>),
+    TimedOut,
+    Cancelled,
+}
+
+impl Run<'_> {
+    /// Runs the command. If this future is dropped, the whole process group is killed.
+    pub async fn perform(self, cancelled: impl Future<Output = ()>) -> End {
+        let mut child = match self.spawn() {
+            Ok(child) => child,
+            Err(verdict) => return End::NotStarted(verdict),
+        };
+        let Some(group) = Group::of(child.id()) else {
+            return End::NotStarted(Verdict::retry("spawn", "the command has no process id"));
+        };
+        let _watched = self.warden.watch(group.id());
+        let began = Instant::now();
+        let (mut out, mut err) = (Capture::default(), Capture::default());
+        let why = self.follow(&mut child, &group, cancelled, &mut out, &mut err).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let result = |status: Option<ExitStatus>| result(status, out, err, seconds);
+        match why {
+            Why::Exited(status) => End::Exited(result(status)),
+            Why::TimedOut => End::TimedOut(result(None)),
+            Why::Cancelled => End::Cancelled(result(None)),
+        }
+    }
+
+    fn spawn(&self) -> Result<Child, Verdict> {
+        let dir = self.exec.cwd.as_ref().map_or(self.dir.to_owned(), |cwd| self.dir.join(cwd));
+        if !dir.is_dir() {
+            return Err(Verdict::fail("bad-input", format!("no directory {}", dir.display())));
+        }
+        let stdin = if self.exec.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        let mut command = Command::new(&self.exec.argv[0]);
+        command.args(&self.exec.argv[1..]).current_dir(dir).process_group(0);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env_clear().envs(inherited()).envs(&self.exec.env).envs(self.env.iter().cloned());
+        command.spawn().map_err(|error| not_started(&self.exec.argv[0], &error))
+    }
+
+    /// Feeds and listens until the command has ended, then sees to what it left behind.
+    async fn follow(
+        &self,
+        child: &mut Child,
+        group: &Group,
+        cancelled: impl Future<Output = ()>,
+        out: &mut Capture,
+        err: &mut Capture,
+    ) -> Why {
+        let feed = feed(child.stdin.take(), self.exec.stdin.as_deref());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let listen = async {
+            tokio::join!(feed, fill(out, stdout), fill(err, stderr));
+        };
+        let mut listen = std::pin::pin!(listen);
+        let mut heard_all = false;
+        let limit = async {
+            match self.exec.timeout {
+                Some(limit) => tokio::time::sleep(limit.0).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (mut limit, mut cancelled) = (std::pin::pin!(limit), std::pin::pin!(cancelled));
+        let why = loop {
+            tokio::select! {
+                () = &mut listen, if !heard_all => heard_all = true,
+                status = child.wait() => break Why::Exited(status.ok()),
+                () = &mut limit => break Why::TimedOut,
+                () = &mut cancelled => break Why::Cancelled,
+            }
+        };
+        if !matches!(why, Why::Exited(_)) {
+            // Listening goes on meanwhile: a command that is asked to end may have much to say.
+            tokio::select! {
+                ((), _) = async { tokio::join!(group.end(), child.wait()) } => {}
+                () = async { (&mut listen).await; std::future::pending().await }, if !heard_all => {}
+            }
+        } else if !heard_all {
+            let _ = tokio::time::timeout(LINGER, &mut listen).await;
+        }
+        group.kill();
+        why
+    }
+}
+
+async fn fill(capture: &mut Capture, from: Option<impl tokio::io::AsyncRead + Unpin>) {
+    if let Some(from) = from {
+        capture.fill(from).await;
+    }
+}
+
+async fn feed(pipe: Option<ChildStdin>, text: Option<&str>) {
+    if let (Some(mut pipe), Some(text)) = (pipe, text) {
+        // A command need not read all its input: a closed pipe is its choice.
+        let _ = pipe.write_all(text.as_bytes()).await;
+    }
+}
+
+fn inherited() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| {
+            env::exec::INHERITED.contains(&name.as_str()) || name.starts_with("LC_")
+        })
+}
+
+fn not_started(program: &str, error: &std::io::Error) -> Verdict {
+    match error.kind() {
+        ErrorKind::NotFound => Verdict::fail("not-found", format!("there is no `{program}`")),
+        ErrorKind::PermissionDenied => {
+            Verdict::fail("not-executable", format!("`{program}` may not be run"))
+        }
+        ErrorKind::ArgumentListTooLong | ErrorKind::InvalidInput => {
+            Verdict::fail("bad-input", format!("`{program}` cannot be started: {error}"))
+        }
+        // Out of processes or memory: later may be better.
+        _ => Verdict::retry("spawn", format!("`{program}` cannot be started: {error}")),
+    }
+}
+
+fn result(status: Option<ExitStatus>, out: Capture, err: Capture, seconds: f64) -> ExecResult {
+    use std::os::unix::process::ExitStatusExt;
+    ExecResult {
+        exit_code: status.and_then(|status| status.code()),
+        signal: status.and_then(|status| status.signal()),
+        truncated: out.is_truncated() || err.is_truncated(),
+        stdout: out.into_text(),
+        stderr: err.into_text(),
+        seconds,
+    }
+}

@@ -1,0 +1,50 @@
+//! Where log lines go: stderr, or daily files that are removed after a while.
+
+use anyhow::Context;
+use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::error::usage;
+use crate::settings::{LogFormat, LogSettings};
+
+/// Keeps the log's writer alive; what is still buffered is written when it is dropped.
+#[must_use = "dropping it ends the log"]
+pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<WorkerGuard>);
+
+/// Starts logging, at level `by_default` unless the settings name one.
+pub fn start(settings: &LogSettings, by_default: &str) -> anyhow::Result<Logging> {
+    let level = if settings.level.is_empty() { by_default } else { &settings.level };
+    let filter = EnvFilter::try_new(level)
+        .map_err(|error| usage(format!("log level `{level}`: {error}")))?;
+    let Some(dir) = &settings.dir else {
+        install(filter, settings.format, std::io::stderr)?;
+        return Ok(Logging(None));
+    };
+    let files = RollingFileAppender::builder()
+        .rotation(Rotation::DAILY)
+        .filename_prefix("longshore")
+        .filename_suffix("log")
+        .max_log_files(settings.keep as usize)
+        .build(dir)
+        .with_context(|| format!("cannot write logs into {}", dir.display()))?;
+    let (writer, guard) = tracing_appender::non_blocking(files);
+    install(filter, settings.format, writer)?;
+    Ok(Logging(Some(guard)))
+}
+
+fn install<W>(filter: EnvFilter, format: LogFormat, writer: W) -> anyhow::Result<()>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    use std::io::IsTerminal;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let installed = match format {
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Human => {
+            lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init()
+        }
+    };
+    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+}

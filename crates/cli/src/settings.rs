@@ -1,0 +1,194 @@
+//! What the user means: flags over environment over file over defaults, checked once.
+//!
+//! [`crate::args`] is what was typed; commands see only this.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use longshore::store::Retention;
+use longshore::{Kind, QueueName, Scope, TenantId};
+
+use crate::args::Global;
+use crate::config::{self, Config};
+use crate::error::{did_you_mean, usage};
+use crate::output::{Form, Output};
+use crate::span::Span;
+use crate::store::{StoreUrl, Synchronous};
+
+/// Everything that holds for all commands.
+#[derive(Debug)]
+pub struct Settings {
+    /// Where the units are.
+    pub store: StoreUrl,
+    /// How the embedded store writes.
+    pub synchronous: Synchronous,
+    /// The only tenant, if there is only one.
+    pub tenant: Option<TenantId>,
+    /// How we print.
+    pub output: Output,
+    /// How we log.
+    pub log: LogSettings,
+    /// Defaults of `worker`.
+    pub worker: WorkerSettings,
+    /// The queue of units that name none.
+    pub queue: QueueName,
+    /// How long ended things are kept.
+    pub retention: Retention,
+}
+
+/// How we log.
+#[derive(Debug, Clone)]
+pub struct LogSettings {
+    /// A level, or a filter by module; empty leaves it to the command.
+    pub level: String,
+    /// How lines look.
+    pub format: LogFormat,
+    /// Where daily files go; stderr without.
+    pub dir: Option<PathBuf>,
+    /// How many daily files are kept.
+    pub keep: u32,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+}
+
+/// Defaults of `worker`.
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    /// Units run at once.
+    pub slots: u32,
+    /// Queues taken from; none means all.
+    pub queues: Vec<QueueName>,
+    /// Kinds taken; none means all.
+    pub kinds: Vec<Kind>,
+    /// How long a drain may take.
+    pub drain_timeout: Duration,
+    /// Without a sign of life for this long a worker counts as dead.
+    pub ttl: Duration,
+    /// Where commands run.
+    pub exec_dir: PathBuf,
+}
+
+impl Settings {
+    /// Finds out what is meant.
+    pub fn resolve(typed: &Global) -> anyhow::Result<Self> {
+        let config = config::load(typed.config.as_deref())?;
+        let store = typed.store.as_ref().unwrap_or(&config.store);
+        Ok(Self {
+            store: store.parse()?,
+            synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
+            tenant: tenant(typed, &config)?,
+            output: Output::new(form(typed)),
+            log: log(typed, &config)?,
+            worker: worker(&config)?,
+            queue: named("submit.queue", &config.submit.queue)?,
+            retention: retention(&config)?,
+        })
+    }
+
+    /// Whose things may be touched.
+    pub fn scope(&self) -> Scope {
+        self.tenant.clone().map_or(Scope::All, Scope::Tenant)
+    }
+}
+
+fn form(typed: &Global) -> Form {
+    match (typed.json, typed.quiet) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Quiet,
+        (false, false) => Form::Human,
+    }
+}
+
+fn tenant(typed: &Global, config: &Config) -> anyhow::Result<Option<TenantId>> {
+    match (&typed.tenant, config.tenant.as_str()) {
+        (Some(tenant), _) => Ok(Some(tenant.clone())),
+        (None, "") => Ok(None),
+        (None, name) => named("tenant", name).map(Some),
+    }
+}
+
+fn log(typed: &Global, config: &Config) -> anyhow::Result<LogSettings> {
+    let log = &config.log;
+    let dir = typed.log_dir.clone().or_else(|| path(&log.dir));
+    Ok(LogSettings {
+        level: typed.log_level.clone().unwrap_or_else(|| log.level.clone()),
+        format: match typed.log_format {
+            Some(format) => format,
+            None => choice("log.format", &log.format)?,
+        },
+        dir,
+        keep: log.keep.max(1),
+    })
+}
+
+fn worker(config: &Config) -> anyhow::Result<WorkerSettings> {
+    let worker = &config.worker;
+    Ok(WorkerSettings {
+        slots: if worker.slots == 0 { cores() } else { worker.slots },
+        queues: all_named("worker.queues", &worker.queues)?,
+        kinds: all_named("worker.kinds", &worker.kinds)?,
+        drain_timeout: span("worker.drain_timeout", &worker.drain_timeout)?,
+        ttl: span("worker.ttl", &worker.ttl)?,
+        exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
+    })
+}
+
+fn retention(config: &Config) -> anyhow::Result<Retention> {
+    Ok(Retention {
+        done: span("keep.done", &config.keep.done)?,
+        failed: span("keep.failed", &config.keep.failed)?,
+        batches: span("keep.batches", &config.keep.batches)?,
+    })
+}
+
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+fn span(key: &str, text: &str) -> anyhow::Result<Duration> {
+    let Span(time) = text.parse().map_err(usage).with_context(|| in_key(key))?;
+    Ok(time)
+}
+
+fn named<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Result<T>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    text.parse().map_err(anyhow::Error::from).with_context(|| in_key(key))
+}
+
+fn all_named<T: std::str::FromStr<Err = E>, E>(
+    key: &str,
+    texts: &[String],
+) -> anyhow::Result<Vec<T>>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    texts.iter().map(|text| named(key, text)).collect()
+}
+
+fn choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
+    T::from_str(text, false).map_err(|_| {
+        let values: Vec<_> = T::value_variants().iter().filter_map(T::to_possible_value).collect();
+        let names: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let meant = did_you_mean(text, names.iter().copied());
+        let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+        usage(format!("`{text}` is not a value of `{key}` ({}){meant}", names.join(", ")))
+    })
+}
+
+fn in_key(key: &str) -> String {
+    format!("in configuration key `{key}`")
+}

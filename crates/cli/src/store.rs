@@ -1,0 +1,151 @@
+//! Which store a URL names, and opening it.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use longshore::{MemoryStore, Store};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::error::{WithHint, did_you_mean, usage};
+use crate::settings::Settings;
+
+/// A store's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// `sqlite:PATH`
+    Sqlite(PathBuf),
+    /// `memory:`: gone with the process, so only for commands that do everything in one.
+    Memory,
+}
+
+/// How the embedded store writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Synchronous {
+    /// What was accepted survives a power failure.
+    Full,
+    /// It survives a crash of the program.
+    Normal,
+}
+
+impl FromStr for StoreUrl {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(usage(format!("store `{text}` is not a URL")))
+                .hint(format!("did you mean `sqlite:{text}`?"));
+        };
+        match scheme {
+            "sqlite" => sqlite(text, rest),
+            "memory" => Ok(Self::Memory),
+            "postgres" | "postgresql" => {
+                Err(usage("this build of longshore has no PostgreSQL store yet"))
+                    .hint("use sqlite:PATH")
+            }
+            other => Err(unknown(other)),
+        }
+    }
+}
+
+fn sqlite(text: &str, rest: &str) -> anyhow::Result<StoreUrl> {
+    // sqlite:PATH, sqlite://PATH and sqlite:///ABSOLUTE are all in use elsewhere.
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path.is_empty() {
+        return Err(usage(format!("store `{text}` names no file"))).hint("write sqlite:PATH");
+    }
+    Ok(StoreUrl::Sqlite(path.into()))
+}
+
+fn unknown(scheme: &str) -> anyhow::Error {
+    let meant = did_you_mean(scheme, ["sqlite", "memory", "postgres"]);
+    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}:`?"));
+    usage(format!("unknown kind of store `{scheme}:`{meant}"))
+}
+
+impl std::fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Memory => f.write_str("memory:"),
+        }
+    }
+}
+
+/// Opens the store that the settings name.
+pub fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match &settings.store {
+        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
+        StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
+            .hint("use sqlite:PATH; only `bench` can measure memory:"),
+    }
+}
+
+/// Opens a store of either kind, for commands that do everything in one process.
+pub fn open_any(url: &StoreUrl, synchronous: Synchronous) -> anyhow::Result<Arc<dyn Store>> {
+    match url {
+        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, synchronous)?)),
+        StoreUrl::Memory => Ok(Arc::new(MemoryStore::default())),
+    }
+}
+
+fn open_sqlite(path: &Path, synchronous: Synchronous) -> anyhow::Result<SqliteStore> {
+    check_place(path)?;
+    let synchronous = match synchronous {
+        Synchronous::Full => longshore_sqlite::Synchronous::Full,
+        Synchronous::Normal => longshore_sqlite::Synchronous::Normal,
+    };
+    let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
+    SqliteStore::open(path, options)
+        .with_context(|| format!("cannot open the store sqlite:{}", path.display()))
+}
+
+/// SQLite says "unable to open database file" to everything; we can say more.
+fn check_place(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Err(usage(format!("store sqlite:{} is a directory", path.display())))
+            .hint(format!("name a file in it: sqlite:{}", path.join("longshore.db").display()));
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(parent) if !parent.is_dir() => {
+            let missing = anyhow::anyhow!("directory {} does not exist", parent.display());
+            let cannot = format!("cannot open the store sqlite:{}", path.display());
+            Err(missing).hint(format!("mkdir -p {}", parent.display())).context(cannot)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_its_url() {
+        let sqlite = |path: &str| StoreUrl::Sqlite(path.into());
+        for (text, url) in [
+            ("sqlite:a.db", sqlite("a.db")),
+            ("sqlite:/var/a.db", sqlite("/var/a.db")),
+            ("sqlite:///var/a.db", sqlite("/var/a.db")),
+            ("sqlite://a.db", sqlite("a.db")),
+            ("memory:", StoreUrl::Memory),
+        ] {
+            assert_eq!(text.parse::<StoreUrl>().unwrap(), url, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_names_no_store_is_explained() {
+        for (text, words) in [
+            ("sqllite:a.db", "did you mean `sqlite:`?"),
+            ("postgres://localhost/x", "no PostgreSQL store yet"),
+            ("sqlite:", "names no file"),
+            ("longshore.db", "is not a URL"),
+        ] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A directory with a store, and the binary run in it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A fresh directory that is gone after the test.
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+/// What a run of the binary said.
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The binary in this directory, with the store `longshore.db` there.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("LONGSHORE_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(args).current_dir(self.dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).spawn().unwrap())
+    }
+
+    /// Runs with input; the binary may stop reading early.
+    pub fn run_with(&self, args: &[&str], input: impl AsRef<[u8]>) -> Run {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let input = input.as_ref().to_vec();
+        let feed = std::thread::spawn(move || _ = pipe.write_all(&input));
+        let run = Run::of(child);
+        feed.join().unwrap();
+        run
+    }
+
+    pub fn start(&self, args: &[&str]) -> Running {
+        let err = std::fs::File::options().create(true).append(true).open(self.path("stderr"));
+        let mut command = self.command(args);
+        command.stdout(Stdio::null()).stderr(err.unwrap());
+        Running(command.spawn().unwrap())
+    }
+
+    /// Sends a unit of kind `exec` that runs a shell script.
+    pub fn submit_script(&self, script: &str, more: &[&str]) -> String {
+        let payload = serde_json::json!({ "argv": ["sh", "-c", script] }).to_string();
+        let args = [&["submit", "exec", &payload], more].concat();
+        self.run(&args).ok().out.trim().to_owned()
+    }
+
+    /// Works until nothing is left.
+    pub fn work(&self) -> Run {
+        self.run(&["worker", "--slots", "4", "--until-idle"]).ok()
+    }
+
+    pub fn unit(&self, id: &str) -> Value {
+        self.run(&["unit", "show", id, "--json"]).ok().json()
+    }
+
+    pub fn batch(&self, name: &str) -> Value {
+        self.run(&["batch", "status", name, "--json"]).ok().json()
+    }
+
+    pub fn queue(&self) -> Value {
+        self.run(&["queue", "show", "default", "--json"]).ok().json()[0].clone()
+    }
+}
+
+impl Run {
+    /// Waits for its end; no test hangs, so after [`LIMIT`] it is killed.
+    fn of(child: Child) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let (ended, waits) = mpsc::channel::<()>();
+        let pid = child.id();
+        let dog = std::thread::spawn(move || {
+            if waits.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                signal(pid, "KILL");
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(ended);
+        dog.join().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let code = output.status.code();
+        let code = code.unwrap_or_else(|| -output.status.signal().unwrap());
+        Self { code, out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Demands exit code 0.
+    pub fn ok(self) -> Self {
+        self.ends(0)
+    }
+
+    #[track_caller]
+    pub fn ends(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+
+    /// Demands these words on stderr.
+    #[track_caller]
+    pub fn says(self, words: &str) -> Self {
+        assert!(self.err.contains(words), "no `{words}` in: {}", self.err);
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}
+
+/// A child that is killed with its test.
+pub struct Running(pub Child);
+
+impl Running {
+    pub fn signal(&self, name: &str) {
+        assert!(signal(self.0.id(), name));
+    }
+
+    /// Its exit code, or minus the signal that ended it.
+    pub fn ends_within(&mut self, limit: Duration) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        let status = eventually(limit, || self.0.try_wait().unwrap());
+        status.code().unwrap_or_else(|| -status.signal().unwrap())
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn signal(pid: u32, name: &str) -> bool {
+    let args = [format!("-{name}"), pid.to_string()];
+    Command::new("kill").args(args).status().unwrap().success()
+}
+
+/// Asks again and again until there is an answer; fails after `limit`.
+#[track_caller]
+pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "it did not happen within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process is there and no zombie.
+pub fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
+}
+
+/// How long a thing may take that happens at once on a machine at rest.
+pub const SOON: Duration = Duration::from_secs(20);
+/// How long a whole run of the binary may take.
+const LIMIT: Duration = Duration::from_secs(90);

@@ -1,0 +1,177 @@
+//! `batch::advance`: from the first lease to the word that all have ended.
+
+use std::time::Duration;
+
+use longshore_core::batch::{
+    Batch, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, advance,
+};
+use longshore_core::{BatchId, Counts, TenantId, Timestamp};
+use proptest::prelude::*;
+
+use crate::machine::NOW;
+
+pub(crate) fn batch(status: BatchStatus, sealed: bool, counts: Counts) -> Batch {
+    Batch {
+        id: BatchId::new("b").unwrap(),
+        tenant: TenantId::default(),
+        kind: String::new(),
+        status,
+        reason: None,
+        initiated_by: String::new(),
+        initiated_at: Timestamp::ZERO,
+        started_at: None,
+        completed_at: None,
+        workers: None,
+        notes: String::new(),
+        cursor: String::new(),
+        sealed,
+        generation: 1,
+        threshold: None,
+        forgiven: 0,
+        callback: None,
+        announced: 0,
+        counts,
+    }
+}
+
+pub(crate) fn counts(ready: u64, leased: u64, done: u64, failed: u64) -> Counts {
+    Counts { ready, leased, done, failed, ..Counts::default() }
+}
+
+use BatchStatus::{Cancelled, Complete, Failed, Paused, Queued, Running};
+
+#[test]
+fn a_batch_moves_as_its_counts_say() {
+    let table = [
+        ("nothing sent", Queued, false, counts(0, 0, 0, 0), Queued, false),
+        ("units wait", Queued, true, counts(3, 0, 0, 0), Queued, false),
+        ("one is leased", Queued, false, counts(2, 1, 0, 0), Running, false),
+        ("all ended but more may come", Running, false, counts(0, 0, 3, 0), Running, false),
+        ("all ended", Running, true, counts(0, 0, 2, 1), Complete, true),
+        ("sealed empty", Queued, true, counts(0, 0, 0, 0), Complete, true),
+        ("paused with units", Paused, true, counts(1, 0, 1, 0), Paused, false),
+        ("paused at its end", Paused, true, counts(0, 0, 2, 0), Complete, true),
+        ("given up, one still runs", Cancelled, false, counts(0, 1, 0, 0), Cancelled, false),
+        ("given up and still", Cancelled, false, counts(0, 0, 1, 0), Cancelled, true),
+        ("failed and still", Failed, true, counts(0, 0, 1, 1), Failed, true),
+    ];
+    for (what, status, sealed, counts, expected, announces) in table {
+        let mut batch = batch(status, sealed, counts);
+        let step = advance(&mut batch, NOW);
+        assert_eq!((batch.status, step.announce), (expected, announces), "{what}");
+        assert_eq!(batch.completed_at.is_some(), announces, "{what}");
+    }
+}
+
+#[test]
+fn the_first_lease_starts_it_once() {
+    let mut batch = batch(Queued, true, counts(1, 1, 0, 0));
+    assert!(advance(&mut batch, NOW).changed);
+    assert_eq!(batch.started_at, Some(NOW));
+    advance(&mut batch, NOW + Duration::from_secs(1));
+    assert_eq!(batch.started_at, Some(NOW));
+}
+
+fn with(limit: FailureLimit, then: OnThreshold, sealed: bool, counts: Counts) -> Batch {
+    let threshold = Some(FailureThreshold { limit, then });
+    Batch { threshold, ..batch(Running, sealed, counts) }
+}
+
+#[test]
+fn a_threshold_by_units_pauses_or_fails() {
+    let reached = |then, failed| {
+        let mut batch = with(FailureLimit::Units(3), then, true, counts(5, 0, 0, failed));
+        advance(&mut batch, NOW);
+        (batch.status, batch.reason.is_some())
+    };
+    assert_eq!(reached(OnThreshold::Pause, 2), (Running, false));
+    assert_eq!(reached(OnThreshold::Pause, 3), (Paused, true));
+    assert_eq!(reached(OnThreshold::Fail, 3), (Failed, true));
+}
+
+#[test]
+fn a_threshold_by_percent_waits_for_a_hundred_until_sealed() {
+    let reached = |sealed, counts| {
+        let mut batch = with(FailureLimit::Percent(10.0), OnThreshold::Pause, sealed, counts);
+        advance(&mut batch, NOW);
+        batch.status == Paused
+    };
+    assert!(!reached(true, counts(50, 0, 41, 9)), "9 of 100");
+    assert!(reached(true, counts(50, 0, 40, 10)), "10 of 100");
+    assert!(!reached(false, counts(50, 0, 0, 9)), "9 of the first 100 at worst");
+    assert!(reached(false, counts(50, 0, 0, 10)));
+    assert!(!reached(false, counts(0, 0, 200, 19)));
+}
+
+#[test]
+fn forgiven_failures_do_not_count_again() {
+    let mut batch = with(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 5));
+    batch.forgiven = 4;
+    advance(&mut batch, NOW);
+    assert_eq!(batch.status, Running);
+    batch.counts.failed += 1;
+    advance(&mut batch, NOW);
+    assert_eq!(batch.status, Paused);
+}
+
+pub(crate) fn batches() -> impl Strategy<Value = Batch> {
+    let status = (0..BatchStatus::ALL.len()).prop_map(|n| BatchStatus::ALL[n]);
+    let counts = prop::array::uniform7(0..4_u64).prop_map(|n| Counts {
+        blocked: n[0],
+        scheduled: n[1],
+        ready: n[2],
+        leased: n[3],
+        done: n[4],
+        failed: n[5],
+        cancelled: n[6],
+    });
+    let limit = (1..4_u64).prop_map(FailureLimit::Units);
+    let then = prop_oneof![Just(OnThreshold::Pause), Just(OnThreshold::Fail)];
+    let threshold = (limit, then).prop_map(|(limit, then)| FailureThreshold { limit, then });
+    let generation = (1..4_u32, 0..4_u32);
+    (status, any::<bool>(), counts, proptest::option::of(threshold), generation).prop_map(
+        |(status, sealed, counts, threshold, (generation, announced))| Batch {
+            threshold,
+            generation,
+            announced: announced.min(generation),
+            ..batch(status, sealed, counts)
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn advancing_is_idempotent(mut batch in batches()) {
+        advance(&mut batch, NOW);
+        let once = batch.clone();
+        let again = advance(&mut batch, NOW + Duration::from_secs(1));
+        prop_assert!(!again.announce && !again.changed);
+        prop_assert_eq!(batch, once);
+    }
+
+    #[test]
+    fn an_end_is_announced_once_per_generation(mut batch in batches()) {
+        let due = batch.announced < batch.generation;
+        let step = advance(&mut batch, NOW);
+        prop_assert!(!step.announce || due);
+        if step.announce {
+            prop_assert_eq!(batch.announced, batch.generation);
+            prop_assert!(batch.status.is_final());
+            prop_assert_eq!(batch.counts.live(), 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_complete_with_live_units(mut batch in batches()) {
+        prop_assume!(batch.status != Complete);
+        advance(&mut batch, NOW);
+        prop_assert!(batch.status != Complete || (batch.sealed && batch.counts.live() == 0));
+    }
+
+    #[test]
+    fn the_counts_are_not_its_to_change(mut batch in batches()) {
+        let before = batch.counts;
+        advance(&mut batch, NOW);
+        prop_assert_eq!(batch.counts, before);
+    }
+}

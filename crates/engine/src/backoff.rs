@@ -1,0 +1,68 @@
+//! Waiting between tries: doubling, with jitter, so that many processes do not come back at once.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Waits that double from `base` up to `cap`.
+#[derive(Debug, Clone)]
+pub(crate) struct Backoff {
+    base: Duration,
+    cap: Duration,
+    tries: u32,
+}
+
+impl Backoff {
+    pub(crate) fn new(base: Duration, cap: Duration) -> Self {
+        Self { base, cap, tries: 0 }
+    }
+
+    /// For calls to a store that is away: 50 ms to 5 s.
+    pub(crate) fn store() -> Self {
+        Self::new(Duration::from_millis(50), Duration::from_secs(5))
+    }
+
+    /// The next wait: between half of the present ceiling and all of it.
+    pub(crate) fn next(&mut self) -> Duration {
+        let ceiling = self.base.saturating_mul(1 << self.tries.min(20)).min(self.cap);
+        self.tries = self.tries.saturating_add(1);
+        jitter(ceiling)
+    }
+
+    /// How often it has waited since the last reset.
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.tries = 0;
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.next()).await;
+    }
+}
+
+/// Somewhere between half of `duration` and all of it.
+pub(crate) fn jitter(duration: Duration) -> Duration {
+    // Each RandomState has its own keys: random enough to spread waits, without a dependency.
+    let roll = RandomState::new().hash_one(0_u8) % 1024;
+    let half = duration / 2;
+    half + half.mul_f64(f64::from(u32::try_from(roll).unwrap_or(0)) / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_cap_and_keep_their_jitter() {
+        let mut backoff = Backoff::store();
+        for ceiling in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+            let wait = backoff.next();
+            let most = Duration::from_millis(ceiling);
+            assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
+        }
+        backoff.reset();
+        assert!(backoff.next() <= Duration::from_millis(50));
+    }
+}

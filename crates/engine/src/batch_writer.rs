@@ -1,0 +1,108 @@
+//! Filling a batch, chunk by chunk: each chunk and the initiator's cursor go in together, so that
+//! a killed initiator takes up without gap or repeat.
+
+use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::{Batch, NewUnit};
+
+use crate::backoff::Backoff;
+use crate::client::{Client, Room, SendError, WhenFull, is_full};
+
+/// An open batch and where its initiator is.
+#[derive(Debug)]
+pub struct BatchWriter {
+    client: Client,
+    batch: Batch,
+    resumed: bool,
+}
+
+impl BatchWriter {
+    pub(crate) fn new(client: Client, opened: Opened) -> Self {
+        let (batch, resumed) = match opened {
+            Opened::Created(batch) => (batch, false),
+            Opened::Existing(batch) => (batch, true),
+        };
+        Self { client, batch, resumed }
+    }
+
+    /// The batch as it was when opened or sealed; its cursor is up to date.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Where the initiator is: what it passed to the last `add` that went in, in any life.
+    pub fn cursor(&self) -> &str {
+        &self.batch.cursor
+    }
+
+    /// Whether the batch was there already.
+    pub fn resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// Adds units and moves the cursor, both or neither. Waits for room and for a store that is
+    /// away; a chunk larger than its queue's capacity is refused. Use a fresh `next_cursor` for each chunk: it is how a repeat is recognised.
+    pub async fn add(
+        &mut self,
+        units: Vec<NewUnit>,
+        next_cursor: String,
+    ) -> Result<Vec<Sent>, SendError> {
+        let expected = self.batch.cursor.clone();
+        let chunk = BatchChunk { expected, next: next_cursor, units };
+        let client = self.client.clone();
+        let mut room = Room::new(&client, WhenFull::Wait);
+        loop {
+            let answers = self.add_chunk(&chunk).await?;
+            let Some(full) = answers.iter().find(|answer| is_full(answer)) else {
+                self.batch.cursor = chunk.next;
+                return Ok(answers);
+            };
+            if let (Sent::Refused(refusal), true) = (full, self.never_fits(&chunk).await?) {
+                return Err(SendError::Refused(refusal.clone()));
+            }
+            let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
+            room.wait(full, &queues).await?;
+        }
+    }
+
+    /// Whether a chunk is larger than a queue it goes to: then no waiting helps.
+    async fn never_fits(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
+        let (store, scope) = (self.client.store(), self.client.scope());
+        let lanes = self.client.patiently(|| store.queues(scope)).await?;
+        Ok(lanes.iter().any(|lane| {
+            let here = chunk.units.iter().filter(|unit| unit.queue == lane.queue);
+            let (units, bytes) =
+                here.fold((0, 0), |(n, size), unit| (n + 1, size + unit.payload.len() as u64));
+            let bound = lane.capacity;
+            bound.units.is_some_and(|most| units > most)
+                || bound.bytes.is_some_and(|most| bytes > most)
+        }))
+    }
+
+    /// Says that all units are in.
+    pub async fn seal(&mut self) -> Result<Batch, SendError> {
+        let (store, scope) = (self.client.store(), self.client.scope());
+        let id = self.batch.id.clone();
+        self.batch = self.client.patiently(|| store.seal_batch(scope, &id)).await?;
+        Ok(self.batch.clone())
+    }
+
+    async fn add_chunk(&self, chunk: &BatchChunk) -> Result<Vec<Sent>, SendError> {
+        let (store, scope) = (self.client.store(), self.client.scope());
+        let mut backoff = Backoff::store();
+        loop {
+            match store.add_to_batch(scope, &self.batch.id, chunk.clone()).await {
+                Ok(Added::Committed(answers)) => return Ok(answers),
+                // An earlier try of this very chunk went in, and only its answer was lost.
+                Ok(Added::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
+                    return Ok(chunk.units.iter().map(|unit| Sent::Created(unit.id)).collect());
+                }
+                Ok(Added::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
+                Err(error) if error.is_retryable() && self.client.is_patient(backoff.tries()) => {
+                    tracing::debug!(%error, "the store is away, waiting to add to the batch");
+                    backoff.wait().await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

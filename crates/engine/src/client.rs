@@ -1,0 +1,277 @@
+//! The sender's side: units in, one at a time or many, with the sender's choice when a queue is
+//! full. Batches are in `batch_writer`, waiting for results in `wait`.
+//!
+//! A send is repeated when the store is away: units are recognised by their id, so a repeat after
+//! a lost answer does no harm.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::store::{Refusal, Sent, Topic};
+use longshore_core::{Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::batch_writer::BatchWriter;
+
+/// Units per call to the store: bounds a transaction, not the sender.
+const CHUNK: usize = 5_000;
+/// How long a full queue is believed to be full without a word from the change feed.
+const RECHECK: Duration = Duration::from_secs(1);
+
+/// Sends units, opens batches and waits for both. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    store: Arc<dyn Store>,
+    scope: Scope,
+    patience: Duration,
+    place: Place,
+}
+
+/// Where a client is used: waiting for room inside a handler could wait for the handler itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    Outside,
+    InsideHandler,
+}
+
+/// What a sender wants when a queue is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Hear of it at once, as [`Sent::Refused`].
+    Refuse,
+    /// Wait for room.
+    Wait,
+    /// Wait for room this long, then hear of it as [`Sent::Refused`].
+    WaitFor(Duration),
+}
+
+/// Why something was not sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The unit was not taken.
+    #[error("the unit was refused: {0}")]
+    Refused(Refusal),
+    /// The queue is full and the sender is a handler: its own slot may be what the queue waits for.
+    #[error("the queue is full and a handler must not wait for room (it may wait for itself): {0}")]
+    WouldDeadlock(Refusal),
+    /// Somebody else adds to the same batch.
+    #[error("another initiator moved the batch's cursor to `{0}`")]
+    CursorMoved(String),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl Client {
+    /// A client for every tenant's things.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::scoped(store, Scope::All)
+    }
+
+    /// A client for one tenant's things, or all.
+    pub fn scoped(store: Arc<dyn Store>, scope: Scope) -> Self {
+        Self { store, scope, patience: Duration::from_secs(30), place: Place::Outside }
+    }
+
+    /// How long calls are repeated while the store is away, before the error is passed on.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub(crate) fn inside_handler(mut self) -> Self {
+        self.place = Place::InsideHandler;
+        self
+    }
+
+    /// The store beneath, for everything a client does not do itself.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Whose things this client may touch.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Sends one unit, waiting for room if its queue is full. If its key is taken and the sender
+    /// wanted to know by which unit, that unit's id is the answer.
+    pub async fn send(&self, unit: NewUnit) -> Result<UnitId, SendError> {
+        let id = unit.id;
+        match self.send_many(vec![unit], WhenFull::Wait).await?.pop() {
+            Some(Sent::Created(id) | Sent::Existing(id)) => Ok(id),
+            Some(Sent::Refused(refusal)) => Err(SendError::Refused(refusal)),
+            None => Err(Error::not_found("answer for unit", id).into()),
+        }
+    }
+
+    /// Sends many units, one answer each, in their order. A refused unit does not hold up its
+    /// neighbours. Sending the same units again is harmless.
+    pub async fn send_many(
+        &self,
+        units: Vec<NewUnit>,
+        when_full: WhenFull,
+    ) -> Result<Vec<Sent>, SendError> {
+        let mut answers = Vec::with_capacity(units.len());
+        let mut room = Room::new(self, when_full);
+        for chunk in units.chunks(CHUNK) {
+            answers.extend(self.send_chunk(chunk, &mut room).await?);
+        }
+        Ok(answers)
+    }
+
+    /// Opens a batch, or takes up one that exists at its cursor.
+    pub async fn open_batch(&self, batch: NewBatch) -> Result<BatchWriter, SendError> {
+        let opened = self.patiently(|| self.store.open_batch(&self.scope, batch.clone())).await?;
+        Ok(BatchWriter::new(self.clone(), opened))
+    }
+
+    async fn send_chunk(
+        &self,
+        units: &[NewUnit],
+        room: &mut Room<'_>,
+    ) -> Result<Vec<Sent>, SendError> {
+        let send = |units: Vec<NewUnit>| {
+            self.patiently(move || self.store.send(&self.scope, units.clone()))
+        };
+        let mut answers = send(units.to_vec()).await?;
+        loop {
+            let full: Vec<usize> = (0..answers.len()).filter(|i| is_full(&answers[*i])).collect();
+            let Some(first) = full.first() else {
+                return Ok(answers);
+            };
+            let queues = full.iter().map(|i| units[*i].queue.clone()).collect();
+            if !room.wait(&answers[*first], &queues).await? {
+                return Ok(answers);
+            }
+            let again = send(full.iter().map(|i| units[*i].clone()).collect()).await?;
+            room.tried(again.iter().all(is_full));
+            for (i, answer) in full.into_iter().zip(again) {
+                answers[i] = answer;
+            }
+        }
+    }
+
+    /// Repeats a call while the store is away, as long as the patience lasts.
+    pub(crate) async fn patiently<T, F, R>(&self, mut call: F) -> Result<T>
+    where
+        F: FnMut() -> R,
+        R: Future<Output = Result<T>>,
+    {
+        let until = Instant::now() + self.patience;
+        let mut backoff = Backoff::store();
+        loop {
+            match call().await {
+                Err(error) if error.is_retryable() && Instant::now() < until => {
+                    tracing::debug!(%error, tries = backoff.tries(), "the store is away, waiting");
+                    backoff.wait().await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Whether a call that was repeated `tries` times, with growing waits, is worth another.
+    pub(crate) fn is_patient(&self, tries: u32) -> bool {
+        // The waits of a Backoff::store add up to about 10 s after 8 tries, then 5 s each.
+        Duration::from_secs(u64::from(tries.saturating_sub(7)) * 5) < self.patience
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn is_full(answer: &Sent) -> bool {
+    matches!(answer, Sent::Refused(Refusal::Full { .. }))
+}
+
+/// Waits for room in full queues, by the change feed.
+pub(crate) struct Room<'a> {
+    client: &'a Client,
+    when_full: WhenFull,
+    /// Unknown until the first wait: a sender that never meets a full queue reads no feed.
+    cursor: Option<u64>,
+    until: Option<Instant>,
+    /// Between tries, whatever the feed says: a try may be what it speaks of.
+    gap: Backoff,
+}
+
+impl<'a> Room<'a> {
+    pub(crate) fn new(client: &'a Client, when_full: WhenFull) -> Self {
+        let until = match when_full {
+            WhenFull::WaitFor(limit) => Some(Instant::now() + limit),
+            WhenFull::Refuse | WhenFull::Wait => None,
+        };
+        let gap = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+        Self { client, when_full, cursor: None, until, gap }
+    }
+
+    /// Something was tried again, and found room or not.
+    fn tried(&mut self, in_vain: bool) {
+        if !in_vain {
+            self.gap.reset();
+        }
+    }
+
+    /// Waits until there may be room in one of `queues`; false if the sender does not want to wait
+    /// (any longer).
+    pub(crate) async fn wait(
+        &mut self,
+        answer: &Sent,
+        queues: &HashSet<QueueName>,
+    ) -> Result<bool, SendError> {
+        if self.when_full == WhenFull::Refuse {
+            return Ok(false);
+        }
+        if let (Place::InsideHandler, Sent::Refused(refusal)) = (self.client.place, answer) {
+            return Err(SendError::WouldDeadlock(refusal.clone()));
+        }
+        // The first time only takes the feed's place and tries again: room that appeared between
+        // the refusal and here would otherwise be missed.
+        let Some(cursor) = self.cursor else {
+            self.cursor = Some(self.look(u64::MAX, Duration::ZERO, queues).await?);
+            return Ok(true);
+        };
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        self.gap.wait().await;
+        let wait = left.map_or(RECHECK, |left| left.min(RECHECK));
+        self.cursor = Some(self.look(cursor, wait, queues).await?);
+        Ok(true)
+    }
+
+    /// Follows the feed until one of `queues` changed or `wait` is over.
+    async fn look(
+        &self,
+        mut since: u64,
+        wait: Duration,
+        queues: &HashSet<QueueName>,
+    ) -> Result<u64> {
+        let until = Instant::now() + wait;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Client { store, scope, .. } = self.client;
+            let set = self.client.patiently(|| store.changes(scope, since, left)).await?;
+            since = set.cursor;
+            let concerns =
+                |topic: &Topic| matches!(topic, Topic::Queue(queue) if queues.contains(queue));
+            if set.missed || set.changes.iter().any(|change| concerns(&change.topic)) {
+                return Ok(since);
+            }
+            if Instant::now() >= until {
+                return Ok(since);
+            }
+        }
+    }
+}

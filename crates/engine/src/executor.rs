@@ -1,0 +1,266 @@
+//! The executor: starts units and runs their handlers.
+//!
+//! A unit's life here reads top to bottom: started, resolved, timed, performed, normalised, handed
+//! to the settler. A panic in a handler is caught in exactly one place, in `run`.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use longshore_core::session::Order;
+use longshore_core::unit::check_size;
+use longshore_core::{Error, Failure, Outcome, SessionId, Timestamp, Unit};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::backoff::Backoff;
+use crate::context::{CancelReason, Context, Reins};
+use crate::handler::Answer;
+use crate::held::Held;
+use crate::station::Station;
+use crate::worker::Registered;
+
+/// Runs what is on the desk until the task is dropped, and all handlers with it.
+pub(crate) async fn execute(station: Arc<Station>) {
+    let mut runs = JoinSet::new();
+    loop {
+        while runs.try_join_next().is_some() {}
+        let next = station.desk.next(station.control.order() == Order::Work);
+        if next.run.is_empty() && next.start.is_empty() {
+            station.desk.runnable.notified().await;
+            // Slots tend to become free together: one start call for all of them.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let Some(session) = station.desk.session() else {
+            // The session went while we looked, and every lease with it.
+            station.desk.begin(next.run);
+            station.desk.drop_unstarted(&next.start);
+            continue;
+        };
+        spawn(&station, session, next.run, &mut runs);
+        let started = start(&station, session, next.start).await;
+        station.desk.started(started.len());
+        spawn(&station, session, started, &mut runs);
+    }
+}
+
+fn spawn(station: &Arc<Station>, session: SessionId, units: Vec<Held>, runs: &mut JoinSet<()>) {
+    if units.is_empty() {
+        return;
+    }
+    for (held, reins) in station.desk.begin(units) {
+        let unit = &held.unit;
+        let span =
+            tracing::debug_span!("unit", id = %unit.id, kind = %unit.kind, attempt = unit.attempt);
+        runs.spawn(run(Arc::clone(station), session, held, reins).instrument(span));
+    }
+}
+
+/// Counts the attempts of units claimed ahead, all in one call. Returns those that may run.
+async fn start(station: &Station, session: SessionId, units: Vec<Held>) -> Vec<Held> {
+    if units.is_empty() {
+        return units;
+    }
+    let leases: Vec<_> = units.iter().map(|held| held.lease).collect();
+    let mut backoff = Backoff::store();
+    loop {
+        match station.store().start(session, &leases).await {
+            Ok(times) => {
+                station.store_answered();
+                let (started, refused) = sort_out(units, times);
+                station.desk.drop_unstarted(&refused);
+                station.release(refused.iter().map(|held| held.lease).collect()).await;
+                return started;
+            }
+            Err(error) if error.is_retryable() => station.store_failed(&error),
+            Err(Error::SessionGone(_)) => {
+                station.desk.drop_unstarted(&units);
+                station.session_gone(session);
+                return Vec::new();
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store refuses to start units");
+                station.desk.drop_unstarted(&units);
+                station.release(leases).await;
+                return Vec::new();
+            }
+        }
+        if station.control.order() > Order::Work {
+            station.desk.drop_unstarted(&units);
+            station.release(leases).await;
+            return Vec::new();
+        }
+        backoff.wait().await;
+    }
+}
+
+/// Those that were started, and the others: taken away, or not wanted any more.
+fn sort_out(units: Vec<Held>, times: Vec<Option<Timestamp>>) -> (Vec<Held>, Vec<Held>) {
+    let mut started = Vec::with_capacity(units.len());
+    let mut refused = Vec::new();
+    let times = times.into_iter().chain(std::iter::repeat(None));
+    for (mut held, time) in units.into_iter().zip(times) {
+        if time.is_none() {
+            refused.push(held);
+            continue;
+        }
+        held.unit.attempt += 1;
+        held.unit.started_at = time;
+        held.started = true;
+        started.push(held);
+    }
+    (started, refused)
+}
+
+/// One run, from its resolved handler to the settler.
+async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<Reins>) {
+    let run = Run::resolve(&station, session, held, reins);
+    station.stats.on_start();
+    let began = Instant::now();
+    let performed = AssertUnwindSafe(run.perform()).catch_unwind().await;
+    let answer = performed.unwrap_or_else(|panic| panicked(&*panic));
+    let answer = run.normalise(answer);
+    station.stats.on_end(began.elapsed());
+    run.hand_over(answer);
+}
+
+struct Run<'a> {
+    station: &'a Station,
+    registered: Option<&'a Registered>,
+    lease: longshore_core::session::Lease,
+    limit: Option<Limit>,
+    reins: Arc<Reins>,
+    context: Context,
+}
+
+/// When a run is out of time, and by which word.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    at: Instant,
+    allowed: Duration,
+    by_deadline: bool,
+}
+
+impl<'a> Run<'a> {
+    fn resolve(station: &'a Station, session: SessionId, held: Held, reins: Arc<Reins>) -> Self {
+        let registered = station.settings.handlers.get(&held.unit.kind);
+        let limit = registered.and_then(|registered| Limit::of(&held.unit, registered));
+        let lease = held.lease;
+        let until = limit.map(|limit| limit.at);
+        let client = station.client.clone();
+        let context = Context::new(held, session, until, Arc::clone(&reins), client);
+        Self { station, registered, lease, limit, reins, context }
+    }
+
+    /// The handler, for as long as its time, or its grace once asked to end, lasts.
+    async fn perform(&self) -> Answer {
+        let Some(registered) = self.registered else {
+            // The store handed out a kind that was not asked for: leave it to others.
+            return Outcome::Snooze(Duration::from_secs(60)).into();
+        };
+        tokio::select! {
+            biased;
+            answer = registered.handler.call(self.context.clone()) => answer,
+            answer = self.out_of_time() => answer,
+            () = self.out_of_grace() => Outcome::Interrupted.into(),
+        }
+    }
+
+    async fn out_of_time(&self) -> Answer {
+        let Some(limit) = self.limit else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(limit.at).await;
+        self.reins.pull(CancelReason::TimedOut);
+        Outcome::Retry { failure: limit.failure(), after: None }.into()
+    }
+
+    async fn out_of_grace(&self) {
+        self.reins.token.cancelled().await;
+        tokio::time::sleep(self.station.settings.grace).await;
+    }
+
+    /// What the handler said, seen in the light of why it may have said so.
+    fn normalise(&self, answer: Answer) -> Answer {
+        let outcome = match (self.reins.reason(), answer.outcome) {
+            (Some(CancelReason::Cancelled), outcome) => cancelled(outcome),
+            (Some(CancelReason::Stopping), outcome) => stopped(outcome),
+            (_, outcome) => outcome,
+        };
+        let too_large = match &outcome {
+            Outcome::Done(Some(result)) => check_size("result", result).err(),
+            _ => None,
+        };
+        match too_large {
+            Some(error) => Outcome::Fail(Failure::new("too-large", error.to_string())).into(),
+            None => Answer { outcome, effects: answer.effects },
+        }
+    }
+
+    fn hand_over(self, answer: Answer) {
+        tracing::debug!(outcome = name(&answer.outcome), "ran");
+        let weight = &self.context.unit().weight;
+        self.station.desk.ran(self.lease, weight, answer);
+    }
+}
+
+/// Someone cancelled the unit: whatever would run it again ends it instead.
+fn cancelled(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Interrupted => Outcome::Cancel,
+        outcome => outcome,
+    }
+}
+
+/// The worker stops: a handler that gave up because of it has used no attempt.
+fn stopped(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Retry { .. } | Outcome::Cancel => Outcome::Interrupted,
+        outcome => outcome,
+    }
+}
+
+impl Limit {
+    fn of(unit: &Unit, registered: &Registered) -> Option<Self> {
+        let policy = unit.policy.as_ref().unwrap_or(&registered.policy);
+        // The run has only just begun: its start, by the store's clock, is now.
+        let now = unit.started_at.unwrap_or(unit.since);
+        let allowed = unit.time_allowed(policy, now)?;
+        let at = Instant::now().checked_add(allowed)?;
+        Some(Self { at, allowed, by_deadline: policy.timeout != Some(allowed) })
+    }
+
+    fn failure(self) -> Failure {
+        let Self { allowed, by_deadline, .. } = self;
+        match by_deadline {
+            true => Failure::new("deadline", "its deadline passed while it ran"),
+            false => Failure::new("timeout", format!("it ran longer than {allowed:?}")),
+        }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Answer {
+    let words = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "the handler panicked".to_owned());
+    tracing::error!(panic = words, "a handler panicked");
+    Outcome::Retry { failure: Failure::new("panic", words), after: None }.into()
+}
+
+fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done(_) => "done",
+        Outcome::Retry { .. } => "retry",
+        Outcome::Snooze(_) => "snooze",
+        Outcome::Fail(_) => "fail",
+        Outcome::Cancel => "cancel",
+        Outcome::Interrupted => "interrupted",
+        _ => "other",
+    }
+}

@@ -1,0 +1,150 @@
+//! A worker's life: session opened, parts running, quiet, drain, stop, session closed.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::session::Order;
+use longshore_core::{Error, SessionId};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::backoff::Backoff;
+use crate::services::{Promoter, Pruner, Reclaimer, Services, serve};
+use crate::station::Station;
+use crate::stats::WorkerReport;
+use crate::worker::{Worker, WorkerError};
+use crate::{executor, heartbeat, intake, settler};
+
+/// How long a stopping worker tries to record what it still can, and to end its session.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// Lives a worker's life.
+pub(crate) async fn live(worker: Worker) -> Result<WorkerReport, WorkerError> {
+    let station = Arc::new(Station::new(worker));
+    if !open(&station).await? {
+        return Ok(station.stats.report());
+    }
+    let mut parts = Parts::default();
+    parts.start(&station);
+    let ended = tokio::select! {
+        () = wind_down(&station) => Ok(()),
+        name = parts.ended() => Err(WorkerError::TaskEnded(name)),
+    };
+    // The heart goes on beating until the session is closed.
+    parts.stop().await;
+    let left = station.desk.known() as u64;
+    close(&station).await;
+    ended.map(|()| WorkerReport { left, ..station.stats.report() })
+}
+
+/// Announces the worker, waiting for a store that is away. False if it was told to end meanwhile.
+async fn open(station: &Station) -> Result<bool, WorkerError> {
+    let session = SessionId::new();
+    let mut backoff = Backoff::store();
+    while station.control.order() < Order::Drain {
+        match station.store().open_session(station.introduction(session)).await {
+            Ok(()) => {
+                station.store_answered();
+                station.desk.open(session);
+                tracing::info!(%session, slots = station.settings.slots, "worker started");
+                return Ok(true);
+            }
+            Err(error) if error.is_retryable() => station.store_failed(&error),
+            Err(error) => return Err(error.into()),
+        }
+        let _ = timeout(backoff.next(), station.control.reached(Order::Drain)).await;
+    }
+    Ok(false)
+}
+
+/// Returns once the worker has been told to end and holds nothing more, or can do no more.
+async fn wind_down(station: &Station) {
+    let Station { control, desk, settings, .. } = station;
+    control.reached(Order::Drain).await;
+    tokio::select! {
+        () = desk.cleared() => return,
+        () = control.reached(Order::Stop) => {}
+    }
+    desk.stop();
+    // Runs drop their handlers after the grace themselves; a second more for those that can.
+    let _ = timeout(settings.grace + Duration::from_secs(1), desk.at_rest()).await;
+    desk.give_up_running();
+    let _ = timeout(LAST_WORDS, desk.cleared()).await;
+}
+
+/// Ends the session: whatever it still holds goes back to the queue.
+async fn close(station: &Station) {
+    let Some(session) = station.desk.session() else {
+        return;
+    };
+    let mut backoff = Backoff::store();
+    let closing = async {
+        loop {
+            match station.store().close_session(session).await {
+                Err(error) if error.is_retryable() => backoff.wait().await,
+                answer => return answer,
+            }
+        }
+    };
+    match timeout(LAST_WORDS, closing).await {
+        Ok(Ok(()) | Err(Error::SessionGone(_))) => tracing::info!(%session, "worker ended"),
+        Ok(Err(error)) => tracing::error!(%error, %session, "the session could not be closed"),
+        Err(_) => tracing::warn!(%session, "the store is away: the session is left to expire"),
+    }
+}
+
+/// The worker's tasks. Dropping them drops all handlers.
+#[derive(Default)]
+struct Parts {
+    tasks: JoinSet<&'static str>,
+}
+
+impl Parts {
+    fn start(&mut self, station: &Arc<Station>) {
+        self.spawn("heartbeat", heartbeat::beat(Arc::clone(station)));
+        self.spawn("settler", settler::settle(Arc::clone(station)));
+        self.spawn("executor", executor::execute(Arc::clone(station)));
+        self.spawn("intake", intake::take_in(Arc::clone(station)));
+        if station.settings.services == Services::All {
+            self.start_services(station);
+        }
+    }
+
+    fn start_services(&mut self, station: &Arc<Station>) {
+        let store = || Arc::clone(&station.settings.store);
+        let session = || {
+            let station = Arc::clone(station);
+            move || station.desk.session()
+        };
+        let scheduled = Arc::clone(&station.scheduled);
+        let promoter = Promoter::new(store(), scheduled);
+        let pruner = Pruner::new(store(), station.settings.retention);
+        self.spawn("reclaimer", serve(Reclaimer::new(store()), store(), session()));
+        self.spawn("promoter", serve(promoter, store(), session()));
+        self.spawn("pruner", serve(pruner, store(), session()));
+    }
+
+    fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            part.await;
+            name
+        });
+    }
+
+    /// Returns the name of a task that ended, which none should.
+    async fn ended(&mut self) -> &'static str {
+        match self.tasks.join_next().await {
+            Some(Ok(name)) => name,
+            Some(Err(error)) => {
+                tracing::error!(%error, "a part of the worker broke");
+                "task"
+            }
+            None => "tasks",
+        }
+    }
+
+    async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}

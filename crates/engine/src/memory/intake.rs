@@ -1,0 +1,261 @@
+//! Sending: admission, dedup, dependencies, and batches with their cursor.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use longshore_core::batch::BatchRefusal;
+use longshore_core::machine::Event;
+use longshore_core::store::{Added, BatchChunk, Capacity, Intake, Opened, Refusal, Sent};
+use longshore_core::unit::{OnDependencyFailure, OnDuplicate};
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
+    UnitId, UnitState,
+};
+
+use super::MemoryStore;
+use super::record::Record;
+use super::state::{BatchRecord, State};
+
+#[async_trait]
+impl Intake for MemoryStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+        check(scope, &units)?;
+        Ok(self.write(|state, now| {
+            units.into_iter().map(|unit| state.take_in(scope, unit, None, now)).collect()
+        }))
+    }
+
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened> {
+        self.write(|state, now| state.open_batch(scope, batch, now))
+    }
+
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        check(scope, &chunk.units)?;
+        self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
+    }
+
+    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        self.write(|state, now| {
+            state.batch_mut(scope, id)?.sealed = true;
+            state.touched.batches.insert(id.clone());
+            state.commit_batch(scope, id, now)
+        })
+    }
+}
+
+fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
+    for unit in units {
+        unit.check()?;
+        if !scope.covers(&unit.tenant) {
+            return Err(Error::Invalid(format!("tenant `{}` is out of reach here", unit.tenant)));
+        }
+    }
+    Ok(())
+}
+
+/// What a unit's dependencies say when it is sent.
+enum Dependencies {
+    Pending(BTreeSet<UnitId>),
+    Failed(UnitId),
+    Unknown(UnitId),
+}
+
+impl State {
+    /// Takes one unit in, or says why not.
+    fn take_in(
+        &mut self,
+        scope: &Scope,
+        unit: NewUnit,
+        batch: Option<&BatchId>,
+        now: Timestamp,
+    ) -> Sent {
+        if self.units.contains_key(&unit.id) {
+            return Sent::Created(unit.id);
+        }
+        if let Some(answer) = self.duplicate(&unit) {
+            return answer;
+        }
+        let (pending, failed) = match self.dependencies(scope, &unit) {
+            Dependencies::Pending(pending) => (pending, None),
+            Dependencies::Failed(on) => (BTreeSet::new(), Some(on)),
+            Dependencies::Unknown(on) => return Sent::Refused(Refusal::UnknownDependency(on)),
+        };
+        if let Some(refusal) = self.full(&unit) {
+            return Sent::Refused(refusal);
+        }
+        let (id, free) = (unit.id, pending.is_empty());
+        self.insert(Record::new(unit, batch.cloned(), pending, now));
+        let event = failed.map_or(Event::Unblocked, Event::DependencyFailed);
+        if free {
+            // Just inserted as blocked, and a blocked unit takes both events.
+            _ = self.happen(id, &event, now);
+        }
+        Sent::Created(id)
+    }
+
+    fn duplicate(&self, unit: &NewUnit) -> Option<Sent> {
+        let dedup = unit.dedup.as_ref()?;
+        let key = (unit.tenant.clone(), unit.queue.clone(), dedup.key.clone());
+        let first = *self.index.keys.get(&key)?;
+        Some(match dedup.on_duplicate {
+            OnDuplicate::Existing => Sent::Existing(first),
+            OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(first)),
+        })
+    }
+
+    fn dependencies(&self, scope: &Scope, unit: &NewUnit) -> Dependencies {
+        let mut pending = BTreeSet::new();
+        let mut failed = None;
+        for &on in &unit.after.units {
+            let found = self.units.get(&on).filter(|found| scope.covers(&found.unit.tenant));
+            let Some(found) = found else {
+                return Dependencies::Unknown(on);
+            };
+            match found.unit.state {
+                UnitState::Failed | UnitState::Cancelled
+                    if unit.after.on_failure == OnDependencyFailure::Cancel =>
+                {
+                    failed = Some(on);
+                }
+                state if state.is_final() => {}
+                _ => _ = pending.insert(on),
+            }
+        }
+        failed.map_or(Dependencies::Pending(pending), Dependencies::Failed)
+    }
+
+    /// Whether the queue or the lane has no room for this unit.
+    fn full(&self, unit: &NewUnit) -> Option<Refusal> {
+        let add = unit.payload.len() as u64;
+        let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
+        let of_lane =
+            lane.and_then(|lane| over("lane", lane.capacity, lane.counts.live(), lane.bytes, add));
+        of_lane.or_else(|| {
+            let capacity = self.queues.get(&unit.queue)?.capacity;
+            if capacity == Capacity::default() {
+                return None;
+            }
+            let lanes = self.lanes.iter().filter(|(key, _)| key.0 == unit.queue);
+            let (live, bytes) = lanes.fold((0, 0), |(live, bytes), (_, lane)| {
+                (live + lane.counts.live(), bytes + lane.bytes)
+            });
+            over("queue", capacity, live, bytes, add)
+        })
+    }
+
+    fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
+        let foreign = new.callback.as_ref().is_some_and(|call| !call.queue.admits(&new.tenant));
+        if foreign || !scope.covers(&new.tenant) {
+            return Err(Error::Invalid(format!("tenant `{}` is out of reach here", new.tenant)));
+        }
+        if let Some(found) = self.batches.get(&new.id) {
+            if found.batch.tenant != new.tenant {
+                return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
+            }
+            return Ok(Opened::Existing(found.batch.clone()));
+        }
+        let batch = fresh(new, now);
+        let (units, pruned) = (BTreeSet::new(), Counts::default());
+        self.touched.batches.insert(batch.id.clone());
+        self.batches.insert(batch.id.clone(), BatchRecord { batch: batch.clone(), units, pruned });
+        Ok(Opened::Created(batch))
+    }
+
+    fn add_to_batch(
+        &mut self,
+        scope: &Scope,
+        id: &BatchId,
+        chunk: BatchChunk,
+        now: Timestamp,
+    ) -> Result<Added> {
+        let batch = self.batch_mut(scope, id)?;
+        if batch.cursor != chunk.expected {
+            return Ok(Added::CursorMoved(batch.cursor.clone()));
+        }
+        if batch.sealed || batch.status.is_final() {
+            let (batch, status) = (id.clone(), batch.status);
+            return Err(BatchRefusal { batch, status, wanted: "added to" }.into());
+        }
+        let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
+        let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
+        let take_in = |unit| self.take_in(scope, unit, Some(id), now);
+        let mut answers: Vec<Sent> = chunk.units.into_iter().map(take_in).collect();
+        if let Some(full) = answers.iter().find(|sent| is_full(sent)).cloned() {
+            self.take_back(&mut answers, &full, &known);
+        } else {
+            self.batch_mut(scope, id)?.cursor = chunk.next;
+            self.touched.batches.insert(id.clone());
+        }
+        Ok(Added::Committed(answers))
+    }
+
+    /// All or nothing: what had found room leaves again.
+    fn take_back(&mut self, answers: &mut [Sent], full: &Sent, known: &BTreeSet<UnitId>) {
+        for answer in answers {
+            if let Sent::Created(id) = *answer
+                && !known.contains(&id)
+            {
+                self.remove(id);
+                *answer = full.clone();
+            }
+        }
+    }
+
+    /// A batch within `scope`.
+    pub(super) fn batch_mut(&mut self, scope: &Scope, id: &BatchId) -> Result<&mut Batch> {
+        let found = self.batches.get_mut(id).map(|record| &mut record.batch);
+        found
+            .filter(|batch| scope.covers(&batch.tenant))
+            .ok_or_else(|| Error::not_found("batch", id))
+    }
+
+    /// Moves the batches on now, to answer with the record as others will see it.
+    pub(super) fn commit_batch(
+        &mut self,
+        scope: &Scope,
+        id: &BatchId,
+        now: Timestamp,
+    ) -> Result<Batch> {
+        self.advance_touched(now);
+        self.batch_mut(scope, id).cloned()
+    }
+}
+
+fn is_full(sent: &Sent) -> bool {
+    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+}
+
+fn over(whose: &str, capacity: Capacity, live: u64, bytes: u64, add: u64) -> Option<Refusal> {
+    let units = capacity.units.filter(|most| live + 1 > *most);
+    let size = capacity.bytes.filter(|most| bytes + add > *most);
+    let limit = match (units, size) {
+        (Some(most), _) => format!("{most} units in the {whose}"),
+        (None, Some(most)) => format!("{most} bytes in the {whose}"),
+        (None, None) => return None,
+    };
+    Some(Refusal::Full { live, bytes, limit })
+}
+
+fn fresh(new: NewBatch, now: Timestamp) -> Batch {
+    Batch {
+        id: new.id,
+        tenant: new.tenant,
+        kind: new.kind,
+        status: BatchStatus::Queued,
+        reason: None,
+        initiated_by: new.initiated_by,
+        initiated_at: now,
+        started_at: None,
+        completed_at: None,
+        workers: new.workers,
+        notes: new.notes,
+        cursor: String::new(),
+        sealed: false,
+        generation: 1,
+        threshold: new.threshold,
+        forgiven: 0,
+        callback: new.callback,
+        announced: 0,
+        counts: Counts::default(),
+    }
+}

@@ -1,0 +1,235 @@
+//! Working: sessions, starts, releases and finishes. Claims are in [`super::claim`].
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use longshore_core::machine::Event;
+use longshore_core::session::{Lease, NewSession, Order};
+use longshore_core::store::{
+    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
+};
+use longshore_core::unit::check_size;
+use longshore_core::{
+    Error, Failure, Outcome, Payload, Result, SessionId, Timestamp, UnitId, UnitState,
+};
+
+use super::MemoryStore;
+use super::claim::held;
+use super::record::Record;
+use super::state::{SessionRecord, State};
+
+#[async_trait]
+impl Leases for MemoryStore {
+    async fn open_session(&self, session: NewSession) -> Result<()> {
+        self.write(|state, now| state.open_session(session, now));
+        Ok(())
+    }
+
+    async fn beat(&self, session: SessionId, beat: Beat) -> Result<BeatAnswer> {
+        self.write(|state, now| state.beat(session, &beat, now))
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.write(|state, now| state.close_session(session, now));
+        Ok(())
+    }
+
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+        self.write(|state, _| state.adopt(from, to))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.write(|state, now| state.claim(&claim, now))
+    }
+
+    async fn start(&self, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
+        Ok(self.write(|state, now| {
+            leases.iter().map(|lease| state.start(session, *lease, now)).collect()
+        }))
+    }
+
+    async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()> {
+        self.write(|state, now| {
+            for lease in leases {
+                state.release(session, *lease, now);
+            }
+        });
+        Ok(())
+    }
+
+    async fn checkpoint(&self, session: SessionId, lease: Lease, payload: Payload) -> Result<bool> {
+        check_size("checkpoint", &payload)?;
+        Ok(self.write(|state, _| {
+            let holds = state.holding(session, lease).is_some();
+            if holds {
+                state.amend(lease.unit, |record| record.unit.checkpoint = Some(payload));
+            }
+            holds
+        }))
+    }
+
+    async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
+        self.write(|state, _| state.note_progress(session, &notes));
+        Ok(())
+    }
+
+    async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        for finish in &finishes {
+            if let Outcome::Done(Some(result)) = &finish.outcome {
+                check_size("result", result)?;
+            }
+        }
+        Ok(self.write(|state, now| {
+            finishes.iter().map(|finish| state.finish(session, finish, now)).collect()
+        }))
+    }
+
+    async fn held(&self, session: SessionId) -> Result<Vec<Lease>> {
+        Ok(self.read(|state, _| {
+            let held = state.held_by(session).into_iter();
+            let fence = |id: UnitId| state.units.get(&id).map(|record| record.unit.fence);
+            held.filter_map(|unit| fence(unit).map(|fence| Lease { unit, fence })).collect()
+        }))
+    }
+}
+
+impl State {
+    fn open_session(&mut self, new: NewSession, now: Timestamp) {
+        let id = new.id;
+        let (order, held) = (Order::Work, BTreeSet::new());
+        let fresh = SessionRecord { new, beats: 0, opened_at: now, beat_at: now, order, held };
+        self.sessions.entry(id).or_insert(fresh);
+        self.touched.sessions.insert(id);
+    }
+
+    fn beat(&mut self, session: SessionId, beat: &Beat, now: Timestamp) -> Result<BeatAnswer> {
+        self.note_progress(session, &beat.progress);
+        let known = self.sessions.get_mut(&session).ok_or(Error::SessionGone(session))?;
+        known.beats += 1;
+        known.beat_at = now;
+        let (order, held) = (known.order, known.held.clone());
+        let units = || held.iter().filter_map(|id| self.units.get(id));
+        let cancel = units().filter(|record| record.unit.cancel_requested);
+        let unwanted = units().filter(|record| !record.is_started() && !self.is_wanted(record));
+        Ok(BeatAnswer {
+            order,
+            cancel: cancel.map(|record| record.unit.id).collect(),
+            unwanted: unwanted.map(|record| record.unit.id).collect(),
+            held: held.len() as u64,
+        })
+    }
+
+    fn close_session(&mut self, session: SessionId, now: Timestamp) {
+        for id in self.held_by(session) {
+            let started = self.units.get(&id).is_some_and(Record::is_started);
+            let interrupted = Event::Finished(&Outcome::Interrupted);
+            let event = if started { interrupted } else { Event::Released };
+            self.take_away(id, &event, now);
+        }
+        self.end_session(session);
+    }
+
+    /// Moves a unit out of its holder's hands: the fence goes up.
+    pub(super) fn take_away(
+        &mut self,
+        id: UnitId,
+        event: &Event<'_>,
+        now: Timestamp,
+    ) -> Option<UnitState> {
+        self.amend(id, |record| record.unit.fence += 1);
+        self.happen(id, event, now).ok()
+    }
+
+    pub(super) fn end_session(&mut self, session: SessionId) {
+        if self.sessions.remove(&session).is_some() {
+            self.touched.sessions.insert(session);
+        }
+        self.leaders.retain(|_, (leader, _)| *leader != session);
+    }
+
+    fn adopt(&mut self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+        if from == to {
+            return Err(Error::Invalid("a session cannot adopt itself".into()));
+        }
+        for id in [from, to] {
+            if !self.sessions.contains_key(&id) {
+                return Err(Error::SessionGone(id));
+            }
+        }
+        let ids = self.held_by(from);
+        for &id in &ids {
+            self.update(id, |record| {
+                record.unit.fence += 1;
+                record.unit.session = Some(to);
+            });
+        }
+        self.end_session(from);
+        Ok(ids.iter().filter_map(|id| self.units.get(id)).map(held).collect())
+    }
+
+    fn start(&mut self, session: SessionId, lease: Lease, now: Timestamp) -> Option<Timestamp> {
+        let record = self.holding(session, lease)?;
+        if record.is_started() {
+            return record.unit.started_at;
+        }
+        if record.is_late(now) || !self.is_wanted(record) {
+            return None;
+        }
+        self.amend(lease.unit, |record| {
+            record.unit.attempt += 1;
+            record.unit.started_at = Some(now);
+        });
+        Some(now)
+    }
+
+    fn release(&mut self, session: SessionId, lease: Lease, now: Timestamp) {
+        if self.holding(session, lease).is_some_and(|record| !record.is_started()) {
+            self.take_away(lease.unit, &Event::Released, now);
+        }
+    }
+
+    fn note_progress(&mut self, session: SessionId, notes: &[ProgressNote]) {
+        for note in notes {
+            if self.holding(session, note.lease).is_some() {
+                let progress = Some(note.progress.clone());
+                self.amend(note.lease.unit, |record| record.unit.progress = progress);
+            }
+        }
+    }
+
+    fn finish(&mut self, session: SessionId, finish: &Finish, now: Timestamp) -> Finished {
+        let lease = finish.lease;
+        if self.holding(session, lease).is_none() {
+            return self.finished_before(lease);
+        }
+        if !finish.effects.is_empty() {
+            let message = "the memory store has no database for SQL effects";
+            return Finished::EffectFailed(Failure::new("unsupported", message));
+        }
+        let event = Event::Finished(&finish.outcome);
+        self.happen(lease.unit, &event, now).map_or(Finished::LeaseLost, Finished::Recorded)
+    }
+
+    /// A finish that is heard twice is recognised by its fence: it moves when the unit is taken.
+    fn finished_before(&self, lease: Lease) -> Finished {
+        match self.units.get(&lease.unit).map(|record| &record.unit) {
+            Some(unit) if unit.fence == lease.fence && unit.session.is_none() => {
+                Finished::Recorded(unit.state)
+            }
+            _ => Finished::LeaseLost,
+        }
+    }
+
+    /// The unit, if this session holds it under this lease.
+    fn holding(&self, session: SessionId, lease: Lease) -> Option<&Record> {
+        let record = self.units.get(&lease.unit)?;
+        let holds = record.unit.session == Some(session) && record.unit.fence == lease.fence;
+        holds.then_some(record)
+    }
+
+    /// The units a session holds.
+    pub(super) fn held_by(&self, session: SessionId) -> Vec<UnitId> {
+        let held = self.sessions.get(&session).map(|found| found.held.iter().copied().collect());
+        held.unwrap_or_default()
+    }
+}

@@ -1,0 +1,204 @@
+//! Operating: what people do to units, batches, queues, lanes and workers.
+
+use async_trait::async_trait;
+use longshore_core::batch::{BatchAction, act, reopen};
+use longshore_core::machine::Event;
+use longshore_core::session::Order;
+use longshore_core::store::{
+    LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+};
+use longshore_core::{
+    Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
+    UnitState,
+};
+
+use super::MemoryStore;
+use super::state::State;
+
+#[async_trait]
+impl Operate for MemoryStore {
+    async fn operate_units(
+        &self,
+        scope: &Scope,
+        units: UnitSelection,
+        action: UnitAction,
+    ) -> Result<Operated> {
+        self.write(|state, now| {
+            let ids = state.select(scope, units)?;
+            match action {
+                UnitAction::Cancel => Ok(state.cancel(&ids, now)),
+                UnitAction::Retry => Ok(state.retry(&ids, now)),
+                _ => Err(Error::Unsupported("the memory store does not know this action".into())),
+            }
+        })
+    }
+
+    async fn operate_batch(
+        &self,
+        scope: &Scope,
+        batch: &BatchId,
+        action: BatchAction,
+    ) -> Result<Batch> {
+        self.write(|state, now| {
+            act(state.batch_mut(scope, batch)?, &action)?;
+            if action == BatchAction::RetryFailed {
+                state.retry_failed(batch, now);
+            }
+            state.touched.claimable = true;
+            state.touched.batches.insert(batch.clone());
+            state.commit_batch(scope, batch, now)
+        })
+    }
+
+    async fn change_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        change: QueueChange,
+    ) -> Result<()> {
+        may_steer(scope, queue)?;
+        self.write(|state, _| {
+            let found = state.queues.entry(queue.clone()).or_default();
+            found.paused = change.paused.unwrap_or(found.paused);
+            found.capacity = change.capacity.unwrap_or(found.capacity);
+            state.steered(queue);
+        });
+        Ok(())
+    }
+
+    async fn change_lane(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        tenant: &TenantId,
+        change: LaneChange,
+    ) -> Result<()> {
+        may_steer(scope, queue)?;
+        if !queue.admits(tenant) || change.weight == Some(0) {
+            let problem = format!("lane `{tenant}` of `{queue}` cannot be changed like this");
+            return Err(Error::Invalid(problem));
+        }
+        self.write(|state, _| {
+            let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
+            lane.paused = change.paused.unwrap_or(lane.paused);
+            lane.weight = change.weight.unwrap_or(lane.weight);
+            lane.cap = change.cap.unwrap_or(lane.cap);
+            lane.capacity = change.capacity.unwrap_or(lane.capacity);
+            state.steered(queue);
+        });
+        Ok(())
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+        self.write(|state, _| {
+            let found = state.sessions.get_mut(&session);
+            found.ok_or_else(|| Error::not_found("session", session))?.order = order;
+            state.touched.sessions.insert(session);
+            Ok(())
+        })
+    }
+}
+
+/// A tenant steers its own queues; shared ones need all rights.
+fn may_steer(scope: &Scope, queue: &QueueName) -> Result<()> {
+    let own = match scope {
+        Scope::All => true,
+        Scope::Tenant(tenant) => queue.owner() == Some(tenant.as_str()),
+    };
+    if own { Ok(()) } else { Err(Error::not_found("queue", queue)) }
+}
+
+impl State {
+    fn steered(&mut self, queue: &QueueName) {
+        self.touched.queues.insert(queue.clone());
+        self.touched.claimable = true;
+    }
+
+    fn select(&self, scope: &Scope, units: UnitSelection) -> Result<Vec<UnitId>> {
+        let is_there = |id: &UnitId| {
+            let found = self.units.get(id).filter(|record| scope.covers(&record.unit.tenant));
+            found.map(|_| *id).ok_or_else(|| Error::not_found("unit", id))
+        };
+        match units {
+            UnitSelection::Ids(ids) => ids.iter().map(is_there).collect(),
+            UnitSelection::Queue(queue, wanted) => {
+                let all = self.units.values().map(|record| &record.unit).filter(|unit| {
+                    unit.queue == queue && unit.state == wanted && scope.covers(&unit.tenant)
+                });
+                Ok(all.map(|unit| unit.id).collect())
+            }
+        }
+    }
+
+    fn cancel(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
+        let mut done = Operated::default();
+        for &id in ids {
+            if self.units.get(&id).is_some_and(|record| record.unit.state == UnitState::Leased) {
+                self.update(id, |record| record.unit.cancel_requested = true);
+                done.requested += 1;
+            } else if self.happen(id, &Event::Cancel, now).is_ok() {
+                done.changed += 1;
+            } else {
+                done.skipped += 1;
+            }
+        }
+        done
+    }
+
+    /// Runs units again. Those of an ended batch open its next generation, together.
+    fn retry(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
+        let mut done = Operated::default();
+        for &id in ids {
+            if self.may_retry(id) && self.reopen_batch_of(id) {
+                let changed = self.happen(id, &Event::Retry, now).is_ok();
+                done.changed += u64::from(changed);
+                done.skipped += u64::from(!changed);
+            } else {
+                done.skipped += 1;
+            }
+        }
+        done
+    }
+
+    /// Another unit may have taken its key meanwhile; then it cannot come back to life.
+    fn may_retry(&self, id: UnitId) -> bool {
+        let Some(unit) = self.units.get(&id).map(|record| &record.unit) else {
+            return false;
+        };
+        let retryable =
+            matches!(unit.state, UnitState::Failed | UnitState::Cancelled | UnitState::Scheduled);
+        let key = unit.key.clone().map(|key| (unit.tenant.clone(), unit.queue.clone(), key));
+        let taken = key.and_then(|key| self.index.keys.get(&key));
+        retryable && taken.is_none_or(|other| *other == id)
+    }
+
+    /// False if the unit's batch is not to be reopened now.
+    fn reopen_batch_of(&mut self, id: UnitId) -> bool {
+        let batch = self.units.get(&id).and_then(|record| record.unit.batch.as_ref());
+        let Some(record) = batch.and_then(|id| self.batches.get_mut(id)) else {
+            return true;
+        };
+        if !record.batch.status.is_final() {
+            return true;
+        }
+        let ended = record.batch.counts.live() == 0;
+        if ended {
+            reopen(&mut record.batch);
+        }
+        ended
+    }
+
+    fn retry_failed(&mut self, batch: &BatchId, now: Timestamp) {
+        let Some(record) = self.batches.get(batch) else {
+            return;
+        };
+        let failed = record.units.iter().filter_map(|id| self.units.get(id));
+        let failed = failed.filter(|record| record.unit.state == UnitState::Failed);
+        let failed: Vec<UnitId> = failed.map(|record| record.unit.id).collect();
+        for id in failed {
+            if self.may_retry(id) {
+                _ = self.happen(id, &Event::Retry, now);
+            }
+        }
+    }
+}

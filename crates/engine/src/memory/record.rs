@@ -1,0 +1,160 @@
+//! One unit's record: what the store keeps of it beyond what it shows.
+
+use std::collections::BTreeSet;
+
+use longshore_core::machine::{Event, Head, NotApplicable, Transition, next};
+use longshore_core::store::UnitFailure;
+use longshore_core::unit::{DedupWindow, OnDependencyFailure};
+use longshore_core::{
+    BatchId, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
+};
+
+/// The address of a lane.
+pub(super) type LaneKey = (QueueName, TenantId);
+
+/// A unit and what is kept beside it.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) unit: Unit,
+    /// Rank when ready, due time when scheduled, end when final.
+    pub(super) place: Timestamp,
+    pub(super) window: DedupWindow,
+    pub(super) not_before: Option<Timestamp>,
+    /// The units it still waits for.
+    pub(super) waits_for: BTreeSet<UnitId>,
+    pub(super) on_failure: OnDependencyFailure,
+    pub(super) failures: Vec<UnitFailure>,
+}
+
+impl Record {
+    /// A unit that waits for `waits_for`, or else for its time, or else for a worker.
+    pub(super) fn new(
+        new: NewUnit,
+        batch: Option<BatchId>,
+        waits_for: BTreeSet<UnitId>,
+        now: Timestamp,
+    ) -> Self {
+        let (window, key) = match new.dedup {
+            Some(dedup) => (dedup.window, Some(dedup.key)),
+            None => (DedupWindow::default(), None),
+        };
+        let unit = Unit {
+            id: new.id,
+            tenant: new.tenant,
+            queue: new.queue,
+            kind: new.kind,
+            batch,
+            state: UnitState::Blocked,
+            priority: new.priority,
+            attempt: 0,
+            lost: 0,
+            fence: 0,
+            session: None,
+            created_at: now,
+            since: now,
+            started_at: None,
+            deadline: new.deadline,
+            key,
+            weight: new.weight,
+            cap: new.cap,
+            policy: new.policy,
+            trace: new.trace,
+            progress: None,
+            failure: None,
+            cancel_requested: false,
+            payload: new.payload,
+            checkpoint: None,
+            result: None,
+        };
+        let (not_before, on_failure) = (new.not_before, new.after.on_failure);
+        let failures = Vec::new();
+        Self { unit, place: now, window, not_before, waits_for, on_failure, failures }
+    }
+
+    pub(super) fn lane(&self) -> LaneKey {
+        (self.unit.queue.clone(), self.unit.tenant.clone())
+    }
+
+    /// Whether its dedup key is taken by it.
+    pub(super) fn keeps_key(&self) -> bool {
+        let live = !self.unit.state.is_final();
+        self.unit.key.is_some() && (live || self.window == DedupWindow::WhileKept)
+    }
+
+    pub(super) fn is_started(&self) -> bool {
+        self.unit.state == UnitState::Leased && self.unit.started_at.is_some()
+    }
+
+    pub(super) fn is_late(&self, now: Timestamp) -> bool {
+        self.unit.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// What the state machine says to `event`.
+    pub(super) fn decide(
+        &self,
+        event: &Event<'_>,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Result<Transition, NotApplicable> {
+        let unit = &self.unit;
+        let head = Head {
+            id: unit.id,
+            state: unit.state,
+            priority: unit.priority,
+            attempt: unit.attempt,
+            lost: unit.lost,
+            started: self.is_started(),
+            created_at: unit.created_at,
+            deadline: unit.deadline,
+            cancel_requested: unit.cancel_requested,
+        };
+        let step = next(&head, event, policy, now)?;
+        Ok(self.in_its_time(event, step, now))
+    }
+
+    /// A unit that was sent for later does not become ready early because it was blocked too.
+    fn in_its_time(&self, event: &Event<'_>, step: Transition, now: Timestamp) -> Transition {
+        match (event, self.not_before) {
+            (Event::Unblocked, Some(due)) if due > now => {
+                Transition { state: UnitState::Scheduled, place: due, ..step }
+            }
+            _ => step,
+        }
+    }
+
+    /// Writes down what the state machine said.
+    pub(super) fn apply(&mut self, event: &Event<'_>, step: Transition, now: Timestamp) {
+        self.note_failure(event, &step, now);
+        let unit = &mut self.unit;
+        (unit.state, unit.attempt, unit.lost) = (step.state, step.attempt, step.lost);
+        self.place = step.place;
+        unit.since = match step.state {
+            UnitState::Ready => unit.priority.ready_at(step.place),
+            _ => step.place,
+        };
+        unit.session = None;
+        unit.progress = None;
+        if !step.state.is_final() {
+            (unit.started_at, unit.cancel_requested) = (None, false);
+        }
+        if step.state != UnitState::Blocked {
+            self.waits_for.clear();
+        }
+        if let Event::Finished(Outcome::Done(result)) = event {
+            unit.result.clone_from(result);
+        }
+    }
+
+    fn note_failure(&mut self, event: &Event<'_>, step: &Transition, now: Timestamp) {
+        let unit = &mut self.unit;
+        if step.state == UnitState::Done {
+            unit.failure = None;
+        }
+        let Some(failure) = &step.failure else { return };
+        unit.failure = Some(failure.clone());
+        if matches!(event, Event::Finished(_) | Event::Lost) {
+            let (attempt, session) = (unit.attempt, unit.session);
+            self.failures.push(UnitFailure { attempt, at: now, session, failure: failure.clone() });
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The settler: records the ends of runs.
+//!
+//! It has no timer: whatever gathered while the previous flush ran goes out as the next. A store
+//! that is away is waited for; nothing is dropped but what was lost or can never be recorded.
+
+use std::sync::Arc;
+
+use longshore_core::store::{Finish, Finished};
+use longshore_core::{Error, Failure, Outcome, UnitState};
+
+use crate::backoff::Backoff;
+use crate::held::Settling;
+use crate::station::Station;
+
+/// Ends per call: bounds a transaction.
+const MOST: usize = 2_000;
+
+/// Settles until the task is dropped.
+pub(crate) async fn settle(station: Arc<Station>) {
+    loop {
+        // Whatever is about to end on this thread ends first and comes along; with nothing else to
+        // run this costs no time.
+        tokio::task::yield_now().await;
+        let batch = station.desk.take_answers(MOST);
+        if batch.is_empty() {
+            station.desk.outcomes.notified().await;
+        } else {
+            flush(&station, batch).await;
+        }
+    }
+}
+
+async fn flush(station: &Station, batch: Vec<Settling>) {
+    if let Some(refused) = record(station, batch).await {
+        // One of them spoils the call: each on its own.
+        for settling in refused {
+            settle_alone(station, settling).await;
+        }
+    }
+}
+
+/// Records one end; if the store will not have it, a failure that says so instead.
+async fn settle_alone(station: &Station, settling: Settling) {
+    let Some(mut refused) = record(station, vec![settling]).await else {
+        return;
+    };
+    let Some(settling) = refused.pop() else {
+        return;
+    };
+    if settling.replaced {
+        tracing::error!(unit = %settling.lease.unit, "the unit's end cannot be recorded");
+        station.stats.on_lost(1);
+        return station.desk.settled([settling.lease]);
+    }
+    station.desk.answer_again(replacement(settling));
+}
+
+fn replacement(refused: Settling) -> Settling {
+    let outcome = match refused.outcome {
+        // The reason was put there by `record`.
+        Outcome::Fail(failure) => Outcome::Fail(failure),
+        _ => Outcome::Fail(Failure::new("refused", "the store refused the unit's outcome")),
+    };
+    Settling { outcome, effects: Vec::new(), replaced: true, ..refused }
+}
+
+/// Records a batch, however long the store is away. Returns the batch if the store refuses it for
+/// good, each with the reason as its failure where it stood alone.
+async fn record(station: &Station, mut batch: Vec<Settling>) -> Option<Vec<Settling>> {
+    let mut backoff = Backoff::store();
+    loop {
+        let session = station.desk.session()?;
+        station.stats.on_flush();
+        let finishes = batch.iter().map(Finish::from).collect();
+        match station.store().finish(session, finishes).await {
+            Ok(answers) => {
+                station.store_answered();
+                recorded(station, batch, answers);
+                return None;
+            }
+            Err(Error::SessionGone(_)) => {
+                station.session_gone(session);
+                return None;
+            }
+            Err(error) if error.is_retryable() => {
+                station.store_failed(&error);
+                backoff.wait().await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, units = batch.len(), "the store refuses these ends");
+                if let [settling] = &mut *batch {
+                    settling.outcome = Outcome::Fail(Failure::new("refused", error.to_string()));
+                }
+                return Some(batch);
+            }
+        }
+    }
+}
+
+fn recorded(station: &Station, batch: Vec<Settling>, answers: Vec<Finished>) {
+    let mut gone = Vec::with_capacity(batch.len());
+    for (settling, answer) in batch.into_iter().zip(answers) {
+        match answer {
+            Finished::Recorded(state) => {
+                station.stats.on_recorded(&settling.outcome, state);
+                if state == UnitState::Scheduled {
+                    station.scheduled.notify_one();
+                }
+                gone.push(settling.lease);
+            }
+            Finished::LeaseLost => {
+                tracing::warn!(unit = %settling.lease.unit, "the unit was taken away meanwhile");
+                station.stats.on_lost(1);
+                gone.push(settling.lease);
+            }
+            Finished::EffectFailed(failure) => {
+                let outcome = Outcome::Retry { failure, after: None };
+                station.desk.answer_again(Settling { outcome, effects: Vec::new(), ..settling });
+            }
+        }
+    }
+    station.desk.settled(gone);
+}
+
+impl From<&Settling> for Finish {
+    fn from(settling: &Settling) -> Self {
+        Self {
+            lease: settling.lease,
+            outcome: settling.outcome.clone(),
+            effects: settling.effects.clone(),
+        }
+    }
+}

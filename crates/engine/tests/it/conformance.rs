@@ -1,0 +1,111 @@
+//! The memory store under the suite that every store runs, bare and behind each wrapper, and what
+//! the wrappers themselves promise.
+
+use std::sync::Arc;
+
+use longshore::{Inspect, Intake, Kind, MemoryStore, NewUnit, Scope, Store};
+use longshore_testkit::{Fault, FaultyStore, InstrumentedStore, ManualClock, World};
+
+async fn memory() -> World {
+    let clock = Arc::new(ManualClock::default());
+    World::new(Arc::new(MemoryStore::new(clock.clone())), clock)
+}
+
+mod bare {
+    use super::memory;
+    longshore_testkit::conformance_suite!(memory);
+}
+
+mod instrumented {
+    async fn counted() -> super::World {
+        super::memory().await.wrapped(|store| super::Arc::new(super::InstrumentedStore::new(store)))
+    }
+    longshore_testkit::conformance_suite!(counted);
+}
+
+/// A call that arrives twice is answered as if it had arrived once.
+mod every_repeatable_verb_twice {
+    async fn doubled() -> super::World {
+        super::memory().await.wrapped(|store| super::Arc::new(super::doubling(store)))
+    }
+    longshore_testkit::conformance_suite!(doubled);
+}
+
+fn doubling(store: Arc<dyn Store>) -> FaultyStore {
+    let store = FaultyStore::new(store);
+    for verb in [
+        "send",
+        "seal_batch",
+        "open_session",
+        "close_session",
+        "start",
+        "release",
+        "checkpoint",
+        "progress",
+        "finish",
+        "lead",
+        "change_queue",
+        "change_lane",
+        "order",
+    ] {
+        store.always(verb, Some(Fault::Duplicate));
+    }
+    store
+}
+
+#[test]
+fn random_histories_keep_the_books_in_order() {
+    longshore_testkit::model::compare_stores(200, || async { (memory().await, memory().await) });
+}
+
+#[test]
+fn random_histories_end_the_same_when_calls_arrive_twice() {
+    longshore_testkit::model::compare_stores(200, || async {
+        let twice = memory().await.wrapped(|store| Arc::new(doubling(store)));
+        (memory().await, twice)
+    });
+}
+
+fn unit() -> NewUnit {
+    NewUnit::new(Kind::new("work").unwrap(), b"{}".as_slice())
+}
+
+#[tokio::test]
+async fn a_faulty_store_breaks_the_calls_that_were_named() {
+    let store = FaultyStore::new(memory().await.store)
+        .with("send", 1, Fault::FailBefore)
+        .with("send", 2, Fault::FailAfter)
+        .with("send", 3, Fault::Duplicate);
+    let unit = unit();
+    let send = async || store.send(&Scope::All, vec![unit.clone()]).await;
+    assert!(send().await.unwrap_err().is_retryable());
+    assert!(store.unit(&Scope::All, unit.id).await.is_err(), "it never arrived");
+    assert!(send().await.unwrap_err().is_retryable());
+    assert!(store.unit(&Scope::All, unit.id).await.is_ok(), "only its answer was lost");
+    assert!(send().await.is_ok());
+    store.outage(true);
+    assert!(send().await.is_err() && store.unit(&Scope::All, unit.id).await.is_err());
+    store.outage(false);
+    assert!(send().await.is_ok());
+    assert_eq!(store.calls("send"), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_faulty_store_delays_a_call() {
+    let by = std::time::Duration::from_secs(9);
+    let store = FaultyStore::new(memory().await.store).with("send", 1, Fault::Delay(by));
+    let begun = tokio::time::Instant::now();
+    store.send(&Scope::All, vec![unit()]).await.unwrap();
+    assert_eq!(begun.elapsed(), by);
+}
+
+#[tokio::test]
+async fn an_instrumented_store_counts_calls_and_errors() {
+    let store = InstrumentedStore::new(memory().await.store);
+    store.send(&Scope::All, vec![unit()]).await.unwrap();
+    assert!(store.unit(&Scope::All, unit().id).await.is_err());
+    assert_eq!((store.calls("send"), store.calls("finish")), (1, 0));
+    let seen = store.stats()["unit"];
+    assert_eq!((seen.calls, seen.errors), (1, 1));
+    assert!(seen.longest <= seen.spent);
+}

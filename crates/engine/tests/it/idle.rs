@@ -1,0 +1,65 @@
+//! Ending when there is nothing left to do, and costing nothing until then.
+
+use std::time::Duration;
+
+use longshore::{BatchId, NewBatch};
+use serde_json::json;
+
+use crate::harbour::{Harbour, Script, unit};
+
+#[tokio::test(start_paused = true)]
+async fn an_until_idle_worker_waits_for_an_open_batch() {
+    let harbour = Harbour::new();
+    let batch = NewBatch::new(BatchId::new("b").unwrap());
+    let mut writer = harbour.client.open_batch(batch).await.unwrap();
+    let worker = harbour.worker(2).until_idle(true).build().unwrap();
+    let initiator = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        writer.add(vec![unit(&Script::Ok(json!(1)))], "1".into()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        writer.seal().await.unwrap();
+    };
+    let (report, ()) = tokio::join!(worker.run(), initiator);
+    assert_eq!(report.unwrap().done, 1);
+    harbour.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_until_idle_worker_waits_for_what_is_scheduled() {
+    let harbour = Harbour::new();
+    harbour.send(Script::Snooze(40_000)).await;
+    let began = tokio::time::Instant::now();
+    let report = harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    assert_eq!(report.done, 1);
+    assert!(began.elapsed() >= Duration::from_secs(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_for_one_batch_ends_with_that_batch() {
+    let harbour = Harbour::new();
+    let name = BatchId::new("mine").unwrap();
+    let mut writer = harbour.client.open_batch(NewBatch::new(name.clone())).await.unwrap();
+    writer.add(vec![unit(&Script::Ok(json!(1)))], "1".into()).await.unwrap();
+    writer.seal().await.unwrap();
+    let other = harbour.send(Script::Ok(json!(2))).await;
+    let worker = harbour.worker(1).batch(name).until_idle(true).build().unwrap();
+    assert_eq!(worker.run().await.unwrap().done, 1);
+    assert_eq!(harbour.log.runs_of(other), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_asks_for_little() {
+    let harbour = Harbour::new();
+    let worker = harbour.worker(8).build().unwrap();
+    let control = worker.control();
+    let watcher = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let before = harbour.store.calls("claim");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let claims = harbour.store.calls("claim") - before;
+        assert!((20..=70).contains(&claims), "{claims} claims in an idle minute");
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), watcher);
+    report.unwrap();
+}

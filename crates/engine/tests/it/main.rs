@@ -1,0 +1,15 @@
+//! The engine's tests, by topic, on the memory store and paused time.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
+
+mod client;
+mod conformance;
+mod harbour;
+mod idle;
+mod limits;
+mod outage;
+mod outcomes;
+mod services;
+mod settling;
+mod shutdown;
+mod signals;
+mod slots;

@@ -1,0 +1,138 @@
+//! Upkeep: one leader, patient with outages, punctual.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::services::{Promoter, Pruner, Reclaimer, Report, Service};
+use longshore::store::{Inspect, Leases, Retention};
+use longshore::{Scope, Services, SessionId, UnitState, session::NewSession};
+use longshore_testkit::Fault;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::harbour::{Harbour, Script, unit};
+
+async fn silent_session(harbour: &Harbour) {
+    let session = NewSession {
+        id: SessionId::new(),
+        label: "silent".into(),
+        version: "0".into(),
+        kinds: Default::default(),
+        slots: 1,
+        ttl: Duration::from_secs(15),
+    };
+    harbour.store.open_session(session).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reclaimer_ends_a_session_only_after_watching_it_for_its_ttl() {
+    let harbour = Harbour::new();
+    silent_session(&harbour).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let mut reclaimer = Reclaimer::new(harbour.store.clone());
+    let mut seconds = 0;
+    while !harbour.store.sessions().await.unwrap().is_empty() {
+        reclaimer.run_once(Instant::now()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        seconds += 1;
+    }
+    assert_eq!(seconds, 16, "the first look only begins the watch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_makes_the_reclaimer_watch_anew() {
+    let harbour = Harbour::new();
+    silent_session(&harbour).await;
+    let mut reclaimer = Reclaimer::new(harbour.store.clone());
+    for _ in 0..14 {
+        reclaimer.run_once(Instant::now()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    harbour.store.always("sessions", Some(Fault::FailBefore));
+    reclaimer.run_once(Instant::now()).await.unwrap_err();
+    reclaimer.interrupted();
+    harbour.store.always("sessions", None);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    reclaimer.run_once(Instant::now()).await.unwrap();
+    assert_eq!(harbour.store.sessions().await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_promoter_comes_back_when_the_next_unit_is_due() {
+    let harbour = Harbour::new();
+    let mut later = unit(&Script::Ok(json!(1)));
+    let now = harbour.now();
+    later.not_before = Some(now + Duration::from_millis(300));
+    let id = harbour.client.send(later).await.unwrap();
+    let mut promoter = Promoter::new(harbour.store.clone(), Arc::default());
+    let report = promoter.run_once(Instant::now()).await.unwrap();
+    assert_eq!(report.next, Some(Duration::from_millis(300)));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let report = promoter.run_once(Instant::now()).await.unwrap();
+    assert_eq!(report, Report { moved: 1, more: false, next: None });
+    assert_eq!(harbour.unit(id).await.state, UnitState::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pruner_removes_what_was_kept_long_enough() {
+    let harbour = Harbour::new();
+    let id = harbour.send(Script::Ok(json!(1))).await;
+    harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let retention = Retention { done: Duration::from_secs(60), ..Retention::default() };
+    let mut pruner = Pruner::new(harbour.store.clone(), retention);
+    assert_eq!(pruner.run_once(Instant::now()).await.unwrap().moved, 0);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(pruner.run_once(Instant::now()).await.unwrap().moved, 1);
+    assert!(harbour.store.unit(&Scope::All, id).await.is_err());
+}
+
+/// `promote` calls in a minute of this many workers.
+async fn promotions(workers: usize, services: Services) -> u64 {
+    let harbour = Harbour::new();
+    let build = |_| harbour.worker(1).services(services).build().unwrap();
+    let workers: Vec<_> = (0..workers).map(build).collect();
+    let controls: Vec<_> = workers.iter().map(longshore::Worker::control).collect();
+    let mut runs = tokio::task::JoinSet::new();
+    for worker in workers {
+        runs.spawn(worker.run());
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let calls = harbour.store.calls("promote");
+    controls.iter().for_each(longshore::WorkerControl::drain);
+    for report in runs.join_all().await {
+        report.unwrap();
+    }
+    harbour.assert_clean().await;
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_many_workers_does_the_upkeep() {
+    assert_eq!(promotions(1, Services::None).await, 0);
+    let (one, many) = (promotions(1, Services::All).await, promotions(5, Services::All).await);
+    assert!((55..=125).contains(&one), "{one} rounds in a minute");
+    assert!(many <= one + one / 4, "{many} rounds by five workers, {one} by one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_leader_dies_another_takes_over_within_seconds() {
+    let harbour = Harbour::new();
+    let first = harbour.worker(1).build().unwrap();
+    tokio::select! {
+        _ = first.run() => unreachable!(),
+        () = tokio::time::sleep(Duration::from_secs(20)) => {}
+    }
+    let mut later = unit(&Script::Ok(json!(1)));
+    later.not_before = Some(harbour.now() + Duration::from_secs(1));
+    let id = harbour.client.send(later).await.unwrap();
+    let second = harbour.worker(1).build().unwrap();
+    let control = second.control();
+    let watcher = async {
+        let unit = harbour.client.wait(id, Some(Duration::from_secs(60))).await.unwrap();
+        let took = unit.since.since(unit.created_at);
+        assert!(took < Duration::from_secs(12), "{took:?}");
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(second.run(), watcher);
+    assert_eq!(report.unwrap().done, 1);
+}

@@ -1,0 +1,98 @@
+//! Capacity: a queue never holds more than it may.
+
+use longshore_core::store::{Capacity, LaneChange, QueueChange, Refusal, Sent};
+use longshore_core::{NewUnit, Outcome, Payload};
+
+use super::kit::*;
+use crate::World;
+
+async fn bound(world: &World, units: Option<u64>, bytes: Option<u64>) {
+    let capacity = Some(Capacity { units, bytes });
+    let change = QueueChange { paused: None, capacity };
+    world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
+}
+
+fn is_full(sent: &Sent) -> bool {
+    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+}
+
+pub(super) async fn bounded(world: &World) {
+    bound(world, Some(3), None).await;
+    let answers = world.store.send(&ALL, units(5)).await.unwrap();
+    assert_eq!(answers.iter().filter(|sent| is_full(sent)).count(), 2);
+    assert!(answers[..3].iter().all(|sent| !is_full(sent)), "in order: {answers:?}");
+    let Sent::Refused(Refusal::Full { live, .. }) = &answers[4] else { unreachable!() };
+    assert_eq!(*live, 3);
+    let lane = world.store.queues(&ALL).await.unwrap().remove(0);
+    assert_eq!((lane.counts.live(), lane.capacity.units), (3, Some(3)));
+}
+
+pub(super) async fn leased_and_scheduled_units_take_up_room(world: &World) {
+    bound(world, Some(2), None).await;
+    world.send_many(2).await;
+    let session = world.session().await;
+    let held = world.claim(session, 2).await;
+    assert!(is_full(&world.try_send(unit()).await), "leased");
+    world.finish(session, held[0].lease, retry_after(secs(60))).await;
+    assert!(is_full(&world.try_send(unit()).await), "scheduled");
+    world.finish(session, held[1].lease, Outcome::Interrupted).await;
+    assert!(is_full(&world.try_send(unit()).await), "ready again");
+}
+
+pub(super) async fn an_ended_unit_makes_room(world: &World) {
+    bound(world, Some(1), None).await;
+    let session = world.session().await;
+    for outcome in [done(), failed(), Outcome::Cancel] {
+        world.ended(session, outcome).await;
+    }
+    let id = world.send(unit()).await;
+    world.cancel(id).await;
+    world.send(unit()).await;
+}
+
+pub(super) async fn bytes_are_bounded_too(world: &World) {
+    bound(world, None, Some(10)).await;
+    let of = |bytes: usize| NewUnit { payload: Payload::from(vec![b'x'; bytes]), ..unit() };
+    world.send(of(6)).await;
+    assert!(is_full(&world.try_send(of(5)).await));
+    world.send(of(4)).await;
+    assert!(is_full(&world.try_send(of(1)).await));
+    assert_eq!(world.store.queues(&ALL).await.unwrap()[0].bytes, 10);
+}
+
+pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &World) {
+    let capacity = Some(Capacity { units: Some(1), bytes: None });
+    let change = LaneChange { capacity, ..LaneChange::default() };
+    let (queue, acme) = (queue("default"), tenant("acme"));
+    world.store.change_lane(&ALL, &queue, &acme, change).await.unwrap();
+    let theirs = || NewUnit { tenant: tenant("acme"), ..unit() };
+    world.send(theirs()).await;
+    assert!(is_full(&world.try_send(theirs()).await));
+    world.send_many(3).await;
+}
+
+pub(super) async fn a_queues_bound_is_for_all_its_lanes(world: &World) {
+    bound(world, Some(2), None).await;
+    world.send(unit()).await;
+    world.send(NewUnit { tenant: tenant("acme"), ..unit() }).await;
+    assert!(is_full(&world.try_send(unit()).await));
+    assert!(is_full(&world.try_send(NewUnit { tenant: tenant("acme"), ..unit() }).await));
+    world.send(NewUnit { queue: queue("other"), ..unit() }).await;
+}
+
+pub(super) async fn lifting_the_bound_lets_units_in_again(world: &World) {
+    bound(world, Some(1), None).await;
+    world.send(unit()).await;
+    assert!(is_full(&world.try_send(unit()).await));
+    bound(world, None, None).await;
+    world.send_many(5).await;
+    bound(world, Some(2), None).await;
+    assert!(is_full(&world.try_send(unit()).await), "more than fit are already in");
+}
+
+pub(super) async fn sending_the_same_id_again_needs_no_room(world: &World) {
+    bound(world, Some(1), None).await;
+    let only = unit();
+    let id = world.send(only.clone()).await;
+    assert_eq!(world.try_send(only).await, Sent::Created(id));
+}

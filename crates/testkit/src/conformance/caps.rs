@@ -1,0 +1,58 @@
+//! Cap keys: how many like it may be leased at once.
+
+use longshore_core::store::Claim;
+use longshore_core::unit::Cap;
+use longshore_core::{NewUnit, Outcome};
+
+use super::kit::*;
+use crate::World;
+
+fn capped(key: &str, limit: u32) -> NewUnit {
+    NewUnit { cap: Some(Cap { key: key.to_owned(), limit }), ..unit() }
+}
+
+pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &World) {
+    for _ in 0..3 {
+        world.send(capped("host", 2)).await;
+    }
+    let other = world.send(capped("elsewhere", 1)).await;
+    let plain = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.claim(session, 9).await;
+    assert_eq!(held.len(), 4);
+    assert!(ids(&held).contains(&other) && ids(&held).contains(&plain));
+    let stranger = world.session().await;
+    assert!(world.claim(stranger, 9).await.is_empty(), "the limit is the store's, not a worker's");
+}
+
+pub(super) async fn every_end_of_a_lease_frees_its_key(world: &World) {
+    for _ in 0..5 {
+        world.send(capped("host", 1)).await;
+    }
+    let session = world.session().await;
+    for outcome in [done(), failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
+        let held = world.take(session).await;
+        assert!(world.claim(session, 9).await.is_empty());
+        world.finish(session, held.lease, outcome).await;
+    }
+    world.take(session).await;
+    world.kill(session).await;
+    let session = world.session().await;
+    world.take(session).await;
+}
+
+pub(super) async fn capped_units_are_never_claimed_ahead(world: &World) {
+    world.send(capped("host", 5)).await;
+    let plain = world.send(unit()).await;
+    let session = world.session().await;
+    let ahead = Claim { ahead: 5, ..claim(session, 0) };
+    assert_eq!(ids(&world.claim_as(ahead).await.units), [plain]);
+}
+
+pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &World) {
+    world.send(capped("host", 1)).await;
+    world.send(NewUnit { tenant: tenant("acme"), ..capped("host", 1) }).await;
+    world.send(NewUnit { queue: queue("other"), ..capped("host", 1) }).await;
+    let session = world.session().await;
+    assert_eq!(world.claim(session, 9).await.len(), 3);
+}

@@ -1,0 +1,156 @@
+//! Changes and wake-ups: who waits hears of it, once, and soon.
+
+use std::time::{Duration, Instant};
+
+use longshore_core::session::Order;
+use longshore_core::store::{QueueChange, Topic};
+use longshore_core::{NewBatch, NewUnit};
+
+use super::kit::*;
+use crate::World;
+
+/// Longer than any case should take: whoever waits this long was not woken.
+const FOREVER: Duration = Duration::from_secs(60);
+
+async fn topics(world: &World, since: u64) -> (Vec<Topic>, u64) {
+    let set = world.store.changes(&ALL, since, secs(0)).await.unwrap();
+    assert!(!set.missed);
+    (set.changes.into_iter().map(|change| change.topic).collect(), set.cursor)
+}
+
+pub(super) async fn a_change_is_told_once_per_topic_and_call(world: &World) {
+    let (_, start) = topics(world, 0).await;
+    world.send_many(20).await;
+    let (heard, cursor) = topics(world, start).await;
+    assert_eq!(heard, [Topic::Queue(queue("default"))], "coalesced");
+    assert_eq!(topics(world, cursor).await, (vec![], cursor), "and then silence");
+}
+
+pub(super) async fn changes_come_in_order(world: &World) {
+    world.send(unit()).await;
+    world.send(NewUnit { queue: queue("mail"), ..unit() }).await;
+    let set = world.store.changes(&ALL, 0, secs(0)).await.unwrap();
+    assert!(set.changes.is_sorted_by_key(|change| change.seq));
+    assert_eq!(set.changes.last().map(|change| change.seq), Some(set.cursor));
+    let order = [Topic::Queue(queue("default")), Topic::Queue(queue("mail"))];
+    let heard: Vec<Topic> = set.changes.into_iter().map(|change| change.topic).collect();
+    assert_eq!(heard, order);
+}
+
+pub(super) async fn batches_queues_and_sessions_are_topics(world: &World) {
+    let id = batch_id("b");
+    let (_, cursor) = topics(world, 0).await;
+    world.sealed(NewBatch::new(id.clone()), 1).await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Batch(id.clone())), "{heard:?}");
+    let session = world.session().await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Session(session)), "{heard:?}");
+    world.store.order(session, Order::Quiet).await.unwrap();
+    let (heard, cursor) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Session(session)), "{heard:?}");
+    let held = world.take(session).await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Batch(id.clone())), "it runs now: {heard:?}");
+    world.finish(session, held.lease, done()).await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Batch(id)), "{heard:?}");
+    assert!(heard.contains(&Topic::Queue(queue("default"))), "room appeared: {heard:?}");
+    let pause = QueueChange { paused: Some(true), capacity: None };
+    world.store.change_queue(&ALL, &queue("default"), pause).await.unwrap();
+    let (heard, _) = topics(world, cursor).await;
+    assert!(heard.contains(&Topic::Queue(queue("default"))), "{heard:?}");
+}
+
+pub(super) async fn who_waits_for_a_change_is_woken_by_it(world: &World) {
+    let begun = Instant::now();
+    let wait = world.store.changes(&ALL, u64::MAX, FOREVER);
+    let (set, _) = tokio::join!(wait, world.send(unit()));
+    let heard: Vec<Topic> = set.unwrap().changes.into_iter().map(|change| change.topic).collect();
+    assert_eq!(heard, [Topic::Queue(queue("default"))]);
+    assert!(begun.elapsed() < FOREVER / 2);
+}
+
+pub(super) async fn from_now_on_leaves_out_what_was(world: &World) {
+    world.send(unit()).await;
+    let set = world.store.changes(&ALL, u64::MAX, secs(0)).await.unwrap();
+    assert!(set.changes.is_empty() && !set.missed);
+    world.send(unit()).await;
+    assert_eq!(topics(world, set.cursor).await.0.len(), 1);
+}
+
+pub(super) async fn waiting_for_changes_ends_in_time(world: &World) {
+    let begun = Instant::now();
+    let wait = Duration::from_millis(50);
+    let set = world.store.changes(&ALL, u64::MAX, wait).await.unwrap();
+    assert!(set.changes.is_empty());
+    assert!(begun.elapsed() >= wait && begun.elapsed() < FOREVER / 2);
+}
+
+/// Reads the number until nothing is new.
+async fn settled(world: &World) -> u64 {
+    let mut seen = world.store.wake(0, secs(0)).await;
+    loop {
+        let next = world.store.wake(seen, Duration::from_millis(20)).await;
+        if next == seen {
+            return seen;
+        }
+        seen = next;
+    }
+}
+
+pub(super) async fn a_worker_is_woken_by_a_send(world: &World) {
+    let seen = settled(world).await;
+    let begun = Instant::now();
+    let (next, _) = tokio::join!(world.store.wake(seen, FOREVER), world.send(unit()));
+    assert!(begun.elapsed() < FOREVER / 2);
+    assert_ne!(next, seen);
+}
+
+pub(super) async fn a_send_before_the_wait_is_not_missed(world: &World) {
+    let seen = settled(world).await;
+    world.send(unit()).await;
+    let begun = Instant::now();
+    world.store.wake(seen, FOREVER).await;
+    assert!(begun.elapsed() < FOREVER / 2);
+}
+
+pub(super) async fn whatever_makes_a_unit_claimable_wakes(world: &World) {
+    let pause = |paused| QueueChange { paused: Some(paused), capacity: None };
+    let default = queue("default");
+    world.store.change_queue(&ALL, &default, pause(true)).await.unwrap();
+    world.send(unit()).await;
+    world.send(NewUnit { not_before: Some(world.now() + secs(5)), ..unit() }).await;
+    let begun = Instant::now();
+    let seen = settled(world).await;
+    world.store.change_queue(&ALL, &default, pause(false)).await.unwrap();
+    world.store.wake(seen, FOREVER).await;
+    let seen = settled(world).await;
+    world.clock.advance(secs(5));
+    world.promote().await;
+    world.store.wake(seen, FOREVER).await;
+    let session = world.session().await;
+    let held = world.claim(session, 1).await;
+    let seen = settled(world).await;
+    world.finish_all(session, &held, retry_after(secs(0))).await;
+    world.store.wake(seen, FOREVER).await;
+    world.claim(session, 9).await;
+    let seen = settled(world).await;
+    world.kill(session).await;
+    world.store.wake(seen, FOREVER).await;
+    assert!(begun.elapsed() < FOREVER / 2);
+}
+
+pub(super) async fn waiting_for_work_ends_in_time(world: &World) {
+    let seen = settled(world).await;
+    let begun = Instant::now();
+    world.store.wake(seen, Duration::from_millis(50)).await;
+    assert!(begun.elapsed() < FOREVER / 2);
+}
+
+pub(super) async fn migrating_twice_is_harmless(world: &World) {
+    let version = world.store.migrate().await.unwrap();
+    let id = world.send(unit()).await;
+    assert_eq!(world.store.migrate().await.unwrap(), version);
+    world.unit(id).await;
+}

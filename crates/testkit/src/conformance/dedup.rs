@@ -1,0 +1,99 @@
+//! Dedup keys: how long they are taken, and what a second sender hears.
+
+use longshore_core::store::{Refusal, Retention, Sent};
+use longshore_core::unit::{Dedup, DedupWindow, OnDuplicate};
+use longshore_core::{NewUnit, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn keyed(key: &str, window: DedupWindow) -> NewUnit {
+    let on_duplicate = OnDuplicate::Existing;
+    NewUnit { dedup: Some(Dedup { key: key.to_owned(), window, on_duplicate }), ..unit() }
+}
+
+fn live(key: &str) -> NewUnit {
+    keyed(key, DedupWindow::WhileLive)
+}
+
+pub(super) async fn a_taken_key_answers_with_the_first(world: &World) {
+    let first = world.send(live("row")).await;
+    let second = live("row");
+    let id = second.id;
+    assert_eq!(world.try_send(second).await, Sent::Existing(first));
+    assert!(world.store.unit(&ALL, id).await.is_err(), "the second is not in");
+}
+
+pub(super) async fn a_taken_key_is_refused_if_the_sender_wants_it(world: &World) {
+    let first = world.send(live("row")).await;
+    let mut second = live("row");
+    second.dedup.as_mut().unwrap().on_duplicate = OnDuplicate::Refused;
+    assert_eq!(world.try_send(second).await, Sent::Refused(Refusal::Duplicate(first)));
+}
+
+pub(super) async fn a_key_is_taken_as_long_as_its_unit_lives(world: &World) {
+    let session = world.session().await;
+    let first = world.send(live("row")).await;
+    let held = world.take(session).await;
+    assert_eq!(world.try_send(live("row")).await, Sent::Existing(first), "leased");
+    world.finish(session, held.lease, retry_after(secs(60))).await;
+    assert_eq!(world.try_send(live("row")).await, Sent::Existing(first), "scheduled");
+}
+
+pub(super) async fn a_key_is_free_again_when_its_unit_ended(world: &World) {
+    let session = world.session().await;
+    for outcome in [done(), failed(), longshore_core::Outcome::Cancel] {
+        world.send(live("row")).await;
+        let held = world.take(session).await;
+        world.finish(session, held.lease, outcome).await;
+    }
+    let cancelled = world.send(live("row")).await;
+    world.cancel(cancelled).await;
+    world.send(live("row")).await;
+}
+
+pub(super) async fn a_kept_key_is_taken_until_its_unit_is_pruned(world: &World) {
+    let session = world.session().await;
+    let first = world.send(keyed("request", DedupWindow::WhileKept)).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    let again = keyed("request", DedupWindow::WhileKept);
+    assert_eq!(world.try_send(again).await, Sent::Existing(first));
+    world.clock.advance(secs(100_000));
+    world.store.prune(Retention::default(), 100).await.unwrap();
+    world.send(keyed("request", DedupWindow::WhileKept)).await;
+}
+
+pub(super) async fn keys_of_tenants_and_queues_do_not_meet(world: &World) {
+    world.send(live("row")).await;
+    world.send(NewUnit { tenant: tenant("acme"), ..live("row") }).await;
+    world.send(NewUnit { queue: queue("other"), ..live("row") }).await;
+}
+
+pub(super) async fn two_units_with_one_key_in_one_send_become_one(world: &World) {
+    let (first, second) = (live("row"), live("row"));
+    let id = first.id;
+    let answers = world.store.send(&ALL, vec![first, second]).await.unwrap();
+    assert_eq!(answers, [Sent::Created(id), Sent::Existing(id)]);
+}
+
+pub(super) async fn a_retry_never_makes_two_live_units_with_one_key(world: &World) {
+    let session = world.session().await;
+    let first = world.send(live("row")).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    let second = world.send(live("row")).await;
+    let operated = world.retry(first).await;
+    assert_eq!((operated.changed, operated.skipped), (0, 1));
+    assert_eq!(world.state(first).await, UnitState::Failed);
+    assert_eq!(world.state(second).await, UnitState::Ready);
+}
+
+pub(super) async fn a_retried_unit_takes_its_key_again(world: &World) {
+    let session = world.session().await;
+    let first = world.send(live("row")).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    assert_eq!(world.retry(first).await.changed, 1);
+    assert_eq!(world.try_send(live("row")).await, Sent::Existing(first));
+}

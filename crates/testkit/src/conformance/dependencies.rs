@@ -1,0 +1,121 @@
+//! Dependencies: units that wait for others to end.
+
+use longshore_core::store::{Refusal, Sent};
+use longshore_core::unit::{After, OnDependencyFailure};
+use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn after(units: &[UnitId], on_failure: OnDependencyFailure) -> NewUnit {
+    NewUnit { after: After { units: units.to_vec(), on_failure }, ..unit() }
+}
+
+fn strictly_after(units: &[UnitId]) -> NewUnit {
+    after(units, OnDependencyFailure::Cancel)
+}
+
+pub(super) async fn a_blocked_unit_is_ready_when_all_it_waits_for_are_done(world: &World) {
+    let (a, b) = (world.send(unit()).await, world.send(unit()).await);
+    let blocked = world.send(strictly_after(&[a, b])).await;
+    let session = world.session().await;
+    assert_eq!(world.state(blocked).await, UnitState::Blocked);
+    let held = world.claim(session, 9).await;
+    assert_eq!(ids(&held), [a, b], "a blocked unit is not claimed");
+    world.finish(session, held[0].lease, done()).await;
+    assert_eq!(world.state(blocked).await, UnitState::Blocked);
+    world.clock.advance(secs(5));
+    world.finish(session, held[1].lease, done()).await;
+    let unit = world.unit(blocked).await;
+    assert_eq!((unit.state, unit.since), (UnitState::Ready, world.now()));
+    assert_eq!(world.take(session).await.unit.id, blocked);
+}
+
+pub(super) async fn a_retry_of_a_dependency_unblocks_nothing(world: &World) {
+    let first = world.send(unit()).await;
+    let blocked = world.send(strictly_after(&[first])).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, retry_after(secs(1))).await;
+    assert_eq!(world.state(blocked).await, UnitState::Blocked);
+}
+
+pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &World) {
+    let first = world.send(unit()).await;
+    let second = world.send(strictly_after(&[first])).await;
+    let third = world.send(strictly_after(&[second])).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    for id in [second, third] {
+        let unit = world.unit(id).await;
+        assert_eq!(unit.state, UnitState::Cancelled);
+        assert_eq!(unit.failure.unwrap().code, "dependency");
+    }
+}
+
+pub(super) async fn a_cancelled_dependency_cancels_too(world: &World) {
+    let first = world.send(unit()).await;
+    let second = world.send(strictly_after(&[first])).await;
+    world.cancel(first).await;
+    assert_eq!(world.state(second).await, UnitState::Cancelled);
+}
+
+pub(super) async fn a_released_unit_runs_whatever_became_of_the_others(world: &World) {
+    let (a, b) = (world.send(unit()).await, world.send(unit()).await);
+    let cleanup = world.send(after(&[a, b], OnDependencyFailure::Release)).await;
+    let session = world.session().await;
+    let held = world.claim(session, 2).await;
+    world.finish(session, held[0].lease, failed()).await;
+    assert_eq!(world.state(cleanup).await, UnitState::Blocked, "one has not ended");
+    world.finish(session, held[1].lease, Outcome::Cancel).await;
+    assert_eq!(world.state(cleanup).await, UnitState::Ready);
+}
+
+pub(super) async fn what_has_ended_before_is_seen_at_once(world: &World) {
+    let session = world.session().await;
+    let good = world.ended(session, done()).await;
+    let bad = world.ended(session, failed()).await;
+    let ready = world.send(strictly_after(&[good])).await;
+    assert_eq!(world.state(ready).await, UnitState::Ready);
+    let cancelled = world.send(strictly_after(&[good, bad])).await;
+    assert_eq!(world.state(cancelled).await, UnitState::Cancelled);
+    let released = world.send(after(&[bad], OnDependencyFailure::Release)).await;
+    assert_eq!(world.state(released).await, UnitState::Ready);
+}
+
+pub(super) async fn an_unknown_dependency_is_refused(world: &World) {
+    let stranger = unit().id;
+    let refused = Sent::Refused(Refusal::UnknownDependency(stranger));
+    assert_eq!(world.try_send(strictly_after(&[stranger])).await, refused);
+}
+
+pub(super) async fn a_dependency_in_the_same_send_counts(world: &World) {
+    let first = unit();
+    let second = strictly_after(&[first.id]);
+    let (a, b) = (first.id, second.id);
+    let answers = world.store.send(&ALL, vec![first, second]).await.unwrap();
+    assert_eq!(answers, [Sent::Created(a), Sent::Created(b)]);
+    assert_eq!(world.state(b).await, UnitState::Blocked);
+}
+
+pub(super) async fn a_blocked_unit_still_waits_for_its_time(world: &World) {
+    let first = world.send(unit()).await;
+    let due = world.now() + secs(60);
+    let second = world.send(NewUnit { not_before: Some(due), ..strictly_after(&[first]) }).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    let unit = world.unit(second).await;
+    assert_eq!((unit.state, unit.since), (UnitState::Scheduled, due));
+}
+
+pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world: &World) {
+    let first = world.send(unit()).await;
+    let second = world.send(strictly_after(&[first])).await;
+    world.cancel(second).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    assert_eq!(world.state(second).await, UnitState::Cancelled);
+}

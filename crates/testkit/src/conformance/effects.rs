@@ -1,0 +1,176 @@
+//! SQL effects: they commit with the unit's finish, or not at all. Only for stores that keep their
+//! units in an SQL database; each case has a table `account(id, amount)` with a row `(1, 100)`.
+
+use longshore_core::outcome::Params;
+use longshore_core::session::Lease;
+use longshore_core::store::{Finish, Finished};
+use longshore_core::{Effect, NewBatch, Outcome, SessionId, SqlValue, UnitState};
+
+use super::kit::*;
+use crate::{SqlWorld, World};
+
+fn effect(sql: &str, values: Vec<SqlValue>, expected_rows: Option<u64>) -> Effect {
+    Effect { sql: sql.to_owned(), params: Params::Ordered(values), expected_rows }
+}
+
+fn book(amount: i64) -> Effect {
+    let sql = "UPDATE account SET amount = amount + ?1 WHERE id = ?2";
+    effect(sql, vec![SqlValue::Int(amount), SqlValue::Int(1)], Some(1))
+}
+
+async fn finish(
+    world: &World,
+    session: SessionId,
+    lease: Lease,
+    outcome: Outcome,
+    effects: Vec<Effect>,
+) -> Finished {
+    let finish = Finish { lease, outcome, effects };
+    world.store.finish(session, vec![finish]).await.unwrap().remove(0)
+}
+
+fn amount(sql: &dyn SqlWorld) -> i64 {
+    sql.query_i64("SELECT amount FROM account WHERE id = 1")
+}
+
+pub(super) async fn effects_exactly_once(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    for _ in 0..3 {
+        let answer = finish(world, session, lease, done(), vec![book(5), book(2)]).await;
+        assert_eq!(answer, Finished::Recorded(UnitState::Done));
+    }
+    assert_eq!(world.state(id).await, UnitState::Done);
+    assert_eq!(amount(sql), 107, "repeated finishes book nothing");
+}
+
+pub(super) async fn a_stale_holders_effects_do_not_happen(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    world.kill(session).await;
+    let answer = finish(world, session, lease, done(), vec![book(5)]).await;
+    assert_eq!((answer, amount(sql)), (Finished::LeaseLost, 100));
+}
+
+pub(super) async fn a_failing_effect_undoes_those_before_it(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    let broken = effect("UPDATE nothing SET x = 1", vec![], None);
+    let answer = finish(world, session, lease, done(), vec![book(5), broken]).await;
+    assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
+    assert_eq!((amount(sql), world.state(id).await), (100, UnitState::Leased));
+    let answer = finish(world, session, lease, done(), vec![book(1)]).await;
+    assert_eq!(answer, Finished::Recorded(UnitState::Done), "it was still held");
+    assert_eq!(amount(sql), 101);
+}
+
+pub(super) async fn another_number_of_rows_undoes_the_effects(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    let missing = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], Some(1));
+    let answer = finish(world, session, lease, done(), vec![book(5), missing]).await;
+    assert!(matches!(answer, Finished::EffectFailed(_)), "{answer:?}");
+    assert_eq!(amount(sql), 100);
+    let unasked = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], None);
+    let answer = finish(world, session, lease, done(), vec![book(5), unasked]).await;
+    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 105));
+}
+
+pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.sealed(NewBatch::new(batch_id("b")), 3).await;
+    let session = world.session().await;
+    let held = world.claim(session, 3).await;
+    let broken = effect("no sql at all", vec![], None);
+    let effects = [vec![book(1)], vec![book(10), broken], vec![book(100)]];
+    let finishes = held.iter().zip(effects).map(|(held, effects)| Finish {
+        lease: held.lease,
+        outcome: done(),
+        effects,
+    });
+    let answers = world.store.finish(session, finishes.collect()).await.unwrap();
+    let recorded = Finished::Recorded(UnitState::Done);
+    assert_eq!((&answers[0], &answers[2]), (&recorded, &recorded));
+    assert!(matches!(answers[1], Finished::EffectFailed(_)), "{answers:?}");
+    assert_eq!(amount(sql), 201);
+    let counts = world.batch(&batch_id("b")).await.counts;
+    assert_eq!((counts.done, counts.leased), (2, 1));
+}
+
+pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    let text = "'); DELETE FROM account; --";
+    sql.execute("CREATE TABLE note (a INTEGER, b TEXT, c REAL, d BLOB, e TEXT)");
+    let values = vec![
+        SqlValue::Bool(true),
+        SqlValue::Text(text.to_owned()),
+        SqlValue::Real(0.5),
+        SqlValue::Blob(vec![0, 1, 255]),
+        SqlValue::Null,
+    ];
+    let insert = effect("INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?5)", values, Some(1));
+    let answer = finish(world, session, lease, done(), vec![insert]).await;
+    assert_eq!(answer, Finished::Recorded(UnitState::Done));
+    assert_eq!(amount(sql), 100);
+    let length = i64::try_from(text.len()).unwrap();
+    assert_eq!(sql.query_i64("SELECT length(b) FROM note"), length);
+    let kept = "SELECT count(*) FROM note WHERE a = 1 AND c = 0.5 AND length(d) = 3 AND e IS NULL";
+    assert_eq!(sql.query_i64(kept), 1);
+}
+
+pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    let named = |name: &str, value| (name.to_owned(), SqlValue::Int(value));
+    let by_name = Effect {
+        sql: "UPDATE account SET amount = :amount WHERE id = :id".into(),
+        params: Params::Named(vec![named("amount", 7), named("unused", 8), named("id", 1)]),
+        expected_rows: Some(1),
+    };
+    finish(world, session, lease, done(), vec![by_name]).await;
+    assert_eq!(amount(sql), 7);
+}
+
+pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    let session = world.session().await;
+    for outcome in [failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
+        world.send(unit()).await;
+        let lease = world.take(session).await.lease;
+        finish(world, session, lease, outcome, vec![book(1)]).await;
+    }
+    assert_eq!(amount(sql), 103);
+}
+
+pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    for statement in ["COMMIT", "ROLLBACK", "BEGIN"] {
+        let ending = effect(statement, vec![], None);
+        let broken = effect("UPDATE nothing SET x = 1", vec![], None);
+        let effects = vec![book(5), ending, broken];
+        let finishes = vec![Finish { lease, outcome: done(), effects }];
+        match world.store.finish(session, finishes).await {
+            Ok(answers) => assert!(matches!(answers[0], Finished::EffectFailed(_)), "{answers:?}"),
+            Err(error) => assert!(!error.is_retryable(), "{error}"),
+        }
+        assert_eq!(amount(sql), 100, "{statement} let a part of the effects through");
+    }
+    let answer = finish(world, session, lease, done(), vec![book(1)]).await;
+    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 101));
+}

@@ -1,0 +1,165 @@
+//! Thresholds, callbacks and generations: what happens at a batch's end and after it.
+
+use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
+use longshore_core::store::UnitFilter;
+use longshore_core::{
+    BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
+};
+
+use super::kit::*;
+use crate::World;
+
+fn named(name: &str) -> (BatchId, NewBatch) {
+    (batch_id(name), NewBatch::new(batch_id(name)))
+}
+
+fn failing_at(name: &str, units: u64, then: OnThreshold) -> (BatchId, NewBatch) {
+    let (id, new) = named(name);
+    let limit = FailureLimit::Units(units);
+    (id, NewBatch { threshold: Some(FailureThreshold { limit, then }), ..new })
+}
+
+pub(super) async fn a_threshold_pauses_its_batch(world: &World) {
+    let (id, new) = failing_at("b", 2, OnThreshold::Pause);
+    world.sealed(new, 6).await;
+    let session = world.session().await;
+    world.run(session, 1, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Running);
+    world.run(session, 1, failed()).await;
+    let batch = world.batch(&id).await;
+    assert!(batch.status == BatchStatus::Paused && batch.reason.is_some());
+    assert!(world.claim(session, 9).await.is_empty());
+    let resumed = world.act(&id, BatchAction::Resume).await;
+    assert_eq!((resumed.status, resumed.forgiven), (BatchStatus::Running, 2));
+    world.run(session, 1, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Running, "two were forgiven");
+    world.run(session, 1, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Paused);
+}
+
+pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &World) {
+    let (id, new) = failing_at("b", 1, OnThreshold::Fail);
+    world.sealed(new, 4).await;
+    let session = world.session().await;
+    let held = world.claim(session, 2).await;
+    world.finish(session, held[0].lease, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Failed);
+    assert!(world.claim(session, 9).await.is_empty());
+    world.promote().await;
+    let beat = world.store.beat(session, Default::default()).await.unwrap();
+    assert_eq!(beat.cancel, [held[1].unit.id]);
+    world.finish(session, held[1].lease, Outcome::Cancel).await;
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.counts.failed, batch.counts.cancelled), (1, 3));
+    assert!(batch.status == BatchStatus::Failed && batch.completed_at.is_some());
+}
+
+async fn callbacks(world: &World) -> Vec<Unit> {
+    let filter = UnitFilter { queue: Some(queue("after")), ..UnitFilter::default() };
+    world.store.units(&ALL, &filter, None, 100).await.unwrap().items
+}
+
+fn calling_back(name: &str) -> (BatchId, NewBatch) {
+    let (id, new) = named(name);
+    let (queue, kind) = (queue("after"), Kind::new("report").unwrap());
+    let data = serde_json::json!({"to": "ada"});
+    (id, NewBatch { callback: Some(Callback { queue, kind, data }), ..new })
+}
+
+pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &World) {
+    let (id, new) = calling_back("b");
+    let bound = longshore_core::store::Capacity { units: Some(0), bytes: None };
+    let change = longshore_core::store::QueueChange { paused: None, capacity: Some(bound) };
+    world.store.change_queue(&ALL, &queue("after"), change).await.unwrap();
+    world.sealed(new, 2).await;
+    let session = world.session().await;
+    world.run(session, 1, done()).await;
+    assert!(callbacks(world).await.is_empty());
+    world.run(session, 1, failed()).await;
+    let sent = callbacks(world).await;
+    assert_eq!(sent.len(), 1, "even into a full queue");
+    assert_eq!((sent[0].state, sent[0].batch.clone()), (UnitState::Ready, None));
+    world.store.seal_batch(&ALL, &id).await.unwrap();
+    world.promote().await;
+    assert_eq!(callbacks(world).await.len(), 1);
+    let payload: serde_json::Value = world.unit(sent[0].id).await.payload.parse().unwrap();
+    assert_eq!((&payload["batch"], &payload["status"]), (&"b".into(), &"complete".into()));
+    assert_eq!((&payload["generation"], &payload["data"]["to"]), (&1.into(), &"ada".into()));
+    assert_eq!((&payload["counts"]["done"], &payload["counts"]["failed"]), (&1.into(), &1.into()));
+}
+
+pub(super) async fn a_cancelled_batch_calls_back_too(world: &World) {
+    let (id, new) = calling_back("b");
+    world.sealed(new, 3).await;
+    world.act(&id, BatchAction::Cancel).await;
+    world.promote().await;
+    assert_eq!(callbacks(world).await.len(), 1);
+}
+
+pub(super) async fn retrying_failures_opens_a_new_generation(world: &World) {
+    let (id, new) = calling_back("b");
+    world.sealed(new, 3).await;
+    let session = world.session().await;
+    world.run(session, 1, done()).await;
+    world.run(session, 2, failed()).await;
+    let batch = world.act(&id, BatchAction::RetryFailed).await;
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
+    assert_eq!((batch.counts.ready, batch.counts.failed, batch.completed_at), (2, 0, None));
+    let again = world.claim(session, 9).await;
+    assert!(again.iter().all(|held| held.unit.attempt == 1), "with fresh attempts");
+    world.finish_all(session, &again, done()).await;
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.counts.done), (BatchStatus::Complete, 3));
+    assert_eq!(callbacks(world).await.len(), 2, "once per generation");
+}
+
+pub(super) async fn retrying_failures_before_the_end_opens_none(world: &World) {
+    let (id, new) = named("b");
+    world.sealed(new, 2).await;
+    let session = world.session().await;
+    world.run(session, 1, failed()).await;
+    let batch = world.act(&id, BatchAction::RetryFailed).await;
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 1));
+    assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
+}
+
+pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &World) {
+    let (id, new) = calling_back("b");
+    let sent = world.sealed(new, 2).await;
+    let session = world.session().await;
+    world.run(session, 2, failed()).await;
+    assert_eq!(world.retry(sent[0]).await.changed, 1);
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
+    assert_eq!((batch.counts.ready, batch.counts.failed), (1, 1));
+    world.run(session, 1, done()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
+    assert_eq!(callbacks(world).await.len(), 2);
+}
+
+pub(super) async fn retrying_a_cancelled_unit_reopens_its_ended_batch(world: &World) {
+    let (id, new) = calling_back("b");
+    let sent = world.sealed(new, 1).await;
+    world.cancel(sent[0]).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
+    assert_eq!(world.retry(sent[0]).await.changed, 1);
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
+    let session = world.session().await;
+    world.run(session, 1, done()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
+    assert_eq!(callbacks(world).await.len(), 2);
+}
+
+pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(world: &World) {
+    let (id, new) = failing_at("b", 1, OnThreshold::Fail);
+    let sent = world.sealed(new, 2).await;
+    let session = world.session().await;
+    let held = world.claim(session, 2).await;
+    world.finish(session, held[0].lease, failed()).await;
+    let refused = world.store.operate_batch(&ALL, &id, BatchAction::RetryFailed).await;
+    assert!(refused.is_err(), "{refused:?}");
+    assert_eq!(world.state(sent[0]).await, UnitState::Failed, "nothing was changed");
+    world.finish(session, held[1].lease, Outcome::Cancel).await;
+    assert_eq!(world.act(&id, BatchAction::RetryFailed).await.generation, 2);
+}

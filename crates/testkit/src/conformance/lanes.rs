@@ -1,0 +1,152 @@
+//! Lanes: shares by weight, caps, pauses; queues that are paused as a whole.
+
+use std::collections::BTreeMap;
+
+use longshore_core::store::{Claim, LaneChange, QueueChange};
+use longshore_core::{NewUnit, SessionId, TenantId, UnitId};
+
+use super::kit::*;
+use crate::World;
+
+async fn fill(world: &World, who: &str, count: usize) -> Vec<UnitId> {
+    let units: Vec<NewUnit> =
+        (0..count).map(|_| NewUnit { tenant: tenant(who), ..unit() }).collect();
+    let ids = units.iter().map(|unit| unit.id).collect();
+    world.store.send(&ALL, units).await.unwrap();
+    ids
+}
+
+async fn change(world: &World, who: &str, change: LaneChange) {
+    world.store.change_lane(&ALL, &queue("default"), &tenant(who), change).await.unwrap();
+}
+
+async fn shares(world: &World, session: SessionId, count: u32) -> BTreeMap<TenantId, u64> {
+    let mut shares = BTreeMap::new();
+    for held in world.claim(session, count).await {
+        *shares.entry(held.unit.tenant).or_default() += 1;
+    }
+    shares
+}
+
+pub(super) async fn nobody_starves(world: &World) {
+    fill(world, "large", 200).await;
+    world.clock.advance(secs(60));
+    fill(world, "small", 30).await;
+    let session = world.session().await;
+    let shares = shares(world, session, 40).await;
+    let small = shares.get(&tenant("small")).copied().unwrap_or(0);
+    assert!((18..=22).contains(&small), "two equal lanes share a claim of 40: {shares:?}");
+}
+
+pub(super) async fn small_claims_are_shared_too(world: &World) {
+    fill(world, "large", 200).await;
+    fill(world, "small", 30).await;
+    let session = world.session().await;
+    let mut small = 0;
+    for _ in 0..40 {
+        let share = shares(world, session, 1).await;
+        small += share.get(&tenant("small")).copied().unwrap_or(0);
+    }
+    assert!((18..=22).contains(&small), "the turns are remembered between claims: {small}");
+}
+
+pub(super) async fn shares_follow_the_weights(world: &World) {
+    fill(world, "a", 100).await;
+    fill(world, "b", 100).await;
+    change(world, "b", LaneChange { weight: Some(3), ..LaneChange::default() }).await;
+    let session = world.session().await;
+    let shares = shares(world, session, 80).await;
+    let heavy = shares[&tenant("b")];
+    assert!((57..=63).contains(&heavy), "three quarters of 80: {shares:?}");
+}
+
+pub(super) async fn what_one_lane_leaves_goes_to_the_others(world: &World) {
+    fill(world, "a", 3).await;
+    fill(world, "b", 50).await;
+    let session = world.session().await;
+    let shares = shares(world, session, 40).await;
+    assert_eq!((shares[&tenant("a")], shares[&tenant("b")]), (3, 37));
+}
+
+pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &World) {
+    fill(world, "busy", 100).await;
+    fill(world, "quiet", 1).await;
+    let session = world.session().await;
+    world.claim(session, 60).await;
+    fill(world, "busy", 60).await;
+    fill(world, "quiet", 60).await;
+    let shares = shares(world, session, 20).await;
+    let quiet = shares.get(&tenant("quiet")).copied().unwrap_or(0);
+    assert!((8..=12).contains(&quiet), "{shares:?}");
+}
+
+pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &World) {
+    fill(world, "a", 10).await;
+    change(world, "a", LaneChange { cap: Some(Some(3)), ..LaneChange::default() }).await;
+    let session = world.session().await;
+    let held = world.claim(session, 9).await;
+    assert_eq!(held.len(), 3);
+    assert!(world.claim(session, 9).await.is_empty());
+    world.finish(session, held[0].lease, done()).await;
+    assert_eq!(world.claim(session, 9).await.len(), 1);
+    change(world, "a", LaneChange { cap: Some(None), ..LaneChange::default() }).await;
+    assert_eq!(world.claim(session, 9).await.len(), 6);
+}
+
+pub(super) async fn nothing_is_claimed_ahead_from_a_capped_lane(world: &World) {
+    fill(world, "a", 10).await;
+    change(world, "a", LaneChange { cap: Some(Some(5)), ..LaneChange::default() }).await;
+    let session = world.session().await;
+    let held = world.claim_as(Claim { ahead: 5, ..claim(session, 2) }).await.units;
+    assert_eq!(held.len(), 2);
+    assert!(held.iter().all(|held| held.started));
+}
+
+pub(super) async fn a_paused_lane_is_passed_by(world: &World) {
+    fill(world, "a", 2).await;
+    let b = fill(world, "b", 2).await;
+    change(world, "a", LaneChange { paused: Some(true), ..LaneChange::default() }).await;
+    let session = world.session().await;
+    assert_eq!(ids(&world.claim(session, 9).await), b);
+    change(world, "a", LaneChange { paused: Some(false), ..LaneChange::default() }).await;
+    assert_eq!(world.claim(session, 9).await.len(), 2);
+}
+
+pub(super) async fn a_paused_queue_is_passed_by(world: &World) {
+    fill(world, "a", 2).await;
+    let session = world.session().await;
+    let ahead = world.claim_as(Claim { ahead: 1, ..claim(session, 0) }).await.units;
+    let pause = |paused| QueueChange { paused: Some(paused), capacity: None };
+    world.store.change_queue(&ALL, &queue("default"), pause(true)).await.unwrap();
+    assert!(world.claim(session, 9).await.is_empty());
+    assert_eq!(world.store.start(session, &leases(&ahead)).await.unwrap(), [None]);
+    let beat = world.store.beat(session, Default::default()).await.unwrap();
+    assert_eq!(beat.unwanted, ids(&ahead), "to be given back");
+    world.store.release(session, &leases(&ahead)).await.unwrap();
+    fill(world, "a", 1).await;
+    world.store.change_queue(&ALL, &queue("default"), pause(false)).await.unwrap();
+    assert_eq!(world.claim(session, 9).await.len(), 3, "sending went on meanwhile");
+}
+
+pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
+    fill(world, "a", 4).await;
+    let change_to = LaneChange {
+        paused: None,
+        weight: Some(7),
+        cap: Some(Some(9)),
+        capacity: Some(longshore_core::store::Capacity { units: Some(50), bytes: None }),
+    };
+    change(world, "a", change_to).await;
+    let sent_at = world.now();
+    world.clock.advance(secs(5));
+    let session = world.session().await;
+    world.claim(session, 1).await;
+    let lanes = world.store.queues(&ALL).await.unwrap();
+    assert_eq!(lanes.len(), 1);
+    let lane = &lanes[0];
+    assert_eq!((lane.queue.as_str(), lane.tenant.as_str()), ("default", "a"));
+    assert_eq!((lane.paused, lane.weight, lane.cap), (false, 7, Some(9)));
+    assert_eq!(lane.lane_capacity.units, Some(50));
+    assert_eq!((lane.counts.ready, lane.counts.leased), (3, 1));
+    assert_eq!((lane.bytes, lane.oldest_ready), (8, Some(sent_at)));
+}

@@ -1,0 +1,283 @@
+//! Leases: one holder, fences, starts and releases, and finishes that are heard twice.
+
+use std::collections::BTreeSet;
+
+use longshore_core::session::Lease;
+use longshore_core::store::{Claim, Finish, Finished, ProgressNote};
+use longshore_core::unit::{MAX_PAYLOAD, Progress};
+use longshore_core::{Error, NewUnit, Outcome, Payload, SessionId, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn ahead(session: SessionId, free: u32, ahead: u32) -> Claim {
+    Claim { ahead, ..claim(session, free) }
+}
+
+pub(super) async fn one_holder(world: &World) {
+    let sent: BTreeSet<_> = world.send_many(40).await.into_iter().collect();
+    let (a, b, c, d) =
+        tokio::join!(world.session(), world.session(), world.session(), world.session());
+    let (a, b, c, d) = tokio::join!(
+        world.claim(a, 15),
+        world.claim(b, 15),
+        world.claim(c, 15),
+        world.claim(d, 15)
+    );
+    let all: Vec<_> = [a, b, c, d].iter().flat_map(|held| ids(held)).collect();
+    assert_eq!(all.len(), 40, "each unit went to exactly one");
+    assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), sent);
+}
+
+pub(super) async fn a_claimed_unit_shows_its_holder(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    world.clock.advance(secs(5));
+    let held = world.take(session).await;
+    assert!(held.started && !held.alone);
+    assert_eq!((held.lease.unit, held.unit.attempt), (id, 1));
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.session), (UnitState::Leased, Some(session)));
+    assert_eq!((unit.since, unit.started_at), (world.now(), Some(world.now())));
+    assert_eq!((unit.fence, unit.attempt), (held.lease.fence, 1));
+}
+
+pub(super) async fn a_claim_starts_what_fits_and_adds_the_rest_unstarted(world: &World) {
+    let sent = world.send_many(10).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 2, 3)).await.units;
+    assert_eq!(ids(&held), sent[..5]);
+    let started: Vec<(bool, u32)> = held.iter().map(|h| (h.started, h.unit.attempt)).collect();
+    assert_eq!(started, [(true, 1), (true, 1), (false, 0), (false, 0), (false, 0)]);
+    let only_ahead = world.claim_as(ahead(session, 0, 2)).await.units;
+    assert!(only_ahead.len() == 2 && only_ahead.iter().all(|held| !held.started));
+}
+
+pub(super) async fn starting_counts_the_attempt_once(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    for _ in 0..2 {
+        let started = world.store.start(session, &leases(&held)).await.unwrap();
+        assert_eq!(started, [Some(world.now())]);
+    }
+    let unit = world.unit(id).await;
+    assert_eq!((unit.attempt, unit.started_at), (1, Some(world.now())));
+}
+
+pub(super) async fn a_unit_that_was_taken_away_does_not_start(world: &World) {
+    world.send_many(2).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 2)).await.units;
+    world.store.release(session, &leases(&held)[..1]).await.unwrap();
+    let started = world.store.start(session, &leases(&held)).await.unwrap();
+    assert_eq!(started, [None, Some(world.now())]);
+    let stranger = world.session().await;
+    let theirs = world.store.start(stranger, &leases(&held)).await.unwrap();
+    assert_eq!(theirs, [None, None], "a lease is its session's alone");
+}
+
+pub(super) async fn a_unit_with_a_cancel_request_does_not_start(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    assert_eq!(world.cancel(id).await.requested, 1);
+    assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None]);
+    world.store.release(session, &leases(&held)).await.unwrap();
+    assert_eq!(world.state(id).await, UnitState::Cancelled);
+}
+
+pub(super) async fn a_unit_past_its_deadline_does_not_start(world: &World) {
+    let deadline = Some(world.now() + secs(10));
+    world.send(NewUnit { deadline, ..unit() }).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    world.clock.advance(secs(10));
+    assert_eq!(world.store.start(session, &leases(&held)).await.unwrap(), [None]);
+    world.store.release(session, &leases(&held)).await.unwrap();
+}
+
+pub(super) async fn a_released_unit_uses_no_attempt(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 1)).await.units;
+    world.store.release(session, &leases(&held)).await.unwrap();
+    world.store.release(session, &leases(&held)).await.unwrap();
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.attempt, unit.session), (UnitState::Ready, 0, None));
+    let stale = world.finish(session, held[0].lease, done()).await;
+    assert_eq!(stale, Finished::LeaseLost, "its fence moved with the release");
+    assert_eq!(world.take(session).await.unit.id, id);
+}
+
+pub(super) async fn a_started_unit_cannot_be_released(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.store.release(session, &[held.lease]).await.unwrap();
+    assert_eq!(world.state(id).await, UnitState::Leased);
+    assert_eq!(
+        world.finish(session, held.lease, done()).await,
+        Finished::Recorded(UnitState::Done)
+    );
+}
+
+pub(super) async fn stale_holder_cannot_finish(world: &World) {
+    let id = world.send(unit()).await;
+    let (first, second) = (world.session().await, world.session().await);
+    let stale = world.take(first).await;
+    world.kill(first).await;
+    assert_eq!(world.finish(first, stale.lease, done()).await, Finished::LeaseLost);
+    let fresh = world.take(second).await;
+    assert!(fresh.lease.fence > stale.lease.fence);
+    assert_eq!(world.finish(first, stale.lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.finish(second, stale.lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.state(id).await, UnitState::Leased, "none of it changed anything");
+    let recorded = world.finish(second, fresh.lease, done()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+}
+
+pub(super) async fn a_former_run_of_the_same_session_is_stale(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let former = world.take(session).await;
+    world.finish(session, former.lease, retry_after(secs(0))).await;
+    let present = world.take(session).await;
+    assert!(present.lease.fence > former.lease.fence, "every claim moves the fence");
+    assert_eq!(world.finish(session, former.lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.state(id).await, UnitState::Leased);
+}
+
+pub(super) async fn anothers_lease_is_of_no_use(world: &World) {
+    let sent = world.send_many(2).await;
+    let (holder, stranger) = (world.session().await, world.session().await);
+    let held = world.claim_as(ahead(holder, 1, 1)).await.units;
+    assert_eq!(world.finish(stranger, held[0].lease, done()).await, Finished::LeaseLost);
+    let state = Payload::from(b"mine".as_slice());
+    assert!(!world.store.checkpoint(stranger, held[0].lease, state).await.unwrap());
+    world.store.release(stranger, &leases(&held)).await.unwrap();
+    for id in sent {
+        let unit = world.unit(id).await;
+        assert_eq!((unit.state, unit.session), (UnitState::Leased, Some(holder)));
+        assert_eq!(unit.checkpoint, None);
+    }
+}
+
+pub(super) async fn merely_late_is_not_stale(world: &World) {
+    let deadline = Some(world.now() + secs(60));
+    world.send(NewUnit { deadline, ..unit() }).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.clock.advance(secs(100_000));
+    world.promote().await;
+    let recorded = world.finish(session, held.lease, done()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+}
+
+pub(super) async fn a_finish_heard_twice_is_recorded_once(world: &World) {
+    let batch = batch_id("b");
+    world.sealed(longshore_core::NewBatch::new(batch.clone()), 2).await;
+    let session = world.session().await;
+    let held = world.claim(session, 2).await;
+    for _ in 0..2 {
+        let answer = world.finish(session, held[0].lease, done()).await;
+        assert_eq!(answer, Finished::Recorded(UnitState::Done));
+        let answer = world.finish(session, held[1].lease, retry_after(secs(9))).await;
+        assert_eq!(answer, Finished::Recorded(UnitState::Scheduled));
+    }
+    let counts = world.batch(&batch).await.counts;
+    assert_eq!((counts.done, counts.scheduled, counts.total()), (1, 1, 2));
+    assert_eq!(world.unit(held[1].unit.id).await.attempt, 1);
+}
+
+pub(super) async fn a_second_word_on_the_same_run_is_not_heard(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    let second = world.finish(session, held.lease, failed()).await;
+    assert_eq!(second, Finished::Recorded(UnitState::Done));
+    assert_eq!(world.state(id).await, UnitState::Done);
+}
+
+pub(super) async fn a_lost_lease_does_not_hold_up_its_neighbours(world: &World) {
+    world.send_many(3).await;
+    let session = world.session().await;
+    let held = world.claim(session, 3).await;
+    let mut finishes: Vec<Finish> = held
+        .iter()
+        .map(|held| Finish { lease: held.lease, outcome: done(), effects: vec![] })
+        .collect();
+    finishes[1].lease.fence += 100;
+    let answers = world.store.finish(session, finishes).await.unwrap();
+    let recorded = Finished::Recorded(UnitState::Done);
+    assert_eq!(answers, [recorded.clone(), Finished::LeaseLost, recorded]);
+    assert_eq!(world.state(held[1].unit.id).await, UnitState::Leased);
+}
+
+pub(super) async fn an_unknown_unit_cannot_be_finished(world: &World) {
+    let session = world.session().await;
+    let lease = Lease { unit: unit().id, fence: 1 };
+    assert_eq!(world.finish(session, lease, done()).await, Finished::LeaseLost);
+}
+
+pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let state = Payload::from(b"half-way".as_slice());
+    assert!(world.store.checkpoint(session, held.lease, state.clone()).await.unwrap());
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    let again = world.take(session).await;
+    assert_eq!(again.unit.checkpoint, Some(state));
+    world.kill(session).await;
+    let other = Payload::from(b"stale".as_slice());
+    assert!(!world.store.checkpoint(session, again.lease, other).await.unwrap());
+    let kept = world.unit(id).await.checkpoint.unwrap();
+    assert_eq!(kept.as_bytes(), b"half-way");
+}
+
+pub(super) async fn progress_is_shown_while_a_unit_runs(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let progress = Progress { fraction: Some(0.5), message: Some("half".into()) };
+    let note = ProgressNote { lease: held.lease, progress: progress.clone() };
+    world.store.progress(session, vec![note.clone()]).await.unwrap();
+    assert_eq!(world.unit(id).await.progress, Some(progress));
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    assert_eq!(world.unit(id).await.progress, None, "it was that run's");
+    world.store.progress(session, vec![note]).await.unwrap();
+    assert_eq!(world.unit(id).await.progress, None, "the lease is gone");
+}
+
+pub(super) async fn held_lists_every_lease(world: &World) {
+    world.send_many(3).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 1, 2)).await.units;
+    let mut listed = world.store.held(session).await.unwrap();
+    listed.sort_by_key(|lease| lease.unit);
+    assert_eq!(listed, leases(&held));
+    world.finish(session, held[0].lease, done()).await;
+    world.store.release(session, &[held[1].lease]).await.unwrap();
+    assert_eq!(world.store.held(session).await.unwrap(), [held[2].lease]);
+}
+
+pub(super) async fn an_unknown_session_claims_nothing(world: &World) {
+    let id = world.send(unit()).await;
+    let nobody = SessionId::new();
+    let answer = world.store.claim(claim(nobody, 1)).await;
+    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == nobody), "{answer:?}");
+    assert_eq!(world.state(id).await, UnitState::Ready);
+}
+
+pub(super) async fn an_oversized_result_leaves_the_unit_held(world: &World) {
+    world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let large = Outcome::Done(Some(Payload::from(vec![b'x'; MAX_PAYLOAD + 1])));
+    let finish = Finish { lease: held.lease, outcome: large, effects: vec![] };
+    assert!(world.store.finish(session, vec![finish]).await.is_err());
+    let recorded = world.finish(session, held.lease, failed()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Failed));
+}

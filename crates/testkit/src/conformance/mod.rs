@@ -1,0 +1,377 @@
+//! One suite for every store: the same cases, by the same list, whatever is behind the seam.
+//!
+//! A case is an `async fn(&World)`. The list below is the only one: a case that is missing from it
+//! is dead code and fails the build's lints. Every case ends with `verify`, which must be clean.
+
+#![expect(clippy::unwrap_used, reason = "cases are tests: a panic is their way to fail")]
+
+mod batches;
+mod capacity;
+mod caps;
+mod changes;
+mod dedup;
+mod dependencies;
+mod effects;
+mod generations;
+mod kit;
+mod lanes;
+mod leases;
+mod operate;
+mod order;
+mod outcomes;
+mod pages;
+mod scopes;
+mod sending;
+mod sessions;
+mod upkeep;
+mod weights;
+
+use std::pin::Pin;
+
+use crate::{SqlWorld, World};
+
+/// Calls `$then!` with `$args` and the list of all cases.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_cases {
+    ($then:path, $($args:tt)*) => {
+        $then! { $($args)*
+            sending {
+                a_sent_unit_is_ready_and_whole
+                sending_the_same_id_again_changes_nothing
+                answers_come_in_the_order_of_the_units
+                a_refused_unit_does_not_hold_up_its_neighbours
+                an_invalid_unit_fails_the_whole_send
+                an_oversized_payload_is_refused
+                a_unit_for_another_tenants_queue_is_refused
+                a_unit_for_later_waits_for_its_time
+                a_unit_for_the_past_is_ready_at_once
+                bytes_survive_whatever_they_are
+                an_empty_send_is_harmless
+            }
+            dedup {
+                a_taken_key_answers_with_the_first
+                a_taken_key_is_refused_if_the_sender_wants_it
+                a_key_is_taken_as_long_as_its_unit_lives
+                a_key_is_free_again_when_its_unit_ended
+                a_kept_key_is_taken_until_its_unit_is_pruned
+                keys_of_tenants_and_queues_do_not_meet
+                two_units_with_one_key_in_one_send_become_one
+                a_retry_never_makes_two_live_units_with_one_key
+                a_retried_unit_takes_its_key_again
+            }
+            order {
+                units_of_one_sender_go_in_the_order_of_sending
+                older_units_go_before_newer_ones
+                high_goes_before_normal_before_low
+                a_low_unit_that_has_aged_passes_a_new_high_one
+                a_unit_ranks_by_when_it_became_ready
+                only_the_asked_kinds_are_claimed
+                only_the_asked_queues_are_claimed
+                only_the_asked_batch_is_claimed
+                a_claim_for_nothing_gets_nothing
+            }
+            leases {
+                one_holder
+                a_claimed_unit_shows_its_holder
+                a_claim_starts_what_fits_and_adds_the_rest_unstarted
+                starting_counts_the_attempt_once
+                a_unit_that_was_taken_away_does_not_start
+                a_unit_with_a_cancel_request_does_not_start
+                a_unit_past_its_deadline_does_not_start
+                a_released_unit_uses_no_attempt
+                a_started_unit_cannot_be_released
+                stale_holder_cannot_finish
+                a_former_run_of_the_same_session_is_stale
+                anothers_lease_is_of_no_use
+                merely_late_is_not_stale
+                a_finish_heard_twice_is_recorded_once
+                a_second_word_on_the_same_run_is_not_heard
+                a_lost_lease_does_not_hold_up_its_neighbours
+                an_unknown_unit_cannot_be_finished
+                a_checkpoint_is_there_for_the_next_run
+                progress_is_shown_while_a_unit_runs
+                held_lists_every_lease
+                an_unknown_session_claims_nothing
+                an_oversized_result_leaves_the_unit_held
+            }
+            outcomes {
+                done_keeps_its_result
+                fail_ends_a_unit_at_once
+                cancel_ends_a_unit_at_once
+                retry_waits_as_long_as_it_was_told
+                retry_without_a_delay_is_ready_at_once
+                retry_waits_by_policy_if_it_was_not_told
+                the_last_attempt_fails_the_unit
+                the_senders_policy_goes_before_the_kinds
+                age_ends_retries
+                a_retry_that_would_miss_its_deadline_fails_now
+                snooze_uses_no_attempt
+                an_interruption_uses_no_attempt
+                failures_are_listed_oldest_first
+                done_in_spite_of_a_cancel_request_is_done
+                no_other_run_follows_a_cancel_request
+                cancelling_every_state
+                retrying_every_state
+                finishing_works_on_leased_units_only
+            }
+            batches {
+                an_opened_batch_is_kept_whole
+                opening_again_finds_the_batch_and_its_cursor
+                a_chunk_and_its_cursor_go_in_together
+                a_chunk_sent_twice_is_taken_once
+                a_duplicate_in_a_chunk_is_not_counted_twice
+                a_chunk_that_finds_no_room_leaves_nothing_behind
+                a_sealed_batch_takes_no_more
+                an_unknown_batch_is_not_found
+                an_empty_batch_is_complete_when_sealed
+                a_batch_goes_from_queued_to_running_to_complete
+                a_batch_does_not_end_before_it_is_sealed
+                tally_is_exact
+                a_paused_batch_gives_nothing_until_resumed
+                a_cancelled_batch_ends_what_waits_and_asks_what_runs
+                a_batch_given_up_takes_no_more
+                an_ended_batch_refuses_what_makes_no_sense
+                claims_ahead_start_a_batch_too
+            }
+            generations {
+                a_threshold_pauses_its_batch
+                a_threshold_fails_its_batch_and_ends_what_waits
+                the_callback_is_sent_once_when_the_batch_ends
+                a_cancelled_batch_calls_back_too
+                retrying_failures_opens_a_new_generation
+                retrying_failures_before_the_end_opens_none
+                retrying_one_unit_of_an_ended_batch_opens_a_new_generation
+                retrying_a_cancelled_unit_reopens_its_ended_batch
+                a_batch_given_up_is_not_retried_while_its_last_units_run
+            }
+            dependencies {
+                a_blocked_unit_is_ready_when_all_it_waits_for_are_done
+                a_retry_of_a_dependency_unblocks_nothing
+                a_failed_dependency_cancels_down_the_chain
+                a_cancelled_dependency_cancels_too
+                a_released_unit_runs_whatever_became_of_the_others
+                what_has_ended_before_is_seen_at_once
+                an_unknown_dependency_is_refused
+                a_dependency_in_the_same_send_counts
+                a_blocked_unit_still_waits_for_its_time
+                a_blocked_unit_can_be_cancelled_and_is_not_woken_again
+            }
+            weights {
+                units_fill_the_free_slots_by_weight
+                a_heavy_unit_at_the_head_keeps_slots_free
+                a_heavy_unit_is_not_overtaken_for_ever_by_another_lane
+                a_unit_too_heavy_for_this_worker_is_passed_over
+                a_resource_that_is_not_there_is_passed_over
+                resources_are_not_given_twice
+                a_unit_lost_twice_runs_alone
+                a_unit_lost_once_runs_among_others
+            }
+            caps {
+                units_of_a_key_at_its_limit_are_passed_over
+                every_end_of_a_lease_frees_its_key
+                capped_units_are_never_claimed_ahead
+                keys_of_tenants_and_queues_are_counted_apart
+            }
+            lanes {
+                nobody_starves
+                small_claims_are_shared_too
+                shares_follow_the_weights
+                what_one_lane_leaves_goes_to_the_others
+                a_lane_that_was_silent_earned_no_credit
+                a_lanes_cap_bounds_what_is_leased
+                nothing_is_claimed_ahead_from_a_capped_lane
+                a_paused_lane_is_passed_by
+                a_paused_queue_is_passed_by
+                a_lane_shows_its_settings_and_counts
+            }
+            capacity {
+                bounded
+                leased_and_scheduled_units_take_up_room
+                an_ended_unit_makes_room
+                bytes_are_bounded_too
+                a_lanes_bound_leaves_the_others_alone
+                a_queues_bound_is_for_all_its_lanes
+                lifting_the_bound_lets_units_in_again
+                sending_the_same_id_again_needs_no_room
+            }
+            sessions {
+                an_open_session_is_listed
+                every_beat_moves_the_counter
+                a_beat_counts_leases_and_brings_cancel_requests
+                a_beat_carries_progress
+                an_order_is_heard_with_the_next_beat
+                a_closed_session_gives_everything_back
+                an_ended_session_is_told_so
+                the_units_of_the_dead_run_again
+                neighbours_that_had_not_started_are_not_blamed
+                a_unit_lost_too_often_fails
+                a_unit_that_must_not_run_twice_fails_when_lost
+                a_lost_unit_with_a_cancel_request_is_cancelled
+                a_session_that_beat_meanwhile_is_not_reclaimed
+                no_clock_takes_a_lease_away
+                a_restarted_process_adopts_its_former_leases
+                nobody_adopts_from_or_for_a_stranger
+                opening_a_session_twice_is_harmless
+            }
+            upkeep {
+                promotion_is_bounded_and_says_if_there_is_more
+                next_due_is_the_time_to_the_first_scheduled_unit
+                a_waiting_unit_fails_at_its_deadline
+                an_expired_unit_is_not_claimed
+                expiry_reaches_batch_and_dependants
+                ended_units_are_kept_as_long_as_they_should
+                pruning_is_bounded_and_says_if_there_is_more
+                a_batch_still_counts_its_pruned_units
+                ended_batches_are_pruned_and_open_ones_kept
+                one_session_leads_at_a_time
+            }
+            operate {
+                a_retried_unit_has_fresh_attempts
+                a_retried_scheduled_unit_need_not_wait
+                a_retry_after_a_cancel_request_runs
+                one_unknown_id_leaves_all_units_alone
+                a_queue_is_purged_by_cancelling_what_is_ready
+                leased_units_of_a_queue_are_asked_to_stop
+                failed_units_of_a_queue_are_retried_together
+                settings_that_are_not_named_stay
+                a_lane_of_no_weight_is_refused
+                totals_add_up_over_the_named_queues
+            }
+            scopes {
+                a_tenant_sends_for_itself_only
+                a_tenant_reads_its_own_units_only
+                a_tenant_claims_its_own_units_only
+                a_tenant_operates_on_its_own_units_only
+                a_batch_belongs_to_its_tenant
+                a_batchs_name_does_not_open_anothers_batch
+                a_tenant_sees_its_own_lanes_and_totals_only
+                a_tenant_steers_its_own_queues_only
+                a_tenant_cannot_wait_for_anothers_unit
+                a_tenant_hears_of_its_own_batches_only
+            }
+            pages {
+                units_are_listed_newest_first_without_gap_or_repeat
+                new_units_do_not_disturb_a_walk
+                filters_choose_by_state_queue_kind_and_batch
+                lists_leave_out_what_may_be_large
+                batches_are_listed_newest_first
+                a_cursor_that_is_none_is_refused
+            }
+            changes {
+                a_change_is_told_once_per_topic_and_call
+                changes_come_in_order
+                batches_queues_and_sessions_are_topics
+                who_waits_for_a_change_is_woken_by_it
+                from_now_on_leaves_out_what_was
+                waiting_for_changes_ends_in_time
+                a_worker_is_woken_by_a_send
+                a_send_before_the_wait_is_not_missed
+                whatever_makes_a_unit_claimable_wakes
+                waiting_for_work_ends_in_time
+                migrating_twice_is_harmless
+            }
+        }
+    };
+}
+
+/// The same for the cases that need SQL.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_sql_cases {
+    ($then:path, $($args:tt)*) => {
+        $then! { $($args)*
+            effects {
+                effects_exactly_once
+                a_stale_holders_effects_do_not_happen
+                a_failing_effect_undoes_those_before_it
+                another_number_of_rows_undoes_the_effects
+                a_failing_unit_does_not_undo_its_neighbours
+                values_are_bound_and_never_pasted
+                values_are_bound_by_name_and_unused_ones_ignored
+                effects_go_with_any_outcome
+                an_effect_cannot_end_the_stores_transaction
+            }
+        }
+    };
+}
+
+macro_rules! dispatcher {
+    ($(#[$doc:meta])* $list:ident, $find:ident, $world:ty;
+        $($topic:ident { $($case:ident)* })*) => {
+        $(#[$doc])*
+        pub const $list: &[&str] = &[$($(concat!(stringify!($topic), "::", stringify!($case))),*),*];
+
+        fn $find<'a>(name: &str, world: &'a $world) -> Case<'a> {
+            match name {
+                $($(concat!(stringify!($topic), "::", stringify!($case)) => {
+                    Box::pin($topic::$case(world))
+                })*)*
+                other => unreachable!("there is no case `{other}`"),
+            }
+        }
+    };
+}
+type Case<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+__with_cases!(dispatcher,
+    /// Every case, as `topic::case`.
+    CASES, find, World;
+);
+__with_sql_cases!(dispatcher,
+    /// The cases for stores that run SQL effects, as `topic::case`.
+    SQL_CASES, find_sql, dyn SqlWorld;
+);
+
+/// Runs one case by its name in [`CASES`], then checks that the store's books are in order.
+pub async fn run(name: &str, world: &World) {
+    find(name, world).await;
+    verify(world).await;
+}
+
+/// Runs one case by its name in [`SQL_CASES`], on a table that it makes first.
+pub async fn run_sql(name: &str, sql: &dyn SqlWorld) {
+    sql.execute("CREATE TABLE account (id INTEGER PRIMARY KEY, amount INTEGER NOT NULL)");
+    sql.execute("INSERT INTO account VALUES (1, 100)");
+    find_sql(name, sql).await;
+    verify(sql.world()).await;
+}
+
+async fn verify(world: &World) {
+    let violations = world.store.verify().await.unwrap();
+    assert!(violations.is_empty(), "verify found {violations:#?}");
+}
+
+/// Makes one `#[tokio::test]` of every case. `$make` is an `async fn() -> World`.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($make:path) => {
+        $crate::__with_cases! { $crate::__suite, $make, run; }
+    };
+}
+
+/// Makes one `#[tokio::test]` of every case with SQL effects. `$make` is an
+/// `async fn() -> impl SqlWorld`.
+#[macro_export]
+macro_rules! effects_suite {
+    ($make:path) => {
+        $crate::__with_sql_cases! { $crate::__suite, $make, run_sql; }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __suite {
+    ($make:path, $run:ident; $($topic:ident { $($case:ident)* })*) => {
+        $(mod $topic {
+            #[allow(unused_imports, reason = "the maker may be a path or a name of the outer scope")]
+            use super::*;
+            $(#[tokio::test]
+            async fn $case() {
+                let world = $make().await;
+                let name = concat!(stringify!($topic), "::", stringify!($case));
+                $crate::conformance::$run(name, &world).await;
+            })*
+        })*
+    };
+}

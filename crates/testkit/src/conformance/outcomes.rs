@@ -1,0 +1,235 @@
+//! Outcomes: where each word of a handler leads, and every event on every state.
+
+use longshore_core::store::{Finished, UnitAction};
+use longshore_core::{Failure, NewUnit, Outcome, Payload, Policy, RetryPolicy, UnitId, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn retry() -> Outcome {
+    Outcome::Retry { failure: Failure::new("again", "not yet"), after: None }
+}
+
+pub(super) async fn done_keeps_its_result(world: &World) {
+    let session = world.session().await;
+    let result = Payload::from(b"[42]".as_slice());
+    let id = world.ended(session, Outcome::Done(Some(result.clone()))).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.result), (UnitState::Done, Some(result)));
+    assert_eq!((unit.session, unit.failure, unit.since), (None, None, world.now()));
+}
+
+pub(super) async fn fail_ends_a_unit_at_once(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, failed()).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.attempt), (UnitState::Failed, 1));
+    assert_eq!(unit.failure, Some(Failure::new("broken", "it broke")));
+}
+
+pub(super) async fn cancel_ends_a_unit_at_once(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, Outcome::Cancel).await;
+    assert_eq!(world.state(id).await, UnitState::Cancelled);
+}
+
+pub(super) async fn retry_waits_as_long_as_it_was_told(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, retry_after(secs(30))).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.since), (UnitState::Scheduled, world.now() + secs(30)));
+    assert_eq!(unit.failure.unwrap().code, "again");
+    world.clock.advance(secs(29));
+    world.promote().await;
+    assert!(world.claim(session, 1).await.is_empty());
+    world.clock.advance(secs(1));
+    world.promote().await;
+    assert_eq!(world.take(session).await.unit.attempt, 2);
+}
+
+pub(super) async fn retry_without_a_delay_is_ready_at_once(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, retry_after(secs(0))).await;
+    assert_eq!(world.state(id).await, UnitState::Ready);
+}
+
+pub(super) async fn retry_waits_by_policy_if_it_was_not_told(world: &World) {
+    let base = secs(100);
+    let slow = RetryPolicy { base, ..RetryPolicy::default() };
+    let session = world.session_with(Policy { retry: slow, ..Policy::default() }).await;
+    let id = world.ended(session, retry()).await;
+    let unit = world.unit(id).await;
+    let expected = RetryPolicy { base, ..RetryPolicy::default() }.delay(id, 1);
+    assert_eq!((unit.state, unit.since), (UnitState::Scheduled, world.now() + expected));
+}
+
+pub(super) async fn the_last_attempt_fails_the_unit(world: &World) {
+    let session = world.session_with(attempts(2)).await;
+    let id = world.ended(session, retry_after(secs(0))).await;
+    let second = world.take(session).await;
+    let end = world.finish(session, second.lease, retry_after(secs(0))).await;
+    assert_eq!(end, Finished::Recorded(UnitState::Failed));
+    let unit = world.unit(id).await;
+    assert_eq!((unit.attempt, unit.failure.unwrap().code.as_str()), (2, "again"));
+}
+
+pub(super) async fn the_senders_policy_goes_before_the_kinds(world: &World) {
+    let session = world.session_with(attempts(9)).await;
+    let id = world.send(NewUnit { policy: Some(attempts(1)), ..unit() }).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    assert_eq!(world.state(id).await, UnitState::Failed);
+}
+
+pub(super) async fn age_ends_retries(world: &World) {
+    let retry = RetryPolicy { max_age: Some(secs(60)), ..RetryPolicy::default() };
+    let session = world.session_with(Policy { retry, ..Policy::default() }).await;
+    let id = world.ended(session, retry_after(secs(61))).await;
+    assert_eq!(world.state(id).await, UnitState::Failed);
+}
+
+pub(super) async fn a_retry_that_would_miss_its_deadline_fails_now(world: &World) {
+    let deadline = Some(world.now() + secs(10));
+    let id = world.send(NewUnit { deadline, ..unit() }).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, retry_after(secs(10))).await;
+    assert_eq!(world.state(id).await, UnitState::Failed);
+}
+
+pub(super) async fn snooze_uses_no_attempt(world: &World) {
+    let session = world.session_with(attempts(1)).await;
+    let id = world.ended(session, Outcome::Snooze(secs(5))).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.attempt), (UnitState::Scheduled, 0));
+    assert_eq!(unit.since, world.now() + secs(5));
+}
+
+pub(super) async fn an_interruption_uses_no_attempt(world: &World) {
+    let session = world.session_with(attempts(1)).await;
+    let id = world.ended(session, Outcome::Interrupted).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.attempt), (UnitState::Ready, 0));
+    assert_eq!(world.take(session).await.unit.attempt, 1);
+}
+
+pub(super) async fn failures_are_listed_oldest_first(world: &World) {
+    let session = world.session_with(attempts(3)).await;
+    let id = world.ended(session, retry_after(secs(0))).await;
+    world.clock.advance(secs(1));
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    let listed = world.store.failures(&ALL, id).await.unwrap();
+    let codes: Vec<_> = listed.iter().map(|f| (f.attempt, f.failure.code.as_str())).collect();
+    assert_eq!(codes, [(1, "again"), (2, "broken")]);
+    assert_eq!((listed[1].at, listed[1].session), (world.now(), Some(session)));
+}
+
+pub(super) async fn done_in_spite_of_a_cancel_request_is_done(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.cancel(id).await;
+    world.finish(session, held.lease, done()).await;
+    assert_eq!(world.state(id).await, UnitState::Done);
+}
+
+pub(super) async fn no_other_run_follows_a_cancel_request(world: &World) {
+    let session = world.session().await;
+    for outcome in [retry_after(secs(0)), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
+        let id = world.send(unit()).await;
+        let held = world.take(session).await;
+        world.cancel(id).await;
+        world.finish(session, held.lease, outcome).await;
+        assert_eq!(world.state(id).await, UnitState::Cancelled);
+    }
+}
+
+/// A unit in `state`; it waits on a queue of its own, so that nothing else takes it.
+async fn unit_that_is(world: &World, state: UnitState) -> UnitId {
+    let session = world.session().await;
+    match state {
+        UnitState::Blocked => {
+            let other = world.send(NewUnit { queue: queue("aside"), ..unit() }).await;
+            let mut blocked = unit();
+            blocked.after.units = vec![other];
+            world.send(blocked).await
+        }
+        UnitState::Scheduled => world.ended(session, retry_after(secs(60))).await,
+        UnitState::Ready => world.send(unit()).await,
+        UnitState::Leased => {
+            world.send(unit()).await;
+            world.take(session).await.unit.id
+        }
+        UnitState::Done => world.ended(session, done()).await,
+        UnitState::Failed => world.ended(session, failed()).await,
+        UnitState::Cancelled => world.ended(session, Outcome::Cancel).await,
+    }
+}
+
+async fn check_action(
+    world: &World,
+    action: UnitAction,
+    table: [(UnitState, (u64, u64, u64), UnitState); 7],
+) {
+    for (state, (changed, requested, skipped), after) in table {
+        let id = unit_that_is(world, state).await;
+        assert_eq!(world.state(id).await, state);
+        let got = world.operate(&[id], action).await;
+        let got = (got.changed, got.requested, got.skipped);
+        assert_eq!(got, (changed, requested, skipped), "{action:?} of a unit that is {state}");
+        assert_eq!(world.state(id).await, after, "{action:?} of a unit that is {state}");
+        // Out of the way of the next row.
+        world.operate(&[id], UnitAction::Cancel).await;
+    }
+}
+
+pub(super) async fn cancelling_every_state(world: &World) {
+    use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
+    let table = [
+        (Blocked, (1, 0, 0), Cancelled),
+        (Scheduled, (1, 0, 0), Cancelled),
+        (Ready, (1, 0, 0), Cancelled),
+        (Leased, (0, 1, 0), Leased),
+        (Done, (0, 0, 1), Done),
+        (Failed, (0, 0, 1), Failed),
+        (Cancelled, (0, 0, 1), Cancelled),
+    ];
+    // A claim would take what waits aside.
+    let pause = longshore_core::store::QueueChange { paused: Some(true), capacity: None };
+    world.store.change_queue(&ALL, &queue("aside"), pause).await.unwrap();
+    check_action(world, UnitAction::Cancel, table).await;
+}
+
+pub(super) async fn retrying_every_state(world: &World) {
+    use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
+    let table = [
+        (Blocked, (0, 0, 1), Blocked),
+        (Scheduled, (1, 0, 0), Ready),
+        (Ready, (0, 0, 1), Ready),
+        (Leased, (0, 0, 1), Leased),
+        (Done, (0, 0, 1), Done),
+        (Failed, (1, 0, 0), Ready),
+        (Cancelled, (1, 0, 0), Ready),
+    ];
+    let pause = longshore_core::store::QueueChange { paused: Some(true), capacity: None };
+    world.store.change_queue(&ALL, &queue("aside"), pause).await.unwrap();
+    check_action(world, UnitAction::Retry, table).await;
+}
+
+pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
+    let session = world.session().await;
+    for (outcome, state) in [
+        (done(), UnitState::Done),
+        (failed(), UnitState::Failed),
+        (Outcome::Cancel, UnitState::Cancelled),
+        (retry_after(secs(60)), UnitState::Scheduled),
+    ] {
+        let id = world.send(unit()).await;
+        let held = world.take(session).await;
+        world.finish(session, held.lease, outcome).await;
+        let wrong = longshore_core::session::Lease { fence: held.lease.fence + 1, ..held.lease };
+        assert_eq!(world.finish(session, wrong, done()).await, Finished::LeaseLost);
+        assert_eq!(world.state(id).await, state);
+    }
+}

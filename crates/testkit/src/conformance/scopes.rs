@@ -1,0 +1,124 @@
+//! Scopes: what belongs to another tenant does not exist.
+
+use longshore_core::batch::BatchAction;
+use longshore_core::store::{
+    BatchChunk, Claim, LaneChange, QueueChange, Queues, Refusal, Sent, Topic, UnitAction,
+    UnitFilter, UnitSelection,
+};
+use longshore_core::{Error, NewBatch, NewUnit, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn acmes() -> NewUnit {
+    NewUnit { tenant: tenant("acme"), ..unit() }
+}
+
+fn acmes_batch() -> NewBatch {
+    NewBatch { tenant: tenant("acme"), ..NewBatch::new(batch_id("b")) }
+}
+
+pub(super) async fn a_tenant_sends_for_itself_only(world: &World) {
+    let own = world.store.send(&only("acme"), vec![acmes()]).await;
+    assert!(own.is_ok());
+    let foreign = acmes();
+    let id = foreign.id;
+    assert!(world.store.send(&only("other"), vec![foreign]).await.is_err());
+    assert!(world.store.unit(&ALL, id).await.is_err(), "it was not taken");
+}
+
+pub(super) async fn a_tenant_reads_its_own_units_only(world: &World) {
+    let id = world.send(acmes()).await;
+    assert!(world.store.unit(&only("acme"), id).await.is_ok());
+    let unit = world.store.unit(&only("other"), id).await;
+    assert!(matches!(unit, Err(Error::NotFound { .. })), "{unit:?}");
+    assert!(world.store.failures(&only("other"), id).await.is_err());
+    let filter = UnitFilter::default();
+    let page = world.store.units(&only("other"), &filter, None, 10).await.unwrap();
+    assert!(page.items.is_empty() && page.next.is_none());
+    assert_eq!(world.store.units(&only("acme"), &filter, None, 10).await.unwrap().items.len(), 1);
+}
+
+pub(super) async fn a_tenant_claims_its_own_units_only(world: &World) {
+    let mine = world.send(acmes()).await;
+    world.send(unit()).await;
+    let session = world.session().await;
+    let nobody = Claim { scope: only("nobody"), ..claim(session, 9) };
+    assert!(world.claim_as(nobody).await.units.is_empty());
+    let acme = Claim { scope: only("acme"), ..claim(session, 9) };
+    assert_eq!(ids(&world.claim_as(acme).await.units), [mine]);
+}
+
+pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &World) {
+    let id = world.send(acmes()).await;
+    let ids = UnitSelection::Ids(vec![id]);
+    let answer = world.store.operate_units(&only("other"), ids, UnitAction::Cancel).await;
+    assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
+    let all = UnitSelection::Queue(queue("default"), UnitState::Ready);
+    let answer = world.store.operate_units(&only("other"), all, UnitAction::Cancel).await;
+    assert_eq!(answer.map_or(0, |done| done.changed), 0);
+    assert_eq!(world.state(id).await, UnitState::Ready);
+}
+
+pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
+    let id = batch_id("b");
+    world.store.open_batch(&only("acme"), acmes_batch()).await.unwrap();
+    let other = only("other");
+    assert!(world.store.batch(&other, &id).await.is_err());
+    assert!(world.store.seal_batch(&other, &id).await.is_err());
+    let (expected, next) = (String::new(), "1".to_owned());
+    let units = vec![NewUnit { tenant: tenant("other"), ..unit() }];
+    let chunk = BatchChunk { expected, next, units };
+    assert!(world.store.add_to_batch(&other, &id, chunk).await.is_err());
+    assert!(world.store.operate_batch(&other, &id, BatchAction::Cancel).await.is_err());
+    assert!(world.store.batches(&other, None, None, 10).await.unwrap().items.is_empty());
+    assert_eq!(world.store.batches(&only("acme"), None, None, 10).await.unwrap().items.len(), 1);
+    assert!(world.store.batch(&only("acme"), &id).await.is_ok());
+}
+
+pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &World) {
+    world.store.open_batch(&only("acme"), acmes_batch()).await.unwrap();
+    let theirs = NewBatch { tenant: tenant("other"), ..acmes_batch() };
+    assert!(world.store.open_batch(&only("other"), theirs).await.is_err());
+    assert!(world.store.open_batch(&only("other"), acmes_batch()).await.is_err());
+}
+
+pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &World) {
+    world.send(acmes()).await;
+    world.send_many(2).await;
+    let lanes = world.store.queues(&only("acme")).await.unwrap();
+    assert_eq!(lanes.len(), 1);
+    assert_eq!(lanes[0].tenant, tenant("acme"));
+    let totals = world.store.totals(&only("acme"), &Queues::All).await.unwrap();
+    assert_eq!(totals.counts.total(), 1);
+    assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.total(), 3);
+}
+
+pub(super) async fn a_tenant_steers_its_own_queues_only(world: &World) {
+    let pause = QueueChange { paused: Some(true), capacity: None };
+    let acme = only("acme");
+    assert!(world.store.change_queue(&acme, &queue("acme/mail"), pause).await.is_ok());
+    assert!(world.store.change_queue(&acme, &queue("other/mail"), pause).await.is_err());
+    assert!(world.store.change_queue(&acme, &queue("shared"), pause).await.is_err());
+    let lane = LaneChange { paused: Some(true), ..LaneChange::default() };
+    let others = tenant("other");
+    assert!(world.store.change_lane(&acme, &queue("shared"), &others, lane).await.is_err());
+}
+
+pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &World) {
+    let theirs = world.send(acmes()).await;
+    let mut mine = NewUnit { tenant: tenant("other"), ..unit() };
+    mine.after.units = vec![theirs];
+    let answers = world.store.send(&only("other"), vec![mine]).await.unwrap();
+    assert_eq!(answers, [Sent::Refused(Refusal::UnknownDependency(theirs))]);
+}
+
+pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {
+    world.store.open_batch(&ALL, acmes_batch()).await.unwrap();
+    let heard = async |who: &str| {
+        let changes = world.store.changes(&only(who), 0, secs(0)).await.unwrap().changes;
+        changes.iter().any(|change| change.topic == Topic::Batch(batch_id("b")))
+    };
+    assert!(heard("acme").await);
+    assert!(!heard("other").await);
+}

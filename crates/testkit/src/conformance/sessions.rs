@@ -1,0 +1,216 @@
+//! Sessions: beats, orders, ends, adoption, and what is reclaimed from the dead.
+
+use longshore_core::session::Order;
+use longshore_core::stall::Dead;
+use longshore_core::store::{Beat, Claim, Finished, ProgressNote};
+use longshore_core::unit::Progress;
+use longshore_core::{Error, NewUnit, OnLost, Policy, SessionId, UnitState};
+
+use super::kit::*;
+use crate::World;
+
+fn beat() -> Beat {
+    Beat::default()
+}
+
+pub(super) async fn an_open_session_is_listed(world: &World) {
+    let id = world.session().await;
+    world.send_many(2).await;
+    world.claim(id, 2).await;
+    world.clock.advance(secs(3));
+    world.store.beat(id, beat()).await.unwrap();
+    let sessions = world.store.sessions().await.unwrap();
+    assert_eq!(sessions.len(), 1);
+    let session = &sessions[0];
+    assert_eq!((session.id, session.beats, session.held), (id, 1, 2));
+    assert_eq!((session.label.as_str(), session.slots, session.ttl), ("case", 1000, secs(15)));
+    assert_eq!((session.kinds.as_slice(), session.order), ([kind()].as_slice(), Order::Work));
+    assert_eq!((session.opened_at + secs(3), session.beat_at), (world.now(), world.now()));
+}
+
+pub(super) async fn every_beat_moves_the_counter(world: &World) {
+    let id = world.session().await;
+    for expected in 1..=3 {
+        world.store.beat(id, beat()).await.unwrap();
+        assert_eq!(world.store.sessions().await.unwrap()[0].beats, expected);
+    }
+}
+
+pub(super) async fn a_beat_counts_leases_and_brings_cancel_requests(world: &World) {
+    let sent = world.send_many(3).await;
+    let session = world.session().await;
+    let held = world.claim(session, 3).await;
+    world.cancel(sent[1]).await;
+    let answer = world.store.beat(session, beat()).await.unwrap();
+    assert_eq!((answer.held, answer.cancel), (3, vec![sent[1]]));
+    assert!(answer.unwanted.is_empty() && answer.order == Order::Work);
+    world.finish_all(session, &held, done()).await;
+    let answer = world.store.beat(session, beat()).await.unwrap();
+    assert!(answer.held == 0 && answer.cancel.is_empty());
+}
+
+pub(super) async fn a_beat_carries_progress(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    let progress = Progress { fraction: None, message: Some("copying".into()) };
+    let note = ProgressNote { lease, progress: progress.clone() };
+    world.store.beat(session, Beat { progress: vec![note] }).await.unwrap();
+    assert_eq!(world.unit(id).await.progress, Some(progress));
+}
+
+pub(super) async fn an_order_is_heard_with_the_next_beat(world: &World) {
+    let session = world.session().await;
+    for order in [Order::Quiet, Order::Drain, Order::Stop, Order::Work] {
+        world.store.order(session, order).await.unwrap();
+        assert_eq!(world.store.beat(session, beat()).await.unwrap().order, order);
+    }
+    let nobody = world.store.order(SessionId::new(), Order::Stop).await;
+    assert!(nobody.is_err(), "{nobody:?}");
+}
+
+pub(super) async fn a_closed_session_gives_everything_back(world: &World) {
+    let sent = world.send_many(3).await;
+    let session = world.session_with(attempts(1)).await;
+    let held = world.claim_as(Claim { ahead: 2, ..claim(session, 1) }).await.units;
+    world.store.close_session(session).await.unwrap();
+    for id in sent {
+        let unit = world.unit(id).await;
+        assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 0, 0));
+    }
+    assert_eq!(world.finish(session, held[0].lease, done()).await, Finished::LeaseLost);
+    assert!(world.store.sessions().await.unwrap().is_empty());
+    world.store.close_session(session).await.unwrap();
+}
+
+pub(super) async fn an_ended_session_is_told_so(world: &World) {
+    let (closed, killed) = (world.session().await, world.session().await);
+    world.store.close_session(closed).await.unwrap();
+    world.kill(killed).await;
+    for id in [closed, killed, SessionId::new()] {
+        let answer = world.store.beat(id, beat()).await;
+        assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == id), "{answer:?}");
+    }
+}
+
+pub(super) async fn the_units_of_the_dead_run_again(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    world.take(session).await;
+    let reclaimed = world.kill(session).await;
+    assert_eq!((reclaimed.sessions, reclaimed.rescued, reclaimed.failed), (1, 1, 0));
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.lost, unit.attempt), (UnitState::Ready, 1, 1));
+    assert_eq!(unit.failure.unwrap().code, "lost");
+    let listed = world.store.failures(&ALL, id).await.unwrap();
+    assert_eq!((listed.len(), listed[0].session), (1, Some(session)));
+}
+
+pub(super) async fn neighbours_that_had_not_started_are_not_blamed(world: &World) {
+    let sent = world.send_many(2).await;
+    let session = world.session().await;
+    world.claim_as(Claim { ahead: 1, ..claim(session, 1) }).await;
+    world.kill(session).await;
+    let (started, waiting) = (world.unit(sent[0]).await, world.unit(sent[1]).await);
+    assert_eq!((started.lost, waiting.lost), (1, 0));
+    assert_eq!((waiting.attempt, waiting.failure), (0, None));
+}
+
+pub(super) async fn a_unit_lost_too_often_fails(world: &World) {
+    let policy = Policy { max_lost: 2, ..Policy::default() };
+    let id = world.send(unit()).await;
+    for rescued in [1, 0] {
+        let session = world.session_with(policy.clone()).await;
+        world.take(session).await;
+        assert_eq!(world.kill(session).await.rescued, rescued);
+    }
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.lost), (UnitState::Failed, 2));
+}
+
+pub(super) async fn a_unit_that_must_not_run_twice_fails_when_lost(world: &World) {
+    let policy = Policy { on_lost: OnLost::Fail, ..Policy::default() };
+    let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
+    let session = world.session().await;
+    world.take(session).await;
+    assert_eq!(world.kill(session).await.failed, 1);
+    assert_eq!(world.state(id).await, UnitState::Failed);
+}
+
+pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    world.take(session).await;
+    world.cancel(id).await;
+    world.kill(session).await;
+    assert_eq!(world.state(id).await, UnitState::Cancelled);
+}
+
+pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.store.beat(session, beat()).await.unwrap();
+    let reclaimed = world.store.reclaim(&[Dead { session, beats: 0 }]).await.unwrap();
+    assert_eq!(reclaimed.sessions, 0);
+    assert_eq!(world.state(id).await, UnitState::Leased);
+    assert_eq!(
+        world.finish(session, held.lease, done()).await,
+        Finished::Recorded(UnitState::Done)
+    );
+}
+
+pub(super) async fn no_clock_takes_a_lease_away(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    world.take(session).await;
+    world.clock.advance(secs(1_000_000));
+    world.promote().await;
+    world.store.prune(Default::default(), 100).await.unwrap();
+    assert_eq!(world.state(id).await, UnitState::Leased);
+    world.store.beat(session, beat()).await.unwrap();
+}
+
+pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) {
+    world.send_many(3).await;
+    let (from, to) = (world.session().await, world.session().await);
+    let old = world.claim_as(Claim { ahead: 1, ..claim(from, 2) }).await.units;
+    let mut new = world.store.adopt(from, to).await.unwrap();
+    new.sort_by_key(|held| held.unit.id);
+    assert_eq!(ids(&new), ids(&old));
+    let started: Vec<bool> = new.iter().map(|held| held.started).collect();
+    assert_eq!(started, [true, true, false]);
+    assert!(new.iter().all(|held| held.unit.session == Some(to)));
+    assert!(new.iter().zip(&old).all(|(new, old)| new.lease.fence > old.lease.fence));
+    assert_eq!(world.finish(from, old[0].lease, done()).await, Finished::LeaseLost);
+    assert_eq!(world.finish(to, old[0].lease, done()).await, Finished::LeaseLost);
+    let recorded = world.finish(to, new[0].lease, done()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+    assert!(matches!(world.store.beat(from, beat()).await, Err(Error::SessionGone(_))));
+    assert_eq!(world.store.beat(to, beat()).await.unwrap().held, 2);
+}
+
+pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    world.take(session).await;
+    assert!(world.store.adopt(SessionId::new(), session).await.is_err());
+    assert!(world.store.adopt(session, SessionId::new()).await.is_err());
+    assert_eq!(world.unit(id).await.session, Some(session));
+}
+
+pub(super) async fn opening_a_session_twice_is_harmless(world: &World) {
+    let id = SessionId::new();
+    let session = || longshore_core::session::NewSession {
+        id,
+        label: String::new(),
+        version: String::new(),
+        kinds: Default::default(),
+        slots: 1,
+        ttl: secs(15),
+    };
+    world.store.open_session(session()).await.unwrap();
+    world.store.beat(id, beat()).await.unwrap();
+    world.store.open_session(session()).await.unwrap();
+    assert_eq!(world.store.sessions().await.unwrap().len(), 1);
+}

@@ -1,0 +1,95 @@
+//! The whole seam, listed once, so that a wrapper is one method.
+//!
+//! `forward!(Wrapper)` implements all five traits for a type with a field `inner: Arc<dyn Store>`
+//! and a method `around(verb, call)`: every verb goes through it. A verb missing here does not
+//! compile, so no wrapper can forget one.
+
+/// Implements the seam for a wrapper by its `around`.
+macro_rules! forward {
+    ($wrapper:ident) => {
+        $crate::forward::forward!(@part $wrapper, Intake {
+            send(scope: &Scope, units: Vec<NewUnit>) -> Vec<Sent>;
+            open_batch(scope: &Scope, batch: NewBatch) -> Opened;
+            add_to_batch(scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Added;
+            seal_batch(scope: &Scope, id: &BatchId) -> Batch;
+        } {});
+        $crate::forward::forward!(@part $wrapper, Leases {
+            open_session(session: NewSession) -> ();
+            beat(session: SessionId, beat: Beat) -> BeatAnswer;
+            close_session(session: SessionId) -> ();
+            adopt(from: SessionId, to: SessionId) -> Vec<HeldUnit>;
+            claim(claim: Claim) -> Claimed;
+            start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
+            release(session: SessionId, leases: &[Lease]) -> ();
+            checkpoint(session: SessionId, lease: Lease, state: Payload) -> bool;
+            progress(session: SessionId, notes: Vec<ProgressNote>) -> ();
+            finish(session: SessionId, finishes: Vec<Finish>) -> Vec<Finished>;
+            held(session: SessionId) -> Vec<Lease>;
+        } {});
+        $crate::forward::forward!(@part $wrapper, Upkeep {
+            reclaim(dead: &[Dead]) -> Reclaimed;
+            promote(limit: u32) -> Promoted;
+            next_due() -> Option<Duration>;
+            prune(retention: Retention, limit: u32) -> Pruned;
+            lead(role: &str, session: SessionId, ttl: Duration) -> bool;
+        } {});
+        $crate::forward::forward!(@part $wrapper, Operate {
+            operate_units(scope: &Scope, units: UnitSelection, action: UnitAction) -> Operated;
+            operate_batch(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
+            change_queue(scope: &Scope, queue: &QueueName, change: QueueChange) -> ();
+            change_lane(scope: &Scope, queue: &QueueName, tenant: &TenantId, change: LaneChange) -> ();
+            order(session: SessionId, order: Order) -> ();
+        } {});
+        $crate::forward::forward!(@part $wrapper, Inspect {
+            unit(scope: &Scope, id: UnitId) -> Unit;
+            units(scope: &Scope, filter: &UnitFilter, after: Option<&str>, limit: u32) -> Page<Unit>;
+            failures(scope: &Scope, id: UnitId) -> Vec<UnitFailure>;
+            queues(scope: &Scope) -> Vec<QueueInfo>;
+            batch(scope: &Scope, id: &BatchId) -> Batch;
+            batches(
+                scope: &Scope, status: Option<BatchStatus>, after: Option<&str>, limit: u32
+            ) -> Page<Batch>;
+            sessions() -> Vec<Session>;
+            totals(scope: &Scope, queues: &Queues) -> Totals;
+            changes(scope: &Scope, since: u64, wait: Duration) -> ChangeSet;
+            migrate() -> u32;
+            verify() -> Vec<Violation>;
+        } {
+            // The one verb that cannot fail.
+            async fn wake(&self, seen: u64, wait: Duration) -> u64 {
+                self.inner.wake(seen, wait).await
+            }
+        });
+    };
+    (@part $wrapper:ident, $part:ident {
+        $($verb:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*
+    } { $($extra:tt)* }) => {
+        #[async_trait::async_trait]
+        impl $part for $wrapper {
+            $(async fn $verb(&self, $($arg: $type),*) -> Result<$answer> {
+                self.around(stringify!($verb), || self.inner.$verb($(Clone::clone(&$arg)),*)).await
+            })*
+            $($extra)*
+        }
+    };
+}
+pub(crate) use forward;
+
+/// Everything that the signatures of the seam name.
+pub(crate) mod seam {
+    pub(crate) use std::time::Duration;
+
+    pub(crate) use longshore_core::batch::BatchAction;
+    pub(crate) use longshore_core::session::{Lease, NewSession, Order, Session};
+    pub(crate) use longshore_core::stall::Dead;
+    pub(crate) use longshore_core::store::{
+        Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
+        LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,
+        Queues, Reclaimed, Retention, Sent, Totals, UnitAction, UnitFailure, UnitFilter,
+        UnitSelection, Violation,
+    };
+    pub(crate) use longshore_core::{
+        Batch, BatchId, BatchStatus, Inspect, Intake, Leases, NewBatch, NewUnit, Operate, Payload,
+        QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit, UnitId, Upkeep,
+    };
+}

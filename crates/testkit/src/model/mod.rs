@@ -1,0 +1,188 @@
+//! Random histories, run on two stores that must agree.
+//!
+//! A [`Step`] names things by small numbers, so that any list of steps is a history and shrinks
+//! well. [`histories_agree`] compares states, counters and batch records after every step; the
+//! order of claims is not compared: each claim takes everything there is.
+
+#![expect(clippy::unwrap_used, reason = "a disagreement is told by a panic")]
+
+mod compare;
+mod draw;
+mod runner;
+
+use longshore_core::Outcome;
+use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
+use longshore_core::{Failure, FailureThreshold};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::World;
+
+pub use runner::histories_agree;
+
+/// One step of a history. Numbers choose among what is there when the step is taken.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are the arguments of the verbs they are named after")]
+pub enum Step {
+    Send(Vec<Sketch>),
+    OpenBatch { batch: u8, threshold: Option<FailureThreshold>, callback: bool },
+    AddToBatch { batch: u8, units: Vec<Sketch>, stale_cursor: bool },
+    SealBatch { batch: u8 },
+    ActOnBatch { batch: u8, action: BatchAction },
+    OpenSession,
+    CloseSession { session: u8 },
+    Kill { session: u8 },
+    Adopt { from: u8, to: u8 },
+    Claim { session: u8, ahead: bool },
+    Start { session: u8 },
+    Release { session: u8 },
+    Finish { lease: u8, outcome: Outcome },
+    FinishAgain { lease: u8, outcome: Outcome },
+    Checkpoint { lease: u8 },
+    Cancel { unit: u8 },
+    Retry { unit: u8 },
+    PauseQueue(bool),
+    Bound(Option<u64>),
+    Advance { seconds: u16 },
+    Prune { seconds: u16 },
+}
+
+/// A unit to be sent.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of `NewUnit`")]
+pub struct Sketch {
+    pub tenant: bool,
+    pub key: Option<u8>,
+    pub kept_key: bool,
+    pub delay: Option<u16>,
+    pub deadline: Option<u16>,
+    pub after: Option<u8>,
+    pub release: bool,
+    pub cap: bool,
+    pub attempts: u32,
+    pub priority: u8,
+}
+
+/// Runs `cases` random histories on fresh worlds from `make`: the oracle's and the subject's. A
+/// disagreement is shrunk and told by a panic.
+pub fn compare_stores<F: Future<Output = (World, World)>>(cases: u32, make: impl Fn() -> F) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&history(), |history| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap().block_on(async {
+            let (oracle, subject) = make().await;
+            histories_agree(oracle, subject, &history).await;
+        });
+        Ok(())
+    });
+    outcome.unwrap();
+}
+
+/// Histories of up to 60 steps.
+pub fn history() -> impl Strategy<Value = Vec<Step>> {
+    vec(step(), 1..60)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => vec(sketch(), 1..5).prop_map(Step::Send),
+        12 => working(),
+        6 => batching(),
+        5 => steering(),
+    ]
+}
+
+fn working() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::OpenSession),
+        1 => any::<u8>().prop_map(|session| Step::CloseSession { session }),
+        2 => any::<u8>().prop_map(|session| Step::Kill { session }),
+        1 => any::<(u8, u8)>().prop_map(|(from, to)| Step::Adopt { from, to }),
+        6 => any::<(u8, bool)>().prop_map(|(session, ahead)| Step::Claim { session, ahead }),
+        2 => any::<u8>().prop_map(|session| Step::Start { session }),
+        1 => any::<u8>().prop_map(|session| Step::Release { session }),
+        14 => (any::<u8>(), outcome()).prop_map(|(lease, outcome)| Step::Finish { lease, outcome }),
+        2 => (any::<u8>(), outcome())
+            .prop_map(|(lease, outcome)| Step::FinishAgain { lease, outcome }),
+        1 => any::<u8>().prop_map(|lease| Step::Checkpoint { lease }),
+    ]
+}
+
+fn batching() -> impl Strategy<Value = Step> {
+    let batch = 0..3_u8;
+    let limit = prop_oneof![
+        (1..4_u64).prop_map(FailureLimit::Units),
+        (10..60_u8).prop_map(|percent| FailureLimit::Percent(f64::from(percent))),
+    ];
+    let then = prop_oneof![Just(OnThreshold::Pause), Just(OnThreshold::Fail)];
+    let threshold = (limit, then).prop_map(|(limit, then)| FailureThreshold { limit, then });
+    let open = (batch.clone(), proptest::option::of(threshold), any::<bool>());
+    let add = (batch.clone(), vec(sketch(), 0..5), proptest::bool::weighted(0.1));
+    prop_oneof![
+        3 => open.prop_map(|(batch, threshold, callback)| {
+            Step::OpenBatch { batch, threshold, callback }
+        }),
+        6 => add.prop_map(|(batch, units, stale_cursor)| {
+            Step::AddToBatch { batch, units, stale_cursor }
+        }),
+        3 => batch.clone().prop_map(|batch| Step::SealBatch { batch }),
+        4 => (batch, action()).prop_map(|(batch, action)| Step::ActOnBatch { batch, action }),
+    ]
+}
+
+fn steering() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => any::<u8>().prop_map(|unit| Step::Cancel { unit }),
+        4 => any::<u8>().prop_map(|unit| Step::Retry { unit }),
+        1 => any::<bool>().prop_map(Step::PauseQueue),
+        1 => proptest::option::of(2..20_u64).prop_map(Step::Bound),
+        5 => (1..200_u16).prop_map(|seconds| Step::Advance { seconds }),
+        1 => (1..400_u16).prop_map(|seconds| Step::Prune { seconds }),
+    ]
+}
+
+fn action() -> impl Strategy<Value = BatchAction> {
+    prop_oneof![
+        Just(BatchAction::Pause { reason: "by hand".into() }),
+        Just(BatchAction::Resume),
+        Just(BatchAction::Cancel),
+        Just(BatchAction::Fail { reason: "by hand".into() }),
+        Just(BatchAction::RetryFailed),
+        Just(BatchAction::RetryFailed),
+    ]
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    use std::time::Duration;
+    let failure = || Failure::new("model", "as the history says");
+    let after = proptest::option::of((0..60_u64).prop_map(Duration::from_secs));
+    prop_oneof![
+        5 => Just(Outcome::Done(Some(b"{}".as_slice().into()))),
+        3 => after.prop_map(move |after| Outcome::Retry { failure: failure(), after }),
+        2 => (0..60_u64).prop_map(|seconds| Outcome::Snooze(Duration::from_secs(seconds))),
+        3 => Just(Outcome::Fail(failure())),
+        1 => Just(Outcome::Cancel),
+        1 => Just(Outcome::Interrupted),
+    ]
+}
+
+fn sketch() -> impl Strategy<Value = Sketch> {
+    use proptest::option::weighted;
+    let waits = (weighted(0.2, 1..100_u16), weighted(0.2, 1..200_u16));
+    let after = (weighted(0.25, any::<u8>()), any::<bool>());
+    let key = (weighted(0.2, 0..3_u8), any::<bool>());
+    let rest = (any::<bool>(), proptest::bool::weighted(0.2), 1..4_u32, 1..10_u8);
+    (waits, after, key, rest).prop_map(|(waits, after, key, rest)| Sketch {
+        tenant: rest.0,
+        key: key.0,
+        kept_key: key.1,
+        delay: waits.0,
+        deadline: waits.1,
+        after: after.0,
+        release: after.1,
+        cap: rest.1,
+        attempts: rest.2,
+        priority: rest.3,
+    })
+}
