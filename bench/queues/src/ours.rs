@@ -11,7 +11,17 @@ use tokio::sync::mpsc;
 
 /// A store in `folder`, as a user would open it.
 pub(crate) fn open(folder: &Path) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?))
+    Ok(Arc::new(SqliteStore::open(
+        &folder.join("bench.db"),
+        SqliteOptions {
+            synchronous: if std::env::var_os("NOSYNC").is_some() {
+                longshore_sqlite::Synchronous::Normal
+            } else {
+                longshore_sqlite::Synchronous::Full
+            },
+            ..SqliteOptions::default()
+        },
+    )?))
 }
 
 /// The kind that does nothing.
@@ -52,6 +62,7 @@ pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) ->
     };
     let (report, ()) = tokio::join!(worker.run(), watch);
     report?;
+    eprintln!("flushes {} claims {} claimed {}", stats.flushes(), stats.claims(), stats.claimed());
     took.context("the worker ended early")
 }
 

@@ -26,15 +26,30 @@ pub fn divide(lanes: &mut [LaneShare], wanted: u64) -> Vec<u64> {
         parts[0] = wanted.min(only.available);
         return parts;
     }
+    let mut left = lanes.to_vec();
     for _ in 0..wanted {
-        let next = (0..lanes.len())
-            .filter(|&i| parts[i] < lanes[i].available)
-            .min_by_key(|&i| (lanes[i].pass, i));
-        let Some(next) = next else { break };
+        let Some(next) = turn(left.iter()) else { break };
         parts[next] += 1;
-        lanes[next].pass += STRIDE / u64::from(lanes[next].weight.max(1));
+        left[next].serve();
+    }
+    for (lane, after) in lanes.iter_mut().zip(left) {
+        lane.pass = after.pass;
     }
     parts
+}
+
+/// Whose turn it is: the lane with the smallest pass that has something to give.
+pub fn turn<'l>(lanes: impl Iterator<Item = &'l LaneShare>) -> Option<usize> {
+    let open = lanes.enumerate().filter(|(_, lane)| lane.available > 0);
+    open.min_by_key(|(at, lane)| (lane.pass, *at)).map(|(at, _)| at)
+}
+
+impl LaneShare {
+    /// The lane gives one unit.
+    pub fn serve(&mut self) {
+        self.available -= 1;
+        self.pass += STRIDE / u64::from(self.weight.max(1));
+    }
 }
 
 /// The pass a lane starts with when it gets its first unit after a pause: level with the lane

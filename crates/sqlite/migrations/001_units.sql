@@ -168,7 +168,7 @@ CREATE TABLE longshore_leader (
 ) WITHOUT ROWID;
 
 CREATE TABLE longshore_change (
-    seq    INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq    INTEGER PRIMARY KEY,  -- grows: the newest entries are never deleted
     topic  TEXT NOT NULL,
     name   TEXT NOT NULL,
     tenant TEXT

@@ -4,10 +4,10 @@
 //! with their streams, before any row is looked at. Lanes share by stride; within a lane the
 //! smallest rank goes first, whichever stream it is in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use longshore_core::fair::{LaneShare, divide, entry_pass};
+use longshore_core::fair::{LaneShare, entry_pass, turn};
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -35,20 +35,11 @@ pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
         }
         taker.claimed.alone_waiting = true;
     }
-    let lanes = by_lane(tx.db, &streams)?;
-    let mut shares: Vec<LaneShare> = lanes.iter().map(|lane| lane.share).collect();
-    let parts = divide(&mut shares, u64::from(claim.free) + u64::from(claim.ahead));
-    for (lane, part) in lanes.iter().zip(&parts) {
-        if taker.stopped {
-            break;
-        }
-        taker.take_from(tx, lane, *part)?;
-    }
+    let mut lanes = by_lane(tx.db, &streams)?;
+    taker.take_by_turns(tx, &mut lanes)?;
     if lanes.len() > 1 {
-        save_passes(tx.db, &lanes, &shares, &parts)?;
+        save_passes(tx.db, &lanes)?;
     }
-    // Lanes were served one after another: what has been started runs first.
-    taker.claimed.units.sort_by_key(|held| !held.started);
     Ok(taker.claimed)
 }
 
@@ -140,7 +131,11 @@ struct Lane<'s> {
     num: i64,
     share: LaneShare,
     capped: bool,
+    taken: u64,
     streams: Vec<&'s Stream>,
+    /// Its next units, and where to look for more.
+    window: VecDeque<(Candidate, &'s Stream)>,
+    after: Candidate,
 }
 
 fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> {
@@ -148,9 +143,7 @@ fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> 
     let mut known: HashMap<i64, usize> = HashMap::new();
     for stream in streams {
         let at = *known.entry(stream.lane).or_insert_with(|| {
-            let share = LaneShare { pass: stream.pass, weight: stream.weight, available: 0 };
-            let capped = stream.cap.is_some();
-            lanes.push(Lane { num: stream.lane, share, capped, streams: Vec::new() });
+            lanes.push(Lane::new(stream));
             lanes.len() - 1
         });
         lanes[at].share.available += stream.ready;
@@ -177,24 +170,17 @@ fn leased(db: &Connection, lane: i64) -> Result<u64> {
     .or_translate()
 }
 
-/// Keeps the lanes' places, and the time by which a lane that was silent is level with the others.
-fn save_passes(
-    db: &Connection,
-    lanes: &[Lane<'_>],
-    after: &[LaneShare],
-    parts: &[u64],
-) -> Result<()> {
-    for ((lane, share), part) in lanes.iter().zip(after).zip(parts) {
-        if *part > 0 {
-            db.prepare_cached("UPDATE longshore_lane SET pass = ?2 WHERE num = ?1")
-                .or_translate()?
-                .execute((lane.num, share.pass))
-                .or_translate()?;
-        }
+/// Keeps the lanes' places, and the pass at which a lane that was silent joins the others.
+fn save_passes(db: &Connection, lanes: &[Lane<'_>]) -> Result<()> {
+    for lane in lanes.iter().filter(|lane| lane.taken > 0) {
+        db.prepare_cached("UPDATE longshore_lane SET pass = ?2 WHERE num = ?1")
+            .or_translate()?
+            .execute((lane.num, lane.share.pass))
+            .or_translate()?;
     }
-    let still = after.iter().zip(parts).filter(|(share, part)| share.available > **part);
-    let passes = still.map(|(share, _)| share.pass);
-    if let Some(level) = passes.min().or_else(|| after.iter().map(|share| share.pass).max()) {
+    let still = lanes.iter().filter(|lane| lane.share.available > 0);
+    let next = still.map(|lane| lane.share.pass).min();
+    if let Some(level) = next.or_else(|| lanes.iter().map(|lane| lane.share.pass).max()) {
         db.prepare_cached("UPDATE longshore_level SET pass = max(pass, ?1)")
             .or_translate()?
             .execute([level])
@@ -210,24 +196,40 @@ fn level(db: &Connection) -> Result<u64> {
         .or_translate()
 }
 
-impl Lane<'_> {
-    /// The next ready units of the lane after `after`, by rank.
-    fn window<'l>(
-        &'l self,
-        db: &Connection,
-        after: Candidate,
-        limit: u64,
-    ) -> Result<Vec<(Candidate, &'l Stream)>> {
-        let mut all = Vec::new();
+impl<'s> Lane<'s> {
+    fn new(stream: &Stream) -> Self {
+        Self {
+            num: stream.lane,
+            share: LaneShare { pass: stream.pass, weight: stream.weight, available: 0 },
+            capped: stream.cap.is_some(),
+            taken: 0,
+            streams: Vec::new(),
+            window: VecDeque::new(),
+            after: Candidate::FIRST,
+        }
+    }
+
+    /// The lane's next unit by rank; looks for `limit` more at once when it must look.
+    fn next(&mut self, db: &Connection, limit: u64) -> Result<Option<(Candidate, &'s Stream)>> {
+        if self.window.is_empty() {
+            self.look(db, limit)?;
+        }
+        Ok(self.window.pop_front())
+    }
+
+    fn look(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
-            let found = candidates(db, stream.num, code(UnitState::Ready), after, limit)?;
-            all.extend(found.into_iter().map(|candidate| (candidate, *stream)));
+            let found = candidates(db, stream.num, code(UnitState::Ready), self.after, limit)?;
+            self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
         }
         if self.streams.len() > 1 {
-            all.sort_by_key(|(candidate, _)| *candidate);
-            all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            self.window.make_contiguous().sort_by_key(|(candidate, _)| *candidate);
+            self.window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        Ok(all)
+        if let Some((last, _)) = self.window.back() {
+            self.after = *last;
+        }
+        Ok(())
     }
 }
 
@@ -273,12 +275,12 @@ struct Taker<'c> {
     session: i64,
     free: u32,
     ahead: u32,
-    resources: std::collections::BTreeMap<String, u32>,
+    resources: BTreeMap<String, u32>,
     claimed: Claimed,
-    stopped: bool,
 }
 
 /// What to do with one candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     /// Take it and run it.
     Start,
@@ -286,21 +288,16 @@ enum Fit {
     Ahead,
     /// Leave it and look further.
     Pass,
+    /// Nothing more of this lane.
+    LeaveLane,
     /// Leave it and take nothing after it.
     Stop,
 }
 
 impl<'c> Taker<'c> {
     fn new(claim: &'c Claim, session: i64) -> Self {
-        Self {
-            claim,
-            session,
-            free: claim.free,
-            ahead: claim.ahead,
-            resources: claim.resources.clone(),
-            claimed: Claimed::default(),
-            stopped: false,
-        }
+        let (free, ahead, resources) = (claim.free, claim.ahead, claim.resources.clone());
+        Self { claim, session, free, ahead, resources, claimed: Claimed::default() }
     }
 
     fn take_alone(&mut self, tx: &mut Tx<'_>, stream: &Stream, id: UnitId) -> Result<()> {
@@ -311,65 +308,61 @@ impl<'c> Taker<'c> {
         self.take(tx, full, stream, true, true)
     }
 
-    /// Takes up to `part` units of a lane; returns how many it took.
-    fn take_from(&mut self, tx: &mut Tx<'_>, lane: &Lane<'_>, part: u64) -> Result<u64> {
-        let mut taken = 0;
-        let mut after = Candidate::FIRST;
-        while taken < part && !self.stopped {
-            let window = lane.window(tx.db, after, part - taken + SPARE)?;
-            let Some((last, _)) = window.last() else { break };
-            after = *last;
-            for (candidate, stream) in window {
-                if taken == part || self.stopped {
-                    break;
+    /// One unit at a time from the lane whose turn it is.
+    fn take_by_turns(&mut self, tx: &mut Tx<'_>, lanes: &mut [Lane<'_>]) -> Result<()> {
+        while self.free > 0 || self.ahead > 0 {
+            let Some(at) = turn(lanes.iter().map(|lane| &lane.share)) else { break };
+            let lane = &mut lanes[at];
+            let limit = u64::from(self.free) + u64::from(self.ahead) + SPARE;
+            let Some((candidate, stream)) = lane.next(tx.db, limit)? else {
+                lane.share.available = 0;
+                continue;
+            };
+            match self.consider(tx, lane.capped, stream, candidate)? {
+                Fit::Start | Fit::Ahead => {
+                    lane.share.serve();
+                    lane.taken += 1;
                 }
-                taken += u64::from(self.consider(tx, lane, stream, candidate)?);
+                Fit::Pass => {}
+                Fit::LeaveLane => lane.share.available = 0,
+                Fit::Stop => break,
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
     fn consider(
         &mut self,
         tx: &mut Tx<'_>,
-        lane: &Lane<'_>,
+        capped: bool,
         stream: &Stream,
         candidate: Candidate,
-    ) -> Result<bool> {
+    ) -> Result<Fit> {
         let full = FullRow::load(tx.hot(Hot::FindFull)?, UnitId::from_bytes(candidate.id))?;
         let fit = if full.row.has(flag::SPECIAL) {
-            self.fit_special(tx, lane, &full.row)?
+            self.fit_special(tx, capped, &full.row)?
         } else {
-            self.fit_plain(lane)
+            self.fit_plain(capped)
         };
-        match fit {
-            Fit::Start => self.take(tx, full, stream, true, false)?,
-            Fit::Ahead => self.take(tx, full, stream, false, false)?,
-            Fit::Pass => return Ok(false),
-            Fit::Stop => {
-                self.stopped = true;
-                return Ok(false);
-            }
+        if matches!(fit, Fit::Start | Fit::Ahead) {
+            self.take(tx, full, stream, fit == Fit::Start, false)?;
         }
-        Ok(true)
+        Ok(fit)
     }
 
-    fn fit_plain(&mut self, lane: &Lane<'_>) -> Fit {
+    fn fit_plain(&mut self, capped: bool) -> Fit {
         if self.free > 0 {
             self.free -= 1;
             return Fit::Start;
         }
-        if lane.capped {
-            return Fit::Pass;
-        }
-        if self.ahead == 0 {
-            return Fit::Stop;
+        if capped {
+            return Fit::LeaveLane;
         }
         self.ahead -= 1;
         Fit::Ahead
     }
 
-    fn fit_special(&mut self, tx: &mut Tx<'_>, lane: &Lane<'_>, row: &UnitRow) -> Result<Fit> {
+    fn fit_special(&mut self, tx: &mut Tx<'_>, capped: bool, row: &UnitRow) -> Result<Fit> {
         if expire(tx, row)? {
             return Ok(Fit::Pass);
         }
@@ -387,9 +380,9 @@ impl<'c> Taker<'c> {
         }
         if slots > self.free {
             // Slots are kept for it: lighter units must not overtake it for ever.
-            self.claimed.heavy_waiting = slots > 1;
+            self.claimed.heavy_waiting |= slots > 1;
             return Ok(match slots {
-                1 if spec.cap.is_none() && spec.resources.is_empty() => self.fit_plain(lane),
+                1 if spec.cap.is_none() && spec.resources.is_empty() => self.fit_plain(capped),
                 1 => Fit::Pass,
                 _ => Fit::Stop,
             });

@@ -24,11 +24,13 @@ pub(crate) enum Hot {
     Lease,
     /// Counts an attempt.
     Start,
+    /// Counts an attempt, if nothing speaks against it.
+    StartPlainly,
     /// Writes a step of the state machine.
     Apply,
 }
 
-const COUNT: usize = 6;
+const COUNT: usize = 7;
 
 impl Hot {
     fn sql(self) -> &'static str {
@@ -53,6 +55,11 @@ impl Hot {
             }
             Self::Start => {
                 "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1 WHERE id = ?1"
+            }
+            Self::StartPlainly => {
+                "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1
+                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND started_at IS NULL
+                 AND flags & 4 = 0 AND (deadline IS NULL OR deadline > ?2)"
             }
             Self::Apply => {
                 "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5,

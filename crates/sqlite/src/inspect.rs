@@ -231,7 +231,7 @@ pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<Chan
     let (first, last): (u64, u64) = db
         .prepare_cached(
             "SELECT coalesce((SELECT min(seq) FROM longshore_change), 1),
-             coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'longshore_change'), 0)",
+             coalesce((SELECT max(seq) FROM longshore_change), 0)",
         )
         .or_translate()?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))

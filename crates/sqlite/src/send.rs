@@ -235,7 +235,8 @@ impl Waits {
 struct Lanes {
     streams: HashMap<StreamKey, (i64, i64)>,
     last: Option<(StreamKey, (i64, i64))>,
-    room: HashMap<i64, Vec<Room>>,
+    bounds: HashMap<i64, [Bound; 2]>,
+    room: HashMap<Bound, Option<Room>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -283,23 +284,48 @@ impl Lanes {
 
     /// Why the unit has no room, or takes its room.
     fn admit(&mut self, tx: &Tx<'_>, lane: i64, unit: &NewUnit) -> Result<Option<Refusal>> {
-        let rooms = match self.room.entry(lane) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(rooms(tx, lane)?),
+        let bounds = match self.bounds.entry(lane) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                *new.insert([Bound::Lane(lane), Bound::Queue(queue_of(tx, lane)?)])
+            }
         };
         let bytes = unit.payload.len() as u64;
-        for room in rooms.iter() {
-            if let Some(limit) = room.exceeded(bytes) {
+        for bound in bounds {
+            let room = match self.room.entry(bound) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(bound.room(tx)?),
+            };
+            if let Some(room) = room
+                && let Some(limit) = room.exceeded(bytes)
+            {
                 let (live, bytes) = (room.live, room.bytes);
                 return Ok(Some(Refusal::Full { live, bytes, limit }));
             }
         }
-        for room in rooms {
-            room.live += 1;
-            room.bytes += bytes;
+        for bound in bounds {
+            if let Some(Some(room)) = self.room.get_mut(&bound) {
+                room.live += 1;
+                room.bytes += bytes;
+            }
         }
         Ok(None)
     }
+}
+
+fn queue_of(tx: &Tx<'_>, lane: i64) -> Result<i64> {
+    tx.db
+        .prepare_cached("SELECT queue FROM longshore_lane WHERE num = ?1")
+        .or_translate()?
+        .query_row([lane], |row| row.get(0))
+        .or_translate()
+}
+
+/// Something with a capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Bound {
+    Lane(i64),
+    Queue(i64),
 }
 
 impl Room {
@@ -312,41 +338,42 @@ impl Room {
     }
 }
 
-/// The bounds that hold for a lane: its own and its queue's. None where none is set, so that
-/// unbounded queues count nothing.
-fn rooms(tx: &Tx<'_>, lane: i64) -> Result<Vec<Room>> {
-    const LIVE: &str = "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0),
-        coalesce(sum(bytes), 0) FROM longshore_stream INDEXED BY longshore_stream_live
-        WHERE blocked + scheduled + ready + leased > 0 AND lane";
-    let own =
-        ("SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1", format!("{LIVE} = ?1"));
-    let queue = (
-        "SELECT q.max_units, q.max_bytes FROM longshore_queue q
-         JOIN longshore_lane l ON l.queue = q.num WHERE l.num = ?1",
-        format!(
-            "{LIVE} IN (SELECT num FROM longshore_lane WHERE queue =
-             (SELECT queue FROM longshore_lane WHERE num = ?1))"
-        ),
-    );
-    let mut rooms = Vec::new();
-    for (limits, live) in [own, queue] {
+impl Bound {
+    /// What is left under the bound; `None` where none is set, so that unbounded queues count
+    /// nothing.
+    fn room(self, tx: &Tx<'_>) -> Result<Option<Room>> {
+        let (limits, lanes, num) = match self {
+            Self::Lane(num) => {
+                ("SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1", "= ?1", num)
+            }
+            Self::Queue(num) => (
+                "SELECT max_units, max_bytes FROM longshore_queue WHERE num = ?1",
+                "IN (SELECT num FROM longshore_lane WHERE queue = ?1)",
+                num,
+            ),
+        };
         let (max_units, max_bytes): (Option<u64>, Option<u64>) = tx
             .db
             .prepare_cached(limits)
             .or_translate()?
-            .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
             .or_translate()?;
-        if max_units.is_some() || max_bytes.is_some() {
-            let (live, bytes) = tx
-                .db
-                .prepare_cached(&live)
-                .or_translate()?
-                .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
-                .or_translate()?;
-            rooms.push(Room { live, bytes, max_units, max_bytes });
+        if max_units.is_none() && max_bytes.is_none() {
+            return Ok(None);
         }
+        let live = format!(
+            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0)
+             FROM longshore_stream INDEXED BY longshore_stream_live
+             WHERE blocked + scheduled + ready + leased > 0 AND lane {lanes}"
+        );
+        let (live, bytes) = tx
+            .db
+            .prepare_cached(&live)
+            .or_translate()?
+            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
+            .or_translate()?;
+        Ok(Some(Room { live, bytes, max_units, max_bytes }))
     }
-    Ok(rooms)
 }
 
 /// A queue's number; made if it is new.

@@ -1,6 +1,7 @@
 //! [`SqliteStore`]: opens the file, and hands each verb to the writer or to a reader.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -473,7 +474,9 @@ impl Inspect for SqliteStore {
     async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
         let until = tokio::time::Instant::now() + wait;
         let mut changed = self.signals.changed.subscribe();
-        let mut since = since;
+        // "From now on" is from this moment, not from when the read gets its turn.
+        let last = self.signals.last_change.load(Ordering::Relaxed);
+        let mut since = if since == u64::MAX { last } else { since };
         loop {
             changed.mark_unchanged();
             let own = scope.clone();
@@ -481,7 +484,6 @@ impl Inspect for SqliteStore {
             if !set.changes.is_empty() || set.missed {
                 return Ok(set);
             }
-            // From now on.
             since = set.cursor;
             let timed_out = tokio::time::timeout_at(until, changed.changed()).await.is_err();
             if timed_out {

@@ -19,6 +19,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) now: Timestamp,
     /// Something became claimable: wake workers after the commit.
     pub(crate) woke: bool,
+    /// The last entry this verb made in the change feed; 0 for none.
+    pub(crate) last_change: u64,
     /// Roll this verb back although it has an answer.
     pub(crate) abandon: bool,
     deltas: HashMap<i64, Delta>,
@@ -49,6 +51,7 @@ impl<'c> Tx<'c> {
             db,
             now,
             woke: false,
+            last_change: 0,
             abandon: false,
             deltas: HashMap::new(),
             batches: BTreeSet::new(),
@@ -172,6 +175,7 @@ impl<'c> Tx<'c> {
                 .execute((topic, &name, &tenant))
                 .or_translate()?;
             let seq = self.db.last_insert_rowid();
+            self.last_change = seq.unsigned_abs();
             if seq % 1000 == 0 {
                 self.db
                     .execute("DELETE FROM longshore_change WHERE seq <= ?1", [seq - FEED])

@@ -8,6 +8,7 @@
 //! answered by the [`Syncer`] once the log is on disk, while the writer goes on. So claims and
 //! beats never wait behind an fsync, and one fsync serves every caller that was waiting.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -40,14 +41,18 @@ pub(crate) struct Signals {
     pub(crate) ready: watch::Sender<u64>,
     /// Counts commits.
     pub(crate) changed: watch::Sender<u64>,
+    /// The last entry of the change feed that we know of.
+    pub(crate) last_change: AtomicU64,
 }
 
 impl Signals {
     pub(crate) fn new() -> Self {
-        Self { ready: watch::Sender::new(1), changed: watch::Sender::new(1) }
+        let (ready, changed) = (watch::Sender::new(1), watch::Sender::new(1));
+        Self { ready, changed, last_change: AtomicU64::new(0) }
     }
 
-    fn raise(&self, woke: bool) {
+    fn raise(&self, woke: bool, last_change: u64) {
+        self.last_change.fetch_max(last_change, Ordering::Relaxed);
         self.changed.send_modify(|count| *count += 1);
         if woke {
             self.ready.send_modify(|count| *count += 1);
@@ -81,6 +86,7 @@ enum Chance<'c> {
 struct Ran {
     commit: bool,
     woke: bool,
+    last_change: u64,
     answer: Answer,
 }
 
@@ -101,6 +107,7 @@ impl Writer {
         db.pragma_update(None, "synchronous", "NORMAL").or_translate()?;
         let mut state = State { db, syncer, busy_timeout, clock, signals, seen: 0 };
         state.seen = state.data_version()?;
+        state.signals.last_change.store(state.last_change()?, Ordering::Relaxed);
         let thread = std::thread::Builder::new()
             .name("longshore-sqlite".to_owned())
             .spawn(move || state.serve(&inbox))
@@ -119,15 +126,15 @@ impl Writer {
     ) -> Result<T> {
         let (answer, answered) = oneshot::channel();
         let run = Box::new(move |chance: Chance<'_>| {
-            let (result, commit, woke) = match chance {
-                Chance::Refuse(error) => (Err(error), false, false),
+            let (result, commit, woke, last_change) = match chance {
+                Chance::Refuse(error) => (Err(error), false, false, 0),
                 Chance::Run(db, clock) => run_verb(verb, db, clock),
             };
             let answer: Answer = Box::new(move |committed| {
                 // The caller may have gone away; what was committed stays.
                 let _ = answer.send(result.and_then(|value| committed.map(|()| value)));
             });
-            Ran { commit, woke, answer }
+            Ran { commit, woke, last_change, answer }
         });
         self.post(Message::Job(Job { durability, run }))?;
         answered.await.map_err(|_| closed())?
@@ -159,7 +166,7 @@ fn run_verb<T>(
     verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
     db: &Connection,
     clock: &dyn Clock,
-) -> (Result<T>, bool, bool) {
+) -> (Result<T>, bool, bool, u64) {
     let mut tx = Tx::new(db, clock.now());
     let mut result = verb(&mut tx);
     if result.is_ok()
@@ -169,7 +176,7 @@ fn run_verb<T>(
         result = Err(error);
     }
     let commit = result.is_ok() && !tx.abandon;
-    (result, commit, tx.woke && commit)
+    (result, commit, tx.woke && commit, tx.last_change)
 }
 
 fn closed() -> Error {
@@ -221,7 +228,8 @@ impl State {
             jobs.into_iter().map(|job| (job.durability, self.run(job, alone))).collect();
         let committed = self.end(ran.iter().any(|(_, ran)| ran.commit));
         if committed.is_ok() {
-            self.signals.raise(ran.iter().any(|(_, ran)| ran.woke));
+            let last_change = ran.iter().map(|(_, ran)| ran.last_change).max();
+            self.signals.raise(ran.iter().any(|(_, ran)| ran.woke), last_change.unwrap_or(0));
         }
         let mut waiting = Vec::new();
         for (durability, ran) in ran {
@@ -287,12 +295,20 @@ impl State {
             .or_translate()
     }
 
+    fn last_change(&self) -> Result<u64> {
+        self.db
+            .prepare_cached("SELECT coalesce(max(seq), 0) FROM longshore_change")
+            .or_translate()?
+            .query_row([], |row| row.get(0))
+            .or_translate()
+    }
+
     fn look_around(&mut self) {
         if let Ok(version) = self.data_version()
             && version != self.seen
         {
             self.seen = version;
-            self.signals.raise(true);
+            self.signals.raise(true, self.last_change().unwrap_or(0));
         }
     }
 }

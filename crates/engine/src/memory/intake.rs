@@ -21,7 +21,7 @@ impl Intake for MemoryStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
         check(scope, &units)?;
         Ok(self.write(|state, now| {
-            units.into_iter().map(|unit| state.take_in(scope, unit, None, now)).collect()
+            units.into_iter().map(|unit| state.take_in(unit, None, now)).collect()
         }))
     }
 
@@ -53,7 +53,7 @@ fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
     Ok(())
 }
 
-/// What a unit's dependencies say when it is sent.
+/// What a unit's dependencies say when it is sent. Those of another tenant do not exist for it.
 enum Dependencies {
     Pending(BTreeSet<UnitId>),
     Failed(UnitId),
@@ -62,20 +62,14 @@ enum Dependencies {
 
 impl State {
     /// Takes one unit in, or says why not.
-    fn take_in(
-        &mut self,
-        scope: &Scope,
-        unit: NewUnit,
-        batch: Option<&BatchId>,
-        now: Timestamp,
-    ) -> Sent {
+    fn take_in(&mut self, unit: NewUnit, batch: Option<&BatchId>, now: Timestamp) -> Sent {
         if self.units.contains_key(&unit.id) {
             return Sent::Created(unit.id);
         }
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
         }
-        let (pending, failed) = match self.dependencies(scope, &unit) {
+        let (pending, failed) = match self.dependencies(&unit) {
             Dependencies::Pending(pending) => (pending, None),
             Dependencies::Failed(on) => (BTreeSet::new(), Some(on)),
             Dependencies::Unknown(on) => return Sent::Refused(Refusal::UnknownDependency(on)),
@@ -103,11 +97,11 @@ impl State {
         })
     }
 
-    fn dependencies(&self, scope: &Scope, unit: &NewUnit) -> Dependencies {
+    fn dependencies(&self, unit: &NewUnit) -> Dependencies {
         let mut pending = BTreeSet::new();
         let mut failed = None;
         for &on in &unit.after.units {
-            let found = self.units.get(&on).filter(|found| scope.covers(&found.unit.tenant));
+            let found = self.units.get(&on).filter(|found| found.unit.tenant == unit.tenant);
             let Some(found) = found else {
                 return Dependencies::Unknown(on);
             };
@@ -169,6 +163,10 @@ impl State {
         now: Timestamp,
     ) -> Result<Added> {
         let batch = self.batch_mut(scope, id)?;
+        if chunk.units.iter().any(|unit| unit.tenant != batch.tenant) {
+            let tenant = &batch.tenant;
+            return Err(Error::Invalid(format!("batch `{id}` takes units of `{tenant}` only")));
+        }
         if batch.cursor != chunk.expected {
             return Ok(Added::CursorMoved(batch.cursor.clone()));
         }
@@ -178,7 +176,7 @@ impl State {
         }
         let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
-        let take_in = |unit| self.take_in(scope, unit, Some(id), now);
+        let take_in = |unit| self.take_in(unit, Some(id), now);
         let mut answers: Vec<Sent> = chunk.units.into_iter().map(take_in).collect();
         if let Some(full) = answers.iter().find(|sent| is_full(sent)).cloned() {
             self.take_back(&mut answers, &full, &known);

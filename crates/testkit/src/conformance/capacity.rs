@@ -80,6 +80,16 @@ pub(super) async fn a_queues_bound_is_for_all_its_lanes(world: &World) {
     world.send(NewUnit { queue: queue("other"), ..unit() }).await;
 }
 
+pub(super) async fn one_send_into_two_lanes_keeps_to_the_queues_bound(world: &World) {
+    bound(world, Some(3), None).await;
+    let theirs = || NewUnit { tenant: tenant("acme"), ..unit() };
+    let both = vec![theirs(), unit(), theirs(), unit(), theirs()];
+    let answers = world.store.send(&ALL, both).await.unwrap();
+    assert_eq!(answers.iter().filter(|sent| is_full(sent)).count(), 2, "{answers:?}");
+    let lanes = world.store.queues(&ALL).await.unwrap();
+    assert_eq!(lanes.iter().map(|lane| lane.counts.live()).sum::<u64>(), 3);
+}
+
 pub(super) async fn lifting_the_bound_lets_units_in_again(world: &World) {
     bound(world, Some(1), None).await;
     world.send(unit()).await;

@@ -192,6 +192,7 @@ macro_rules! __with_cases {
                 bytes_are_bounded_too
                 a_lanes_bound_leaves_the_others_alone
                 a_queues_bound_is_for_all_its_lanes
+                one_send_into_two_lanes_keeps_to_the_queues_bound
                 lifting_the_bound_lets_units_in_again
                 sending_the_same_id_again_needs_no_room
             }
@@ -244,6 +245,7 @@ macro_rules! __with_cases {
                 a_tenant_claims_its_own_units_only
                 a_tenant_operates_on_its_own_units_only
                 a_batch_belongs_to_its_tenant
+                a_batch_takes_its_own_tenants_units_only
                 a_batchs_name_does_not_open_anothers_batch
                 a_tenant_sees_its_own_lanes_and_totals_only
                 a_tenant_steers_its_own_queues_only

@@ -76,6 +76,15 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &World) {
     assert!(world.store.batch(&only("acme"), &id).await.is_ok());
 }
 
+pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &World) {
+    let id = batch_id("b");
+    world.open(acmes_batch()).await;
+    let (expected, next) = (String::new(), "2".to_owned());
+    let chunk = BatchChunk { expected, next, units: vec![acmes(), unit()] };
+    assert!(world.store.add_to_batch(&ALL, &id, chunk).await.is_err());
+    assert_eq!(world.batch(&id).await.counts.total(), 0, "nothing of it is in");
+}
+
 pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &World) {
     world.store.open_batch(&only("acme"), acmes_batch()).await.unwrap();
     let theirs = NewBatch { tenant: tenant("other"), ..acmes_batch() };
@@ -109,8 +118,10 @@ pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &World) {
     let theirs = world.send(acmes()).await;
     let mut mine = NewUnit { tenant: tenant("other"), ..unit() };
     mine.after.units = vec![theirs];
-    let answers = world.store.send(&only("other"), vec![mine]).await.unwrap();
-    assert_eq!(answers, [Sent::Refused(Refusal::UnknownDependency(theirs))]);
+    for scope in [only("other"), ALL] {
+        let answers = world.store.send(&scope, vec![mine.clone()]).await.unwrap();
+        assert_eq!(answers, [Sent::Refused(Refusal::UnknownDependency(theirs))]);
+    }
 }
 
 pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {

@@ -142,7 +142,8 @@ pub(super) async fn a_lost_unit_with_a_cancel_request_is_cancelled(world: &World
     let session = world.session().await;
     world.take(session).await;
     world.cancel(id).await;
-    world.kill(session).await;
+    let reclaimed = world.kill(session).await;
+    assert_eq!((reclaimed.rescued, reclaimed.failed), (0, 0), "neither rescued nor failed");
     assert_eq!(world.state(id).await, UnitState::Cancelled);
 }
 

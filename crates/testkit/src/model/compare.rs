@@ -49,6 +49,10 @@ async fn unit(world: &World, id: UnitId) -> Option<Unit> {
     if unit.state != UnitState::Leased {
         (unit.started_at, unit.cancel_requested) = (None, false);
     }
+    if unit.state == UnitState::Blocked {
+        // The seam says nothing of this.
+        unit.since = unit.created_at;
+    }
     if unit.state != UnitState::Failed {
         unit.failure = None;
     }

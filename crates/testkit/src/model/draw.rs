@@ -15,7 +15,8 @@ pub(super) fn draw(sketch: &Sketch, known: &[UnitId], now: Timestamp) -> NewUnit
         priority: Priority::new(sketch.priority).unwrap(),
         dedup: sketch.key.map(|key| dedup(key, sketch.kept_key)),
         not_before: sketch.delay.map(later),
-        deadline: sketch.deadline.map(later),
+        // Of a unit and one it waits for that expire together, either may be first.
+        deadline: sketch.deadline.filter(|_| sketch.after.is_none()).map(later),
         cap: sketch.cap.then(|| Cap { key: "one".into(), limit: 1 }),
         after: after(sketch, known),
         policy: Some(Policy { retry, ..Policy::default() }),
