@@ -11,17 +11,7 @@ use tokio::sync::mpsc;
 
 /// A store in `folder`, as a user would open it.
 pub(crate) fn open(folder: &Path) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(SqliteStore::open(
-        &folder.join("bench.db"),
-        SqliteOptions {
-            synchronous: if std::env::var_os("NOSYNC").is_some() {
-                longshore_sqlite::Synchronous::Normal
-            } else {
-                longshore_sqlite::Synchronous::Full
-            },
-            ..SqliteOptions::default()
-        },
-    )?))
+    Ok(Arc::new(SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?))
 }
 
 /// The kind that does nothing.
@@ -45,6 +35,11 @@ pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
 pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) -> Result<Duration> {
     let worker = Worker::builder(Arc::clone(store))
         .slots(slots)
+        .claim_ahead(if std::env::var_os("NOAHEAD").is_some() {
+            longshore::ClaimAhead::Off
+        } else {
+            longshore::ClaimAhead::Adaptive
+        })
         .handle_fn(noop()?, Policy::default(), |_: Context, _: serde::de::IgnoredAny| async {
             Ok::<(), String>(())
         })
@@ -62,7 +57,6 @@ pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) ->
     };
     let (report, ()) = tokio::join!(worker.run(), watch);
     report?;
-    eprintln!("flushes {} claims {} claimed {}", stats.flushes(), stats.claims(), stats.claimed());
     took.context("the worker ended early")
 }
 

@@ -27,6 +27,11 @@ impl Part {
     }
 }
 
+/// Whether bytes are small enough for the row.
+pub(crate) fn fits_in_row(bytes: &Payload) -> bool {
+    bytes.len() <= INLINE
+}
+
 /// Puts bytes away. Returns what belongs in the row, and the flag to set if it is not there.
 pub(crate) fn put<'b>(
     db: &Connection,
@@ -34,7 +39,7 @@ pub(crate) fn put<'b>(
     part: Part,
     bytes: &'b Payload,
 ) -> Result<(Option<&'b [u8]>, i64)> {
-    if bytes.len() <= INLINE {
+    if fits_in_row(bytes) {
         return Ok((Some(bytes.as_bytes()), 0));
     }
     db.prepare_cached(

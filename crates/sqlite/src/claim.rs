@@ -12,7 +12,7 @@ use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
 use longshore_core::{
-    BatchId, Kind, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
+    BatchId, Kind, Payload, Policy, Priority, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
 use rusqlite::Connection;
 
@@ -20,7 +20,8 @@ use crate::error::{Translate, damaged};
 use crate::finish::apply;
 use crate::hot::Hot;
 use crate::inspect::FullRow;
-use crate::row::{ALONE, PARKED, Spec, StreamNames, UnitRow, code, flag, unit};
+use crate::known::Facts;
+use crate::row::{ALONE, PARKED, Spec, StreamNames, UnitParts, UnitRow, code, flag, unit};
 use crate::tx::Tx;
 
 /// Takes units for a session.
@@ -338,7 +339,10 @@ impl<'c> Taker<'c> {
         stream: &Stream,
         candidate: Candidate,
     ) -> Result<Fit> {
-        let full = FullRow::load(tx.hot(Hot::FindFull)?, UnitId::from_bytes(candidate.id))?;
+        let full = match fresh(tx, stream, candidate)? {
+            Some(fresh) => fresh,
+            None => FullRow::load(tx.hot(Hot::FindFull)?, UnitId::from_bytes(candidate.id))?,
+        };
         let fit = if full.row.has(flag::SPECIAL) {
             self.fit_special(tx, capped, &full.row)?
         } else {
@@ -417,6 +421,7 @@ impl<'c> Taker<'c> {
             ))
             .or_translate()?;
         tx.moved(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
+        tx.known.remember(row.id, Facts { stream: row.stream, bytes: row.bytes });
         parts.fetch(tx.db, &row)?;
         row.code = code(UnitState::Leased);
         row.place = now;
@@ -428,6 +433,40 @@ impl<'c> Taker<'c> {
         self.claimed.units.push(HeldUnit { lease, started, alone, unit });
         Ok(())
     }
+}
+
+/// The row of a unit of which only a few columns can hold anything: most that are claimed.
+fn fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<Option<FullRow>> {
+    let mut rows = tx.hot(Hot::FindFresh)?.query([candidate.id]).or_translate()?;
+    let Some(row) = rows.next().or_translate()? else { return Ok(None) };
+    let payload = row.get_ref(4).or_translate()?;
+    let payload = payload.as_blob().map_err(|error| damaged(error.to_string()))?;
+    let parts = UnitParts {
+        failure: None,
+        progress: None,
+        payload: Some(Payload::from(payload)),
+        checkpoint: None,
+        result: None,
+    };
+    let row = UnitRow {
+        id: UnitId::from_bytes(candidate.id),
+        stream: stream.num,
+        code: code(UnitState::Ready),
+        place: candidate.place,
+        priority: Priority::new(row.get(0).or_translate()?).map_err(damaged)?,
+        attempt: 0,
+        lost: 0,
+        fence: row.get(1).or_translate()?,
+        session: None,
+        started_at: None,
+        created_at: row.get(2).or_translate()?,
+        deadline: None,
+        flags: 0,
+        bytes: row.get(3).or_translate()?,
+        cap_key: None,
+        spec: None,
+    };
+    Ok(Some(FullRow { row, parts }))
 }
 
 /// Fails a unit whose deadline has passed; whether it did.

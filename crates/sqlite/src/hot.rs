@@ -18,6 +18,8 @@ pub(crate) enum Hot {
     Find,
     /// Reads everything: [`UnitRow`] and [`UnitParts`].
     FindFull,
+    /// Reads what a claim needs of a unit that has not run before and has nothing special.
+    FindFresh,
     /// Takes a new unit in.
     Insert,
     /// Gives a unit to a session.
@@ -26,11 +28,13 @@ pub(crate) enum Hot {
     Start,
     /// Counts an attempt, if nothing speaks against it.
     StartPlainly,
+    /// Ends a unit well, if there is nothing more to it.
+    FinishPlainly,
     /// Writes a step of the state machine.
     Apply,
 }
 
-const COUNT: usize = 7;
+const COUNT: usize = 9;
 
 impl Hot {
     fn sql(self) -> &'static str {
@@ -44,6 +48,10 @@ impl Hot {
         match self {
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,
+            Self::FindFresh => {
+                "SELECT priority, fence, created_at, bytes, payload FROM longshore_unit
+                 WHERE id = ?1 AND flags = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL"
+            }
             Self::Insert => {
                 "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority,
                  created_at, deadline, flags, waits_for, bytes, dedup, cap_key, spec, payload)
@@ -60,6 +68,11 @@ impl Hot {
                 "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1
                  WHERE id = ?1 AND session = ?3 AND fence = ?4 AND started_at IS NULL
                  AND flags & 4 = 0 AND (deadline IS NULL OR deadline > ?2)"
+            }
+            Self::FinishPlainly => {
+                "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL,
+                 started_at = NULL, progress = NULL, failure = NULL, result = ?5
+                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags = 0 AND cap_key IS NULL"
             }
             Self::Apply => {
                 "UPDATE longshore_unit SET state = ?2, place = ?3, attempt = ?4, lost = ?5,

@@ -17,6 +17,7 @@ mod error;
 mod finish;
 mod hot;
 mod inspect;
+mod known;
 mod lists;
 mod location;
 mod maintain;

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use crate::body::Part;
 use crate::busy::patiently;
 use crate::error::Translate;
+use crate::known::Known;
 use crate::send::Admission;
 use crate::sync::Syncer;
 use crate::tx::Tx;
@@ -144,7 +145,8 @@ impl SqliteStore {
         transaction: &rusqlite::Transaction<'_>,
         verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut tx = Tx::new(transaction, self.options.clock.now());
+        let mut known = Known::default();
+        let mut tx = Tx::new(transaction, self.options.clock.now(), &mut known);
         let answer = verb(&mut tx)?;
         tx.flush()?;
         Ok(answer)

@@ -10,6 +10,7 @@ use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
 use crate::hot::{Hot, HotStatements};
+use crate::known::Known;
 use crate::row::code;
 use crate::{batch, finish};
 
@@ -28,6 +29,7 @@ pub(crate) struct Tx<'c> {
     ended: Vec<(UnitId, bool)>,
     topics: BTreeSet<TopicRow>,
     statements: HotStatements<'c>,
+    pub(crate) known: &'c mut Known,
 }
 
 /// How a stream's counters move.
@@ -46,7 +48,7 @@ struct TopicRow {
 
 impl<'c> Tx<'c> {
     /// A part of the transaction that `db` has open.
-    pub(crate) fn new(db: &'c Connection, now: Timestamp) -> Self {
+    pub(crate) fn new(db: &'c Connection, now: Timestamp, known: &'c mut Known) -> Self {
         Self {
             db,
             now,
@@ -58,6 +60,7 @@ impl<'c> Tx<'c> {
             ended: Vec::new(),
             topics: BTreeSet::new(),
             statements: HotStatements::default(),
+            known,
         }
     }
 

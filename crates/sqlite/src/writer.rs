@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::busy::patiently;
 use crate::error::{Translate, translate};
+use crate::known::Known;
 use crate::sync::Syncer;
 use crate::tx::Tx;
 
@@ -79,7 +80,7 @@ struct Job {
 
 /// A verb's turn: to run, or to hear why it cannot.
 enum Chance<'c> {
-    Run(&'c Connection, &'c dyn Clock),
+    Run(&'c Connection, &'c dyn Clock, &'c mut Known),
     Refuse(Error),
 }
 
@@ -105,7 +106,8 @@ impl Writer {
         let (jobs, inbox) = mpsc::channel();
         db.busy_timeout(Duration::ZERO).or_translate()?;
         db.pragma_update(None, "synchronous", "NORMAL").or_translate()?;
-        let mut state = State { db, syncer, busy_timeout, clock, signals, seen: 0 };
+        let mut state =
+            State { db, syncer, busy_timeout, clock, signals, known: Known::default(), seen: 0 };
         state.seen = state.data_version()?;
         state.signals.last_change.store(state.last_change()?, Ordering::Relaxed);
         let thread = std::thread::Builder::new()
@@ -128,7 +130,7 @@ impl Writer {
         let run = Box::new(move |chance: Chance<'_>| {
             let (result, commit, woke, last_change) = match chance {
                 Chance::Refuse(error) => (Err(error), false, false, 0),
-                Chance::Run(db, clock) => run_verb(verb, db, clock),
+                Chance::Run(db, clock, known) => run_verb(verb, db, clock, known),
             };
             let answer: Answer = Box::new(move |committed| {
                 // The caller may have gone away; what was committed stays.
@@ -166,8 +168,9 @@ fn run_verb<T>(
     verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
     db: &Connection,
     clock: &dyn Clock,
+    known: &mut Known,
 ) -> (Result<T>, bool, bool, u64) {
-    let mut tx = Tx::new(db, clock.now());
+    let mut tx = Tx::new(db, clock.now(), known);
     let mut result = verb(&mut tx);
     if result.is_ok()
         && !tx.abandon
@@ -190,6 +193,7 @@ struct State {
     busy_timeout: Duration,
     clock: Arc<dyn Clock>,
     signals: Arc<Signals>,
+    known: Known,
     /// SQLite's count of other connections' commits.
     seen: i64,
 }
@@ -251,9 +255,10 @@ impl State {
         })
     }
 
-    fn run(&self, job: Job, alone: bool) -> Ran {
+    fn run(&mut self, job: Job, alone: bool) -> Ran {
+        let db = &self.db;
         let statement = |sql: &str| {
-            let done = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+            let done = db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
             if let Err(error) = done {
                 tracing::error!(%error, sql, "savepoint");
             }
@@ -261,7 +266,7 @@ impl State {
         if !alone {
             statement("SAVEPOINT verb");
         }
-        let ran = (job.run)(Chance::Run(&self.db, self.clock.as_ref()));
+        let ran = (job.run)(Chance::Run(&self.db, self.clock.as_ref(), &mut self.known));
         if !alone {
             if !ran.commit {
                 statement("ROLLBACK TO verb");
