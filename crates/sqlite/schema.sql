@@ -71,11 +71,6 @@ CREATE TABLE longshore_leader (
     until   INTEGER NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE longshore_level (
-    one  INTEGER PRIMARY KEY CHECK (one = 1),
-    pass INTEGER NOT NULL
-);
-
 CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT);
 
 CREATE TABLE longshore_queue (
@@ -149,6 +144,8 @@ CREATE TABLE longshore_unit (
 ) WITHOUT ROWID;
 
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
+
+CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 
 CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
 

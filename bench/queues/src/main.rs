@@ -29,8 +29,11 @@ struct Args {
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Slots of the worker.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 256)]
     slots: u32,
+    /// Slots of the smaller worker that is shown beside it.
+    #[arg(long, default_value_t = 64)]
+    few_slots: u32,
     /// Units waiting in the deep queue.
     #[arg(long, default_value_t = 1_000_000)]
     deep: usize,
@@ -96,19 +99,23 @@ fn rate(count: usize, took: Duration) -> f64 {
 /// Bulk send and processing, limit and ours by turns.
 async fn throughput(args: &Args) -> Result<Vec<Row>> {
     let (mut limit_send, mut our_send) = (Vec::new(), Vec::new());
-    let (mut limit_process, mut our_process) = (Vec::new(), Vec::new());
+    let (mut limit_process, mut our_process, mut our_few) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..args.rounds {
         say(&format!("throughput, round {} of {}", round + 1, args.rounds));
         let (send, process) = limit_round(args)?;
         limit_send.push(send);
         limit_process.push(process);
-        let (send, process) = our_round(args).await?;
+        let (send, process) = our_round(args, args.slots).await?;
         our_send.push(send);
         our_process.push(process);
+        our_few.push(our_round(args, args.few_slots).await?.1);
     }
+    let limit = median(&limit_process);
+    let name = |slots| format!("process with {slots} slots, units/s");
     Ok(vec![
         Row::ratio("bulk send, units/s", median(&our_send), median(&limit_send), 0.7),
-        Row::ratio("process, units/s", median(&our_process), median(&limit_process), 0.6),
+        Row::ratio(&name(args.slots), median(&our_process), limit, 0.6),
+        Row::ratio(&name(args.few_slots), median(&our_few), limit, 0.6),
     ])
 }
 
@@ -124,13 +131,13 @@ fn limit_round(args: &Args) -> Result<(f64, f64)> {
     Ok((send, rate(done, start.elapsed())))
 }
 
-async fn our_round(args: &Args) -> Result<(f64, f64)> {
+async fn our_round(args: &Args, slots: u32) -> Result<(f64, f64)> {
     let folder = folder(args)?;
     let store = ours::open(folder.path())?;
     let start = Instant::now();
     ours::send(&store, args.units).await?;
     let send = rate(args.units, start.elapsed());
-    let took = ours::process(&store, args.units, args.slots).await?;
+    let took = ours::process(&store, args.units, slots).await?;
     Ok((send, rate(args.units, took)))
 }
 

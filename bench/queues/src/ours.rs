@@ -19,12 +19,12 @@ pub(crate) fn noop() -> Result<Kind> {
     Ok(Kind::new("noop")?)
 }
 
-/// Sends `count` units in chunks of a thousand.
+/// Sends `count` units, ten thousand at a time: the client makes chunks of a thousand of them.
 pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
     let client = Client::new(Arc::clone(store));
     let kind = noop()?;
-    for start in (0..count).step_by(1000) {
-        let units = (start..(start + 1000).min(count))
+    for start in (0..count).step_by(10_000) {
+        let units = (start..(start + 10_000).min(count))
             .map(|i| NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes()))
             .collect();
         client.send_many(units, WhenFull::Wait).await?;
@@ -35,11 +35,6 @@ pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
 pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) -> Result<Duration> {
     let worker = Worker::builder(Arc::clone(store))
         .slots(slots)
-        .claim_ahead(if std::env::var_os("NOAHEAD").is_some() {
-            longshore::ClaimAhead::Off
-        } else {
-            longshore::ClaimAhead::Adaptive
-        })
         .handle_fn(noop()?, Policy::default(), |_: Context, _: serde::de::IgnoredAny| async {
             Ok::<(), String>(())
         })

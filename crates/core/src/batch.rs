@@ -129,6 +129,9 @@ impl Callback {
     }
 }
 
+/// The largest [`Callback::data`]: with the counts around it, it must still fit a payload.
+pub const MAX_CALLBACK_DATA: usize = 1024 * 1024;
+
 /// A batch as its initiator describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewBatch {
@@ -151,6 +154,22 @@ pub struct NewBatch {
 }
 
 impl NewBatch {
+    /// Refuses what could not be carried out when the batch ends.
+    pub fn check(&self) -> Result<(), crate::Error> {
+        let Some(callback) = &self.callback else { return Ok(()) };
+        if !callback.queue.admits(&self.tenant) {
+            let (queue, tenant) = (&callback.queue, &self.tenant);
+            let message = format!("the callback's queue `{queue}` is not tenant `{tenant}`'s");
+            return Err(crate::Error::Invalid(message));
+        }
+        let data = Payload::from(callback.data.clone());
+        if data.len() > MAX_CALLBACK_DATA {
+            let (bytes, limit) = (data.len(), MAX_CALLBACK_DATA);
+            return Err(crate::Error::TooLarge { what: "callback's data".into(), bytes, limit });
+        }
+        Ok(())
+    }
+
     /// A batch of the default tenant.
     pub fn new(id: BatchId) -> Self {
         Self {
@@ -221,7 +240,7 @@ pub struct Step {
 
 /// Moves `batch` on after its counters or seal changed. Idempotent.
 pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
-    let before = (batch.status, batch.started_at, batch.completed_at, batch.announced);
+    let before = batch.clone();
     let moved = batch.counts.leased + batch.counts.finished() > 0;
     if batch.status == BatchStatus::Queued && moved {
         batch.status = BatchStatus::Running;
@@ -240,11 +259,12 @@ pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
         batch.announced = batch.generation;
         batch.completed_at = Some(now);
     }
-    let after = (batch.status, batch.started_at, batch.completed_at, batch.announced);
-    Step { announce, changed: before != after }
+    Step { announce, changed: before != *batch }
 }
 
 fn apply_threshold(batch: &mut Batch) {
+    // Forgiven failures that were retried are gone; they must not hide new ones.
+    batch.forgiven = batch.forgiven.min(batch.counts.failed);
     let Some(threshold) = batch.threshold.filter(|_| batch.status.is_open()) else { return };
     let failed = batch.counts.failed.saturating_sub(batch.forgiven);
     let Some(why) = exceeds(threshold.limit, failed, batch) else { return };
@@ -289,7 +309,8 @@ pub enum BatchAction {
         /// Why, for people.
         reason: String,
     },
-    /// Run its failed units again; after the end this opens a new generation.
+    /// Run its failed units again; after the end this opens a new generation. Failures that were
+    /// pruned, or whose key is in use, stay as they are.
     RetryFailed,
 }
 
@@ -346,7 +367,7 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
             } else if batch.counts.failed > 0 {
                 batch.status = Running;
                 batch.reason = None;
-                batch.forgiven = 0;
+                batch.forgiven = batch.counts.failed;
             }
         }
     }
@@ -359,7 +380,8 @@ pub fn reopen(batch: &mut Batch) {
     batch.completed_at = None;
     batch.status = BatchStatus::Running;
     batch.reason = None;
-    batch.forgiven = 0;
+    // What failed before does not count against the new generation.
+    batch.forgiven = batch.counts.failed;
     // One given up before its initiator was through can take no more units.
     batch.sealed = true;
 }

@@ -40,6 +40,10 @@ pub struct Head {
     pub deadline: Option<Timestamp>,
     /// Someone asked for it to be cancelled while it ran.
     pub cancel_requested: bool,
+    /// An earlier run left a checkpoint: the next one goes on from there.
+    pub checkpointed: bool,
+    /// Not ready before this, however soon what it waits for has ended.
+    pub not_before: Option<Timestamp>,
 }
 
 /// What happened to the unit.
@@ -102,6 +106,7 @@ pub struct NotApplicable {
 /// let unit = Head {
 ///     id: UnitId::new(), state: UnitState::Leased, priority: Priority::NORMAL, attempt: 1,
 ///     lost: 0, started: true, created_at: now, deadline: None, cancel_requested: false,
+///     checkpointed: false, not_before: None,
 /// };
 /// let step = next(&unit, &Event::Finished(&Outcome::Done(None)), &Policy::default(), now).unwrap();
 /// assert_eq!(step.state, UnitState::Done);
@@ -118,7 +123,8 @@ pub fn next(
         (Event::Finished(outcome), Leased) => Ok(finished(&step, outcome, policy)),
         (Event::Released, Leased) => Ok(released(&step)),
         (Event::Lost, Leased) => Ok(lost(&step, policy)),
-        (Event::Due, Scheduled) | (Event::Unblocked, Blocked) => Ok(step.ready()),
+        (Event::Due, Scheduled) => Ok(step.ready()),
+        (Event::Unblocked, Blocked) => Ok(step.at(unit.not_before.unwrap_or(now))),
         (Event::DependencyFailed(_), Blocked) => {
             Ok(step.ended(Cancelled, Some(dependency_failed(event))))
         }
@@ -126,10 +132,9 @@ pub fn next(
             Ok(step.ended(Failed, Some(deadline_passed())))
         }
         (Event::Cancel, Blocked | Scheduled | Ready) => Ok(step.ended(Cancelled, None)),
-        (Event::Retry, Failed | Cancelled) => {
+        (Event::Retry, Failed | Cancelled | Scheduled) => {
             Ok(Transition { attempt: 0, lost: 0, ..step.ready() })
         }
-        (Event::Retry, Scheduled) => Ok(step.ready()),
         (event, state) => Err(NotApplicable { state, wanted: wanted(event) }),
     }
 }
@@ -142,6 +147,11 @@ struct Step<'a> {
 impl Step<'_> {
     fn ready(&self) -> Transition {
         self.to(UnitState::Ready, self.unit.priority.rank(self.now), None)
+    }
+
+    /// Ready again at its old place: it did not have its turn.
+    fn back(&self) -> Transition {
+        self.to(UnitState::Ready, self.unit.priority.rank(self.unit.created_at), None)
     }
 
     fn at(&self, due: Timestamp) -> Transition {
@@ -170,7 +180,7 @@ impl Step<'_> {
 
 fn finished(step: &Step<'_>, outcome: &Outcome, policy: &Policy) -> Transition {
     let unit = step.unit;
-    match outcome {
+    let to = match outcome {
         // Late but done is done: work that was paid for is not thrown away.
         Outcome::Done(_) => step.ended(UnitState::Done, None),
         Outcome::Fail(failure) => step.ended(UnitState::Failed, Some(failure.clone())),
@@ -188,7 +198,15 @@ fn finished(step: &Step<'_>, outcome: &Outcome, policy: &Policy) -> Transition {
             step.ended(UnitState::Failed, Some(deadline_passed()))
         }
         Outcome::Snooze(after) => step.refunded(step.at(step.now + *after)),
-        Outcome::Interrupted => step.refunded(step.ready()),
+        Outcome::Interrupted => step.refunded(step.back()),
+    };
+    to.cleared(unit)
+}
+
+impl Transition {
+    /// A run that came to an end, whichever, clears its unit of having killed earlier workers.
+    fn cleared(self, unit: &Head) -> Self {
+        Self { lost: if unit.started { 0 } else { self.lost }, ..self }
     }
 }
 
@@ -196,7 +214,7 @@ fn released(step: &Step<'_>) -> Transition {
     if step.unit.cancel_requested {
         return step.ended(UnitState::Cancelled, None);
     }
-    step.refunded(step.ready())
+    step.refunded(step.back())
 }
 
 /// A unit that had not been started is not to blame and loses nothing.
@@ -206,12 +224,14 @@ fn lost(step: &Step<'_>, policy: &Policy) -> Transition {
         return step.ended(UnitState::Cancelled, None);
     }
     if !unit.started {
-        return step.ready();
+        return step.back();
     }
     let lost = unit.lost + 1;
     let story = format!("its worker died while it ran ({lost} of {} allowed)", policy.max_lost);
     let failure = Some(Failure::new("lost", story));
-    let again = policy.on_lost == OnLost::Rerun && lost < policy.max_lost && !step.is_late();
+    // What was reached and kept need not be done, or paid, again: going on from it is no rerun.
+    let may_rerun = policy.on_lost == OnLost::Rerun || unit.checkpointed;
+    let again = may_rerun && lost < policy.max_lost && !step.is_late();
     let to = if again { step.ready() } else { step.ended(UnitState::Failed, None) };
     Transition { lost, failure, ..to }
 }

@@ -11,8 +11,11 @@ use crate::name::UnitId;
 use crate::time::Timestamp;
 
 /// How often, how long and how far apart a unit is tried.
+///
+/// Unknown fields are ignored when read: a newer worker's policies are kept in the store that an
+/// older one reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct RetryPolicy {
     /// Attempts in all, the first included. At least 1.
     pub max_attempts: u32,
@@ -84,7 +87,7 @@ pub enum OnLost {
 
 /// Everything that decides a unit's way after a run: the sender's, else its kind's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Policy {
     /// After an outcome that asks for another attempt.
     pub retry: RetryPolicy,

@@ -268,6 +268,8 @@ pub struct NewUnit {
     pub policy: Option<Policy>,
     /// W3C `traceparent` of whoever sent it.
     pub trace: Option<String>,
+    /// Someone will wait for it: its end has an entry of its own in the change feed.
+    pub awaited: bool,
 }
 
 impl NewUnit {
@@ -288,6 +290,7 @@ impl NewUnit {
             after: After::default(),
             policy: None,
             trace: None,
+            awaited: false,
         }
     }
 
@@ -394,7 +397,8 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// How long the present or next run may take at `now`, by timeout and deadline.
+    /// How long the present or next run may take at `now`, by timeout and deadline. Pass the store's
+    /// time (`started_at`), so that a worker's own clock does not matter.
     pub fn time_allowed(&self, policy: &Policy, now: Timestamp) -> Option<Duration> {
         let left = self.deadline.map(|deadline| deadline.since(now));
         match (policy.timeout, left) {

@@ -27,13 +27,6 @@ CREATE TABLE longshore_lane (
     UNIQUE (queue, tenant)
 );
 
--- The pass at which a lane that was silent joins the others: silence earns no credit.
-CREATE TABLE longshore_level (
-    one  INTEGER PRIMARY KEY CHECK (one = 1),
-    pass INTEGER NOT NULL
-);
-INSERT INTO longshore_level VALUES (1, 0);
-
 CREATE TABLE longshore_batch (
     num          INTEGER PRIMARY KEY,
     name         TEXT NOT NULL UNIQUE,
@@ -148,6 +141,7 @@ CREATE TABLE longshore_dependency (
     unit  BLOB NOT NULL,
     PRIMARY KEY (needs, unit)
 ) WITHOUT ROWID;
+CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 
 -- Runs that did not end well.
 CREATE TABLE longshore_failure (

@@ -20,6 +20,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     if !scope.covers(&new.tenant) {
         return Err(Error::not_found("tenant", &new.tenant));
     }
+    new.check()?;
     let num: Option<i64> = tx
         .db
         .query_row("SELECT num FROM longshore_batch WHERE name = ?1", [new.id.as_str()], |row| {
@@ -96,13 +97,9 @@ pub(crate) fn add(
 /// Says that all units are in.
 pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch> {
     let num = number(tx.db, scope, id)?;
-    let sealed = tx
-        .db
+    tx.db
         .execute("UPDATE longshore_batch SET sealed = 1 WHERE num = ?1 AND sealed = 0", [num])
         .or_translate()?;
-    if sealed > 0 {
-        tx.announce("batch", id.as_str(), None);
-    }
     tx.touch_batch(num);
     tx.flush()?;
     load(tx.db, num)

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use longshore_core::fair::{LaneShare, entry_pass, turn};
+use longshore_core::fair::{LaneShare, turn};
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -17,6 +17,7 @@ use longshore_core::{
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
+use crate::fairness;
 use crate::finish::apply;
 use crate::hot::Hot;
 use crate::inspect::FullRow;
@@ -29,17 +30,14 @@ pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
     let session = crate::session::number(tx.db, claim.session)?;
     let streams = eligible(tx.db, claim)?;
     let mut taker = Taker::new(claim, session);
-    if let Some((stream, id)) = first_alone(tx.db, &streams)? {
-        if claim.empty_handed && claim.free > 0 {
-            taker.take_alone(tx, stream, id)?;
-            return Ok(taker.claimed);
-        }
-        taker.claimed.alone_waiting = true;
-    }
     let mut lanes = by_lane(tx.db, &streams)?;
+    if taker.take_alone(tx, &lanes)? {
+        return Ok(taker.claimed);
+    }
     taker.take_by_turns(tx, &mut lanes)?;
     if lanes.len() > 1 {
-        save_passes(tx.db, &lanes)?;
+        let served = lanes.iter().filter(|lane| lane.taken > 0);
+        fairness::save_all(tx.db, served.map(|lane| (lane.num, lane.share)))?;
     }
     Ok(taker.claimed)
 }
@@ -113,20 +111,6 @@ fn names(kind: &Kind, tenant: &str, queue: &str, batch: Option<&str>) -> Result<
     }))
 }
 
-/// The first unit that must run alone.
-fn first_alone<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Option<(&'s Stream, UnitId)>> {
-    let mut best: Option<(Candidate, &Stream)> = None;
-    for stream in streams {
-        let found = candidates(db, stream.num, ALONE, Candidate::FIRST, 1)?;
-        if let Some(found) = found.into_iter().next()
-            && best.as_ref().is_none_or(|(other, _)| found < *other)
-        {
-            best = Some((found, stream));
-        }
-    }
-    Ok(best.map(|(candidate, stream)| (stream, UnitId::from_bytes(candidate.id))))
-}
-
 /// One lane's part in this claim.
 struct Lane<'s> {
     num: i64,
@@ -150,9 +134,7 @@ fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> 
         lanes[at].share.available += stream.ready;
         lanes[at].streams.push(stream);
     }
-    let level = if lanes.len() > 1 { level(db)? } else { 0 };
     for lane in &mut lanes {
-        lane.share.pass = entry_pass(lane.share.pass, Some(level));
         if let Some(cap) = lane.streams.first().and_then(|stream| stream.cap) {
             let free = cap.saturating_sub(leased(db, lane.num)?);
             lane.share.available = lane.share.available.min(free);
@@ -169,32 +151,6 @@ fn leased(db: &Connection, lane: i64) -> Result<u64> {
     .or_translate()?
     .query_row([lane], |row| row.get(0))
     .or_translate()
-}
-
-/// Keeps the lanes' places, and the pass at which a lane that was silent joins the others.
-fn save_passes(db: &Connection, lanes: &[Lane<'_>]) -> Result<()> {
-    for lane in lanes.iter().filter(|lane| lane.taken > 0) {
-        db.prepare_cached("UPDATE longshore_lane SET pass = ?2 WHERE num = ?1")
-            .or_translate()?
-            .execute((lane.num, lane.share.pass))
-            .or_translate()?;
-    }
-    let still = lanes.iter().filter(|lane| lane.share.available > 0);
-    let next = still.map(|lane| lane.share.pass).min();
-    if let Some(level) = next.or_else(|| lanes.iter().map(|lane| lane.share.pass).max()) {
-        db.prepare_cached("UPDATE longshore_level SET pass = max(pass, ?1)")
-            .or_translate()?
-            .execute([level])
-            .or_translate()?;
-    }
-    Ok(())
-}
-
-fn level(db: &Connection) -> Result<u64> {
-    db.prepare_cached("SELECT pass FROM longshore_level")
-        .or_translate()?
-        .query_row([], |row| row.get(0))
-        .or_translate()
 }
 
 impl<'s> Lane<'s> {
@@ -301,12 +257,47 @@ impl<'c> Taker<'c> {
         Self { claim, session, free, ahead, resources, claimed: Claimed::default() }
     }
 
-    fn take_alone(&mut self, tx: &mut Tx<'_>, stream: &Stream, id: UnitId) -> Result<()> {
-        let full = FullRow::load(tx.hot(Hot::FindFull)?, id)?;
-        if expire(tx, &full.row)? {
-            return Ok(());
+    /// Gives empty hands a unit that must run alone, before anything else: while others come and
+    /// go it would never be its turn. Other hands only hear of it.
+    fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &[Lane<'_>]) -> Result<bool> {
+        for lane in lanes.iter().filter(|lane| lane.share.available > 0) {
+            for stream in &lane.streams {
+                for candidate in candidates(tx.db, stream.num, ALONE, Candidate::FIRST, SPARE)? {
+                    let id = UnitId::from_bytes(candidate.id);
+                    let full = FullRow::load(tx.hot(Hot::FindFull)?, id)?;
+                    if !self.fits_alone(tx, &full.row)? {
+                        continue;
+                    }
+                    if self.claim.empty_handed && self.claim.free > 0 {
+                        self.take(tx, full, stream, true, true)?;
+                        return Ok(true);
+                    }
+                    self.claimed.alone_waiting = true;
+                    return Ok(false);
+                }
+            }
         }
-        self.take(tx, full, stream, true, true)
+        Ok(false)
+    }
+
+    /// Whether this worker, once empty-handed, can run it.
+    fn fits_alone(&self, tx: &mut Tx<'_>, row: &UnitRow) -> Result<bool> {
+        if expire(tx, row)? {
+            return Ok(false);
+        }
+        let spec = Spec::parse(row.spec.as_deref())?;
+        let capped = match (&spec.cap, &row.cap_key) {
+            (Some(cap), Some(key)) => leased_with(tx.db, key)? >= cap.limit,
+            _ => false,
+        };
+        Ok(!capped && self.could_run(&spec))
+    }
+
+    /// Whether the worker has what the unit needs, free or not.
+    fn could_run(&self, spec: &Spec) -> bool {
+        let all = &self.claim.all_resources;
+        spec.slots.unwrap_or(1) <= self.claim.slots
+            && spec.resources.iter().all(|(name, amount)| all.get(name) >= Some(amount))
     }
 
     /// One unit at a time from the lane whose turn it is.
@@ -372,8 +363,7 @@ impl<'c> Taker<'c> {
         }
         let spec = Spec::parse(row.spec.as_deref())?;
         let slots = spec.slots.unwrap_or(1);
-        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
-        if slots > self.claim.slots || !spec.resources.iter().all(has) {
+        if !self.could_run(&spec) {
             return Ok(Fit::Pass);
         }
         if let (Some(cap), Some(key)) = (&spec.cap, &row.cap_key)
@@ -382,14 +372,9 @@ impl<'c> Taker<'c> {
             park(tx, row)?;
             return Ok(Fit::Pass);
         }
-        if slots > self.free {
-            // Slots are kept for it: lighter units must not overtake it for ever.
-            self.claimed.heavy_waiting |= slots > 1;
-            return Ok(match slots {
-                1 if spec.cap.is_none() && spec.resources.is_empty() => self.fit_plain(capped),
-                1 => Fit::Pass,
-                _ => Fit::Stop,
-            });
+        let lacks = |(name, amount): (&String, &u32)| self.resources.get(name) < Some(amount);
+        if slots > self.free || spec.resources.iter().any(lacks) {
+            return Ok(self.does_not_fit_now(capped, slots, &spec));
         }
         self.free -= slots;
         for (name, amount) in &spec.resources {
@@ -398,6 +383,17 @@ impl<'c> Taker<'c> {
             }
         }
         Ok(Fit::Start)
+    }
+
+    /// With no slot free a light unit may be for later; any other is waited for: slots and
+    /// resources are kept for it, or others would overtake it for ever.
+    fn does_not_fit_now(&mut self, capped: bool, slots: u32, spec: &Spec) -> Fit {
+        if slots > 1 || self.free > 0 {
+            self.claimed.heavy_waiting = true;
+            return Fit::Stop;
+        }
+        let later = spec.cap.is_none() && spec.resources.is_empty();
+        if later { self.fit_plain(capped) } else { Fit::Pass }
     }
 
     fn take(

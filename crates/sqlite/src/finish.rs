@@ -1,16 +1,13 @@
 //! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
 
 use longshore_core::machine::{Event, Transition, next};
-use longshore_core::outcome::Params;
 use longshore_core::store::{Finish, Finished};
 use longshore_core::unit::check_size;
-use longshore_core::{
-    Effect, Error, Failure, Outcome, Policy, Result, SessionId, SqlValue, Timestamp, UnitId,
-    UnitState,
-};
-use rusqlite::{OptionalExtension, ToSql};
+use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
+use rusqlite::OptionalExtension;
 
 use crate::body::{self, Part};
+use crate::effects;
 use crate::error::Translate;
 use crate::hot::Hot;
 use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
@@ -76,7 +73,7 @@ fn finish_one(
     if let Outcome::Done(Some(result)) = &end.outcome {
         check_size("result", result)?;
     }
-    if let Some(failure) = run_effects(tx, &end.effects)? {
+    if let Some(failure) = effects::run(tx, &end.effects)? {
         return Ok(Finished::EffectFailed(failure));
     }
     let policy = match end.outcome {
@@ -90,73 +87,6 @@ fn finish_one(
         keep(tx, row.id, Part::Result, result)?;
     }
     Ok(Finished::Recorded(step.state))
-}
-
-/// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
-fn run_effects(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
-    if effects.is_empty() {
-        return Ok(None);
-    }
-    tx.db.execute_batch("SAVEPOINT effects").or_translate()?;
-    let failure = effects.iter().find_map(|effect| run_effect(tx, effect).err());
-    let end =
-        if failure.is_some() { "ROLLBACK TO effects; RELEASE effects" } else { "RELEASE effects" };
-    tx.db.execute_batch(end).or_translate()?;
-    Ok(failure)
-}
-
-fn run_effect(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
-    let refused =
-        |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
-    let mut statement = tx.db.prepare_cached(&effect.sql).map_err(refused)?;
-    match &effect.params {
-        Params::Ordered(values) => {
-            for (at, value) in values.iter().enumerate() {
-                statement.raw_bind_parameter(at + 1, Bound(value)).map_err(refused)?;
-            }
-        }
-        Params::Named(values) => {
-            for (name, value) in values {
-                let at = statement.parameter_index(&format!(":{name}")).map_err(refused)?;
-                if let Some(at) = at {
-                    statement.raw_bind_parameter(at, Bound(value)).map_err(refused)?;
-                }
-            }
-        }
-    }
-    let changed = if statement.column_count() > 0 {
-        // A statement with RETURNING changes as many rows as it returns.
-        let mut rows = statement.raw_query();
-        let mut count = 0;
-        while rows.next().map_err(refused)?.is_some() {
-            count += 1;
-        }
-        count
-    } else {
-        statement.raw_execute().map_err(refused)? as u64
-    };
-    match effect.expected_rows {
-        Some(expected) if expected != changed => Err(Failure::new(
-            "effect-rows",
-            format!("changed {changed} rows instead of {expected}: {}", effect.sql),
-        )),
-        _ => Ok(()),
-    }
-}
-
-struct Bound<'v>(&'v SqlValue);
-
-impl ToSql for Bound<'_> {
-    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        match self.0 {
-            SqlValue::Null => Ok(rusqlite::types::ToSqlOutput::Owned(rusqlite::types::Value::Null)),
-            SqlValue::Bool(value) => value.to_sql(),
-            SqlValue::Int(value) => value.to_sql(),
-            SqlValue::Real(value) => value.to_sql(),
-            SqlValue::Text(value) => value.to_sql(),
-            SqlValue::Blob(value) => value.to_sql(),
-        }
-    }
 }
 
 /// Puts a checkpoint or result away.
@@ -175,10 +105,11 @@ pub(crate) fn keep(
     let sql = format!(
         "UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1"
     );
+    let mark = if part == Part::Checkpoint { flag::CHECKPOINTED } else { 0 };
     tx.db
         .prepare_cached(&sql)
         .or_translate()?
-        .execute((unit.as_bytes(), inline, part.flag(), beside))
+        .execute((unit.as_bytes(), inline, part.flag(), beside | mark))
         .or_translate()?;
     Ok(())
 }
@@ -227,9 +158,26 @@ pub(crate) fn apply(
     if to.is_final() && row.has(flag::WAITED_ON) {
         tx.ended(row.id, to == UnitState::Done);
     }
+    if to.is_final() && row.has(flag::AWAITED) {
+        let names = crate::inspect::stream_names(tx.db, row.stream)?;
+        tx.announce("unit", row.id.to_string(), Some(names.tenant.as_str()));
+    }
+    if from == UnitState::Blocked {
+        forget_dependencies(tx, row.id)?;
+    }
     if let Some(key) = &row.cap_key {
         unpark(tx, key)?;
     }
+    Ok(())
+}
+
+/// A unit that waits no more must not be found by what it waited for: it may be pruned by then.
+fn forget_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
+    tx.db
+        .prepare_cached("DELETE FROM longshore_dependency WHERE unit = ?1")
+        .or_translate()?
+        .execute([unit.as_bytes()])
+        .or_translate()?;
     Ok(())
 }
 
@@ -287,7 +235,7 @@ pub(crate) fn release_dependants(tx: &mut Tx<'_>, needs: UnitId, well: bool) -> 
         .collect::<rusqlite::Result<_>>()
         .or_translate()?;
     for id in waiting {
-        let row = load(tx, UnitId::from_bytes(id))?;
+        let Some(row) = find(tx, UnitId::from_bytes(id))? else { continue };
         if row.state()? != UnitState::Blocked {
             continue;
         }
@@ -318,12 +266,7 @@ fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
             .or_translate()?;
         return Ok(());
     }
-    let mut step = next(&row.head()?, &Event::Unblocked, &Policy::default(), tx.now)?;
-    let not_before = Timestamp::from_micros(row.place);
-    if not_before > tx.now {
-        step.state = UnitState::Scheduled;
-        step.place = not_before;
-    }
+    let step = next(&row.head()?, &Event::Unblocked, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)
 }
 

@@ -242,7 +242,8 @@ pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<Chan
     let mut statement = db
         .prepare_cached(
             "SELECT seq, topic, name FROM longshore_change
-             WHERE seq > ?1 AND (?2 IS NULL OR tenant IS NULL OR tenant = ?2) ORDER BY seq LIMIT 1000",
+             WHERE seq > ?1 AND (?2 IS NULL OR tenant = ?2 OR (tenant IS NULL AND topic <> 'session'))
+             ORDER BY seq LIMIT 1000",
         )
         .or_translate()?;
     let mut rows = statement.query((since, tenant(scope))).or_translate()?;
@@ -260,6 +261,7 @@ fn topic(topic: String, name: String) -> Result<Topic> {
         "queue" => Topic::Queue(QueueName::new(name).map_err(damaged)?),
         "batch" => Topic::Batch(BatchId::new(name).map_err(damaged)?),
         "session" => Topic::Session(name.parse().map_err(damaged)?),
+        "unit" => Topic::Unit(name.parse().map_err(damaged)?),
         "setting" => Topic::Setting(name),
         other => return Err(damaged(format!("a change of `{other}`"))),
     })

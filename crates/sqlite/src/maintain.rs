@@ -77,8 +77,8 @@ fn step_all(tx: &mut Tx<'_>, select: &str, now: i64, limit: u32, event: &Event<'
 pub(crate) fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     tx.db
         .prepare_cached(
-            "UPDATE longshore_unit SET flags = flags | 4 WHERE session IS NOT NULL AND flags & 4 = 0
-             AND stream IN (SELECT s.num FROM longshore_stream s JOIN longshore_batch b
+            "UPDATE longshore_unit INDEXED BY longshore_unit_session SET flags = flags | 4
+             WHERE session IS NOT NULL AND flags & 4 = 0 AND stream IN (SELECT s.num FROM longshore_stream s JOIN longshore_batch b
              ON b.num = s.batch WHERE s.leased > 0 AND b.status IN ('failed', 'cancelled'))",
         )
         .or_translate()?
@@ -90,20 +90,30 @@ pub(crate) fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
 /// Units parked behind a cap that nothing holds any more. Leaving units let the next one back in;
 /// this catches one whose predecessor was itself hidden (its batch paused) when it did.
 fn free_parked(tx: &mut Tx<'_>) -> Result<()> {
-    let keys: Vec<String> = tx
-        .db
-        .prepare_cached(
-            "SELECT DISTINCT cap_key FROM longshore_unit p INDEXED BY longshore_unit_cap
-             WHERE cap_key IS NOT NULL AND state = 7 AND state IN (3, 7) AND NOT EXISTS
-             (SELECT 1 FROM longshore_unit l INDEXED BY longshore_unit_cap
-              WHERE l.cap_key = p.cap_key AND l.state = 3 AND l.state IN (3, 7)) LIMIT 100",
-        )
-        .or_translate()?
-        .query_map([], |row| row.get(0))
-        .or_translate()?
-        .collect::<rusqlite::Result<_>>()
-        .or_translate()?;
-    keys.iter().try_for_each(|key| unpark(tx, key))
+    let mut after = String::new();
+    // From key to key by the index, however many units are parked behind each.
+    for _ in 0..1000 {
+        let next: Option<(String, bool)> = tx
+            .db
+            .prepare_cached(
+                "SELECT p.cap_key, EXISTS (SELECT 1 FROM longshore_unit l
+                   INDEXED BY longshore_unit_cap WHERE l.cap_key = p.cap_key AND l.state = 3
+                   AND l.state IN (3, 7))
+                 FROM longshore_unit p INDEXED BY longshore_unit_cap
+                 WHERE p.cap_key > ?1 AND p.cap_key IS NOT NULL AND p.state IN (3, 7)
+                 ORDER BY p.cap_key LIMIT 1",
+            )
+            .or_translate()?
+            .query_row([&after], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .or_translate()?;
+        let Some((key, held)) = next else { break };
+        if !held {
+            unpark(tx, &key)?;
+        }
+        after = key;
+    }
+    Ok(())
 }
 
 /// When the next scheduled unit is due.
@@ -222,9 +232,11 @@ pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duratio
         .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .or_translate()?;
-    if holder
-        .is_some_and(|(other, until)| other != *session.as_bytes() && until > tx.now.as_micros())
-    {
+    // A term that ends later than one from now would is from before the clock was set back.
+    let in_term = tx.now.as_micros() + 1..=(tx.now + ttl).as_micros();
+    let led =
+        |(other, until): &([u8; 16], i64)| other != session.as_bytes() && in_term.contains(until);
+    if holder.as_ref().is_some_and(led) {
         return Ok(false);
     }
     tx.db

@@ -2,16 +2,14 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::machine::{Event, next};
-use longshore_core::store::{
-    Capacity, LaneChange, Operated, QueueChange, UnitAction, UnitSelection,
-};
+use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
     Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
 use rusqlite::Connection;
 
 use crate::error::Translate;
-use crate::finish::{apply, load};
+use crate::finish::{apply, find, load};
 use crate::inspect::{stream_names, tenant};
 use crate::row::{Spec, UnitRow, codes, flag};
 use crate::tx::Tx;
@@ -20,20 +18,16 @@ use crate::{batch, send, session};
 /// Units moved in one transaction.
 pub(crate) const CHUNK: u32 = 5_000;
 
-/// Cancels or retries units; for a queue, up to [`CHUNK`] of them.
+/// Cancels or retries units, all or none.
 pub(crate) fn units(
     tx: &mut Tx<'_>,
     scope: &Scope,
-    selection: &UnitSelection,
+    ids: &[UnitId],
     action: UnitAction,
 ) -> Result<Operated> {
-    let ids = match selection {
-        UnitSelection::Ids(ids) => ids.clone(),
-        UnitSelection::Queue(queue, state) => in_queue(tx.db, scope, queue, *state)?,
-    };
     let mut operated = Operated::default();
     for id in ids {
-        let row = load(tx, id)?;
+        let row = load(tx, *id)?;
         if !scope.covers(&stream_names(tx.db, row.stream)?.tenant) {
             return Err(Error::not_found("unit", id));
         }
@@ -42,7 +36,19 @@ pub(crate) fn units(
     Ok(operated)
 }
 
-fn in_queue(
+/// Cancels or retries those units that are still there.
+pub(crate) fn those_left(tx: &mut Tx<'_>, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
+    let mut operated = Operated::default();
+    for id in ids {
+        if let Some(row) = find(tx, *id)? {
+            one(tx, &row, action, &mut operated)?;
+        }
+    }
+    Ok(operated)
+}
+
+/// The units of a queue in one state.
+pub(crate) fn in_queue(
     db: &Connection,
     scope: &Scope,
     queue: &QueueName,
@@ -56,11 +62,11 @@ fn in_queue(
                  JOIN longshore_stream s ON s.lane = l.num
                  JOIN longshore_unit u INDEXED BY longshore_unit_place
                  ON u.stream = s.num AND u.state = ?3
-                 WHERE q.name = ?1 AND (?2 IS NULL OR l.tenant = ?2) AND NOT u.flags & 4 LIMIT ?4",
+                 WHERE q.name = ?1 AND (?2 IS NULL OR l.tenant = ?2)",
             )
             .or_translate()?;
         let rows = statement
-            .query_map((queue.as_str(), tenant(scope), code, CHUNK), |row| {
+            .query_map((queue.as_str(), tenant(scope), code), |row| {
                 Ok(UnitId::from_bytes(row.get(0)?))
             })
             .or_translate()?;
@@ -202,6 +208,11 @@ pub(crate) fn lane(
     change: LaneChange,
 ) -> Result<()> {
     if !scope.covers(tenant) || !name.admits(tenant) {
+        return Err(Error::not_found("queue", name));
+    }
+    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
+    if settings && name.owner().is_none() && *scope != Scope::All {
+        // Its share of a shared queue is not a tenant's own to set.
         return Err(Error::not_found("queue", name));
     }
     if change.weight == Some(0) {

@@ -75,6 +75,10 @@ pub(crate) mod flag {
     pub(crate) const BODY: [i64; 3] = [16, 32, 64];
     /// A failed dependency releases it instead of cancelling it.
     pub(crate) const RELEASED_BY_FAILURE: i64 = 128;
+    /// A run left a checkpoint.
+    pub(crate) const CHECKPOINTED: i64 = 256;
+    /// Someone waits for its end.
+    pub(crate) const AWAITED: i64 = 512;
 }
 
 /// What few units have, in one column of JSON so that most rows have none.
@@ -196,6 +200,9 @@ impl UnitRow {
             created_at: Timestamp::from_micros(self.created_at),
             deadline: self.deadline.map(Timestamp::from_micros),
             cancel_requested: self.has(flag::CANCEL),
+            checkpointed: self.has(flag::CHECKPOINTED),
+            not_before: (self.code == code(UnitState::Blocked))
+                .then_some(Timestamp::from_micros(self.place)),
         })
     }
 }
@@ -263,7 +270,11 @@ pub(crate) fn unit(
         fence: row.fence,
         session,
         created_at: Timestamp::from_micros(row.created_at),
-        since: if state == UnitState::Ready { row.priority.ready_at(place) } else { place },
+        since: match state {
+            UnitState::Ready => row.priority.ready_at(place),
+            UnitState::Blocked => Timestamp::from_micros(row.created_at),
+            _ => place,
+        },
         started_at: row.started_at.map(Timestamp::from_micros),
         deadline: row.deadline.map(Timestamp::from_micros),
         weight: spec.weight(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use longshore_core::machine::{Event, next};
+use longshore_core::machine::{Event, Head, next};
 use longshore_core::store::{Refusal, Sent};
 use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
 use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState, unit};
@@ -69,9 +69,7 @@ fn send_one(
     if admission == Admission::Bounded
         && let Some(full) = lanes.admit(tx, lane, unit)?
     {
-        // What is in already takes no more room.
-        let known = finish::find(tx, unit.id)?.is_some();
-        return Ok(if known { Sent::Created(unit.id) } else { Sent::Refused(full) });
+        return Ok(Sent::Refused(full));
     }
     if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
         waits.record(tx, unit)?;
@@ -124,7 +122,8 @@ fn insert(
     lane: i64,
     dedup: Option<String>,
 ) -> Result<bool> {
-    let (payload, beside) = body::put(tx.db, unit.id, Part::Payload, &unit.payload)?;
+    let inline = body::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
+    let beside = if inline.is_some() { 0 } else { Part::Payload.flag() };
     let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
     let now = tx.now.as_micros();
@@ -144,10 +143,12 @@ fn insert(
             dedup,
             cap_key,
             Spec::text(unit)?,
-            payload,
+            inline,
         ))
         .or_translate()?;
     if inserted == 1 {
+        // Only now: the id may be another unit's, whose payload is not to be touched.
+        body::put(tx.db, unit.id, Part::Payload, &unit.payload)?;
         tx.moved(stream, None, Some(place.state), bytes);
     }
     Ok(inserted == 1)
@@ -164,6 +165,9 @@ fn flags(unit: &NewUnit) -> i64 {
     }
     if unit.after.on_failure == OnDependencyFailure::Release {
         flags |= flag::RELEASED_BY_FAILURE;
+    }
+    if unit.awaited {
+        flags |= flag::AWAITED;
     }
     flags
 }
@@ -224,7 +228,7 @@ impl Waits {
         }
         let Some(failed) = self.failed else { return Ok(()) };
         let row = finish::load(tx, unit.id)?;
-        let head = longshore_core::machine::Head { state: UnitState::Blocked, ..row.head()? };
+        let head = Head { state: UnitState::Blocked, ..row.head()? };
         let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
         finish::apply(tx, &row, &step, row.fence, None)
     }
@@ -283,7 +287,7 @@ impl Lanes {
     }
 
     /// Why the unit has no room, or takes its room.
-    fn admit(&mut self, tx: &Tx<'_>, lane: i64, unit: &NewUnit) -> Result<Option<Refusal>> {
+    fn admit(&mut self, tx: &mut Tx<'_>, lane: i64, unit: &NewUnit) -> Result<Option<Refusal>> {
         let bounds = match self.bounds.entry(lane) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -292,11 +296,17 @@ impl Lanes {
         };
         let bytes = unit.payload.len() as u64;
         for bound in bounds {
-            let room = match self.room.entry(bound) {
-                Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(bound.room(tx)?),
-            };
-            if let Some(room) = room
+            if let Entry::Vacant(new) = self.room.entry(bound) {
+                new.insert(bound.room(tx)?);
+            }
+        }
+        let bounded = bounds.iter().any(|bound| matches!(self.room.get(bound), Some(Some(_))));
+        if !bounded || finish::find(tx, unit.id)?.is_some() {
+            // What is in already takes no more room.
+            return Ok(None);
+        }
+        for bound in bounds {
+            if let Some(Some(room)) = self.room.get(&bound)
                 && let Some(limit) = room.exceeded(bytes)
             {
                 let (live, bytes) = (room.live, room.bytes);

@@ -16,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use crate::error::{Translate, damaged};
 use crate::finish::{apply, find as find_unit, own_policy};
 use crate::hot::Hot;
+use crate::inspect;
 use crate::row::{UnitRow, flag, to_json};
 use crate::tx::Tx;
 
@@ -155,8 +156,18 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, leaving: Leaving) -> Resu
 
 /// Moves the leases of a former life to a new one, with fresh fences.
 pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+    if from == to {
+        return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
+    }
     let heir = number(tx.db, to)?;
-    let num = number(tx.db, from)?;
+    let Some(num) = find(tx.db, from)? else {
+        // Asked again after a lost answer: what it adopted is there already.
+        let held = leases(tx.db, heir)?;
+        if held.is_empty() {
+            return Err(Error::SessionGone(from));
+        }
+        return held.iter().map(|lease| inspect::held_unit(tx.db, lease.unit, to)).collect();
+    };
     let held = leases(tx.db, num)?;
     tx.db
         .execute(
@@ -166,7 +177,7 @@ pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<V
         .or_translate()?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
     tx.announce("session", from.to_string(), None);
-    held.iter().map(|lease| crate::inspect::held_unit(tx.db, lease.unit, to)).collect()
+    held.iter().map(|lease| inspect::held_unit(tx.db, lease.unit, to)).collect()
 }
 
 /// Everything a session holds.

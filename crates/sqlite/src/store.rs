@@ -96,6 +96,13 @@ impl SqliteStore {
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
         location::check(path)?;
         let db = connect(path, &options, Access::Write)?;
+        // SQLite puts the log beside the file itself, not beside a link to it; and a relative path
+        // means another file once the process has moved.
+        let path = &path.canonicalize().map_err(|error| Error::Unavailable {
+            message: format!("{} cannot be found again", path.display()),
+            source: Some(Box::new(error)),
+        })?;
+        location::check(path)?;
         migrate::migrate(&db)?;
         let signals = Arc::new(Signals::new());
         let syncer = match options.synchronous {
@@ -147,9 +154,15 @@ impl SqliteStore {
     ) -> Result<T> {
         let mut known = Known::default();
         let mut tx = Tx::new(transaction, self.options.clock.now(), &mut known);
-        let answer = verb(&mut tx)?;
-        tx.flush()?;
-        Ok(answer)
+        // Of a verb that fails nothing may stay behind, should the caller commit all the same.
+        transaction.execute_batch("SAVEPOINT longshore").or_translate()?;
+        let done = verb(&mut tx).and_then(|answer| tx.flush().map(|()| answer));
+        let end = match done {
+            Ok(_) => "RELEASE longshore",
+            Err(_) => "ROLLBACK TO longshore; RELEASE longshore",
+        };
+        transaction.execute_batch(end).or_translate()?;
+        done
     }
 
     /// A connection of the caller's own, set up as the store's are.
@@ -327,7 +340,15 @@ impl Upkeep for SqliteStore {
         let mut all = Reclaimed::default();
         // One transaction each: a mass of dead workers does not hold up the living.
         for &dead in dead {
-            let one = self.writer.call(Durable, move |tx| maintain::reclaim(tx, dead)).await?;
+            let one = match self.writer.call(Durable, move |tx| maintain::reclaim(tx, dead)).await {
+                Ok(one) => one,
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => {
+                    // One that cannot be ended must not keep the others' units from running.
+                    tracing::error!(%error, session = %dead.session, "cannot reclaim");
+                    continue;
+                }
+            };
             all.sessions += one.sessions;
             all.rescued += one.rescued;
             all.failed += one.failed;
@@ -362,19 +383,27 @@ impl Operate for SqliteStore {
         units: UnitSelection,
         action: UnitAction,
     ) -> Result<Operated> {
+        let ids = match units {
+            UnitSelection::Ids(ids) => {
+                let scope = scope.clone();
+                let verb = move |tx: &mut Tx<'_>| operate::units(tx, &scope, &ids, action);
+                return self.writer.call(Durable, verb).await;
+            }
+            UnitSelection::Queue(queue, state) => {
+                let scope = scope.clone();
+                self.read(move |db| operate::in_queue(db, &scope, &queue, state)).await?
+            }
+        };
         let mut all = Operated::default();
-        loop {
-            let (scope, units) = (scope.clone(), units.clone());
-            let whole_queue = matches!(units, UnitSelection::Queue(..));
-            let verb = move |tx: &mut Tx<'_>| operate::units(tx, &scope, &units, action);
+        for chunk in ids.chunks(operate::CHUNK as usize) {
+            let chunk = chunk.to_vec();
+            let verb = move |tx: &mut Tx<'_>| operate::those_left(tx, &chunk, action);
             let one = self.writer.call(Durable, verb).await?;
             all.changed += one.changed;
             all.requested += one.requested;
             all.skipped += one.skipped;
-            if !whole_queue || one.changed + one.requested == 0 {
-                return Ok(all);
-            }
         }
+        Ok(all)
     }
 
     async fn operate_batch(

@@ -12,7 +12,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use longshore_core::{Error, Result};
+use rusqlite::Connection;
 
+use crate::error::Translate;
 use crate::writer::{Answer, copy};
 
 /// The way to the thread that waits for the disk.
@@ -24,12 +26,11 @@ pub(crate) struct Syncer {
 impl Syncer {
     /// Starts the thread for the log of `database`.
     pub(crate) fn start(database: &Path) -> Result<Self> {
-        let mut log = database.as_os_str().to_owned();
-        log.push("-wal");
+        let database = database.to_owned();
         let (waiting, inbox) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("longshore-sync".to_owned())
-            .spawn(move || serve(&inbox, PathBuf::from(log)))
+            .spawn(move || serve(&inbox, &database))
             .map_err(unavailable)?;
         Ok(Self { waiting: Some(waiting), thread: Some(thread) })
     }
@@ -52,27 +53,62 @@ impl Drop for Syncer {
     }
 }
 
-fn serve(inbox: &mpsc::Receiver<Vec<Answer>>, path: PathBuf) {
-    let mut log = None;
+fn serve(inbox: &mpsc::Receiver<Vec<Answer>>, database: &Path) {
+    let mut disk = Disk { database: database.to_owned(), log: None, suspect: false };
     while let Ok(first) = inbox.recv() {
         // Whatever gathered during the last sync is served by this one.
         let all: Vec<Answer> = std::iter::once(first).chain(inbox.try_iter()).flatten().collect();
-        let synced = sync(&mut log, &path);
+        let synced = disk.sync();
         for answer in all {
             answer(synced.as_ref().copied().map_err(copy));
         }
     }
 }
 
-fn sync(log: &mut Option<File>, path: &Path) -> Result<()> {
-    let file = match log.take() {
-        Some(file) => file,
-        None => File::open(path).map_err(unavailable)?,
-    };
-    // After a failed sync the file is opened anew, and the callers know that they must ask again.
-    file.sync_data().map_err(unavailable)?;
-    *log = Some(file);
-    Ok(())
+struct Disk {
+    database: PathBuf,
+    log: Option<File>,
+    /// A sync failed. The kernel may have dropped the pages and call the next sync a success, so
+    /// nothing is confirmed until everything was written anew, into the database itself.
+    suspect: bool,
+}
+
+impl Disk {
+    fn sync(&mut self) -> Result<()> {
+        let synced = if self.suspect { self.write_anew() } else { self.sync_log() };
+        self.suspect = synced.is_err();
+        synced
+    }
+
+    fn sync_log(&mut self) -> Result<()> {
+        let file = match self.log.take() {
+            Some(file) => file,
+            None => File::open(log_of(&self.database)).map_err(unavailable)?,
+        };
+        file.sync_data().map_err(unavailable)?;
+        self.log = Some(file);
+        Ok(())
+    }
+
+    fn write_anew(&mut self) -> Result<()> {
+        self.log = None;
+        let db = Connection::open(&self.database).or_translate()?;
+        db.pragma_update(None, "synchronous", "FULL").or_translate()?;
+        let busy: bool =
+            db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0)).or_translate()?;
+        if busy {
+            Err(Error::unavailable("the database is busy after a disk error"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Where SQLite keeps the log of a database.
+pub(crate) fn log_of(database: &Path) -> PathBuf {
+    let mut log = database.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
 }
 
 fn unavailable(error: std::io::Error) -> Error {

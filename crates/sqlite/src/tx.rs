@@ -12,7 +12,7 @@ use crate::error::Translate;
 use crate::hot::{Hot, HotStatements};
 use crate::known::Known;
 use crate::row::code;
-use crate::{batch, finish};
+use crate::{batch, fairness, finish};
 
 /// One verb's part of a transaction.
 pub(crate) struct Tx<'c> {
@@ -151,18 +151,27 @@ impl<'c> Tx<'c> {
                 delta.bytes,
             ))
             .or_translate()?;
-        let (batch, queue, tenant): (i64, String, String) = self
+        let (batch, queue, tenant, lane, capped, now_ready) = self
             .db
             .prepare_cached(
-                "SELECT s.batch, q.name, l.tenant FROM longshore_stream s
-                 JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
-                 WHERE s.num = ?1",
+                "SELECT s.batch, q.name, l.tenant, l.num, l.cap IS NOT NULL, s.ready
+                 FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+                 JOIN longshore_queue q ON q.num = l.queue WHERE s.num = ?1",
             )
             .or_translate()?
-            .query_row([stream], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .query_row([stream], |row| {
+                let names: (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                let rest: (i64, bool, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
+                Ok((names.0, names.1, names.2, rest.0, rest.1, rest.2))
+            })
             .or_translate()?;
         if batch != 0 {
             self.batches.insert(batch);
+        }
+        // A place under the lane's cap came free.
+        self.woke |= capped && leased < 0;
+        if ready > 0 && now_ready == ready {
+            fairness::join_in(self.db, lane, stream)?;
         }
         self.announce("queue", queue, Some(&tenant));
         Ok(())

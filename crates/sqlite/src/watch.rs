@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
+use crate::sync::log_of;
 use crate::writer::Writer;
 
 /// Between two looks without a sign.
@@ -21,9 +22,7 @@ const GATHER: Duration = Duration::from_millis(1);
 
 /// Watches until the writer is gone.
 pub(crate) fn start(database: &Path, writer: Weak<Writer>) -> std::io::Result<()> {
-    let mut log = database.as_os_str().to_owned();
-    log.push("-wal");
-    let watch = Watch { log: PathBuf::from(log), fd: open() };
+    let watch = Watch { log: log_of(database), fd: open() };
     std::thread::Builder::new()
         .name("longshore-watch".to_owned())
         .spawn(move || watch.run(&writer))

@@ -8,11 +8,12 @@
 //! answered by the [`Syncer`] once the log is on disk, while the writer goes on. So claims and
 //! beats never wait behind an fsync, and one fsync serves every caller that was waiting.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_core::{Clock, Error, Result};
 use rusqlite::Connection;
@@ -35,6 +36,9 @@ pub(crate) enum Durability {
 
 /// Verbs in one transaction at most, so that no caller waits for a commit without end.
 const GROUP: usize = 512;
+
+/// How long the writer looks for more before it sleeps.
+const LINGER: Duration = Duration::from_micros(300);
 
 /// Tells this process' waiters what happened.
 pub(crate) struct Signals {
@@ -171,7 +175,9 @@ fn run_verb<T>(
     known: &mut Known,
 ) -> (Result<T>, bool, bool, u64) {
     let mut tx = Tx::new(db, clock.now(), known);
-    let mut result = verb(&mut tx);
+    // A bug in one verb must not end the thread that serves them all.
+    let mut result = std::panic::catch_unwind(AssertUnwindSafe(|| verb(&mut tx)))
+        .unwrap_or_else(|_| Err(Error::Broken { message: "a verb panicked".into(), source: None }));
     if result.is_ok()
         && !tx.abandon
         && let Err(error) = tx.flush()
@@ -179,7 +185,7 @@ fn run_verb<T>(
         result = Err(error);
     }
     let commit = result.is_ok() && !tx.abandon;
-    (result, commit, tx.woke && commit, tx.last_change)
+    (result, commit, tx.woke && commit, if commit { tx.last_change } else { 0 })
 }
 
 fn closed() -> Error {
@@ -200,7 +206,7 @@ struct State {
 
 impl State {
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
-        while let Ok(first) = inbox.recv() {
+        while let Some(first) = receive(inbox) {
             let mut jobs = Vec::new();
             let mut look = false;
             let mut next = Some(first);
@@ -255,31 +261,35 @@ impl State {
         })
     }
 
+    /// Runs one verb, in a savepoint of its own unless it is the only one.
     fn run(&mut self, job: Job, alone: bool) -> Ran {
-        let db = &self.db;
-        let statement = |sql: &str| {
-            let done = db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-            if let Err(error) = done {
-                tracing::error!(%error, sql, "savepoint");
-            }
-        };
-        if !alone {
-            statement("SAVEPOINT verb");
+        if self.db.is_autocommit() {
+            // A verb before it lost the transaction: nothing of it may be committed alone.
+            return (job.run)(Chance::Refuse(rolled_back()));
+        }
+        if !alone && let Err(error) = self.statement("SAVEPOINT verb") {
+            return (job.run)(Chance::Refuse(error));
         }
         let ran = (job.run)(Chance::Run(&self.db, self.clock.as_ref(), &mut self.known));
-        if !alone {
-            if !ran.commit {
-                statement("ROLLBACK TO verb");
+        if !alone && !self.db.is_autocommit() {
+            let kept = if ran.commit { Ok(()) } else { self.statement("ROLLBACK TO verb") };
+            if let Err(error) = kept.and_then(|()| self.statement("RELEASE verb")) {
+                tracing::error!(%error, "a savepoint cannot be ended: the transaction is given up");
+                let _ = self.db.execute_batch("ROLLBACK");
             }
-            statement("RELEASE verb");
         }
         ran
+    }
+
+    fn statement(&self, sql: &str) -> Result<()> {
+        self.db.prepare_cached(sql).or_translate()?.execute([]).or_translate()?;
+        Ok(())
     }
 
     fn end(&self, commit: bool) -> Result<()> {
         // A full disk or an I/O error may have ended the transaction already.
         if self.db.is_autocommit() {
-            return Err(Error::unavailable("the transaction was rolled back by SQLite"));
+            return Err(rolled_back());
         }
         let sql = if commit { "COMMIT" } else { "ROLLBACK" };
         let ended = self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
@@ -314,6 +324,24 @@ impl State {
         {
             self.seen = version;
             self.signals.raise(true, self.last_change().unwrap_or(0));
+        }
+    }
+}
+
+fn rolled_back() -> Error {
+    Error::unavailable("SQLite rolled the transaction back")
+}
+
+/// The next message. Looks for a moment before it sleeps: a send is followed by a claim, a claim by
+/// a finish, and waking a sleeping thread takes longer than any of them.
+fn receive(inbox: &mpsc::Receiver<Message>) -> Option<Message> {
+    let until = Instant::now() + LINGER;
+    loop {
+        match inbox.try_recv() {
+            Ok(message) => return Some(message),
+            Err(mpsc::TryRecvError::Disconnected) => return None,
+            Err(mpsc::TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
+            Err(mpsc::TryRecvError::Empty) => return inbox.recv().ok(),
         }
     }
 }

@@ -96,6 +96,8 @@ pub enum Topic {
     Queue(QueueName),
     /// A batch's counters or status moved.
     Batch(BatchId),
+    /// A unit ended whose sender waits for it ([`crate::NewUnit::awaited`]).
+    Unit(UnitId),
     /// A worker came, went or was given an order.
     Session(SessionId),
     /// Something that caches hold changed: profiles, tenants, settings.

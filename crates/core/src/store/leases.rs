@@ -40,6 +40,9 @@ pub struct Claim {
     pub slots: u32,
     /// Named resources free now.
     pub resources: BTreeMap<String, u32>,
+    /// Named resources in all: a unit that needs more is not for this worker, one that needs more
+    /// than is free now is waited for.
+    pub all_resources: BTreeMap<String, u32>,
     /// This many further units, claimed but not started. Never from a capped lane or key.
     pub ahead: u32,
     /// Whether the worker holds nothing. Only then is a unit given that must run alone.
@@ -137,15 +140,16 @@ pub trait Leases: Send + Sync + 'static {
     async fn close_session(&self, session: SessionId) -> Result<()>;
 
     /// A restarted process takes over its former life's leases: they move to `to` with fresh
-    /// fences, and `from` ends. Whoever names `from` must have kept it secret.
+    /// fences, and `from` ends. Whoever names `from` must have kept it secret. Asked again after a
+    /// lost answer (`from` is gone, `to` holds units), it answers what `to` holds.
     async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>>;
 
     /// Takes units. Need not survive a power failure: then the claimer did not either.
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Counts the attempt of units claimed ahead, just before they run. `None` for each that was
-    /// taken away or is no longer wanted (paused, cancel requested): it must not run. Need not
-    /// survive a power failure, but must survive this process.
+    /// taken away or is no longer wanted (paused, cancel requested, late): it must not run, and is
+    /// the caller's to release. Need not survive a power failure, but must survive this process.
     async fn start(&self, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>>;
 
     /// Gives units back that were not started. Unknown or lost ones are skipped.

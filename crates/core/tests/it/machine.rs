@@ -22,6 +22,8 @@ pub(crate) fn head(state: UnitState) -> Head {
         created_at: NOW - Duration::from_secs(100),
         deadline: None,
         cancel_requested: false,
+        checkpointed: false,
+        not_before: None,
     }
 }
 

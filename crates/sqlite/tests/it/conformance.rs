@@ -1,5 +1,58 @@
-//! Every case of the suite.
+//! Every case of the suite, the cases for SQL effects, and random histories against the oracle.
 
-use crate::kit::world;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::MemoryStore;
+use longshore_sqlite::rusqlite::Connection;
+use longshore_testkit::{ManualClock, SqlWorld, World};
+
+use crate::kit::{world, world_at};
 
 longshore_testkit::conformance_suite!(world);
+
+struct Bank {
+    world: World,
+    path: PathBuf,
+}
+
+impl SqlWorld for Bank {
+    fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn execute(&self, sql: &str) {
+        self.connect().execute_batch(sql).unwrap();
+    }
+
+    fn query_i64(&self, sql: &str) -> i64 {
+        self.connect().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+}
+
+impl Bank {
+    fn connect(&self) -> Connection {
+        let db = Connection::open(&self.path).unwrap();
+        db.busy_timeout(Duration::from_secs(10)).unwrap();
+        db
+    }
+}
+
+async fn bank() -> Bank {
+    let (world, path) = world_at().await;
+    Bank { world, path }
+}
+
+longshore_testkit::effects_suite!(bank);
+
+/// `LONGSHORE_SOAK` makes a storm of it.
+#[test]
+fn a_storm_of_random_histories_ends_as_in_the_oracle() {
+    let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 2_000 } else { 40 };
+    longshore_testkit::model::compare_stores(cases, || async {
+        let clock = Arc::new(ManualClock::default());
+        let oracle = World::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        (oracle, world().await)
+    });
+}

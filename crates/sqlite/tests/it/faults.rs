@@ -69,6 +69,21 @@ async fn a_full_disk_loses_nothing_that_was_confirmed() {
 }
 
 #[tokio::test]
+async fn a_database_behind_a_link_is_the_database_itself() {
+    let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (file, link) = (home.path().join("real.db"), elsewhere.path().join("link.db"));
+    drop(SqliteStore::open(&file, SqliteOptions::default()).unwrap());
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let (direct, linked) = (
+        SqliteStore::open(&file, SqliteOptions::default()).unwrap(),
+        SqliteStore::open(&link, SqliteOptions::default()).unwrap(),
+    );
+    let sent = linked.send(&Scope::All, vec![unit(1)]).await.unwrap();
+    let Sent::Created(id) = sent[0] else { panic!("{sent:?}") };
+    assert!(direct.unit(&Scope::All, id).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_lock_held_by_another_writer_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");

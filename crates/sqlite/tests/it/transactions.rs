@@ -70,6 +70,7 @@ impl Shop {
             free: 1,
             slots: 9,
             resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
             ahead: 0,
             empty_handed: true,
         };
@@ -173,6 +174,44 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
         assert_eq!(store.unit(&Scope::All, id).await.is_ok(), commit);
         assert_eq!(shop.state_of(1) == "sent", commit);
     }
+    assert_eq!(shop.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_send_that_fails_leaves_nothing_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let store = Arc::clone(&shop.store);
+    let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let mut bad = unit();
+    bad.weight.slots = 0;
+    assert!(store.send_in(&tx, &Scope::All, &[unit(), bad]).is_err());
+    tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", []).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(shop.state_of(1), "sent", "the caller's own work stays");
+    let totals = store.totals(&Scope::All, &Queues::All).await.unwrap();
+    assert_eq!(totals.counts.total(), 0);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
+    let shop = shop().await;
+    shop.own
+        .execute_batch(
+            "CREATE TRIGGER no_refunds BEFORE UPDATE ON orders WHEN new.state = 'refund'
+             BEGIN SELECT RAISE(ROLLBACK, 'no refunds'); END",
+        )
+        .unwrap();
+    shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
+    let (good, bad) = (shop.take().await, shop.take().await);
+    let end = |lease, effect| Finish { lease, outcome: Outcome::Done(None), effects: vec![effect] };
+    let both = vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
+    let error = shop.store.finish(shop.session, both).await.unwrap_err();
+    assert!(error.to_string().contains("rolled"), "{error}");
+    assert_eq!(shop.state_of(2), "new", "all or nothing");
+    let alone = shop.finish(good, vec![set_state(2, "checked", None)]).await;
+    assert_eq!(alone, Finished::Recorded(UnitState::Done));
+    assert_eq!(shop.finish(bad, vec![]).await, Finished::Recorded(UnitState::Done));
     assert_eq!(shop.store.verify().await.unwrap(), []);
 }
 
