@@ -9,6 +9,7 @@ use crate::settings::LogFormat;
 
 pub mod operate;
 pub mod proof;
+pub mod resource;
 pub mod submit;
 pub mod worker;
 
@@ -17,7 +18,7 @@ pub mod worker;
 #[command(name = "longshore", version, max_term_width = 100, infer_subcommands = false)]
 #[command(after_help = "Try it:
   longshore chaos                                   2,000 units under kill -9, then the proof
-  longshore submit exec '{\"argv\":[\"date\"]}' --wait   one command, run by any worker
+  longshore submit exec '{\"argv\":[\"date\"]}' --wait  one command, run by any worker
   longshore worker --until-idle                     work until nothing is left
 
 Exit codes: 0 good, 1 error, 2 usage, 3 finished with failures, 4 cancelled or paused,

@@ -64,7 +64,7 @@ async fn interrupted() -> anyhow::Result<()> {
 /// The store, and a client that sees what the settings allow.
 fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
     let store = store::open(settings)?;
-    let client = Client::scoped(store.clone(), settings.scope());
+    let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
     Ok((store, client))
 }
 

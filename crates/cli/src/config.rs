@@ -24,6 +24,8 @@ pub struct Config {
     pub store: String,
     /// Whose; empty means everybody's.
     pub tenant: String,
+    /// How long a store that is away is waited for.
+    pub patience: String,
     /// What is logged, and where.
     pub log: Log,
     /// How the embedded store writes.
@@ -41,6 +43,7 @@ impl Default for Config {
         Self {
             store: "sqlite:longshore.db".into(),
             tenant: String::new(),
+            patience: "30s".into(),
             log: Log::default(),
             sqlite: Sqlite::default(),
             worker: Worker::default(),
@@ -282,8 +285,28 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_parser_panic(text: String) {
-            let _ = parse(&text, "t");
+        fn any_text_is_read_or_its_line_is_named(
+            lines in proptest::collection::vec(
+                r#"\[(worker|log|keep|x)\]|(slots|ttl|level|[a-z]{1,3}) ?= ?["0-9a-z\[\]]{0,5}|\PC*"#,
+                0..6,
+            ),
+        ) {
+            if let Err(error) = parse(&lines.join("\n"), "t") {
+                let error = format!("{error:#}");
+                let line = error.strip_prefix("in t, line ").and_then(|at| at.split(':').next());
+                let line: usize = line.expect(&error).parse().expect(&error);
+                proptest::prop_assert!((1..=lines.len().max(1)).contains(&line), "{}", error);
+            }
+        }
+
+        #[test]
+        fn any_value_of_a_variable_is_taken_or_the_variable_named(text: String) {
+            for var in env::VARS {
+                if let Err(error) = overlay(&mut Table::new(), var, &text) {
+                    let words = format!("{error:#}");
+                    proptest::prop_assert!(words.contains(var.name), "{}", words);
+                }
+            }
         }
     }
 }

@@ -4,6 +4,8 @@
 
 /// Where the configuration file is.
 pub const CONFIG: &str = "LONGSHORE_CONFIG";
+/// Who runs us, by the login; the first that is set counts.
+pub const USER: [&str; 2] = ["USER", "LOGNAME"];
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
@@ -17,9 +19,10 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 14] = [
+pub const VARS: [Var; 15] = [
     Var { name: "LONGSHORE_STORE", key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
+    Var { name: "LONGSHORE_PATIENCE", key: "patience" },
     Var { name: "LONGSHORE_LOG", key: "log.level" },
     Var { name: "LONGSHORE_LOG_FORMAT", key: "log.format" },
     Var { name: "LONGSHORE_LOG_DIR", key: "log.dir" },

@@ -104,7 +104,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 /// Hints for causes that may come from anywhere.
 fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
     use longshore::Error;
-    let hint = match cause.downcast_ref::<Error>()? {
+    let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
         Error::Schema { found, known } if found < known => "run `longshore migrate`",
         Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
@@ -120,6 +120,21 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// What the store said. The engine's errors show it as their own, so it is not a cause of theirs.
+fn store_error<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a longshore::Error> {
+    use longshore::{SendError, WaitError, WorkerError};
+    if let Some(SendError::Store(error)) = cause.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(WaitError::Store(error)) = cause.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(WorkerError::Store(error)) = cause.downcast_ref() {
+        return Some(error);
+    }
+    cause.downcast_ref()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -166,6 +181,21 @@ mod tests {
         assert_eq!(report(&pipe.context("cannot print")), ExitCode::Good);
         assert_eq!(report(&usage("no")), ExitCode::Usage);
         assert_eq!(report(&hinted(usage("no"), "yes")), ExitCode::Usage);
+    }
+
+    #[test]
+    fn what_the_store_said_has_its_hint_whoever_passes_it_on() {
+        let full = || longshore::Error::DiskFull { source: None };
+        let errors: [anyhow::Error; 4] = [
+            full().into(),
+            longshore::SendError::from(full()).into(),
+            longshore::WaitError::from(full()).into(),
+            longshore::WorkerError::from(full()).into(),
+        ];
+        for error in errors {
+            let text = shown(&error.context("cannot go on"));
+            assert!(text.contains("hint: free some space"), "{text}");
+        }
     }
 
     #[test]

@@ -184,12 +184,45 @@ mod tests {
         assert_eq!(lines.skip(9).unwrap(), 4);
     }
 
+    /// A piece of input: mostly good lines, else every second line would be the bad one.
+    fn part() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+        use proptest::prelude::{Just, any, prop_oneof};
+        let good = |text: &'static [u8]| Just(text.to_vec());
+        prop_oneof![
+            4 => good(b"1\n"),
+            2 => good(b"{\"a\": \"\xc3\xbc\"}\r\n"),
+            1 => good(b" \n"),
+            1 => good(b"\xef\xbb\xbf"),
+            1 => good(b"{\"a\":"),
+            1 => any::<Vec<u8>>(),
+        ]
+    }
+
     proptest::proptest! {
         #[test]
         fn chunks_do_not_depend_on_their_size(input: Vec<u8>, most in 1_usize..5) {
             let (payloads, lines, _) = read(&input, most);
             let (whole, all_lines, _) = read(&input, usize::MAX);
             proptest::prop_assert_eq!((payloads, lines), (whole, all_lines));
+        }
+
+        #[test]
+        fn any_bytes_are_read_up_to_the_first_bad_line_which_is_named(
+            parts in proptest::collection::vec(part(), 0..12),
+        ) {
+            let input = parts.concat();
+            let (_, read, end) = read(&input, 3);
+            let input = input.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&input);
+            let mut lines = input.split(|byte| *byte == b'\n');
+            let bad = lines.position(|line| check(line.trim_ascii()).is_err());
+            match (end, bad) {
+                (End::Bad { line, problem }, Some(bad)) => {
+                    proptest::prop_assert_eq!((line, read), (bad as u64 + 1, bad as u64));
+                    proptest::prop_assert!(problem.contains("column") || problem.contains("byte"));
+                }
+                (End::Input, None) => {}
+                (end, bad) => proptest::prop_assert!(false, "{:?}, bad line at {:?}", end, bad),
+            }
         }
     }
 }

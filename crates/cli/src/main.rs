@@ -15,6 +15,7 @@ mod output;
 mod settings;
 mod span;
 mod store;
+mod whoami;
 
 use clap::Parser;
 

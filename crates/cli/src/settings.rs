@@ -25,6 +25,8 @@ pub struct Settings {
     pub synchronous: Synchronous,
     /// The only tenant, if there is only one.
     pub tenant: Option<TenantId>,
+    /// How long a store that is away is waited for.
+    pub patience: Duration,
     /// How we print.
     pub output: Output,
     /// How we log.
@@ -85,6 +87,7 @@ impl Settings {
             store: store.parse()?,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
             tenant: tenant(typed, &config)?,
+            patience: span("patience", &config.patience)?,
             output: Output::new(form(typed)),
             log: log(typed, &config)?,
             worker: worker(&config)?,

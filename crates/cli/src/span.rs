@@ -124,8 +124,24 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_parser_panic(text: String) {
-            let _ = text.parse::<Span>();
+        fn any_text_is_read_or_named_in_the_error(
+            text in r"([0-9.]{0,4} ?(ms|[a-z]{0,2}) ?){0,3}|\PC*",
+        ) {
+            match text.parse::<Span>() {
+                Ok(Span(time)) => proptest::prop_assert!(time.as_secs_f64() <= LONGEST),
+                Err(error) => proptest::prop_assert!(error.contains(&text)),
+            }
+        }
+
+        #[test]
+        fn any_json_is_read_or_explained(number: f64, text: String) {
+            use serde_json::json;
+            for value in [json!(number), json!(text), json!([1])] {
+                if let Err(error) = serde_json::from_value::<Span>(value) {
+                    let error = error.to_string();
+                    proptest::prop_assert!(error.contains("length of time"), "{}", error);
+                }
+            }
         }
     }
 }

@@ -67,6 +67,10 @@ fn unknown(scheme: &str) -> anyhow::Error {
 impl std::fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            // Two slashes more, or those of the path itself would be taken for the URL's.
+            Self::Sqlite(path) if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
+                write!(f, "sqlite://{}", path.display())
+            }
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
             Self::Memory => f.write_str("memory:"),
         }
@@ -146,6 +150,25 @@ mod tests {
         ] {
             let error = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_names_a_store_or_is_named_in_the_error(
+            text in r"(sqlite|sqllite|memory|postgres|[a-z]{0,3})?:?/{0,4}\PC{0,6}|\PC*",
+        ) {
+            match text.parse::<StoreUrl>() {
+                Ok(url) => {
+                    let again = url.to_string().parse::<StoreUrl>().unwrap();
+                    proptest::prop_assert_eq!(again, url);
+                }
+                Err(error) => {
+                    let (error, scheme) = (error.to_string(), text.split(':').next().unwrap());
+                    let named = error.contains(scheme) || error.contains("PostgreSQL");
+                    proptest::prop_assert!(named, "{:?}: {}", text, error);
+                }
+            }
         }
     }
 }

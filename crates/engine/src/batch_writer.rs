@@ -1,7 +1,7 @@
 //! Filling a batch, chunk by chunk: each chunk and the initiator's cursor go in together, so that
 //! a killed initiator takes up without gap or repeat.
 
-use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Sent};
 use longshore_core::{Batch, NewUnit};
 
 use crate::backoff::Backoff;
@@ -40,7 +40,8 @@ impl BatchWriter {
     }
 
     /// Adds units and moves the cursor, both or neither. Waits for room and for a store that is
-    /// away; a chunk larger than its queue's capacity is refused. Use a fresh `next_cursor` for each chunk: it is how a repeat is recognised.
+    /// away; a chunk larger than its queue's or lane's capacity is refused. Use a fresh
+    /// `next_cursor` for each chunk: it is how a repeat is recognised.
     pub async fn add(
         &mut self,
         units: Vec<NewUnit>,
@@ -64,17 +65,15 @@ impl BatchWriter {
         }
     }
 
-    /// Whether a chunk is larger than a queue it goes to: then no waiting helps.
+    /// Whether a chunk is larger than a queue or lane it goes to: then no waiting helps.
     async fn never_fits(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let lanes = self.client.patiently(|| store.queues(scope)).await?;
         Ok(lanes.iter().any(|lane| {
-            let here = chunk.units.iter().filter(|unit| unit.queue == lane.queue);
-            let (units, bytes) =
-                here.fold((0, 0), |(n, size), unit| (n + 1, size + unit.payload.len() as u64));
-            let bound = lane.capacity;
-            bound.units.is_some_and(|most| units > most)
-                || bound.bytes.is_some_and(|most| bytes > most)
+            let in_queue = |unit: &&NewUnit| unit.queue == lane.queue;
+            let in_lane = |unit: &&NewUnit| unit.queue == lane.queue && unit.tenant == lane.tenant;
+            exceeds(chunk.units.iter().filter(in_queue), lane.capacity)
+                || exceeds(chunk.units.iter().filter(in_lane), lane.lane_capacity)
         }))
     }
 
@@ -105,4 +104,10 @@ impl BatchWriter {
             }
         }
     }
+}
+
+fn exceeds<'u>(units: impl Iterator<Item = &'u NewUnit>, bound: Capacity) -> bool {
+    let (count, bytes) =
+        units.fold((0, 0), |(count, bytes), unit| (count + 1, bytes + unit.payload.len() as u64));
+    bound.units.is_some_and(|most| count > most) || bound.bytes.is_some_and(|most| bytes > most)
 }

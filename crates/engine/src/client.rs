@@ -8,6 +8,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
 use longshore_core::store::{Refusal, Sent, Topic};
 use longshore_core::{Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
 use tokio::time::Instant;
@@ -15,8 +17,10 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::batch_writer::BatchWriter;
 
-/// Units per call to the store: bounds a transaction, not the sender.
-const CHUNK: usize = 5_000;
+/// Units per call to the store: more would hold up others' commits.
+const CHUNK: usize = 1_000;
+/// Calls under way at once: one is written while the other is brought to disk.
+const IN_FLIGHT: usize = 2;
 /// How long a full queue is believed to be full without a word from the change feed.
 const RECHECK: Duration = Duration::from_secs(1);
 
@@ -118,10 +122,28 @@ impl Client {
     ) -> Result<Vec<Sent>, SendError> {
         let mut answers = Vec::with_capacity(units.len());
         let mut room = Room::new(self, when_full);
-        for chunk in units.chunks(CHUNK) {
-            answers.extend(self.send_chunk(chunk, &mut room).await?);
+        let mut in_flight = if units.iter().any(waits_for_others) { 1 } else { IN_FLIGHT };
+        let mut chunks = units.chunks(CHUNK);
+        let mut sending = FuturesOrdered::new();
+        loop {
+            while sending.len() < in_flight
+                && let Some(chunk) = chunks.next()
+            {
+                sending.push_back(self.try_chunk(chunk));
+            }
+            let Some(first) = sending.next().await else {
+                return Ok(answers);
+            };
+            let mut tried = vec![first];
+            if !tried[0].is_in() {
+                // It has to be sent again: from here on one by one, or later units overtake it.
+                in_flight = 1;
+                tried.extend(sending.by_ref().collect::<Vec<_>>().await);
+            }
+            for chunk in tried {
+                answers.extend(self.send_chunk(chunk, &mut room).await?);
+            }
         }
-        Ok(answers)
     }
 
     /// Opens a batch, or takes up one that exists at its cursor.
@@ -130,15 +152,23 @@ impl Client {
         Ok(BatchWriter::new(self.clone(), opened))
     }
 
+    async fn try_chunk<'u>(&self, units: &'u [NewUnit]) -> Tried<'u> {
+        Tried { units, answers: self.store.send(&self.scope, units.to_vec()).await }
+    }
+
+    /// Sends a chunk until all of it is in or the sender does not want to wait.
     async fn send_chunk(
         &self,
-        units: &[NewUnit],
+        tried: Tried<'_>,
         room: &mut Room<'_>,
     ) -> Result<Vec<Sent>, SendError> {
-        let send = |units: Vec<NewUnit>| {
-            self.patiently(move || self.store.send(&self.scope, units.clone()))
+        let Tried { units, answers } = tried;
+        let mut answers = match answers {
+            Err(error) if error.is_retryable() => {
+                self.patiently(|| self.store.send(&self.scope, units.to_vec())).await?
+            }
+            answers => answers?,
         };
-        let mut answers = send(units.to_vec()).await?;
         loop {
             let full: Vec<usize> = (0..answers.len()).filter(|i| is_full(&answers[*i])).collect();
             let Some(first) = full.first() else {
@@ -148,7 +178,8 @@ impl Client {
             if !room.wait(&answers[*first], &queues).await? {
                 return Ok(answers);
             }
-            let again = send(full.iter().map(|i| units[*i].clone()).collect()).await?;
+            let left = || full.iter().map(|i| units[*i].clone()).collect();
+            let again = self.patiently(|| self.store.send(&self.scope, left())).await?;
             room.tried(again.iter().all(is_full));
             for (i, answer) in full.into_iter().zip(again) {
                 answers[i] = answer;
@@ -192,6 +223,22 @@ impl std::fmt::Debug for Client {
 
 pub(crate) fn is_full(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(Refusal::Full { .. }))
+}
+
+/// A chunk, and what its first sending came to.
+struct Tried<'u> {
+    units: &'u [NewUnit],
+    answers: Result<Vec<Sent>>,
+}
+
+impl Tried<'_> {
+    fn is_in(&self) -> bool {
+        matches!(&self.answers, Ok(answers) if !answers.iter().any(is_full))
+    }
+}
+
+fn waits_for_others(unit: &NewUnit) -> bool {
+    !unit.after.units.is_empty()
 }
 
 /// Waits for room in full queues, by the change feed.

@@ -163,6 +163,11 @@ impl Reins {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
 
+    /// Puts a word back that was taken in vain.
+    pub(crate) fn keep_progress(&self, progress: Progress) {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(progress);
+    }
+
     /// The latest word, once.
     pub(crate) fn take_progress(&self) -> Option<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -51,6 +51,11 @@ impl WorkerControl {
         self.levels.borrow().order()
     }
 
+    /// What an operator wants, whatever this handle asked for.
+    pub(crate) fn operators_order(&self) -> Order {
+        self.levels.borrow().ordered
+    }
+
     /// Returns once the order is at least `level`.
     pub async fn reached(&self, level: Order) {
         // The sender lives in `self`, so waiting cannot fail.

@@ -186,18 +186,18 @@ impl<'a> Run<'a> {
 
     /// What the handler said, seen in the light of why it may have said so.
     fn normalise(&self, answer: Answer) -> Answer {
-        let outcome = match (self.reins.reason(), answer.outcome) {
-            (Some(CancelReason::Cancelled), outcome) => cancelled(outcome),
-            (Some(CancelReason::Stopping), outcome) => stopped(outcome),
-            (_, outcome) => outcome,
+        let answer = match self.reins.reason() {
+            Some(CancelReason::Cancelled) => cancelled(answer),
+            Some(CancelReason::Stopping) => stopped(answer),
+            _ => answer,
         };
-        let too_large = match &outcome {
+        let too_large = match &answer.outcome {
             Outcome::Done(Some(result)) => check_size("result", result).err(),
             _ => None,
         };
         match too_large {
             Some(error) => Outcome::Fail(Failure::new("too-large", error.to_string())).into(),
-            None => Answer { outcome, effects: answer.effects },
+            None => answer,
         }
     }
 
@@ -208,19 +208,21 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Someone cancelled the unit: whatever would run it again ends it instead.
-fn cancelled(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Interrupted => Outcome::Cancel,
-        outcome => outcome,
+/// Someone cancelled the unit: whatever would run it again ends it instead, without the effects
+/// that were meant for another end.
+fn cancelled(answer: Answer) -> Answer {
+    match answer.outcome {
+        Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Interrupted => Outcome::Cancel.into(),
+        _ => answer,
     }
 }
 
-/// The worker stops: a handler that gave up because of it has used no attempt.
-fn stopped(outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Retry { .. } | Outcome::Cancel => Outcome::Interrupted,
-        outcome => outcome,
+/// The worker stops: a handler that gave up because of it has used no attempt, and its effects were
+/// meant for another end.
+fn stopped(answer: Answer) -> Answer {
+    match answer.outcome {
+        Outcome::Retry { .. } | Outcome::Cancel => Outcome::Interrupted.into(),
+        _ => answer,
     }
 }
 

@@ -98,9 +98,24 @@ pub enum Verdict {
     Fail(Failure),
     /// It should not be done any more.
     Cancel,
+    /// One of the others, and the effects that commit with it. See [`Verdict::with_effects`].
+    WithEffects(Box<Verdict>, Vec<Effect>),
 }
 
 impl Verdict {
+    /// The same, with SQL that commits with it or not at all: a row that failed may say so in its
+    /// own table.
+    #[must_use]
+    pub fn with_effects(self, effects: impl IntoIterator<Item = Effect>) -> Self {
+        match self {
+            Self::WithEffects(verdict, mut before) => {
+                before.extend(effects);
+                Self::WithEffects(verdict, before)
+            }
+            verdict => Self::WithEffects(Box::new(verdict), effects.into_iter().collect()),
+        }
+    }
+
     /// Try again when the policy says so.
     pub fn retry(code: impl Into<String>, message: impl Display) -> Self {
         Self::Retry { failure: Failure::new(code, message.to_string()), after: None }
@@ -130,6 +145,16 @@ impl From<Verdict> for Outcome {
             Verdict::Snooze(after) => Self::Snooze(after),
             Verdict::Fail(failure) => Self::Fail(failure),
             Verdict::Cancel => Self::Cancel,
+            Verdict::WithEffects(verdict, _) => (*verdict).into(),
+        }
+    }
+}
+
+impl From<Verdict> for Answer {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::WithEffects(verdict, effects) => Self { outcome: (*verdict).into(), effects },
+            verdict => Outcome::from(verdict).into(),
         }
     }
 }
@@ -242,7 +267,7 @@ where
 fn answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
     let reply = match result {
         Ok(reply) => reply,
-        Err(verdict) => return Outcome::from(verdict).into(),
+        Err(verdict) => return verdict.into(),
     };
     match Payload::json(&reply.value) {
         Ok(value) => Answer { outcome: Outcome::Done(kept(value)), effects: reply.effects },

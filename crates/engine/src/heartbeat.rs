@@ -1,13 +1,14 @@
 //! The heartbeat: one per process. Says that we live, hears what others want, and renews a session
 //! that was ended.
 //!
-//! Waits for nothing but its own calls: neither handlers nor the settler can delay it.
+//! Waits for nothing but its own calls: neither handlers nor the settler can delay it. Where it
+//! runs is `pulse`'s part.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::session::Lease;
+use longshore_core::session::{Lease, Order};
 use longshore_core::store::{Beat, BeatAnswer, Finish};
 use longshore_core::{Error, Outcome, Result, SessionId};
 
@@ -17,7 +18,8 @@ use crate::station::Station;
 /// Beats until the task is dropped.
 pub(crate) async fn beat(station: Arc<Station>) {
     let every = interval(station.settings.ttl);
-    let mut heart = Heart { station, every, surplus: 0, backoff: Backoff::store() };
+    let backoff = Backoff::store();
+    let mut heart = Heart { station, every, surplus: 0, carried: None, backoff };
     let mut wait = every;
     loop {
         tokio::select! {
@@ -42,6 +44,8 @@ struct Heart {
     every: Duration,
     /// Beats in a row at which the store counted more leases than we know.
     surplus: u32,
+    /// An operator's order to a former session that the present one does not know of yet.
+    carried: Option<Order>,
     backoff: Backoff,
 }
 
@@ -50,8 +54,9 @@ impl Heart {
     async fn beat(&mut self, session: SessionId) -> Duration {
         let station = Arc::clone(&self.station);
         let known = station.desk.known();
-        let beat = Beat { progress: station.desk.progress() };
-        match station.store().beat(session, beat).await {
+        self.carry_over(session).await;
+        let progress = station.desk.progress();
+        match station.store().beat(session, Beat { progress: progress.clone() }).await {
             Ok(answer) => {
                 station.store_answered();
                 self.backoff.reset();
@@ -63,15 +68,27 @@ impl Heart {
                 Duration::ZERO
             }
             Err(error) => {
+                station.desk.keep_progress(progress);
                 station.store_failed(&error);
                 self.backoff.next().min(self.every)
             }
         }
     }
 
+    /// What an operator told the worker holds for its next session too, until it is lifted.
+    async fn carry_over(&mut self, session: SessionId) {
+        if let Some(order) = self.carried
+            && self.station.store().order(session, order).await.is_ok()
+        {
+            self.carried = None;
+        }
+    }
+
     async fn heed(&mut self, session: SessionId, answer: BeatAnswer, known_before: usize) {
         let station = Arc::clone(&self.station);
-        station.control.ordered(answer.order);
+        if self.carried.is_none() {
+            station.control.ordered(answer.order);
+        }
         station.desk.cancel(&answer.cancel);
         let mut back = station.desk.take_unwanted(&answer.unwanted);
         back.extend(station.desk.take_unwanted(&answer.cancel));
@@ -113,7 +130,10 @@ impl Heart {
             Ok(()) => {
                 self.station.store_answered();
                 self.backoff.reset();
+                let order = self.station.control.operators_order();
+                self.carried = Some(order).filter(|order| *order > Order::Work);
                 self.station.desk.open(session);
+                self.carry_over(session).await;
                 self.every
             }
             Err(error) => {

@@ -21,6 +21,9 @@ use crate::worker::ClaimAhead;
 const MOST_UNSETTLED: usize = 4_096;
 /// The wait without news grows from the first to the second.
 const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// How often a worker that keeps slots idle for a unit that must run alone looks whether it is
+/// still there.
+const PROBE: Duration = Duration::from_secs(2);
 /// Claims that bring nothing are at least this far apart after a few in a row, however often the
 /// store wakes us: with many workers every unit wakes all of them.
 const FRUITLESS_GAP: Duration = Duration::from_millis(2);
@@ -87,13 +90,17 @@ impl Intake {
         let Some(ask) = self.ask() else {
             tokio::select! {
                 () = station.desk.room.notified() => {}
+                () = tokio::time::sleep(PROBE), if station.desk.wants_empty() => {
+                    self.probe().await;
+                }
                 () = station.control.left(Order::Work) => {}
             }
             return;
         };
         match self.claim(ask).await {
             Brought::Enough => {}
-            Brought::Little => self.wait_for_more(false).await,
+            // A unit that was passed over may fit once a resource is free.
+            Brought::Little => self.wait_for_more(!station.settings.resources.is_empty()).await,
             Brought::NotYet => self.wait_for_more(true).await,
             Brought::Error => self.outage.wait().await,
         }
@@ -116,10 +123,18 @@ impl Intake {
         self.place(ask, answer)
     }
 
+    /// Looks whether the unit is still there for which slots are kept idle.
+    async fn probe(&mut self) {
+        let Some(ask) = self.station.desk.ask_if_wanted_empty() else {
+            return;
+        };
+        if matches!(self.claim(ask).await, Brought::Error) {
+            self.outage.wait().await;
+        }
+    }
+
     fn describe(&self, ask: &Ask) -> Claim {
         let settings = &self.station.settings;
-        let resources =
-            if ask.free > 0 { ask.resources.clone() } else { settings.resources.clone() };
         Claim {
             session: ask.session,
             scope: settings.scope.clone(),
@@ -128,7 +143,8 @@ impl Intake {
             kinds: self.kinds.clone(),
             free: ask.free,
             slots: settings.slots,
-            resources,
+            resources: ask.resources.clone(),
+            all_resources: settings.resources.clone(),
             ahead: ask.ahead,
             empty_handed: ask.empty_handed,
         }

@@ -44,6 +44,7 @@ mod intake;
 mod life;
 pub mod memory;
 mod pace;
+mod pulse;
 pub mod services;
 mod settler;
 pub mod signals;
@@ -61,6 +62,7 @@ pub use handler::{
 };
 pub use longshore_core::*;
 pub use memory::MemoryStore;
+pub use pulse::Heartbeat;
 pub use services::Services;
 pub use stats::{WorkerReport, WorkerStats};
 pub use wait::WaitError;

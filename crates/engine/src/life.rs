@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
+use crate::pulse::{Heartbeat, Pulse};
 use crate::services::{Promoter, Pruner, Reclaimer, Services, serve};
 use crate::station::Station;
 use crate::stats::WorkerReport;
@@ -31,7 +32,6 @@ pub(crate) async fn live(worker: Worker) -> Result<WorkerReport, WorkerError> {
         () = wind_down(&station) => Ok(()),
         name = parts.ended() => Err(WorkerError::TaskEnded(name)),
     };
-    // The heart goes on beating until the session is closed.
     parts.stop().await;
     let left = station.desk.known() as u64;
     close(&station).await;
@@ -98,17 +98,28 @@ async fn close(station: &Station) {
 #[derive(Default)]
 struct Parts {
     tasks: JoinSet<&'static str>,
+    pulse: Option<Pulse>,
 }
 
 impl Parts {
     fn start(&mut self, station: &Arc<Station>) {
-        self.spawn("heartbeat", heartbeat::beat(Arc::clone(station)));
+        self.start_heart(station);
         self.spawn("settler", settler::settle(Arc::clone(station)));
         self.spawn("executor", executor::execute(Arc::clone(station)));
         self.spawn("intake", intake::take_in(Arc::clone(station)));
         if station.settings.services == Services::All {
             self.start_services(station);
         }
+    }
+
+    fn start_heart(&mut self, station: &Arc<Station>) {
+        if station.settings.heartbeat == Heartbeat::Thread {
+            match Pulse::start(Arc::clone(station)) {
+                Ok(pulse) => return self.pulse = Some(pulse),
+                Err(error) => tracing::warn!(%error, "no thread for the heartbeat: it is a task"),
+            }
+        }
+        self.spawn("heartbeat", heartbeat::beat(Arc::clone(station)));
     }
 
     fn start_services(&mut self, station: &Arc<Station>) {
@@ -132,19 +143,32 @@ impl Parts {
         });
     }
 
-    /// Returns the name of a task that ended, which none should.
+    /// Returns the name of a part that ended, which none should.
     async fn ended(&mut self) -> &'static str {
-        match self.tasks.join_next().await {
-            Some(Ok(name)) => name,
-            Some(Err(error)) => {
-                tracing::error!(%error, "a part of the worker broke");
-                "task"
+        let Self { tasks, pulse } = self;
+        let heart = async {
+            match pulse {
+                Some(pulse) => pulse.ended().await,
+                None => std::future::pending().await,
             }
-            None => "tasks",
+        };
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                Some(Ok(name)) => name,
+                Some(Err(error)) => {
+                    tracing::error!(%error, "a part of the worker broke");
+                    "task"
+                }
+                None => "tasks",
+            },
+            () = heart => "heartbeat",
         }
     }
 
     async fn stop(mut self) {
         self.tasks.shutdown().await;
+        if let Some(pulse) = self.pulse.take() {
+            pulse.stop().await;
+        }
     }
 }

@@ -69,7 +69,9 @@ fn replacement(refused: Settling) -> Settling {
 async fn record(station: &Station, mut batch: Vec<Settling>) -> Option<Vec<Settling>> {
     let mut backoff = Backoff::store();
     loop {
-        let session = station.desk.session()?;
+        // What went with its session was counted as lost then.
+        batch.retain(|settling| station.desk.holds(settling.lease));
+        let session = station.desk.session().filter(|_| !batch.is_empty())?;
         station.stats.on_flush();
         let finishes = batch.iter().map(Finish::from).collect();
         match station.store().finish(session, finishes).await {
@@ -86,6 +88,12 @@ async fn record(station: &Station, mut batch: Vec<Settling>) -> Option<Vec<Settl
                 station.store_failed(&error);
                 backoff.wait().await;
             }
+            Err(error) if !is_about_units(&error) => {
+                // Somebody must look at the store; the work is done and is not thrown away.
+                let units = batch.len();
+                tracing::error!(%error, units, "the store cannot record these ends, trying again");
+                backoff.wait().await;
+            }
             Err(error) => {
                 tracing::warn!(%error, units = batch.len(), "the store refuses these ends");
                 if let [settling] = &mut *batch {
@@ -95,6 +103,19 @@ async fn record(station: &Station, mut batch: Vec<Settling>) -> Option<Vec<Settl
             }
         }
     }
+}
+
+/// Whether the store refuses what was said, so that saying something else may help.
+fn is_about_units(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Invalid(_)
+            | Error::TooLarge { .. }
+            | Error::Unsupported(_)
+            | Error::UnitRefuses(_)
+            | Error::BatchRefuses(_)
+            | Error::NotFound { .. }
+    )
 }
 
 fn recorded(station: &Station, batch: Vec<Settling>, answers: Vec<Finished>) {
@@ -110,7 +131,8 @@ fn recorded(station: &Station, batch: Vec<Settling>, answers: Vec<Finished>) {
             }
             Finished::LeaseLost => {
                 tracing::warn!(unit = %settling.lease.unit, "the unit was taken away meanwhile");
-                station.stats.on_lost(1);
+                // Unless it went with its session, and was counted then.
+                station.stats.on_lost(usize::from(station.desk.holds(settling.lease)));
                 gone.push(settling.lease);
             }
             Finished::EffectFailed(failure) => {

@@ -10,8 +10,10 @@ use crate::client::Client;
 
 /// How long no news is believed without looking.
 const RECHECK: Duration = Duration::from_secs(5);
-/// The shortest time between two looks, so that a busy queue's feed does not keep us busy.
-const GAP: Duration = Duration::from_millis(20);
+/// Between two looks at a unit because its queue or batch moved: a busy one moves all the time.
+const UNIT_GAP: Duration = Duration::from_millis(50);
+/// Between two looks at a batch.
+const BATCH_GAP: Duration = Duration::from_millis(20);
 
 /// Why waiting ended without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -26,18 +28,20 @@ pub enum WaitError {
 }
 
 impl Client {
-    /// Waits until a unit has ended, and returns it with its result or failure.
+    /// Waits until a unit has ended, and returns it with its result or failure. At once if it was
+    /// sent with [`longshore_core::NewUnit::awaited`]; else on a busy queue some 50 ms later.
     pub async fn wait(&self, id: UnitId, limit: Option<Duration>) -> Result<Unit, WaitError> {
-        let mut feed = Feed::open(self, limit).await?;
+        let mut feed = Feed::open(self, limit, UNIT_GAP).await?;
         loop {
             let unit = self.patiently(|| self.store().unit(self.scope(), id)).await?;
             if unit.state.is_final() {
                 return Ok(unit);
             }
             let concerns = |topic: &Topic| match topic {
-                Topic::Queue(queue) => *queue == unit.queue,
-                Topic::Batch(batch) => unit.batch.as_ref() == Some(batch),
-                _ => false,
+                Topic::Unit(ended) if *ended == id => Concern::Surely,
+                Topic::Queue(queue) if *queue == unit.queue => Concern::Perhaps,
+                Topic::Batch(batch) if unit.batch.as_ref() == Some(batch) => Concern::Perhaps,
+                _ => Concern::No,
             };
             feed.news(concerns).await?;
         }
@@ -51,7 +55,7 @@ impl Client {
         limit: Option<Duration>,
         mut on_change: impl FnMut(&Batch),
     ) -> Result<Batch, WaitError> {
-        let mut feed = Feed::open(self, limit).await?;
+        let mut feed = Feed::open(self, limit, BATCH_GAP).await?;
         let mut seen = None;
         loop {
             let batch = self.patiently(|| self.store().batch(self.scope(), id)).await?;
@@ -62,9 +66,23 @@ impl Client {
                 return Ok(batch);
             }
             seen = Some(batch);
-            feed.news(|topic| matches!(topic, Topic::Batch(batch) if batch == id)).await?;
+            let concerns = |topic: &Topic| match topic {
+                Topic::Batch(batch) if batch == id => Concern::Perhaps,
+                _ => Concern::No,
+            };
+            feed.news(concerns).await?;
         }
     }
+}
+
+/// Whether a change is a reason to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Concern {
+    No,
+    /// It may be ours: a look in a while.
+    Perhaps,
+    /// It is what we wait for: a look at once.
+    Surely,
 }
 
 /// A place in the change feed, and how long to follow it.
@@ -73,27 +91,37 @@ struct Feed<'a> {
     cursor: u64,
     limit: Duration,
     until: Option<Instant>,
+    gap: Duration,
+    /// No look before this because of something that is perhaps ours.
+    rest_until: Instant,
 }
 
 impl<'a> Feed<'a> {
     /// Takes its place before the caller's first look, so that nothing falls between.
-    async fn open(client: &'a Client, limit: Option<Duration>) -> Result<Self> {
+    async fn open(client: &'a Client, limit: Option<Duration>, gap: Duration) -> Result<Self> {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let mut feed = Self { client, cursor: u64::MAX, limit: limit.unwrap_or_default(), until };
-        feed.read(Duration::ZERO, |_| false).await?;
+        let (limit, rest_until) = (limit.unwrap_or_default(), Instant::now());
+        let mut feed = Self { client, cursor: u64::MAX, limit, until, gap, rest_until };
+        feed.read(Duration::ZERO, |_| Concern::No).await?;
         Ok(feed)
     }
 
     /// Waits for a change that concerns the caller, or for the next slow re-check.
-    async fn news(&mut self, concerns: impl Fn(&Topic) -> bool) -> Result<(), WaitError> {
-        let until = Instant::now() + self.left(RECHECK)?;
-        tokio::time::sleep(self.left(GAP)?).await;
+    async fn news(&mut self, concerns: impl Fn(&Topic) -> Concern) -> Result<(), WaitError> {
+        let mut until = Instant::now() + self.left(RECHECK)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if self.read(left, &concerns).await? || Instant::now() >= until {
-                return self.left(RECHECK).map(|_| ());
+            match self.read(left, &concerns).await? {
+                Concern::Surely => break,
+                Concern::Perhaps => until = until.min(self.rest_until),
+                Concern::No => {}
+            }
+            if Instant::now() >= until {
+                break;
             }
         }
+        self.rest_until = Instant::now() + self.gap;
+        self.left(RECHECK).map(|_| ())
     }
 
     /// What is left of the caller's time, `most` at a time.
@@ -105,10 +133,18 @@ impl<'a> Feed<'a> {
         if left.is_zero() { Err(WaitError::TimedOut(self.limit)) } else { Ok(left.min(most)) }
     }
 
-    async fn read(&mut self, wait: Duration, concerns: impl Fn(&Topic) -> bool) -> Result<bool> {
+    async fn read(
+        &mut self,
+        wait: Duration,
+        concerns: impl Fn(&Topic) -> Concern,
+    ) -> Result<Concern> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let set = self.client.patiently(|| store.changes(scope, self.cursor, wait)).await?;
         self.cursor = set.cursor;
-        Ok(set.missed || set.changes.iter().any(|change| concerns(&change.topic)))
+        if set.missed {
+            return Ok(Concern::Surely);
+        }
+        let all = set.changes.iter().map(|change| concerns(&change.topic));
+        Ok(all.max().unwrap_or(Concern::No))
     }
 }

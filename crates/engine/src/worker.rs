@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::control::WorkerControl;
 use crate::handler::{Closure, ErasedHandler, Handler, IntoHandlerResult, Typed};
 use crate::life;
+use crate::pulse::Heartbeat;
 use crate::services::Services;
 use crate::stats::{WorkerReport, WorkerStats};
 
@@ -117,6 +118,7 @@ pub(crate) struct Settings {
     pub(crate) services: Services,
     pub(crate) retention: Retention,
     pub(crate) claim_ahead: ClaimAhead,
+    pub(crate) heartbeat: Heartbeat,
     pub(crate) handlers: HashMap<Kind, Registered>,
 }
 
@@ -165,6 +167,7 @@ impl Settings {
             services: Services::All,
             retention: Retention::default(),
             claim_ahead: ClaimAhead::Adaptive,
+            heartbeat: Heartbeat::Thread,
             handlers: HashMap::new(),
         }
     }
@@ -241,6 +244,12 @@ impl WorkerBuilder {
     /// Whether it claims before there is a slot.
     pub fn claim_ahead(mut self, claim_ahead: ClaimAhead) -> Self {
         self.settings.claim_ahead = claim_ahead;
+        self
+    }
+
+    /// Where the heart beats. Leave it on its thread unless time is paused, as in tests.
+    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+        self.settings.heartbeat = heartbeat;
         self
     }
 

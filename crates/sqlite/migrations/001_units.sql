@@ -22,6 +22,7 @@ CREATE TABLE longshore_lane (
     weight    INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
     cap       INTEGER,
     pass      INTEGER NOT NULL DEFAULT 0,
+    joins     INTEGER NOT NULL DEFAULT 1,  -- was silent: its pass is to be levelled with the others'
     max_units INTEGER,
     max_bytes INTEGER,
     UNIQUE (queue, tenant)

@@ -36,8 +36,9 @@ pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
     }
     taker.take_by_turns(tx, &mut lanes)?;
     if lanes.len() > 1 {
-        let served = lanes.iter().filter(|lane| lane.taken > 0);
-        fairness::save_all(tx.db, served.map(|lane| (lane.num, lane.share)))?;
+        for lane in lanes.iter().filter(|lane| lane.taken > 0 || lane.joins) {
+            fairness::save(tx.db, lane.num, lane.share)?;
+        }
     }
     Ok(taker.claimed)
 }
@@ -51,13 +52,14 @@ struct Stream {
     weight: u32,
     cap: Option<u64>,
     pass: u64,
+    joins: bool,
 }
 
 fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
-             b.name FROM longshore_stream s INDEXED BY longshore_stream_ready
+             b.name, l.joins FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch
              WHERE s.ready > 0 AND NOT l.paused AND NOT q.paused
@@ -85,6 +87,7 @@ fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
             weight: row.get(5).or_translate()?,
             cap: row.get(6).or_translate()?,
             pass: row.get(7).or_translate()?,
+            joins: row.get(10).or_translate()?,
         });
     }
     Ok(streams)
@@ -115,6 +118,7 @@ fn names(kind: &Kind, tenant: &str, queue: &str, batch: Option<&str>) -> Result<
 struct Lane<'s> {
     num: i64,
     share: LaneShare,
+    joins: bool,
     capped: bool,
     taken: u64,
     streams: Vec<&'s Stream>,
@@ -134,7 +138,11 @@ fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> 
         lanes[at].share.available += stream.ready;
         lanes[at].streams.push(stream);
     }
+    let level = fairness::level(lanes.iter().map(|lane| (&lane.share, lane.joins)));
     for lane in &mut lanes {
+        if lane.joins {
+            fairness::join(&mut lane.share, level);
+        }
         if let Some(cap) = lane.streams.first().and_then(|stream| stream.cap) {
             let free = cap.saturating_sub(leased(db, lane.num)?);
             lane.share.available = lane.share.available.min(free);
@@ -158,6 +166,7 @@ impl<'s> Lane<'s> {
         Self {
             num: stream.lane,
             share: LaneShare { pass: stream.pass, weight: stream.weight, available: 0 },
+            joins: stream.joins,
             capped: stream.cap.is_some(),
             taken: 0,
             streams: Vec::new(),
@@ -268,7 +277,7 @@ impl<'c> Taker<'c> {
                     if !self.fits_alone(tx, &full.row)? {
                         continue;
                     }
-                    if self.claim.empty_handed && self.claim.free > 0 {
+                    if self.claim.empty_handed && self.fits_now(&full.row)? {
                         self.take(tx, full, stream, true, true)?;
                         return Ok(true);
                     }
@@ -291,6 +300,12 @@ impl<'c> Taker<'c> {
             _ => false,
         };
         Ok(!capped && self.could_run(&spec))
+    }
+
+    fn fits_now(&self, row: &UnitRow) -> Result<bool> {
+        let spec = Spec::parse(row.spec.as_deref())?;
+        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
+        Ok(spec.slots.unwrap_or(1) <= self.free && spec.resources.iter().all(has))
     }
 
     /// Whether the worker has what the unit needs, free or not.

@@ -1,4 +1,8 @@
 //! The lanes' places in the order of turns (stride scheduling), as they are kept.
+//!
+//! A lane that had nothing ready earns no credit by that. When it has something again it is marked
+//! as joining; the next claim that sees it beside other lanes levels it with them. Only lanes of the
+//! same claim count: others are served by other workers, faster or slower.
 
 use longshore_core::Result;
 use longshore_core::fair::{LaneShare, entry_pass};
@@ -6,46 +10,36 @@ use rusqlite::Connection;
 
 use crate::error::Translate;
 
-/// A stream of this lane has ready units again. If the lane had none at all, it joins the others
-/// level with the one that is next: silence earns no credit.
-pub(crate) fn join_in(db: &Connection, lane: i64, stream: i64) -> Result<()> {
-    let was_silent: bool = db
-        .prepare_cached(
-            "SELECT NOT EXISTS (SELECT 1 FROM longshore_stream INDEXED BY longshore_stream_ready
-             WHERE lane = ?1 AND ready > 0 AND num <> ?2)",
-        )
-        .or_translate()?
-        .query_row([lane, stream], |row| row.get(0))
-        .or_translate()?;
-    if !was_silent {
-        return Ok(());
-    }
-    let (own, smallest): (u64, Option<u64>) = db
-        .prepare_cached(
-            "SELECT pass, (SELECT min(o.pass) FROM longshore_stream s
-               INDEXED BY longshore_stream_ready JOIN longshore_lane o ON o.num = s.lane
-               WHERE s.ready > 0 AND s.lane <> ?1)
-             FROM longshore_lane WHERE num = ?1",
-        )
-        .or_translate()?
-        .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
-        .or_translate()?;
-    let pass = entry_pass(own, smallest);
-    if pass == own { Ok(()) } else { save(db, lane, pass) }
+/// A stream of this lane has ready units again; if the lane had none at all, it joins anew.
+pub(crate) fn mark_if_joining(db: &Connection, lane: i64, stream: i64) -> Result<()> {
+    db.prepare_cached(
+        "UPDATE longshore_lane SET joins = 1 WHERE num = ?1 AND joins = 0 AND NOT EXISTS
+         (SELECT 1 FROM longshore_stream INDEXED BY longshore_stream_ready
+          WHERE lane = ?1 AND ready > 0 AND num <> ?2)",
+    )
+    .or_translate()?
+    .execute([lane, stream])
+    .or_translate()?;
+    Ok(())
 }
 
-/// Keeps the places of lanes that gave units.
-pub(crate) fn save_all(
-    db: &Connection,
-    lanes: impl Iterator<Item = (i64, LaneShare)>,
-) -> Result<()> {
-    lanes.into_iter().try_for_each(|(lane, share)| save(db, lane, share.pass))
+/// Where a joining lane starts: level with the lane that is next, or with the furthest of those
+/// that join together.
+pub(crate) fn level<'l>(lanes: impl Iterator<Item = (&'l LaneShare, bool)> + Clone) -> Option<u64> {
+    let settled = lanes.clone().filter(|(_, joins)| !joins).map(|(share, _)| share.pass);
+    settled.min().or_else(|| lanes.map(|(share, _)| share.pass).max())
 }
 
-fn save(db: &Connection, lane: i64, pass: u64) -> Result<()> {
-    db.prepare_cached("UPDATE longshore_lane SET pass = ?2 WHERE num = ?1")
+/// Moves a joining lane to the others' level.
+pub(crate) fn join(share: &mut LaneShare, level: Option<u64>) {
+    share.pass = entry_pass(share.pass, level);
+}
+
+/// Keeps a lane's place.
+pub(crate) fn save(db: &Connection, lane: i64, share: LaneShare) -> Result<()> {
+    db.prepare_cached("UPDATE longshore_lane SET pass = ?2, joins = 0 WHERE num = ?1")
         .or_translate()?
-        .execute((lane, pass))
+        .execute((lane, share.pass))
         .or_translate()?;
     Ok(())
 }

@@ -50,7 +50,8 @@ impl Hot {
             Self::FindFull => &FIND_FULL,
             Self::FindFresh => {
                 "SELECT priority, fence, created_at, bytes, payload FROM longshore_unit
-                 WHERE id = ?1 AND flags = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL"
+                 WHERE id = ?1 AND flags = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
+                 AND failure IS NULL"
             }
             Self::Insert => {
                 "INSERT OR IGNORE INTO longshore_unit (id, stream, state, place, priority,

@@ -171,7 +171,7 @@ impl<'c> Tx<'c> {
         // A place under the lane's cap came free.
         self.woke |= capped && leased < 0;
         if ready > 0 && now_ready == ready {
-            fairness::join_in(self.db, lane, stream)?;
+            fairness::mark_if_joining(self.db, lane, stream)?;
         }
         self.announce("queue", queue, Some(&tenant));
         Ok(())

@@ -14,6 +14,8 @@ pub enum Fault {
     FailBefore,
     /// It is done, but its answer is lost.
     FailAfter,
+    /// It never reaches the store, which says that it is broken: no error to be retried.
+    Broken,
     /// It arrives late.
     Delay(Duration),
     /// It arrives twice; the second answer is the one that is heard.
@@ -89,6 +91,10 @@ impl FaultyStore {
         match self.next_fault(verb) {
             None => call().await,
             Some(Fault::FailBefore) => Err(lost("before it was done")),
+            Some(Fault::Broken) => {
+                let message = format!("{verb} was made to break");
+                Err(Error::Broken { message, source: None })
+            }
             Some(Fault::FailAfter) => {
                 call().await?;
                 Err(lost("after it was done"))

@@ -198,3 +198,26 @@ impl std::str::FromStr for SessionPrefix {
         Ok(Self(text.to_ascii_lowercase()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_the_beginning_of_an_id_or_refused(text in r"[0-9A-Fa-f-]{0,10}|\PC*") {
+            if let Ok(prefix) = text.parse::<SessionPrefix>() {
+                proptest::prop_assert!(text.len() >= 4 && text.is_ascii());
+                let same = prefix.to_string().eq_ignore_ascii_case(&text);
+                proptest::prop_assert!(same);
+            }
+        }
+
+        #[test]
+        fn a_worker_is_found_by_any_beginning_of_its_id(bytes: [u8; 16], length in 4_usize..=36) {
+            let id = SessionId::from_bytes(bytes);
+            let prefix: SessionPrefix = id.to_string()[..length].to_uppercase().parse().unwrap();
+            proptest::prop_assert!(prefix.matches(id));
+        }
+    }
+}

@@ -2,9 +2,10 @@
 
 use clap::{Args, ValueEnum};
 use longshore::batch::{FailureLimit, OnThreshold};
-use longshore::unit::OnDuplicate;
+use longshore::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
 use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId};
 
+use super::resource::Resource;
 use crate::span::Span;
 
 /// Send a unit, or a batch of them.
@@ -36,9 +37,12 @@ pub struct Submit {
     /// high, normal, low, or 1 (first) to 9 (last)
     #[arg(long, default_value = "normal", value_name = "PRIORITY")]
     pub priority: Priority,
-    /// Send it only if no live unit of the queue has this key
+    /// Send it only if no unit of the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
     pub key: Option<String>,
+    /// How long the key is taken
+    #[arg(long, value_enum, default_value = "live", requires = "key")]
+    pub window: Window,
     /// What to say if the key is taken
     #[arg(long, value_enum, default_value = "existing", requires = "key")]
     pub on_duplicate: Duplicate,
@@ -60,9 +64,15 @@ pub struct Submit {
     /// Not before this unit is done (may be repeated)
     #[arg(long, value_name = "UNIT")]
     pub after: Vec<UnitId>,
+    /// What it does if one of those it waits for fails or is cancelled
+    #[arg(long, value_enum, default_value = "cancel", requires = "after")]
+    pub on_dependency_failure: WhenDependencyFails,
     /// How many slots it takes up
     #[arg(long, default_value_t = 1, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub weight: u32,
+    /// Takes up so much of a resource that a worker has, as gpu=1 (may be repeated)
+    #[arg(long, value_name = "NAME=N")]
+    pub resource: Vec<Resource>,
     /// Units with the same cap key share --cap-limit
     #[arg(long, value_name = "KEY", requires = "cap_limit")]
     pub cap_key: Option<String>,
@@ -100,6 +110,42 @@ pub struct About {
     /// What the batch does at its threshold
     #[arg(long, value_enum, default_value = "pause", requires = "threshold")]
     pub on_threshold: AtThreshold,
+}
+
+/// How long a key is taken.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Window {
+    /// Until its unit has ended
+    Live,
+    /// Until its unit's record is pruned
+    Kept,
+}
+
+impl From<Window> for DedupWindow {
+    fn from(typed: Window) -> Self {
+        match typed {
+            Window::Live => Self::WhileLive,
+            Window::Kept => Self::WhileKept,
+        }
+    }
+}
+
+/// What a unit does when one it waits for did not end well.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum WhenDependencyFails {
+    /// Is cancelled, and so are those that wait for it
+    Cancel,
+    /// Runs once all have ended
+    Release,
+}
+
+impl From<WhenDependencyFails> for OnDependencyFailure {
+    fn from(typed: WhenDependencyFails) -> Self {
+        match typed {
+            WhenDependencyFails::Cancel => Self::Cancel,
+            WhenDependencyFails::Release => Self::Release,
+        }
+    }
 }
 
 /// What a taken key means to the sender.
@@ -197,6 +243,29 @@ mod tests {
         assert_eq!(read("2.5%"), Ok(FailureLimit::Percent(2.5)));
         for bad in ["0", "", "%", "101%", "-1", "nan%", "ten"] {
             assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_threshold_is_read_or_named_in_the_error(text in r"-?[0-9.e]{0,5} ?%?|\PC*") {
+            match text.parse::<Threshold>() {
+                Ok(Threshold(FailureLimit::Units(units))) => proptest::prop_assert!(units > 0),
+                Ok(Threshold(FailureLimit::Percent(share))) => {
+                    proptest::prop_assert!(share > 0.0 && share <= 100.0);
+                }
+                Err(error) => proptest::prop_assert!(error.contains(&text)),
+            }
+        }
+
+        #[test]
+        fn any_moment_is_read_or_named_in_the_error(
+            text in r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z?|[0-9]{1,3}[a-z]|\PC*",
+        ) {
+            match text.parse::<Moment>() {
+                Ok(moment) => _ = moment.from(Timestamp::ZERO),
+                Err(error) => proptest::prop_assert!(error.contains(&text)),
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use longshore::{BatchId, Kind, QueueName};
 
+use super::resource::Resource;
 use crate::span::Span;
 
 /// Run units.
@@ -20,6 +21,9 @@ pub struct Worker {
     /// Units run at once [env: LONGSHORE_SLOTS] [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
+    /// Has so much of a resource that units may ask for, as gpu=2 (may be repeated)
+    #[arg(long, value_name = "NAME=N")]
+    pub resource: Vec<Resource>,
     /// Take from this queue (may be repeated) [env: LONGSHORE_QUEUES] [default: all]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Vec<QueueName>,

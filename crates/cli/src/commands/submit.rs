@@ -4,11 +4,12 @@ use std::io::Read;
 
 use anyhow::Context;
 use longshore::store::Sent;
-use longshore::unit::{After, Cap, DedupWindow, MAX_PAYLOAD, Weight};
+use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
 use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState, WhenFull};
 use serde::Serialize;
 
 use super::{connect, now, submit_lines, wait};
+use crate::args::resource;
 use crate::args::submit::Submit;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -21,7 +22,8 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         return submit_lines::run(typed, settings).await;
     }
     let payload = payload(typed.payload.as_deref().unwrap_or("-"))?;
-    let unit = Pattern::new(&typed, settings).unit(payload);
+    let mut unit = Pattern::new(&typed, settings)?.unit(payload);
+    unit.awaited = typed.wait;
     let (_store, client) = connect(settings)?;
     let (id, status) = match client.send_many(vec![unit], WhenFull::Wait).await?.pop() {
         Some(Sent::Created(id)) => (id, "created"),
@@ -100,7 +102,7 @@ pub struct Pattern(NewUnit);
 
 impl Pattern {
     /// The unit that the arguments describe, still without payload.
-    pub fn new(typed: &Submit, settings: &Settings) -> Self {
+    pub fn new(typed: &Submit, settings: &Settings) -> anyhow::Result<Self> {
         let now = now();
         let mut unit = NewUnit::new(typed.kind.clone(), Vec::new());
         unit.tenant = settings.tenant.clone().unwrap_or_default();
@@ -108,16 +110,17 @@ impl Pattern {
         unit.priority = typed.priority;
         unit.dedup = typed.key.clone().map(|key| Dedup {
             key,
-            window: DedupWindow::default(),
+            window: typed.window.into(),
             on_duplicate: typed.on_duplicate.into(),
         });
         unit.not_before = typed.at.or_else(|| typed.delay.map(|delay| now + delay.0));
         unit.deadline = typed.deadline.map(|moment| moment.from(now));
-        unit.weight = Weight { slots: typed.weight, ..Weight::default() };
+        unit.weight = Weight { slots: typed.weight, resources: resource::sum_up(&typed.resource)? };
         unit.cap = cap(typed);
-        unit.after = After { units: typed.after.clone(), ..After::default() };
+        unit.after =
+            After { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
         unit.policy = policy(typed);
-        Self(unit)
+        Ok(Self(unit))
     }
 
     /// A fresh unit with this payload.

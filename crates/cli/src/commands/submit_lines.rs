@@ -20,6 +20,7 @@ use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::lines::{Chunk, End, Lines};
 use crate::settings::Settings;
+use crate::whoami;
 
 /// Chunks read ahead: bounds the memory, however large the input.
 const READ_AHEAD: usize = 2;
@@ -82,7 +83,7 @@ impl Sending<'_> {
         let mut batch = NewBatch::new(name.clone());
         batch.tenant = self.settings.tenant.clone().unwrap_or_default();
         batch.kind = about.batch_type.clone().unwrap_or_else(|| self.typed.kind.to_string());
-        batch.initiated_by = std::env::var("USER").unwrap_or_default();
+        batch.initiated_by = whoami::initiator();
         batch.notes = about.notes.clone().unwrap_or_default();
         batch.threshold = about.threshold.map(|threshold| FailureThreshold {
             limit: threshold.0,
@@ -98,7 +99,7 @@ impl Sending<'_> {
             let name = &writer.batch().id;
             self.settings.output.note(format!("resuming batch `{name}` after line {from}"));
         }
-        let pattern = Pattern::new(self.typed, self.settings);
+        let pattern = Pattern::new(self.typed, self.settings)?;
         let mut chunks = self.read(from)?;
         let (mut new, mut at) = (0, from);
         while let Some(chunk) = chunks.recv().await {
@@ -126,7 +127,7 @@ impl Sending<'_> {
     }
 
     async fn as_units(&self) -> anyhow::Result<ExitCode> {
-        let pattern = Pattern::new(self.typed, self.settings);
+        let pattern = Pattern::new(self.typed, self.settings)?;
         let mut chunks = self.read(0)?;
         let (mut sent, mut at) = (0, 0);
         while let Some(chunk) = chunks.recv().await {
@@ -221,12 +222,22 @@ fn refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
 }
 
 fn while_adding(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
-    let moved = matches!(error, longshore::SendError::CursorMoved(_));
-    let error = anyhow::Error::from(error).context(format!("cannot add to batch `{}`", batch.id));
-    if !moved {
-        return error;
-    }
-    hinted(error, "is another `submit` filling the same batch? Let it, or choose another name")
+    use longshore::{Error, SendError};
+    let cannot = format!("cannot add to batch `{}`", batch.id);
+    let at = if batch.cursor.is_empty() { "0" } else { &batch.cursor };
+    let way_on = match &error {
+        SendError::CursorMoved(_) => {
+            "is another `submit` filling the same batch? Let it, or choose another name".to_owned()
+        }
+        SendError::Store(Error::DiskFull { .. }) => {
+            format!("free some space and run the same command again: it goes on after line {at}")
+        }
+        SendError::Store(error) if error.is_retryable() => {
+            format!("run the same command again later: it goes on after line {at}")
+        }
+        _ => return anyhow::Error::from(error).context(cannot),
+    };
+    hinted(anyhow::Error::from(error).context(cannot), way_on)
 }
 
 fn told(answer: &Answer<'_>) -> String {

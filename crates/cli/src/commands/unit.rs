@@ -51,6 +51,9 @@ fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
     table.field("batch", unit.batch.as_ref().map_or("", |batch| batch.as_str()));
     table.field("priority", unit.priority);
     table.field("attempt", unit.attempt);
+    if unit.lost > 0 {
+        table.field("lost", format!("{} times, with its worker", unit.lost));
+    }
     table.field("key", unit.key.as_deref().unwrap_or_default());
     table.field("created", ago(unit.created_at, now));
     table.field("since", ago(unit.since, now));
@@ -86,6 +89,7 @@ struct Listed<'a> {
     batch: Option<&'a longshore::BatchId>,
     priority: longshore::Priority,
     attempt: u32,
+    lost: u32,
     created_at: longshore::Timestamp,
     since: longshore::Timestamp,
     key: Option<&'a str>,
@@ -116,6 +120,7 @@ fn listed(unit: &Unit) -> Listed<'_> {
         batch: unit.batch.as_ref(),
         priority: unit.priority,
         attempt: unit.attempt,
+        lost: unit.lost,
         created_at: unit.created_at,
         since: unit.since,
         key: unit.key.as_deref(),

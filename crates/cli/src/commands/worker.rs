@@ -10,11 +10,13 @@ use longshore::{
 
 use super::chaos::{self, ChaosHandler};
 use super::connect;
+use crate::args::resource;
 use crate::args::worker::Worker;
 use crate::error::{WithHint, usage};
 use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::whoami;
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -49,6 +51,7 @@ fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::R
     let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
     let mut builder = Engine::builder(store)
         .slots(typed.slots.unwrap_or(defaults.slots))
+        .resources(resource::sum_up(&typed.resource)?)
         .queues(queues)
         .scope(settings.scope())
         .label(label())
@@ -99,6 +102,5 @@ impl BuiltIn {
 }
 
 fn label() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), std::process::id())
+    format!("{}:{}", whoami::host(), std::process::id())
 }

@@ -81,10 +81,32 @@ mod tests {
         }
     }
 
+    const NAMES: &str = "argv|argv|stdin|cwd|env|timeout|x";
+    const VALUES: &str =
+        r#"\["(a|=|\\u0000)?"(,"b")?\]|"[a-z0-9]{0,3}"|-?[0-9]{1,3}|null|\{"(A|=|)":"a"\}"#;
+
     proptest::proptest! {
         #[test]
-        fn no_text_makes_the_parser_panic(text: String) {
-            let _ = read(&text);
+        fn any_bytes_are_read_or_the_place_of_the_error_is_named(bytes: Vec<u8>) {
+            match serde_json::from_slice::<Exec>(&bytes) {
+                Ok(exec) => _ = exec.check(),
+                Err(error) => proptest::prop_assert!(error.to_string().contains("column")),
+            }
+        }
+
+        #[test]
+        fn anything_like_a_payload_is_read_or_its_problem_is_named(
+            fields in proptest::collection::vec((NAMES, VALUES), 0..4),
+        ) {
+            let fields: Vec<String> = fields.iter().map(|(n, v)| format!("\"{n}\":{v}")).collect();
+            let text = format!("{{{}}}", fields.join(","));
+            match read(&text) {
+                Ok(exec) => proptest::prop_assert!(!exec.argv[0].is_empty()),
+                Err(error) => {
+                    let names = error.contains("column") || error.starts_with('`');
+                    proptest::prop_assert!(names, "{}: {}", text, error);
+                }
+            }
         }
     }
 }

@@ -1,57 +1,89 @@
-//! SIGKILL to real processes: nothing is lost, nothing is counted twice.
+//! SIGKILL to real processes, again and again: nothing is lost, nothing is counted twice.
+//!
+//! The storms are small here and large in a soak (`./test --soak`).
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::support::{Place, Running, eventually};
+use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 
-const UNITS: u64 = 2000;
-const WORKERS: usize = 3;
 const SLOTS: u64 = 8;
 
-/// `no_unit_lost` and `tally_is_exact`, with `exec` units that append to a file.
-#[test]
-fn no_unit_lost_and_tally_is_exact_under_kill() {
-    let place = Place::new();
-    let lines: String = (0..UNITS).map(|n| append(n) + "\n").collect();
-    place.run_with(&["submit", "exec", "--lines", "-", "--batch", "b"], lines).ok();
-    let slots = SLOTS.to_string();
-    let start = || place.start(&["worker", "--slots", &slots, "--ttl", "2s"]);
-    let mut workers: Vec<Running> = (0..WORKERS).map(|_| start()).collect();
-    let finished = || {
-        let batch = place.batch("b");
-        batch["done"].as_u64().unwrap() + batch["failed"].as_u64().unwrap()
-    };
-    let mut kills = 0;
-    for step in 1..=10 {
-        eventually(Duration::from_secs(60), || (finished() >= step * UNITS / 12).then_some(()));
-        let victim = usize::try_from(step * 7 % WORKERS as u64).unwrap();
-        workers[victim].kill();
-        workers[victim] = start();
-        kills += 1;
-    }
-    eventually(Duration::from_secs(120), || (finished() == UNITS).then_some(()));
-    for worker in &mut workers {
-        worker.signal("TERM");
-        assert_eq!(worker.ends_within(Duration::from_secs(20)), 0);
-    }
-    let batch = place.batch("b");
-    assert_eq!(batch["done"], UNITS, "{batch}");
-    assert_eq!(batch["status"], "complete");
-    assert_eq!(place.queue()["counts"]["leased"], 0);
-    let runs = runs(&place);
-    assert_eq!(runs.len() as u64, UNITS, "every unit ran");
-    let repeats: u64 = runs.values().map(|times| times - 1).sum();
-    assert!(repeats <= kills * 2 * SLOTS, "{repeats} repeats after {kills} kills");
-    place.run(&["verify"]).ok();
+/// A batch `b` that runs while workers are killed.
+struct Storm {
+    place: Place,
+    units: u64,
+    kills: u64,
+    workers: u64,
 }
 
-fn append(n: u64) -> String {
-    serde_json::json!({ "argv": ["sh", "-c", format!("echo {n} >> runs")] }).to_string()
+impl Storm {
+    fn new() -> Self {
+        Self {
+            place: Place::new(),
+            units: soaked(2_000, 20_000),
+            kills: soaked(10, 100),
+            workers: soaked(3, 6),
+        }
+    }
+
+    fn submit(&self, kind: &str, line: impl Fn(u64) -> String) {
+        let lines: String = (0..self.units).map(|n| line(n) + "\n").collect();
+        let args = ["submit", kind, "--lines", "-", "--batch", "b"];
+        self.place.run_with(&args, lines).ok();
+    }
+
+    /// Works, with kills spread over the batch, until every unit has ended; then drains.
+    fn rage(&self, more: &[&str]) {
+        let slots = SLOTS.to_string();
+        let args = [&["worker", "--slots", &slots, "--ttl", "2s"], more].concat();
+        let start = || self.place.start(&args);
+        let mut workers: Vec<Running> = (0..self.workers).map(|_| start()).collect();
+        for kill in 1..=self.kills {
+            self.until_finished(kill * self.units / (self.kills + 2));
+            let victim = usize::try_from(kill * 7 % self.workers).unwrap();
+            workers[victim].kill();
+            workers[victim] = start();
+        }
+        self.until_finished(self.units);
+        for worker in &mut workers {
+            worker.signal("TERM");
+            assert_eq!(worker.ends_within(SOON), 0);
+        }
+    }
+
+    fn until_finished(&self, units: u64) {
+        let finished = || {
+            let batch = self.place.batch("b");
+            ["done", "failed", "cancelled"].iter().map(|n| batch[n].as_u64().unwrap()).sum::<u64>()
+        };
+        eventually(limit(Duration::from_secs(120)), || (finished() >= units).then_some(()));
+    }
+
+    /// The books after it.
+    fn assert_exact(&self, done: u64, failed: u64) {
+        let batch = self.place.batch("b");
+        assert_eq!((&batch["done"], &batch["failed"]), (&done.into(), &failed.into()), "{batch}");
+        assert_eq!((&batch["total"], &batch["cancelled"]), (&self.units.into(), &0.into()));
+        assert_eq!(batch["status"], "complete");
+        assert_eq!(self.place.queue()["counts"]["leased"], 0);
+        self.place.run(&["verify"]).ok();
+    }
+
+    /// Every unit ran, and not more were repeated than were in a killed worker's hands: those it
+    /// ran, and those it had run but not yet recorded.
+    fn assert_repeats_are_bounded(&self) {
+        let runs = runs(&self.place);
+        assert_eq!(runs.len() as u64, self.units, "every unit ran");
+        let repeats: u64 = runs.values().map(|times| times - 1).sum();
+        let most = self.kills * 2 * SLOTS;
+        assert!(repeats <= most, "{repeats} repeats after {} kills, not {most}", self.kills);
+    }
 }
 
+/// How often each unit left its number in the file `runs`.
 fn runs(place: &Place) -> BTreeMap<u64, u64> {
     let mut runs = BTreeMap::new();
     for line in place.read("runs").lines() {
@@ -61,37 +93,57 @@ fn runs(place: &Place) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn a_killed_submit_goes_on_without_gap_or_repeat() {
-    const LINES: u64 = 20_000;
+fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills() {
+    let storm = Storm::new();
+    storm.submit("chaos", |n| format!("{{\"n\":{n},\"ms\":{}}}", n % 20));
+    storm.rage(&["--chaos-log", "runs"]);
+    storm.assert_exact(storm.units, 0);
+    storm.assert_repeats_are_bounded();
+}
+
+/// With commands that append to a file; one in ten then fails.
+#[test]
+fn tally_is_exact_in_a_storm_of_kills() {
+    let storm = Storm::new();
+    storm.submit("exec", |n| {
+        let script = format!("echo {n} >> runs; test {} != 0", n % 10);
+        serde_json::json!({ "argv": ["sh", "-c", script] }).to_string()
+    });
+    storm.rage(&[]);
+    storm.assert_exact(storm.units - storm.units / 10, storm.units / 10);
+    storm.assert_repeats_are_bounded();
+}
+
+#[test]
+fn no_gap_and_no_repeat_in_a_storm_of_killed_submits() {
+    let (all, kills) = (soaked(20_000, 200_000), soaked(5, 20));
     let place = Place::new();
-    let lines: Vec<String> = (0..LINES).map(|n| format!("{{\"n\":{n},\"ms\":0}}\n")).collect();
+    let lines: Vec<String> = (0..all).map(|n: u64| format!("{{\"n\":{n},\"ms\":0}}\n")).collect();
     let file = place.write("lines", lines.concat());
     let args = ["submit", "chaos", "--lines", "-", "--batch", "b", "--chunk", "100"];
     let total = || {
         let run = place.run(&["batch", "status", "b", "--json"]);
         if run.code == 0 { run.json()["total"].as_u64().unwrap() } else { 0 }
     };
-    let mut killed_midway = 0;
-    for kill in 1..=5 {
+    for kill in 1..=kills {
         let mut command = place.command(&args);
         let mut submit = Running(command.stdin(Stdio::piped()).spawn().unwrap());
         let mut pipe = submit.0.stdin.take().unwrap();
         // It gets only part of the input, so it cannot end before the kill.
-        let part = usize::try_from(LINES * kill / 6).unwrap();
+        let part = usize::try_from(all * kill / (kills + 1)).unwrap();
         let _ = pipe.write_all(lines[..part].concat().as_bytes());
         let before = (part as u64).saturating_sub(300);
-        eventually(Duration::from_secs(30), || (total() >= before).then_some(()));
+        eventually(limit(Duration::from_secs(30)), || (total() >= before).then_some(()));
         submit.kill();
-        killed_midway += u64::from(total() < LINES);
+        assert!(total() < all, "it was killed midway");
     }
-    assert_eq!(killed_midway, 5);
     let args = ["submit", "chaos", "--lines", file.to_str().unwrap(), "--batch", "b", "--json"];
     let sent = place.run(&args).ok().says("resuming").json();
-    assert_eq!(sent["sent"], LINES);
+    assert_eq!(sent["sent"], all);
     // The units are run, once each, and leave their numbers in a file.
     place.run(&["worker", "--slots", "32", "--chaos-log", "runs", "--until-idle"]).ok();
     let seen = runs(&place);
-    assert_eq!(seen.len() as u64, LINES, "no gap");
+    assert_eq!(seen.len() as u64, all, "no gap");
     assert!(seen.values().all(|times| *times == 1), "no repeat");
     place.run(&["verify"]).ok();
 }

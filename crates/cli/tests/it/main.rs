@@ -11,9 +11,17 @@ mod contract;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod docs;
+#[cfg(test)]
 mod exec;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod looks;
+#[cfg(test)]
 mod operate;
+#[cfg(test)]
+mod sending;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]

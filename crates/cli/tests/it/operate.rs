@@ -151,7 +151,7 @@ fn many_processes_may_make_the_store_at_once() {
 }
 
 #[test]
-fn a_small_bench_and_a_small_storm_end_well() {
+fn a_small_bench_and_a_little_chaos_end_well() {
     let place = Place::new();
     let bench = place.run(&["bench", "--units", "500", "--slots", "4", "--json"]).ok().json();
     assert!(bench["process_per_second"].as_f64().unwrap() > 0.0, "{bench}");

@@ -94,6 +94,13 @@ impl Place {
         self.run(&["batch", "status", name, "--json"]).ok().json()
     }
 
+    /// Units of the default queue in this state, as listed.
+    pub fn units(&self, state: &str) -> Vec<Value> {
+        let args = ["unit", "list", "--queue", "default", "--state", state];
+        let more = ["--limit", "10000", "--json"];
+        self.run(&[&args[..], &more].concat()).ok().json().as_array().unwrap().clone()
+    }
+
     pub fn queue(&self) -> Value {
         self.run(&["queue", "show", "default", "--json"]).ok().json()[0].clone()
     }
@@ -101,13 +108,16 @@ impl Place {
 
 impl Run {
     /// Waits for its end; no test hangs, so after [`LIMIT`] it is killed.
-    fn of(child: Child) -> Self {
+    pub fn of(child: Child) -> Self {
         use std::os::unix::process::ExitStatusExt;
         let (ended, waits) = mpsc::channel::<()>();
         let pid = child.id();
         let dog = std::thread::spawn(move || {
-            if waits.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if waits.recv_timeout(limit(LIMIT)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 signal(pid, "KILL");
+                // And its group, if it leads one: what holds the pipes would keep us waiting.
+                let group = format!("-{pid}");
+                let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
             }
         });
         let output = child.wait_with_output().unwrap();
@@ -192,6 +202,16 @@ pub fn eventually<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
 pub fn is_alive(pid: &str) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
+}
+
+/// The large number in a soak (`./test --soak`), the small one otherwise.
+pub fn soaked<T>(small: T, large: T) -> T {
+    if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
+}
+
+/// Patience with large storms.
+pub fn limit(small: Duration) -> Duration {
+    soaked(small, small * 10)
 }
 
 /// How long a thing may take that happens at once on a machine at rest.

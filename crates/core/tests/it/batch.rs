@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longshore_core::batch::{
-    Batch, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, advance,
+    Batch, BatchStatus, FailureLimit, FailureThreshold, MAX_CALLBACK_DATA, OnThreshold, advance,
 };
-use longshore_core::{BatchId, Counts, TenantId, Timestamp};
+use longshore_core::{BatchId, Callback, Counts, Error, NewBatch, TenantId, Timestamp};
 use proptest::prelude::*;
 
 use crate::machine::NOW;
@@ -112,6 +112,35 @@ fn forgiven_failures_do_not_count_again() {
     batch.counts.failed += 1;
     advance(&mut batch, NOW);
     assert_eq!(batch.status, Paused);
+}
+
+#[test]
+fn forgiven_failures_that_were_retried_do_not_hide_new_ones() {
+    let mut batch = with(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 4));
+    batch.forgiven = 4;
+    batch.counts.failed = 0;
+    advance(&mut batch, NOW);
+    assert_eq!((batch.status, batch.forgiven), (Running, 0));
+    batch.counts.failed = 2;
+    advance(&mut batch, NOW);
+    assert_eq!(batch.status, Paused);
+}
+
+#[test]
+fn a_batch_that_could_not_call_back_is_refused() {
+    let calling = |queue: &str, bytes| {
+        let data = serde_json::Value::String("x".repeat(bytes));
+        let (queue, kind) = (queue.parse().unwrap(), "report".parse().unwrap());
+        NewBatch {
+            callback: Some(Callback { queue, kind, data }),
+            ..NewBatch::new("b".parse().unwrap())
+        }
+    };
+    assert!(calling("after", 10).check().is_ok());
+    assert!(calling("default/after", 10).check().is_ok());
+    assert!(matches!(calling("acme/after", 10).check(), Err(Error::Invalid(_))));
+    let large = calling("after", MAX_CALLBACK_DATA).check();
+    assert!(matches!(large, Err(Error::TooLarge { .. })), "{large:?}");
 }
 
 pub(crate) fn batches() -> impl Strategy<Value = Batch> {

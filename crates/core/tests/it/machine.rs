@@ -81,7 +81,9 @@ fn every_outcome_has_its_end() {
     assert_eq!((snoozed.state, snoozed.place, snoozed.attempt), (Scheduled, NOW + secs(5), 0));
     let interrupted = end(&Outcome::Interrupted);
     assert_eq!((interrupted.state, interrupted.attempt), (Ready, 0));
-    assert_eq!(interrupted.place, Priority::NORMAL.rank(NOW));
+    let old_place = Priority::NORMAL.rank(unit.created_at);
+    assert_eq!(interrupted.place, old_place, "it did not have its turn");
+    assert_eq!(step(&unit, &Event::Released).place, old_place);
     let retried = end(&retry(Some(secs(5))));
     assert_eq!((retried.state, retried.place, retried.attempt), (Scheduled, NOW + secs(5), 1));
     assert_eq!(retried.failure.unwrap().code, "again");
@@ -161,8 +163,35 @@ fn a_unit_lost_too_often_or_not_repeatable_fails() {
 }
 
 #[test]
+fn a_unit_that_may_not_be_repeated_goes_on_from_its_checkpoint() {
+    let policy = Policy { on_lost: OnLost::Fail, max_lost: 2, ..Policy::default() };
+    let lost = |lost| {
+        let unit = Head { lost, checkpointed: true, ..head(Leased) };
+        next(&unit, &Event::Lost, &policy, NOW).unwrap().state
+    };
+    assert_eq!([lost(0), lost(1)], [Ready, Failed]);
+}
+
+#[test]
+fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
+    let unit = Head { lost: 2, ..head(Leased) };
+    for outcome in [retry(Some(secs(1))), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
+        assert_eq!(step(&unit, &Event::Finished(&outcome)).lost, 0, "{outcome:?}");
+    }
+    assert_eq!(step(&unit, &Event::Released).lost, 2, "it did not run");
+}
+
+#[test]
+fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
+    let by = |due| Head { not_before: Some(due), ..head(Blocked) };
+    let unblocked = step(&by(NOW + secs(9)), &Event::Unblocked);
+    assert_eq!((unblocked.state, unblocked.place), (Scheduled, NOW + secs(9)));
+    assert_eq!(step(&by(NOW - secs(9)), &Event::Unblocked).state, Ready);
+}
+
+#[test]
 fn an_operators_retry_gives_fresh_attempts() {
-    for state in [Failed, Cancelled] {
+    for state in [Failed, Cancelled, Scheduled] {
         let unit = Head { attempt: 5, lost: 3, ..head(state) };
         let got = step(&unit, &Event::Retry);
         assert_eq!((got.state, got.attempt, got.lost), (Ready, 0, 0));

@@ -13,7 +13,8 @@ use crate::machine::NOW;
 fn heads() -> impl Strategy<Value = Head> {
     let state = (0..UnitState::ALL.len()).prop_map(|n| UnitState::ALL[n]);
     let counts = (0..7_u32, 0..7_u32, any::<bool>(), any::<bool>());
-    let times = (0..5000_u64, proptest::option::of(0..5000_u64));
+    let later = || proptest::option::of(0..5000_u64);
+    let times = (0..5000_u64, later(), later(), any::<bool>());
     (any::<[u8; 16]>(), state, 1..10_u8, counts, times).prop_map(|(id, state, level, c, t)| Head {
         id: UnitId::from_bytes(id),
         state,
@@ -24,6 +25,8 @@ fn heads() -> impl Strategy<Value = Head> {
         created_at: NOW - Duration::from_secs(t.0),
         deadline: t.1.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
         cancel_requested: c.3,
+        checkpointed: t.3,
+        not_before: t.2.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
     })
 }
 
@@ -72,7 +75,16 @@ proptest! {
         for event in events(&outcome) {
             let Ok(step) = next(&unit, &event, &policy, NOW) else { continue };
             match step.state {
-                UnitState::Ready => prop_assert_eq!(step.place, unit.priority.rank(NOW)),
+                UnitState::Ready => {
+                    // Who did not have its turn goes back to its old place, others to the end.
+                    let back = match event {
+                        Event::Released | Event::Finished(Outcome::Interrupted) => true,
+                        Event::Lost => !unit.started,
+                        _ => false,
+                    };
+                    let from = if back { unit.created_at } else { NOW };
+                    prop_assert_eq!(step.place, unit.priority.rank(from));
+                }
                 UnitState::Scheduled => prop_assert!(step.place > NOW),
                 UnitState::Done | UnitState::Failed | UnitState::Cancelled => {
                     prop_assert_eq!(step.place, NOW);
@@ -128,7 +140,8 @@ proptest! {
         prop_assert!(!(again && unit.cancel_requested));
         let lost = next(&unit, &Event::Lost, &policy, NOW).unwrap();
         let rerun = lost.state == UnitState::Ready && unit.started;
-        prop_assert!(!rerun || (lost.lost < policy.max_lost && policy.on_lost == OnLost::Rerun));
+        let may = policy.on_lost == OnLost::Rerun || unit.checkpointed;
+        prop_assert!(!rerun || (lost.lost < policy.max_lost && may));
     }
 
     #[test]
@@ -143,6 +156,7 @@ proptest! {
             let later = Head {
                 created_at: unit.created_at + by,
                 deadline: unit.deadline.map(|deadline| deadline + by),
+                not_before: unit.not_before.map(|due| due + by),
                 ..unit
             };
             let second = next(&later, &event, &policy, NOW + by);

@@ -138,9 +138,8 @@ impl Desk {
         if must_wait || (state.wants_empty && !empty_handed) {
             return None;
         }
-        // Free slots belong to the units that are already here.
-        let here = state.ahead.len() + state.started.len();
-        let free = if here == 0 { state.free } else { 0 };
+        // Free slots belong to the units that wait for them; started ones have theirs.
+        let free = if state.ahead.is_empty() { state.free } else { 0 };
         let low = state.ahead.len() <= target / 2;
         let ahead =
             if low && !state.wants_empty && !state.heavy { target - state.ahead.len() } else { 0 };
@@ -155,13 +154,30 @@ impl Desk {
         Some(Ask { session, free, resources, ahead, empty_handed })
     }
 
+    /// A question without a wish: does the unit still wait that wants us empty-handed? Another
+    /// worker may have taken it, and then slots need not be kept idle.
+    pub(crate) fn ask_if_wanted_empty(&self) -> Option<Ask> {
+        let mut state = self.state();
+        let session = state.session.filter(|_| state.wants_empty && !state.claiming)?;
+        state.claiming = true;
+        let resources = BTreeMap::new();
+        Some(Ask { session, free: 0, resources, ahead: 0, empty_handed: false })
+    }
+
+    /// Whether slots are kept idle for a unit that must run alone.
+    pub(crate) fn wants_empty(&self) -> bool {
+        self.state().wants_empty
+    }
+
     /// Puts a claim's answer on the desk; false if the session was lost meanwhile.
     pub(crate) fn place(&self, ask: Ask, claimed: Claimed) -> bool {
         let mut state = self.state();
         state.unreserve(&ask);
         let ours = state.session == Some(ask.session);
         if ours {
-            state.heavy = claimed.heavy_waiting;
+            if ask.free + ask.ahead > 0 {
+                state.heavy = claimed.heavy_waiting;
+            }
             state.wants_empty = claimed.alone_waiting && !ask.empty_handed;
             claimed.units.into_iter().for_each(|unit| state.take_in(Box::new(unit)));
         }
@@ -188,6 +204,11 @@ impl Desk {
             }
         }
         state.running += next.run.len();
+        let idle = !next.start.is_empty() && state.ahead.is_empty() && state.free > 0;
+        drop(state);
+        if idle {
+            self.room.notify_one();
+        }
         next
     }
 
@@ -255,6 +276,11 @@ impl Desk {
             self.emptied.notify_waiters();
         }
         ours
+    }
+
+    /// Whether a unit is held under this very lease.
+    pub(crate) fn holds(&self, lease: Lease) -> bool {
+        self.state().holding(lease).is_some()
     }
 
     /// The next outcomes to record, oldest first.
@@ -373,5 +399,15 @@ impl Desk {
             Some(ProgressNote { lease: holding.lease, progress })
         };
         state.units.values().filter_map(note).collect()
+    }
+
+    /// Words that did not reach the store: they go with the next beat unless there are newer ones.
+    pub(crate) fn keep_progress(&self, notes: Vec<ProgressNote>) {
+        let mut state = self.state();
+        for note in notes {
+            if let Some(Holding { stage: Stage::Running(reins), .. }) = state.holding(note.lease) {
+                reins.keep_progress(note.progress);
+            }
+        }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct State {
     pub(super) slots: u32,
     pub(super) free: u32,
     pub(super) resources: BTreeMap<String, u32>,
+    /// Named resources in all.
+    all_resources: BTreeMap<String, u32>,
     pub(super) units: HashMap<UnitId, Holding>,
     /// Claimed and started, their slots taken, not yet running.
     pub(super) started: VecDeque<Held>,
@@ -56,6 +58,7 @@ impl State {
             session: None,
             slots,
             free: slots,
+            all_resources: resources.clone(),
             resources,
             units: HashMap::new(),
             started: VecDeque::new(),
@@ -112,23 +115,29 @@ impl State {
     pub(super) fn take_weight(&mut self, weight: &Weight) {
         self.free = self.free.saturating_sub(weight.slots.min(self.slots));
         for (name, count) in &weight.resources {
-            let free = self.resources.entry(name.clone()).or_default();
-            *free = free.saturating_sub(*count);
+            if let Some(free) = self.resources.get_mut(name) {
+                *free = free.saturating_sub(*count);
+            }
         }
     }
 
     pub(super) fn free_weight(&mut self, weight: &Weight) {
         self.free = (self.free + weight.slots.min(self.slots)).min(self.slots);
-        for (name, count) in &weight.resources {
-            *self.resources.entry(name.clone()).or_default() += count;
-        }
+        self.free_resources(&weight.resources);
     }
 
     pub(super) fn unreserve(&mut self, ask: &Ask) {
         self.claiming = false;
-        self.free += ask.free;
-        for (name, count) in &ask.resources {
-            *self.resources.entry(name.clone()).or_default() += count;
+        self.free = (self.free + ask.free).min(self.slots);
+        self.free_resources(&ask.resources);
+    }
+
+    /// Never more than there are, whatever a unit said that it takes up.
+    fn free_resources(&mut self, resources: &BTreeMap<String, u32>) {
+        for (name, count) in resources {
+            let Some(all) = self.all_resources.get(name) else { continue };
+            let free = self.resources.entry(name.clone()).or_default();
+            *free = free.saturating_add(*count).min(*all);
         }
     }
 

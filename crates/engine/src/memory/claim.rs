@@ -8,7 +8,7 @@ use std::collections::btree_set;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use longshore_core::fair::{LaneShare, divide};
+use longshore_core::fair::{LaneShare, divide, entry_pass};
 use longshore_core::machine::{Event, runs_alone};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -27,7 +27,8 @@ impl State {
             _ = self.happen(id, &Event::Expired, now);
         }
         for (key, pass) in picked.passes {
-            self.lanes.entry(key).or_default().pass = pass;
+            let lane = self.lanes.entry(key).or_default();
+            (lane.pass, lane.rejoins) = (pass, false);
         }
         let take = |(id, started)| self.lease(id, claim, started, now);
         let units = picked.units.into_iter().filter_map(take).collect();
@@ -116,8 +117,10 @@ impl<'a> Picker<'a> {
                 OpenLane { key, lane, ready, taken: 0, taken_by_key: BTreeMap::new() }
             })
             .collect();
+        let level = level(&lanes);
         let share = |open: &OpenLane<'_>| {
-            let (pass, weight) = (open.lane.pass, open.lane.weight);
+            let Lane { pass, weight, rejoins, .. } = *open.lane;
+            let pass = if rejoins { entry_pass(pass, level) } else { pass };
             LaneShare { pass, weight, available: 0 }
         };
         Self {
@@ -141,30 +144,32 @@ impl<'a> Picker<'a> {
             }
         }
         let passes = self.lanes.iter().zip(&self.shares);
-        let moved = passes.filter(|(open, share)| open.lane.pass != share.pass);
+        let moved =
+            passes.filter(|(open, share)| open.lane.rejoins || open.lane.pass != share.pass);
         self.picked.passes = moved.map(|(open, share)| (open.key.clone(), share.pass)).collect();
         self.picked
     }
 
     /// Empty hands get a unit that must run alone before anything else, else it would never be
-    /// their turn.
+    /// their turn. Others hear that one waits.
     fn pick_alone(&mut self) -> bool {
-        if !self.claim.empty_handed || self.state.index.alone.is_empty() {
-            return false;
-        }
         let candidates = self.state.index.alone.iter().filter_map(|id| self.state.units.get(id));
         let mut in_order: Vec<&Record> = candidates.collect();
         in_order.sort_by_key(|record| (record.place, record.unit.id));
         for record in in_order {
             let lane = record.lane();
-            let Some(at) = self.lanes.iter().position(|open| *open.key == lane) else {
+            let open = self.lanes.iter().position(|open| *open.key == lane);
+            let Some(at) = open.filter(|at| !self.is_capped(*at)) else {
                 continue;
             };
-            let fits = record.unit.weight.slots <= self.free && !self.is_capped(at);
-            if fits && matches!(self.judge(at, record), Verdict::Alone) {
+            if !matches!(self.judge(at, record), Verdict::Alone) {
+                continue;
+            }
+            if self.claim.empty_handed && self.is_room_for(record) {
                 self.picked.units.push((record.unit.id, true));
                 return true;
             }
+            self.picked.alone_waiting = true;
         }
         false
     }
@@ -174,7 +179,7 @@ impl<'a> Picker<'a> {
             let Some((at, record, pass)) = self.next(false) else {
                 return;
             };
-            if record.unit.weight.slots > self.free {
+            if !self.is_room_for(record) {
                 // It is still this lane's turn.
                 self.shares[at].pass = pass;
                 self.picked.heavy_waiting = true;
@@ -190,11 +195,29 @@ impl<'a> Picker<'a> {
         }
     }
 
+    /// Whether slots and resources are free for it now.
+    fn is_room_for(&self, record: &Record) -> bool {
+        let weight = &record.unit.weight;
+        let free = |(name, n): (&String, &u32)| self.resources.get(name.as_str()) >= Some(n);
+        weight.slots <= self.free && weight.resources.iter().all(free)
+    }
+
+    /// Whether it needs a resource that this worker has, but not free now.
+    fn waits_for_resource(&self, record: &Record) -> bool {
+        let free = |(name, n): (&String, &u32)| self.resources.get(name.as_str()) >= Some(n);
+        !record.unit.weight.resources.iter().all(free)
+    }
+
     fn pick_ahead(&mut self) {
         for _ in 0..self.claim.ahead {
-            let Some((at, record, _)) = self.next(true) else {
+            let Some((at, record, pass)) = self.next(true) else {
                 return;
             };
+            if self.waits_for_resource(record) {
+                self.shares[at].pass = pass;
+                self.picked.heavy_waiting = true;
+                return;
+            }
             self.take(at, record, false);
         }
     }
@@ -229,10 +252,9 @@ impl<'a> Picker<'a> {
         while let Some((_, id)) = self.lanes[at].ready.peek() {
             let record = self.state.units.get(id)?;
             match self.judge(at, record) {
-                Verdict::Takes if !(ahead && is_scarce(record)) => return Some(record),
-                Verdict::Takes | Verdict::PassOver => {}
+                Verdict::Takes if !ahead || self.goes_ahead(record) => return Some(record),
+                Verdict::Takes | Verdict::PassOver | Verdict::Alone => {}
                 Verdict::Expired => self.picked.expired.push(*id),
-                Verdict::Alone => self.picked.alone_waiting = true,
             }
             self.lanes[at].ready.next();
         }
@@ -254,12 +276,20 @@ impl<'a> Picker<'a> {
         if record.is_late(self.now) {
             return Verdict::Expired;
         }
-        let has = |(name, n): (&String, &u32)| self.resources.get(name.as_str()) >= Some(n);
+        let has = |(name, n): (&String, &u32)| claim.all_resources.get(name) >= Some(n);
         let fits = unit.weight.slots <= claim.slots && unit.weight.resources.iter().all(has);
         if !fits || self.is_key_capped(at, record) {
             return Verdict::PassOver;
         }
         if runs_alone(unit.lost) { Verdict::Alone } else { Verdict::Takes }
+    }
+
+    /// What is scarce is held back from claim-ahead, or it would sit on what others could use; but
+    /// nothing overtakes a unit that waits for a resource of this worker.
+    fn goes_ahead(&self, record: &Record) -> bool {
+        let unit = &record.unit;
+        let scarce = unit.cap.is_some() || !unit.weight.resources.is_empty();
+        !scarce || self.waits_for_resource(record)
     }
 
     fn is_key_capped(&self, at: usize, record: &Record) -> bool {
@@ -273,7 +303,10 @@ impl<'a> Picker<'a> {
     }
 }
 
-/// Held back from claim-ahead: it would sit on something that others could use.
-fn is_scarce(record: &Record) -> bool {
-    record.unit.cap.is_some() || !record.unit.weight.resources.is_empty()
+/// Where a lane that was silent joins: level with the lane that is next, or with the furthest if
+/// all of them were silent. Only lanes of this claim count: those that others serve faster or slower
+/// do not compete here.
+fn level(lanes: &[OpenLane<'_>]) -> Option<u64> {
+    let there = lanes.iter().filter(|open| !open.lane.rejoins).map(|open| open.lane.pass).min();
+    there.or_else(|| lanes.iter().map(|open| open.lane.pass).max())
 }

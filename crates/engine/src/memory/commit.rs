@@ -18,6 +18,8 @@ pub(super) struct Touched {
     pub(super) queues: BTreeSet<QueueName>,
     pub(super) batches: BTreeSet<BatchId>,
     pub(super) sessions: BTreeSet<SessionId>,
+    /// Units that ended and are awaited, with whose they are.
+    pub(super) ended: Vec<(UnitId, TenantId)>,
     /// Something may have become claimable.
     pub(super) claimable: bool,
     heard: BTreeSet<BatchId>,
@@ -105,6 +107,9 @@ impl State {
         for batch in touched.heard {
             let owner = self.batches.get(&batch).map(|record| record.batch.tenant.clone());
             self.feed.push(Topic::Batch(batch), owner);
+        }
+        for (unit, tenant) in touched.ended {
+            self.feed.push(Topic::Unit(unit), Some(tenant));
         }
         for session in touched.sessions {
             self.feed.push(Topic::Session(session), None);

@@ -13,6 +13,7 @@ use longshore_core::{
 };
 
 use super::MemoryStore;
+use super::commit::Touched;
 use super::record::Record;
 use super::state::{BatchRecord, State};
 
@@ -138,8 +139,8 @@ impl State {
     }
 
     fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
-        let foreign = new.callback.as_ref().is_some_and(|call| !call.queue.admits(&new.tenant));
-        if foreign || !scope.covers(&new.tenant) {
+        new.check()?;
+        if !scope.covers(&new.tenant) {
             return Err(Error::Invalid(format!("tenant `{}` is out of reach here", new.tenant)));
         }
         if let Some(found) = self.batches.get(&new.id) {
@@ -197,6 +198,9 @@ impl State {
                 *answer = full.clone();
             }
         }
+        // Nothing happened, so nobody is to hear of it: whoever waits for room would come back for
+        // its own try, again and again.
+        self.touched = Touched::default();
     }
 
     /// A batch within `scope`.

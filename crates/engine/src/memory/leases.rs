@@ -151,10 +151,12 @@ impl State {
         if from == to {
             return Err(Error::Invalid("a session cannot adopt itself".into()));
         }
-        for id in [from, to] {
-            if !self.sessions.contains_key(&id) {
-                return Err(Error::SessionGone(id));
-            }
+        if !self.sessions.contains_key(&to) {
+            return Err(Error::SessionGone(to));
+        }
+        if !self.sessions.contains_key(&from) {
+            // Perhaps an earlier try did it and its answer was lost.
+            return self.adopted_before(to).ok_or(Error::SessionGone(from));
         }
         let ids = self.held_by(from);
         for &id in &ids {
@@ -165,6 +167,12 @@ impl State {
         }
         self.end_session(from);
         Ok(ids.iter().filter_map(|id| self.units.get(id)).map(held).collect())
+    }
+
+    fn adopted_before(&self, to: SessionId) -> Option<Vec<HeldUnit>> {
+        let ids = self.held_by(to);
+        let units = ids.iter().filter_map(|id| self.units.get(id)).map(held);
+        (!ids.is_empty()).then(|| units.collect())
     }
 
     fn start(&mut self, session: SessionId, lease: Lease, now: Timestamp) -> Option<Timestamp> {

@@ -61,6 +61,10 @@ impl Operate for MemoryStore {
             let found = state.queues.entry(queue.clone()).or_default();
             found.paused = change.paused.unwrap_or(found.paused);
             found.capacity = change.capacity.unwrap_or(found.capacity);
+            if change.paused == Some(false) {
+                let lanes = state.lanes.iter_mut().filter(|(key, _)| key.0 == *queue);
+                lanes.for_each(|(_, lane)| lane.rejoins = true);
+            }
             state.steered(queue);
         });
         Ok(())
@@ -73,13 +77,14 @@ impl Operate for MemoryStore {
         tenant: &TenantId,
         change: LaneChange,
     ) -> Result<()> {
-        may_steer(scope, queue)?;
+        may_steer_lane(scope, queue, tenant, change)?;
         if !queue.admits(tenant) || change.weight == Some(0) {
             let problem = format!("lane `{tenant}` of `{queue}` cannot be changed like this");
             return Err(Error::Invalid(problem));
         }
         self.write(|state, _| {
             let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
+            lane.rejoins |= change.paused == Some(false);
             lane.paused = change.paused.unwrap_or(lane.paused);
             lane.weight = change.weight.unwrap_or(lane.weight);
             lane.cap = change.cap.unwrap_or(lane.cap);
@@ -106,6 +111,20 @@ fn may_steer(scope: &Scope, queue: &QueueName) -> Result<()> {
         Scope::Tenant(tenant) => queue.owner() == Some(tenant.as_str()),
     };
     if own { Ok(()) } else { Err(Error::not_found("queue", queue)) }
+}
+
+/// Of a shared queue a tenant may pause its own lane; shares and bounds are set for it.
+fn may_steer_lane(
+    scope: &Scope,
+    queue: &QueueName,
+    tenant: &TenantId,
+    change: LaneChange,
+) -> Result<()> {
+    let only_pauses = LaneChange { paused: change.paused, ..LaneChange::default() } == change;
+    match scope {
+        Scope::Tenant(own) if own == tenant && queue.owner().is_none() && only_pauses => Ok(()),
+        _ => may_steer(scope, queue),
+    }
 }
 
 impl State {

@@ -24,6 +24,8 @@ pub(super) struct Record {
     pub(super) waits_for: BTreeSet<UnitId>,
     pub(super) on_failure: OnDependencyFailure,
     pub(super) failures: Vec<UnitFailure>,
+    /// Its end is announced by itself.
+    pub(super) awaited: bool,
 }
 
 impl Record {
@@ -67,8 +69,8 @@ impl Record {
             result: None,
         };
         let (not_before, on_failure) = (new.not_before, new.after.on_failure);
-        let failures = Vec::new();
-        Self { unit, place: now, window, not_before, waits_for, on_failure, failures }
+        let (failures, awaited) = (Vec::new(), new.awaited);
+        Self { unit, place: now, window, not_before, waits_for, on_failure, failures, awaited }
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -107,19 +109,10 @@ impl Record {
             created_at: unit.created_at,
             deadline: unit.deadline,
             cancel_requested: unit.cancel_requested,
+            checkpointed: unit.checkpoint.is_some(),
+            not_before: self.not_before,
         };
-        let step = next(&head, event, policy, now)?;
-        Ok(self.in_its_time(event, step, now))
-    }
-
-    /// A unit that was sent for later does not become ready early because it was blocked too.
-    fn in_its_time(&self, event: &Event<'_>, step: Transition, now: Timestamp) -> Transition {
-        match (event, self.not_before) {
-            (Event::Unblocked, Some(due)) if due > now => {
-                Transition { state: UnitState::Scheduled, place: due, ..step }
-            }
-            _ => step,
-        }
+        next(&head, event, policy, now)
     }
 
     /// Writes down what the state machine said.

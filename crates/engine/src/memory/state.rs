@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longshore_core::fair::entry_pass;
 use longshore_core::machine::{Event, NotApplicable, runs_alone};
 use longshore_core::session::{NewSession, Order};
 use longshore_core::store::Capacity;
@@ -44,6 +43,8 @@ pub(super) struct Lane {
     pub(super) cap: Option<u32>,
     pub(super) capacity: Capacity,
     pub(super) pass: u64,
+    /// It was silent: the next claim levels its pass with those of the lanes it competes with.
+    pub(super) rejoins: bool,
     pub(super) counts: Counts,
     /// Payload bytes of its live units.
     pub(super) bytes: u64,
@@ -61,6 +62,7 @@ impl Default for Lane {
             cap: None,
             capacity: Capacity::default(),
             pass: 0,
+            rejoins: true,
             counts: Counts::default(),
             bytes: 0,
             ready: BTreeSet::new(),
@@ -159,6 +161,7 @@ fn taken_key(record: &Record) -> Option<(TenantId, QueueName, String)> {
 impl Lane {
     pub(super) fn add(&mut self, record: &Record) {
         let unit = &record.unit;
+        self.rejoins |= unit.state == UnitState::Ready && self.ready.is_empty();
         *self.counts.slot(unit.state) += 1;
         if !unit.state.is_final() {
             self.bytes += unit.payload.len() as u64;
@@ -240,6 +243,9 @@ impl State {
         };
         let step = record.decide(event, &self.policy(record), now)?;
         let state = step.state;
+        if state.is_final() && record.awaited {
+            self.touched.ended.push((id, record.unit.tenant.clone()));
+        }
         self.update(id, |record| record.apply(event, step, now));
         if state.is_final() {
             self.tell_waiters(id, state, now);
@@ -280,12 +286,8 @@ impl State {
     fn count_in(&mut self, record: &Record) {
         let unit = &record.unit;
         self.index.add(record);
-        let key = record.lane();
-        if unit.state == UnitState::Ready {
-            self.touched.claimable = true;
-            self.level(&key);
-        }
-        self.lanes.entry(key).or_default().add(record);
+        self.touched.claimable |= unit.state == UnitState::Ready;
+        self.lanes.entry(record.lane()).or_default().add(record);
         self.touched.queues.insert(unit.queue.clone());
         if let Some(session) = unit.session.and_then(|id| self.sessions.get_mut(&id)) {
             session.held.insert(unit.id);
@@ -321,17 +323,6 @@ impl State {
             record.units.remove(&unit.id);
             self.touched.batches.insert(batch.clone());
         }
-    }
-
-    /// A lane that was empty starts level with those that were not.
-    fn level(&mut self, key: &LaneKey) {
-        let own = self.lanes.get(key).map_or((0, true), |lane| (lane.pass, lane.ready.is_empty()));
-        if !own.1 || self.lanes.len() < 2 {
-            return;
-        }
-        let active = self.lanes.values().filter(|lane| !lane.ready.is_empty());
-        let pass = entry_pass(own.0, active.map(|lane| lane.pass).min());
-        self.lanes.entry(key.clone()).or_default().pass = pass;
     }
 
     /// Whether units of this lane may be claimed as far as queue and lane go.

@@ -38,7 +38,8 @@ impl Upkeep for MemoryStore {
     async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
         Ok(self.write(|state, now| {
             let free = match state.leaders.get(role) {
-                Some((leader, until)) => *leader == session || *until <= now,
+                // A term that ends later than one taken now was taken before the clock went back.
+                Some((leader, until)) => *leader == session || *until <= now || *until > now + ttl,
                 None => true,
             };
             if free {
@@ -84,7 +85,9 @@ impl State {
         });
         let given_up: Vec<BatchId> = given_up.map(|(id, _)| id.clone()).collect();
         for id in given_up {
-            done.swept += self.sweep(&id, left, now);
+            let swept = self.sweep(&id, left, now);
+            done.swept += swept;
+            left = left.saturating_sub(usize::try_from(swept).unwrap_or(usize::MAX));
         }
         done.more = left == 0;
         done

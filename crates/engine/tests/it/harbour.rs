@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use longshore::store::Inspect;
 use longshore::{
-    Client, Clock, Context, Effect, Handler, HandlerResult, Kind, MemoryStore, NewUnit, Payload,
-    Policy, Reply, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker, WorkerBuilder,
+    Client, Clock, Context, Effect, Handler, HandlerResult, Heartbeat, Kind, MemoryStore, NewUnit,
+    Payload, Policy, Reply, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
+    WorkerBuilder,
 };
-use longshore_testkit::FaultyStore;
+use longshore_testkit::{Fault, FaultyStore, ManualClock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Follows tokio's clock, so that paused time moves the store too.
-struct TokioClock(tokio::time::Instant);
+/// Follows tokio's clock, so that paused time moves the store too, and jumps when told.
+struct TokioClock {
+    began: tokio::time::Instant,
+    base: ManualClock,
+}
 
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_micros(1_767_225_600_000_000) + self.0.elapsed()
+        self.base.now() + self.began.elapsed()
     }
 }
 
@@ -29,6 +33,12 @@ pub(crate) struct Harbour {
     pub(crate) client: Client,
     pub(crate) log: Arc<Log>,
     clock: Arc<TokioClock>,
+}
+
+/// Where a wall clock jumps.
+pub(crate) enum Jump {
+    Ahead(Duration),
+    Back(Duration),
 }
 
 /// What the scripted handler saw.
@@ -181,9 +191,19 @@ pub(crate) fn twice() -> Policy {
 
 impl Harbour {
     pub(crate) fn new() -> Self {
-        let clock = Arc::new(TokioClock(tokio::time::Instant::now()));
+        Self::with_faults(&[])
+    }
+
+    /// A store in which call number `nth` of a verb goes wrong.
+    pub(crate) fn with_faults(faults: &[(&'static str, u64, Fault)]) -> Self {
+        let began = tokio::time::Instant::now();
+        let clock = Arc::new(TokioClock { began, base: ManualClock::default() });
         let memory = MemoryStore::new(Arc::clone(&clock) as _);
-        let store = Arc::new(FaultyStore::new(Arc::new(memory)));
+        let mut store = FaultyStore::new(Arc::new(memory));
+        for (verb, nth, fault) in faults {
+            store = store.with(verb, *nth, *fault);
+        }
+        let store = Arc::new(store);
         let client = Client::new(Arc::clone(&store) as _);
         Self { store, client, log: Arc::default(), clock }
     }
@@ -193,10 +213,23 @@ impl Harbour {
         self.clock.now()
     }
 
+    /// The wall clock jumps; monotonic time does not notice.
+    pub(crate) fn jump(&self, way: Jump) {
+        let base = &self.clock.base;
+        match way {
+            Jump::Ahead(by) => base.set(base.now() + by),
+            Jump::Back(by) => base.set(base.now() - by),
+        }
+    }
+
     /// A worker with the scripted handler.
     pub(crate) fn worker(&self, slots: u32) -> WorkerBuilder {
         let handler = Scripted(Arc::clone(&self.log));
-        Worker::builder(Arc::clone(&self.store) as _).slots(slots).handle(kind(), twice(), handler)
+        Worker::builder(Arc::clone(&self.store) as _)
+            .slots(slots)
+            // A thread's clock does not follow paused time.
+            .heartbeat(Heartbeat::Task)
+            .handle(kind(), twice(), handler)
     }
 
     pub(crate) async fn send(&self, script: Script) -> UnitId {

@@ -2,12 +2,15 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
 
 mod client;
+mod clock;
 mod conformance;
+mod faults;
 mod harbour;
 mod idle;
 mod limits;
 mod outage;
 mod outcomes;
+mod review;
 mod services;
 mod settling;
 mod shutdown;

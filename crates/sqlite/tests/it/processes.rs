@@ -41,7 +41,7 @@ async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId
         free,
         slots: 100,
         resources: BTreeMap::new(),
-            all_resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
     };

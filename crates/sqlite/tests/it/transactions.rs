@@ -205,7 +205,8 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (good, bad) = (shop.take().await, shop.take().await);
     let end = |lease, effect| Finish { lease, outcome: Outcome::Done(None), effects: vec![effect] };
-    let both = vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
+    let both =
+        vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
     let error = shop.store.finish(shop.session, both).await.unwrap_err();
     assert!(error.to_string().contains("rolled"), "{error}");
     assert_eq!(shop.state_of(2), "new", "all or nothing");

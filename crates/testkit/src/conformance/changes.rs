@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use longshore_core::session::Order;
-use longshore_core::store::{QueueChange, Topic};
-use longshore_core::{NewBatch, NewUnit};
+use longshore_core::store::{BatchChunk, Capacity, LaneChange, QueueChange, Topic};
+use longshore_core::{NewBatch, NewUnit, Outcome};
 
 use super::kit::*;
 use crate::World;
@@ -153,4 +153,62 @@ pub(super) async fn migrating_twice_is_harmless(world: &World) {
     let id = world.send(unit()).await;
     assert_eq!(world.store.migrate().await.unwrap(), version);
     world.unit(id).await;
+}
+
+pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &World) {
+    let awaited = || NewUnit { awaited: true, ..unit() };
+    let session = world.session().await;
+    let plain = world.send(unit()).await;
+    world.run(session, 1, done()).await;
+    let first = world.send(awaited()).await;
+    let mut waiting = awaited();
+    waiting.after.units = vec![first];
+    let waiting = world.send(waiting).await;
+    let cancelled = world.send(awaited()).await;
+    let (_, cursor) = topics(world, 0).await;
+    let told = |heard: &[Topic]| -> Vec<Topic> {
+        heard.iter().filter(|topic| matches!(topic, Topic::Unit(_))).cloned().collect()
+    };
+    world.cancel(cancelled).await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert_eq!(told(&heard), [Topic::Unit(cancelled)]);
+    let held = world.take(session).await;
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    let (heard, cursor) = topics(world, cursor).await;
+    assert_eq!(told(&heard), [], "it has not ended");
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    let (heard, _) = topics(world, cursor).await;
+    let told = told(&heard);
+    assert!(told.contains(&Topic::Unit(first)) && told.contains(&Topic::Unit(waiting)), "{told:?}");
+    let (all, _) = topics(world, 0).await;
+    assert!(!all.contains(&Topic::Unit(plain)), "nobody waits for it");
+}
+
+pub(super) async fn the_end_of_a_unit_of_a_capped_lane_wakes(world: &World) {
+    let cap = LaneChange { cap: Some(Some(1)), ..LaneChange::default() };
+    world.store.change_lane(&ALL, &queue("default"), &tenant("default"), cap).await.unwrap();
+    world.send_many(3).await;
+    let session = world.session().await;
+    for end in [done(), Outcome::Snooze(secs(60))] {
+        let held = world.take(session).await;
+        let (begun, seen) = (Instant::now(), settled(world).await);
+        world.finish(session, held.lease, end).await;
+        world.store.wake(seen, FOREVER).await;
+        assert!(begun.elapsed() < FOREVER / 2);
+    }
+    assert_eq!(world.claim(session, 9).await.len(), 1);
+}
+
+pub(super) async fn a_chunk_that_found_no_room_is_not_announced(world: &World) {
+    let capacity = Some(Capacity { units: Some(2), bytes: None });
+    let change = QueueChange { paused: None, capacity };
+    world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
+    let id = world.open(NewBatch::new(batch_id("b"))).await.id;
+    let (_, cursor) = topics(world, 0).await;
+    let seen = settled(world).await;
+    let chunk = BatchChunk { expected: String::new(), next: "3".into(), units: units(3) };
+    world.store.add_to_batch(&ALL, &id, chunk).await.unwrap();
+    assert_eq!(topics(world, cursor).await.0, [], "whoever waits for room would wake itself");
+    assert_eq!(settled(world).await, seen);
 }

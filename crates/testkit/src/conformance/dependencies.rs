@@ -1,6 +1,6 @@
 //! Dependencies: units that wait for others to end.
 
-use longshore_core::store::{Refusal, Sent};
+use longshore_core::store::{Finished, Refusal, Retention, Sent};
 use longshore_core::unit::{After, OnDependencyFailure};
 use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
 
@@ -118,4 +118,18 @@ pub(super) async fn a_blocked_unit_can_be_cancelled_and_is_not_woken_again(world
     let held = world.take(session).await;
     world.finish(session, held.lease, done()).await;
     assert_eq!(world.state(second).await, UnitState::Cancelled);
+}
+
+pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world: &World) {
+    let first = world.send(unit()).await;
+    let second = world.send(strictly_after(&[first])).await;
+    world.cancel(second).await;
+    world.clock.advance(secs(10));
+    let kept = Retention { done: secs(5), failed: secs(5), batches: secs(5) };
+    world.store.prune(kept, 100).await.unwrap();
+    assert!(world.store.unit(&ALL, second).await.is_err(), "it is gone");
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let recorded = world.finish(session, held.lease, done()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
 }

@@ -1,7 +1,7 @@
 //! Thresholds, callbacks and generations: what happens at a batch's end and after it.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
-use longshore_core::store::UnitFilter;
+use longshore_core::store::{UnitAction, UnitFilter};
 use longshore_core::{
     BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
 };
@@ -162,4 +162,46 @@ pub(super) async fn a_batch_given_up_is_not_retried_while_its_last_units_run(wor
     assert_eq!(world.state(sent[0]).await, UnitState::Failed, "nothing was changed");
     world.finish(session, held[1].lease, Outcome::Cancel).await;
     assert_eq!(world.act(&id, BatchAction::RetryFailed).await.generation, 2);
+}
+
+pub(super) async fn retrying_one_unit_after_the_threshold_lets_it_run(world: &World) {
+    let (id, new) = failing_at("b", 2, OnThreshold::Fail);
+    let sent = world.sealed(new, 3).await;
+    let session = world.session().await;
+    world.run(session, 2, failed()).await;
+    world.promote().await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Failed);
+    assert_eq!(world.retry(sent[0]).await.changed, 1);
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
+    let held = world.take(session).await;
+    assert_eq!(held.unit.id, sent[0]);
+    world.finish(session, held.lease, done()).await;
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.counts.failed), (BatchStatus::Complete, 1));
+}
+
+pub(super) async fn new_failures_count_although_old_ones_were_forgiven(world: &World) {
+    let (id, new) = failing_at("b", 1, OnThreshold::Fail);
+    let sent = world.sealed(new, 2).await;
+    let session = world.session().await;
+    world.run(session, 1, failed()).await;
+    world.promote().await;
+    world.retry(sent[0]).await;
+    world.run(session, 1, failed()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Failed, "it failed again");
+}
+
+pub(super) async fn two_units_are_retried_at_once(world: &World) {
+    let (id, new) = named("b");
+    let sent = world.sealed(new, 3).await;
+    let session = world.session().await;
+    world.run(session, 2, failed()).await;
+    world.run(session, 1, done()).await;
+    let operated = world.operate(&sent[..2], UnitAction::Retry).await;
+    assert_eq!((operated.changed, operated.skipped), (2, 0));
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.generation, batch.counts.ready, batch.counts.failed), (2, 2, 0));
+    world.run(session, 2, done()).await;
+    assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
 }

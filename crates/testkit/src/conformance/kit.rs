@@ -258,6 +258,7 @@ pub(super) fn claim(session: SessionId, free: u32) -> Claim {
         free,
         slots: 1000,
         resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
     }

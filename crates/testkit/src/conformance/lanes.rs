@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::store::{Claim, LaneChange, QueueChange};
+use longshore_core::store::{Claim, LaneChange, QueueChange, Queues};
 use longshore_core::{NewUnit, SessionId, TenantId, UnitId};
 
 use super::kit::*;
@@ -149,4 +149,62 @@ pub(super) async fn a_lane_shows_its_settings_and_counts(world: &World) {
     assert_eq!(lane.lane_capacity.units, Some(50));
     assert_eq!((lane.counts.ready, lane.counts.leased), (3, 1));
     assert_eq!((lane.bytes, lane.oldest_ready), (8, Some(sent_at)));
+}
+
+/// Claims one unit at a time from one queue, and counts what each tenant got.
+async fn shares_of(
+    world: &World,
+    session: SessionId,
+    from: &str,
+    rounds: u32,
+) -> BTreeMap<TenantId, u64> {
+    let mut shares = BTreeMap::new();
+    for _ in 0..rounds {
+        let queues = Queues::Named(vec![queue(from)]);
+        for held in world.claim_as(Claim { queues, ..claim(session, 1) }).await.units {
+            *shares.entry(held.unit.tenant).or_default() += 1;
+        }
+    }
+    shares
+}
+
+async fn fill_queue(world: &World, name: &str, who: &str, count: usize) {
+    let one = |_| NewUnit { queue: queue(name), tenant: tenant(who), ..unit() };
+    world.store.send(&ALL, (0..count).map(one).collect()).await.unwrap();
+}
+
+pub(super) async fn shares_hold_beside_a_group_that_is_served_much_faster(world: &World) {
+    for who in ["a", "b"] {
+        fill_queue(world, "slow", who, 60).await;
+        fill_queue(world, "fast", who, 300).await;
+    }
+    let weight = LaneChange { weight: Some(3), ..LaneChange::default() };
+    world.store.change_lane(&ALL, &queue("slow"), &tenant("b"), weight).await.unwrap();
+    let session = world.session().await;
+    let mut slow: BTreeMap<TenantId, u64> = BTreeMap::new();
+    for _ in 0..40 {
+        shares_of(world, session, "fast", 10).await;
+        for (who, part) in shares_of(world, session, "slow", 1).await {
+            *slow.entry(who).or_default() += part;
+        }
+    }
+    let heavy = slow.get(&tenant("b")).copied().unwrap_or(0);
+    assert!((27..=33).contains(&heavy), "three quarters of 40: {slow:?}");
+    assert_eq!(slow.values().sum::<u64>(), 40);
+}
+
+pub(super) async fn who_joins_a_fast_group_starts_level_with_it(world: &World) {
+    for who in ["a", "b"] {
+        fill_queue(world, "slow", who, 10).await;
+        fill_queue(world, "fast", who, 200).await;
+    }
+    let session = world.session().await;
+    shares_of(world, session, "slow", 4).await;
+    shares_of(world, session, "fast", 100).await;
+    fill_queue(world, "fast", "late", 60).await;
+    let shares = shares_of(world, session, "fast", 30).await;
+    for who in ["a", "b", "late"] {
+        let part = shares.get(&tenant(who)).copied().unwrap_or(0);
+        assert!((8..=12).contains(&part), "a third of 30 each: {shares:?}");
+    }
 }

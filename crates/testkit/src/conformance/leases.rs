@@ -237,6 +237,51 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &World) {
     assert_eq!(kept.as_bytes(), b"half-way");
 }
 
+/// Larger than what stores keep in the row itself.
+fn large(first: u8) -> Payload {
+    let mut bytes = vec![b'c'; 5_000];
+    bytes[0] = first;
+    Payload::from(bytes)
+}
+
+pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &World) {
+    for state in [Payload::from(b"half-way".as_slice()), large(1)] {
+        let id = world.send(unit()).await;
+        let session = world.session().await;
+        let held = world.take(session).await;
+        assert!(world.store.checkpoint(session, held.lease, state.clone()).await.unwrap());
+        let mut lease = held.lease;
+        let ends = [Outcome::Snooze(secs(5)), Outcome::Interrupted, retry_after(secs(5))];
+        for end in ends {
+            world.finish(session, lease, end.clone()).await;
+            assert_eq!(world.unit(id).await.checkpoint, Some(state.clone()), "after {end:?}");
+            world.clock.advance(secs(5));
+            world.promote().await;
+            let again = world.take(session).await;
+            assert_eq!(again.unit.checkpoint, Some(state.clone()), "after {end:?}");
+            lease = again.lease;
+        }
+        world.kill(session).await;
+        let heir = world.session().await;
+        let again = world.take(heir).await;
+        assert_eq!(again.unit.checkpoint, Some(state), "after a reclaim");
+        world.finish(heir, again.lease, failed()).await;
+    }
+}
+
+pub(super) async fn a_checkpoint_replaces_the_one_before(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let small = || Payload::from(b"small".as_slice());
+    for state in [large(1), large(2), small(), large(3)] {
+        assert!(world.store.checkpoint(session, held.lease, state.clone()).await.unwrap());
+        assert_eq!(world.unit(id).await.checkpoint, Some(state));
+    }
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    assert_eq!(world.take(session).await.unit.checkpoint, Some(large(3)));
+}
+
 pub(super) async fn progress_is_shown_while_a_unit_runs(world: &World) {
     let id = world.send(unit()).await;
     let session = world.session().await;

@@ -90,6 +90,8 @@ macro_rules! __with_cases {
                 a_lost_lease_does_not_hold_up_its_neighbours
                 an_unknown_unit_cannot_be_finished
                 a_checkpoint_is_there_for_the_next_run
+                a_checkpoint_survives_whatever_ends_the_run
+                a_checkpoint_replaces_the_one_before
                 progress_is_shown_while_a_unit_runs
                 held_lists_every_lease
                 an_unknown_session_claims_nothing
@@ -144,6 +146,9 @@ macro_rules! __with_cases {
                 retrying_one_unit_of_an_ended_batch_opens_a_new_generation
                 retrying_a_cancelled_unit_reopens_its_ended_batch
                 a_batch_given_up_is_not_retried_while_its_last_units_run
+                retrying_one_unit_after_the_threshold_lets_it_run
+                new_failures_count_although_old_ones_were_forgiven
+                two_units_are_retried_at_once
             }
             dependencies {
                 a_blocked_unit_is_ready_when_all_it_waits_for_are_done
@@ -156,6 +161,7 @@ macro_rules! __with_cases {
                 a_dependency_in_the_same_send_counts
                 a_blocked_unit_still_waits_for_its_time
                 a_blocked_unit_can_be_cancelled_and_is_not_woken_again
+                a_pruned_dependant_does_not_hinder_what_it_waited_for
             }
             weights {
                 units_fill_the_free_slots_by_weight
@@ -164,8 +170,13 @@ macro_rules! __with_cases {
                 a_unit_too_heavy_for_this_worker_is_passed_over
                 a_resource_that_is_not_there_is_passed_over
                 resources_are_not_given_twice
+                a_unit_waits_for_a_resource_that_is_in_use
                 a_unit_lost_twice_runs_alone
                 a_unit_lost_once_runs_among_others
+                a_worker_hears_that_one_waits_to_run_alone_without_taking_any
+                a_unit_that_runs_alone_needs_its_slots_and_resources
+                a_unit_that_runs_alone_keeps_to_its_caps
+                an_expired_unit_that_would_run_alone_does_not_empty_the_claim
             }
             caps {
                 units_of_a_key_at_its_limit_are_passed_over
@@ -184,6 +195,8 @@ macro_rules! __with_cases {
                 a_paused_lane_is_passed_by
                 a_paused_queue_is_passed_by
                 a_lane_shows_its_settings_and_counts
+                shares_hold_beside_a_group_that_is_served_much_faster
+                who_joins_a_fast_group_starts_level_with_it
             }
             capacity {
                 bounded
@@ -214,6 +227,10 @@ macro_rules! __with_cases {
                 a_restarted_process_adopts_its_former_leases
                 nobody_adopts_from_or_for_a_stranger
                 opening_a_session_twice_is_harmless
+                a_session_does_not_adopt_itself
+                an_adoption_whose_answer_was_lost_is_told_again
+                a_run_that_came_to_its_end_clears_its_unit
+                a_unit_with_a_checkpoint_goes_on_after_its_worker_died
             }
             upkeep {
                 promotion_is_bounded_and_says_if_there_is_more
@@ -226,6 +243,7 @@ macro_rules! __with_cases {
                 a_batch_still_counts_its_pruned_units
                 ended_batches_are_pruned_and_open_ones_kept
                 one_session_leads_at_a_time
+                a_leader_from_before_the_clock_went_back_does_not_lead_for_ever
             }
             operate {
                 a_retried_unit_has_fresh_attempts
@@ -251,6 +269,10 @@ macro_rules! __with_cases {
                 a_tenant_steers_its_own_queues_only
                 a_tenant_cannot_wait_for_anothers_unit
                 a_tenant_hears_of_its_own_batches_only
+                a_callback_to_another_tenants_queue_is_refused
+                anothers_unit_id_is_of_no_use_to_a_sender
+                a_tenant_pauses_its_lane_but_does_not_set_its_share
+                a_tenant_hears_of_its_own_awaited_units_only
             }
             pages {
                 units_are_listed_newest_first_without_gap_or_repeat
@@ -272,6 +294,9 @@ macro_rules! __with_cases {
                 whatever_makes_a_unit_claimable_wakes
                 waiting_for_work_ends_in_time
                 migrating_twice_is_harmless
+                the_end_of_an_awaited_unit_is_a_topic
+                the_end_of_a_unit_of_a_capped_lane_wakes
+                a_chunk_that_found_no_room_is_not_announced
             }
         }
     };

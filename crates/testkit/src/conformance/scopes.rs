@@ -2,10 +2,10 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
-    BatchChunk, Claim, LaneChange, QueueChange, Queues, Refusal, Sent, Topic, UnitAction,
+    BatchChunk, Capacity, Claim, LaneChange, QueueChange, Queues, Refusal, Sent, Topic, UnitAction,
     UnitFilter, UnitSelection,
 };
-use longshore_core::{Error, NewBatch, NewUnit, UnitState};
+use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
 
 use super::kit::*;
 use crate::World;
@@ -129,6 +129,80 @@ pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &World) {
     let heard = async |who: &str| {
         let changes = world.store.changes(&only(who), 0, secs(0)).await.unwrap().changes;
         changes.iter().any(|change| change.topic == Topic::Batch(batch_id("b")))
+    };
+    assert!(heard("acme").await);
+    assert!(!heard("other").await);
+}
+
+pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &World) {
+    let to = |name: &str| {
+        let (queue, kind) = (queue(name), kind());
+        let callback = Some(Callback { queue, kind, data: serde_json::Value::Null });
+        NewBatch { callback, ..acmes_batch() }
+    };
+    for scope in [only("acme"), ALL] {
+        let refused = world.store.open_batch(&scope, to("other/mail")).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    assert!(world.store.batch(&ALL, &batch_id("b")).await.is_err(), "nothing was written");
+    assert!(world.store.open_batch(&only("acme"), to("acme/mail")).await.is_ok());
+}
+
+pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &World) {
+    for size in [10, 5_000] {
+        let bytes = |byte: u8| Payload::from(vec![byte; size]);
+        let theirs = NewUnit { payload: bytes(b'a'), ..acmes() };
+        let id = world.send(theirs).await;
+        let before = world.unit(id).await;
+        let forged = || {
+            let (tenant, payload) = (tenant("other"), bytes(b'x'));
+            NewUnit { id, tenant, payload, ..unit() }
+        };
+        _ = world.store.send(&only("other"), vec![forged()]).await;
+        let name = format!("b{size}");
+        let batch = NewBatch { tenant: tenant("other"), ..NewBatch::new(batch_id(&name)) };
+        world.open(batch).await;
+        let (expected, next) = (String::new(), "1".to_owned());
+        let chunk = BatchChunk { expected, next, units: vec![forged()] };
+        _ = world.store.add_to_batch(&only("other"), &batch_id(&name), chunk).await;
+        assert_eq!(world.unit(id).await, before, "nothing of it was changed");
+        assert!(world.store.unit(&only("other"), id).await.is_err());
+        assert_eq!(world.batch(&batch_id(&name)).await.counts.total(), 0);
+    }
+}
+
+pub(super) async fn a_tenant_pauses_its_lane_but_does_not_set_its_share(world: &World) {
+    let (acme, shared, own) = (only("acme"), queue("shared"), queue("acme/mail"));
+    let capacity = Some(Capacity { units: Some(1), bytes: None });
+    let none = LaneChange::default;
+    let set = [
+        LaneChange { weight: Some(9), ..none() },
+        LaneChange { cap: Some(Some(9)), ..none() },
+        LaneChange { capacity, ..none() },
+        LaneChange { paused: Some(true), weight: Some(9), ..none() },
+    ];
+    for change in set {
+        let refused = world.store.change_lane(&acme, &shared, &tenant("acme"), change).await;
+        assert!(refused.is_err(), "{change:?}");
+        world.store.change_lane(&acme, &own, &tenant("acme"), change).await.unwrap();
+        world.store.change_lane(&ALL, &shared, &tenant("acme"), change).await.unwrap();
+    }
+    let id = world.send(NewUnit { queue: shared.clone(), ..acmes() }).await;
+    let session = world.session().await;
+    for paused in [true, false] {
+        let change = LaneChange { paused: Some(paused), ..none() };
+        world.store.change_lane(&acme, &shared, &tenant("acme"), change).await.unwrap();
+        let expected = if paused { vec![] } else { vec![id] };
+        assert_eq!(ids(&world.claim(session, 9).await), expected);
+    }
+}
+
+pub(super) async fn a_tenant_hears_of_its_own_awaited_units_only(world: &World) {
+    let id = world.send(NewUnit { awaited: true, ..acmes() }).await;
+    world.cancel(id).await;
+    let heard = async |who: &str| {
+        let changes = world.store.changes(&only(who), 0, secs(0)).await.unwrap().changes;
+        changes.iter().any(|change| change.topic == Topic::Unit(id))
     };
     assert!(heard("acme").await);
     assert!(!heard("other").await);

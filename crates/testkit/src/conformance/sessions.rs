@@ -193,11 +193,64 @@ pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &World) 
 
 pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &World) {
     let id = world.send(unit()).await;
-    let session = world.session().await;
+    let (session, idle) = (world.session().await, world.session().await);
     world.take(session).await;
-    assert!(world.store.adopt(SessionId::new(), session).await.is_err());
-    assert!(world.store.adopt(session, SessionId::new()).await.is_err());
+    let stranger = SessionId::new();
+    let answer = world.store.adopt(stranger, idle).await;
+    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == stranger), "{answer:?}");
+    assert!(world.store.adopt(session, stranger).await.is_err());
     assert_eq!(world.unit(id).await.session, Some(session));
+}
+
+pub(super) async fn a_session_does_not_adopt_itself(world: &World) {
+    let id = world.send(unit()).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    let answer = world.store.adopt(session, session).await;
+    assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+    assert_eq!(world.unit(id).await.session, Some(session));
+    let recorded = world.finish(session, held.lease, done()).await;
+    assert_eq!(recorded, Finished::Recorded(UnitState::Done));
+}
+
+pub(super) async fn an_adoption_whose_answer_was_lost_is_told_again(world: &World) {
+    world.send_many(2).await;
+    let (from, to) = (world.session().await, world.session().await);
+    world.claim(from, 2).await;
+    let mut first = world.store.adopt(from, to).await.unwrap();
+    let mut again = world.store.adopt(from, to).await.unwrap();
+    first.sort_by_key(|held| held.unit.id);
+    again.sort_by_key(|held| held.unit.id);
+    assert_eq!(leases(&again), leases(&first), "and no fence moved");
+    assert!(again.iter().all(|held| held.started && held.unit.session == Some(to)));
+    world.finish_all(to, &again, done()).await;
+    let answer = world.store.adopt(from, to).await;
+    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == from), "{answer:?}");
+}
+
+pub(super) async fn a_run_that_came_to_its_end_clears_its_unit(world: &World) {
+    let id = world.send(unit()).await;
+    let doomed = world.session().await;
+    world.take(doomed).await;
+    world.kill(doomed).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    assert_eq!(held.unit.lost, 1);
+    world.finish(session, held.lease, retry_after(secs(0))).await;
+    assert_eq!(world.unit(id).await.lost, 0);
+}
+
+pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world: &World) {
+    let policy = Policy { on_lost: OnLost::Fail, max_lost: 2, ..Policy::default() };
+    let id = world.send(NewUnit { policy: Some(policy), ..unit() }).await;
+    for rescued in [1, 0] {
+        let session = world.session().await;
+        let held = world.take(session).await;
+        let state = b"paid".as_slice().into();
+        assert!(world.store.checkpoint(session, held.lease, state).await.unwrap());
+        assert_eq!(world.kill(session).await.rescued, rescued, "as often as it may be lost");
+    }
+    assert_eq!(world.state(id).await, UnitState::Failed);
 }
 
 pub(super) async fn opening_a_session_twice_is_harmless(world: &World) {

@@ -163,3 +163,15 @@ pub(super) async fn one_session_leads_at_a_time(world: &World) {
     assert!(lead("pruner", b).await, "the leader went silent");
     assert!(!lead("pruner", a).await);
 }
+
+pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_ever(world: &World) {
+    let (old, new) = (world.session().await, world.session().await);
+    let lead = async |who| world.store.lead("promoter", who, secs(5)).await.unwrap();
+    assert!(lead(old).await);
+    assert!(!lead(new).await);
+    world.clock.set(world.now() - secs(3600));
+    assert!(lead(new).await, "the old term would last an hour");
+    assert!(!lead(old).await);
+    world.clock.advance(secs(5));
+    assert!(lead(old).await);
+}

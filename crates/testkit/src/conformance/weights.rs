@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::store::Claim;
-use longshore_core::unit::Weight;
-use longshore_core::{NewUnit, SessionId, UnitId};
+use longshore_core::store::{Claim, HeldUnit, LaneChange};
+use longshore_core::unit::{Cap, Weight};
+use longshore_core::{NewUnit, SessionId, UnitId, UnitState};
 
 use super::kit::*;
 use crate::World;
@@ -16,6 +16,12 @@ fn weighing(slots: u32) -> NewUnit {
 fn with_gpus(gpus: u32) -> NewUnit {
     let resources = BTreeMap::from([("gpu".to_owned(), gpus)]);
     NewUnit { weight: Weight { slots: 1, resources }, ..unit() }
+}
+
+/// A claim of a worker that has this many GPUs, and so many of them free.
+fn with_free_gpus(session: SessionId, free: u32, all: u32) -> Claim {
+    let gpus = |n| BTreeMap::from([("gpu".to_owned(), n)]);
+    Claim { resources: gpus(free), all_resources: gpus(all), ..claim(session, 9) }
 }
 
 fn of(session: SessionId, free: u32, slots: u32) -> Claim {
@@ -81,9 +87,8 @@ pub(super) async fn a_resource_that_is_not_there_is_passed_over(world: &World) {
     let plain = world.send(unit()).await;
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 9).await), [plain]);
-    let resources = BTreeMap::from([("gpu".to_owned(), 2)]);
-    let with = Claim { resources, ..claim(session, 9) };
-    assert_eq!(ids(&world.claim_as(with).await.units), [gpu]);
+    let claimed = world.claim_as(with_free_gpus(session, 2, 2)).await;
+    assert_eq!(ids(&claimed.units), [gpu]);
 }
 
 pub(super) async fn resources_are_not_given_twice(world: &World) {
@@ -91,26 +96,47 @@ pub(super) async fn resources_are_not_given_twice(world: &World) {
         world.send(with_gpus(gpus)).await;
     }
     let session = world.session().await;
-    let resources = BTreeMap::from([("gpu".to_owned(), 3)]);
-    let claimed = world.claim_as(Claim { resources, ..claim(session, 9) }).await;
-    let gpus: u32 = claimed.units.iter().map(|held| held.unit.weight.resources["gpu"]).sum();
-    assert_eq!(gpus, 3);
+    let claimed = world.claim_as(with_free_gpus(session, 3, 3)).await;
+    let gpus = |units: &[HeldUnit]| -> Vec<u32> {
+        units.iter().map(|held| held.unit.weight.resources["gpu"]).collect()
+    };
+    assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2], true), "the next needs 2");
+    let claimed = world.claim_as(with_free_gpus(session, 3, 3)).await;
+    assert_eq!((gpus(&claimed.units), claimed.heavy_waiting), (vec![2, 1], false));
+}
+
+pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &World) {
+    let greedy = world.send(with_gpus(2)).await;
+    let plain = world.send(unit()).await;
+    let session = world.session().await;
+    for ahead in [0, 5] {
+        let claimed = world.claim_as(Claim { ahead, ..with_free_gpus(session, 1, 2) }).await;
+        assert!(claimed.heavy_waiting && claimed.units.is_empty(), "nothing overtakes it");
+    }
+    let claimed = world.claim_as(with_free_gpus(session, 1, 1)).await;
+    assert_eq!((ids(&claimed.units), claimed.heavy_waiting), (vec![plain], false), "not for this");
+    assert_eq!(ids(&world.claim_as(with_free_gpus(session, 2, 2)).await.units), [greedy]);
 }
 
 /// A unit that was there each time a worker died.
 async fn suspect(world: &World) -> UnitId {
-    let id = world.send(unit()).await;
+    suspect_like(world, unit()).await
+}
+
+async fn suspect_like(world: &World, unit: NewUnit) -> UnitId {
+    let id = world.send(unit).await;
     for _ in 0..2 {
         let session = world.session().await;
-        world.take(session).await;
+        let held = world.claim_as(with_free_gpus(session, 9, 9)).await.units;
+        assert_eq!(ids(&held), [id]);
         world.kill(session).await;
     }
+    world.clock.advance(secs(1));
     id
 }
 
 pub(super) async fn a_unit_lost_twice_runs_alone(world: &World) {
     let suspect = suspect(world).await;
-    world.clock.advance(secs(1));
     let others = world.send_many(3).await;
     let session = world.session().await;
     let busy = Claim { empty_handed: false, ..claim(session, 2) };
@@ -134,4 +160,69 @@ pub(super) async fn a_unit_lost_once_runs_among_others(world: &World) {
     let claimed = world.claim(session, 9).await;
     assert_eq!(ids(&claimed), [lost, other]);
     assert!(!claimed[0].alone);
+}
+
+pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_any(world: &World) {
+    let suspect = suspect(world).await;
+    let (session, other) = (world.session().await, world.session().await);
+    let question = || Claim { empty_handed: false, ..claim(session, 0) };
+    let answer = world.claim_as(question()).await;
+    assert!(answer.alone_waiting && answer.units.is_empty());
+    assert_eq!(ids(&world.claim(other, 9).await), [suspect]);
+    assert!(!world.claim_as(question()).await.alone_waiting, "another took it");
+}
+
+pub(super) async fn a_unit_that_runs_alone_needs_its_slots_and_resources(world: &World) {
+    let resources = BTreeMap::from([("gpu".to_owned(), 2)]);
+    let like = NewUnit { weight: Weight { slots: 3, resources }, ..unit() };
+    let suspect = suspect_like(world, like).await;
+    let other = world.send(unit()).await;
+    let session = world.session().await;
+    let tiny = Claim { slots: 2, free: 2, ..with_free_gpus(session, 9, 9) };
+    let claimed = world.claim_as(tiny).await;
+    assert_eq!((ids(&claimed.units), claimed.alone_waiting), (vec![other], false));
+    world.finish_all(session, &claimed.units, done()).await;
+    let without = world.claim(session, 9).await;
+    assert!(without.is_empty(), "this worker has no GPU");
+    let in_use = world.claim_as(with_free_gpus(session, 1, 2)).await;
+    assert!(in_use.units.is_empty());
+    let claimed = world.claim_as(with_free_gpus(session, 2, 2)).await.units;
+    assert_eq!(ids(&claimed), [suspect]);
+    assert!(claimed[0].alone);
+}
+
+pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &World) {
+    let cap = Some(Cap { key: "host".to_owned(), limit: 1 });
+    let like = NewUnit { cap, ..unit() };
+    let suspect = suspect_like(world, like.clone()).await;
+    let key_held = world.session().await;
+    world.send(NewUnit { id: unit().id, ..like }).await;
+    // Busy hands do not get the suspect, so the other one takes the key.
+    let busy = Claim { empty_handed: false, ..claim(key_held, 1) };
+    let held = world.claim_as(busy).await.units;
+    assert_eq!(held.len(), 1);
+    let session = world.session().await;
+    assert!(world.claim(session, 9).await.is_empty(), "the key is at its limit");
+    world.finish_all(key_held, &held, done()).await;
+    let lane = |cap| LaneChange { cap: Some(cap), ..LaneChange::default() };
+    let (default, owner) = (queue("default"), tenant("default"));
+    world.store.change_lane(&ALL, &default, &owner, lane(Some(1))).await.unwrap();
+    world.send(unit()).await;
+    let held = world.claim_as(Claim { empty_handed: false, ..claim(key_held, 1) }).await.units;
+    assert_eq!(held.len(), 1);
+    assert!(world.claim(session, 9).await.is_empty(), "the lane is at its cap");
+    world.store.change_lane(&ALL, &default, &owner, lane(None)).await.unwrap();
+    assert_eq!(ids(&world.claim(session, 9).await), [suspect]);
+}
+
+pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_claim(world: &World) {
+    let deadline = Some(world.now() + secs(30));
+    let expired = suspect_like(world, NewUnit { deadline, ..unit() }).await;
+    world.clock.advance(secs(60));
+    let other = world.send(unit()).await;
+    let session = world.session().await;
+    let claimed = world.claim_as(claim(session, 9)).await;
+    assert_eq!((ids(&claimed.units), claimed.alone_waiting), (vec![other], false));
+    world.promote().await;
+    assert_eq!(world.state(expired).await, UnitState::Failed);
 }

@@ -1,7 +1,7 @@
 //! Makes units of sketches.
 
 use longshore_core::unit::{After, Cap, Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore_core::{NewUnit, Policy, Priority, RetryPolicy, TenantId, Timestamp, UnitId};
+use longshore_core::{NewUnit, OnLost, Policy, Priority, RetryPolicy, TenantId, Timestamp, UnitId};
 
 use super::Sketch;
 use super::runner::{choose, kind, seconds_of};
@@ -10,6 +10,7 @@ use super::runner::{choose, kind, seconds_of};
 pub(super) fn draw(sketch: &Sketch, known: &[UnitId], now: Timestamp) -> NewUnit {
     let later = |seconds: u16| now + seconds_of(seconds);
     let retry = RetryPolicy { max_attempts: sketch.attempts, ..RetryPolicy::default() };
+    let on_lost = if sketch.fails_when_lost { OnLost::Fail } else { OnLost::Rerun };
     NewUnit {
         tenant: TenantId::new(if sketch.tenant { "acme" } else { "default" }).unwrap(),
         priority: Priority::new(sketch.priority).unwrap(),
@@ -19,7 +20,7 @@ pub(super) fn draw(sketch: &Sketch, known: &[UnitId], now: Timestamp) -> NewUnit
         deadline: sketch.deadline.filter(|_| sketch.after.is_none()).map(later),
         cap: sketch.cap.then(|| Cap { key: "one".into(), limit: 1 }),
         after: after(sketch, known),
-        policy: Some(Policy { retry, ..Policy::default() }),
+        policy: Some(Policy { retry, on_lost, ..Policy::default() }),
         ..NewUnit::new(kind(), b"{}".as_slice())
     }
 }

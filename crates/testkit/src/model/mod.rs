@@ -62,6 +62,7 @@ pub struct Sketch {
     pub cap: bool,
     pub attempts: u32,
     pub priority: u8,
+    pub fails_when_lost: bool,
 }
 
 /// Runs `cases` random histories on fresh worlds from `make`: the oracle's and the subject's. A
@@ -172,7 +173,8 @@ fn sketch() -> impl Strategy<Value = Sketch> {
     let waits = (weighted(0.2, 1..100_u16), weighted(0.2, 1..200_u16));
     let after = (weighted(0.25, any::<u8>()), any::<bool>());
     let key = (weighted(0.2, 0..3_u8), any::<bool>());
-    let rest = (any::<bool>(), proptest::bool::weighted(0.2), 1..4_u32, 1..10_u8);
+    let seldom = || proptest::bool::weighted(0.2);
+    let rest = (any::<bool>(), seldom(), 1..4_u32, 1..10_u8, seldom());
     (waits, after, key, rest).prop_map(|(waits, after, key, rest)| Sketch {
         tenant: rest.0,
         key: key.0,
@@ -184,5 +186,6 @@ fn sketch() -> impl Strategy<Value = Sketch> {
         cap: rest.1,
         attempts: rest.2,
         priority: rest.3,
+        fails_when_lost: rest.4,
     })
 }

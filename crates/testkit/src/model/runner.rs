@@ -228,6 +228,7 @@ impl Run {
             free,
             slots: 1000,
             resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
             ahead,
             empty_handed: false,
         };

@@ -18,6 +18,9 @@ pub struct Task {
     pub n: u64,
     /// How long it works, in milliseconds.
     pub ms: u64,
+    /// Takes its whole worker with it, midway: for tests.
+    #[serde(default)]
+    pub abort: bool,
 }
 
 /// Appends a line for each run.
@@ -43,6 +46,9 @@ impl Handler for ChaosHandler {
         tokio::time::sleep(half).await;
         // One write of a short line with O_APPEND: lines of several processes do not mix.
         (&self.log).write_all(format!("{}\n", task.n).as_bytes())?;
+        if task.abort {
+            std::process::abort();
+        }
         tokio::time::sleep(half).await;
         Ok(Reply::new(()))
     }

@@ -108,7 +108,7 @@ impl Storm<'_> {
         let slots = u64::from(self.typed.workers * self.typed.slots);
         let wanted_ms = 3_000 + 250 * u64::from(self.typed.kills);
         let mean = (wanted_ms * slots / self.typed.units.max(1)).clamp(2, 400);
-        let mut task = |n| Task { n, ms: self.random.below(2 * mean) };
+        let mut task = |n| Task { n, ms: self.random.below(2 * mean), abort: false };
         let line = |task: Task| format!("{{\"n\":{},\"ms\":{}}}\n", task.n, task.ms);
         (0..self.typed.units).map(|n| line(task(n))).collect()
     }

@@ -1,0 +1,40 @@
+//! Who and where we are, for people who read a batch's record or the list of workers.
+
+use crate::env;
+
+/// `user@host`: who starts a batch.
+pub fn initiator() -> String {
+    format!("{}@{}", user(|name| std::env::var(name).ok()), host())
+}
+
+/// This machine's name.
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The login, or the user's number where there is none, as in a container.
+fn user(var: impl Fn(&str) -> Option<String>) -> String {
+    let login = env::USER.into_iter().filter_map(var).find(|name| !name.is_empty());
+    login.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_login_comes_first_and_the_number_last() {
+        let both = |name: &str| Some(name.to_lowercase());
+        assert_eq!(user(both), "user");
+        let only = |name: &str| (name == "LOGNAME").then(|| "ada".to_owned());
+        assert_eq!(user(only), "ada");
+        assert_eq!(user(|_| Some(String::new())), user(|_| None), "an empty one does not count");
+        assert!(user(|_| None).parse::<u32>().is_ok());
+    }
+
+    #[test]
+    fn an_initiator_has_a_name_and_a_place() {
+        let (user, host) = initiator().split_once('@').map(|(u, h)| (u.len(), h.len())).unwrap();
+        assert!(user > 0 && host > 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! The documentation does not lie: every command in README.md and docs/*.md is run.
+//!
+//! Each ```` ```sh ```` block is a script of its own, in a fresh directory, with the binary under
+//! test as `longshore`. What is left out is named in [`LEFT_OUT`], and nothing else is.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Place, Run};
+
+/// The only blocks that are not run, by file and first line: those that are marked
+/// ```` ```sh no-run ```` or only build and test the repository, which is what we are in.
+const LEFT_OUT: [(&str, &str); 1] = [("README.md", "./test")];
+
+/// What blocks may be beside `sh`. A block of `bash` or `console` would hide from this test.
+const OTHER_LANGUAGES: [&str; 6] = ["", "json", "rust", "sql", "text", "toml"];
+
+/// How a reader runs the binary before it is installed.
+const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
+
+/// A fenced block.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    /// The line of its fence, from 1.
+    line: usize,
+    /// What stands behind the fence.
+    language: String,
+    code: String,
+}
+
+impl Block {
+    /// The code as a script, or `None` if it is not to be run.
+    fn script(&self) -> Option<String> {
+        let lines: Vec<String> = self.code.lines().filter_map(command).collect();
+        let builds = |line: &String| line.starts_with("./test") || line.starts_with("cargo ");
+        let left_out = self.language == "sh no-run" || lines.iter().all(builds);
+        (!left_out).then(|| lines.join("\n"))
+    }
+}
+
+/// A line with the binary under test in the place of the one that a reader builds.
+fn command(line: &str) -> Option<String> {
+    if line.starts_with("alias longshore=") {
+        return None;
+    }
+    let ours = FROM_SOURCE.iter().find_map(|cargo| line.strip_prefix(cargo));
+    Some(ours.map_or_else(|| line.to_owned(), |rest| format!("longshore {rest}")))
+}
+
+fn blocks(text: &str) -> Vec<Block> {
+    let (mut blocks, mut open) = (Vec::new(), None::<Block>);
+    for (i, line) in text.lines().enumerate() {
+        match (&mut open, line.trim_start().strip_prefix("```")) {
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(block), None) => block.code += &format!("{line}\n"),
+            (None, Some(language)) => {
+                let language = language.trim().to_owned();
+                open = Some(Block { line: i + 1, language, code: String::new() });
+            }
+            (None, None) => {}
+        }
+    }
+    assert_eq!(open, None, "a block is not closed");
+    blocks
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// README.md and docs/*.md, with their blocks of commands.
+fn documents() -> Vec<(String, Vec<Block>)> {
+    let guides = std::fs::read_dir(root().join("docs")).unwrap();
+    let guides = guides.map(|entry| format!("docs/{}", entry.unwrap().file_name().display()));
+    let mut names: Vec<String> = guides.filter(|name| name.ends_with(".md")).collect();
+    names.push("README.md".to_owned());
+    names.sort();
+    let read = |name: String| {
+        let text = std::fs::read_to_string(root().join(&name)).unwrap();
+        let (commands, others): (Vec<Block>, Vec<Block>) =
+            blocks(&text).into_iter().partition(|block| block.language.starts_with("sh"));
+        for block in others {
+            let known = OTHER_LANGUAGES.contains(&block.language.as_str());
+            assert!(known, "{name}:{}: write `{}` as `sh`", block.line, block.language);
+        }
+        (name, commands)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Runs a script as a reader would, to the end of everything it left in the background.
+fn run(script: &str) -> Run {
+    let place = Place::new();
+    let binary = Path::new(env!("CARGO_BIN_EXE_longshore"));
+    let mut path = binary.parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    bash.args(["-eu", "-o", "pipefail", "-c", &format!("{script}\nwait\n")]);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("LONGSHORE_") {
+            bash.env_remove(name);
+        }
+    }
+    bash.env("PATH", path).current_dir(place.path("")).process_group(0);
+    bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Run::of(bash.spawn().unwrap())
+}
+
+#[test]
+fn every_command_in_the_documentation_works() {
+    let mut ran = 0;
+    for (name, blocks) in documents() {
+        for block in blocks {
+            let Some(script) = block.script() else { continue };
+            let run = run(&script);
+            assert_eq!(
+                run.code, 0,
+                "{name}:{}: this block fails:\n{}\nstdout: {}\nstderr: {}",
+                block.line, block.code, run.out, run.err
+            );
+            ran += 1;
+        }
+    }
+    assert!(ran >= 5, "only {ran} blocks were found");
+}
+
+#[test]
+fn only_the_named_blocks_are_left_out() {
+    let mut left_out = Vec::new();
+    for (name, blocks) in documents() {
+        for block in blocks.iter().filter(|block| block.script().is_none()) {
+            let first = block.code.lines().next().unwrap_or_default();
+            left_out.push((name.clone(), first.to_owned()));
+        }
+    }
+    let named = LEFT_OUT.map(|(name, line)| (name.to_owned(), line.to_owned()));
+    assert_eq!(left_out, named);
+}
+
+#[test]
+fn blocks_are_found_with_their_line_and_read_as_scripts() {
+    let text = "a\n```sh\nalias longshore=x\ncargo run --release -- chaos\nls\n```\n\
+                b\n```json\n{}\n```\n```sh no-run\nrm -rf /\n```\n```sh\n./test\ncargo doc\n```\n";
+    let found = blocks(text);
+    let lines: Vec<(usize, &str)> =
+        found.iter().map(|block| (block.line, block.language.as_str())).collect();
+    assert_eq!(lines, [(2, "sh"), (8, "json"), (11, "sh no-run"), (14, "sh")]);
+    let scripts: Vec<Option<String>> = found.iter().map(Block::script).collect();
+    assert_eq!(scripts[0].as_deref(), Some("longshore chaos\nls"));
+    assert_eq!((&scripts[2], &scripts[3]), (&None, &None));
+}
+
+#[test]
+fn a_block_that_fails_is_noticed() {
+    assert_ne!(run("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
+    assert_ne!(run("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
+    assert_ne!(run("echo $NO_SUCH_VARIABLE").code, 0);
+    assert_eq!(run("longshore batch list").code, 0);
+}

@@ -1,0 +1,193 @@
+//! Faults that no process can help: a handler that takes its worker with it, a full disk, a lock
+//! that another program holds.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use longshore_sqlite::rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::support::{Place, Running, SOON, eventually};
+
+/// What SIGABRT leaves.
+const ABORTED: i32 = -6;
+
+fn line(n: u64, ms: u64) -> String {
+    format!("{{\"n\":{n},\"ms\":{ms}}}\n")
+}
+
+fn submit(place: &Place, batch: &str, lines: String) {
+    // With a policy of their own: the kind's forgives any number of losses.
+    let args = ["submit", "chaos", "--lines", "-", "--batch", batch, "--max-attempts", "5"];
+    place.run_with(&args, lines).ok();
+}
+
+fn by_id(units: Vec<Value>) -> BTreeMap<String, (u64, u64)> {
+    let number = |unit: &Value, name: &str| unit[name].as_u64().unwrap();
+    let entry = |unit: &Value| {
+        let id = unit["unit"].as_str().unwrap().to_owned();
+        (id, (number(unit, "attempt"), number(unit, "lost")))
+    };
+    units.iter().map(entry).collect()
+}
+
+/// Starts a worker, waits until it is dead, and returns what it held: unit → (attempt, lost).
+fn worker_dies(place: &Place) -> BTreeMap<String, (u64, u64)> {
+    let args = ["worker", "--slots", "2", "--ttl", "2s", "--chaos-log", "runs"];
+    let mut worker: Running = place.start(&args);
+    assert_eq!(worker.ends_within(SOON), ABORTED);
+    let held = by_id(place.units("leased"));
+    assert!(!held.is_empty(), "its units were taken back before the test could look");
+    held
+}
+
+fn until_taken_back(place: &Place) {
+    eventually(SOON, || (place.queue()["counts"]["leased"] == 0).then_some(()));
+}
+
+#[test]
+fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blamed() {
+    const UNITS: u64 = 4000;
+    const CULPRIT: u64 = 1000;
+    let place = Place::new();
+    // Looks for dead workers, and takes no unit of theirs.
+    let _watcher = place.start(&["worker", "--slots", "1", "--kind", "exec", "--ttl", "2s"]);
+    let workers = || place.run(&["workers", "--json"]).ok().json();
+    eventually(SOON, || workers().as_array().filter(|all| !all.is_empty()).map(|_| ()));
+    let culprit = format!("{{\"n\":{CULPRIT},\"ms\":60,\"abort\":true}}\n");
+    let lines = (0..UNITS).map(|n| if n == CULPRIT { culprit.clone() } else { line(n, 0) });
+    submit(&place, "b", lines.collect());
+
+    // First death: it had units in its buffer that it had not started.
+    let held = worker_dies(&place);
+    let buffered: Vec<&String> =
+        held.iter().filter(|(_, (attempt, _))| *attempt == 0).map(|(id, _)| id).collect();
+    assert!(!buffered.is_empty(), "nothing was claimed ahead: {held:?}");
+    until_taken_back(&place);
+    let ready = by_id(place.units("ready"));
+    for id in &buffered {
+        assert_eq!(ready[*id], (0, 0), "unit {id} had not started and is not to blame");
+    }
+
+    // Second death; the culprit was behind everybody else, so here are others to harm.
+    worker_dies(&place);
+    until_taken_back(&place);
+    submit(&place, "late", (0..300).map(|n| line(UNITS + n, 0)).collect());
+
+    // From now on it runs alone, however much there is to do, until it has been lost too often.
+    let mut seen = Vec::new();
+    for lost in 2..5 {
+        let held = worker_dies(&place);
+        assert_eq!(held.len(), 1, "alone: {held:?}");
+        let (id, (_, times)) = held.into_iter().next().unwrap();
+        assert_eq!(times, lost);
+        seen.push(id);
+        until_taken_back(&place);
+    }
+    seen.dedup();
+    let [id] = &seen[..] else { panic!("several culprits: {seen:?}") };
+    let unit = place.unit(id);
+    assert_eq!((&unit["state"], &unit["failure"]["code"]), (&json!("failed"), &json!("lost")));
+    assert_eq!((&unit["lost"], &unit["payload"]["n"]), (&json!(5), &json!(CULPRIT)));
+
+    // Everybody else is done, and those that had waited in the buffer ran once.
+    place.run(&["worker", "--slots", "4", "--chaos-log", "runs", "--until-idle"]).ok();
+    let batch = place.batch("b");
+    assert_eq!((&batch["done"], &batch["failed"]), (&json!(UNITS - 1), &json!(1)), "{batch}");
+    assert_eq!((&batch["total"], &batch["status"]), (&json!(UNITS), &json!("complete")));
+    assert_eq!(place.batch("late")["done"], 300);
+    let done = by_id(place.units("done"));
+    assert!(buffered.iter().all(|id| done[*id] == (1, 0)));
+    place.run(&["verify"]).ok();
+}
+
+/// A file system of a few megabytes, gone with the guard.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Self {
+        std::fs::create_dir(at).unwrap();
+        let disk = Self(at.to_owned());
+        disk.run_mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]);
+        disk
+    }
+
+    fn grow(&self) {
+        self.run_mount(&["-o", "remount,size=256m"]);
+    }
+
+    fn run_mount(&self, args: &[&str]) {
+        let mount = Command::new("mount").args(args).arg(&self.0).status();
+        let mounted = mount.expect("`mount` is missing").success();
+        assert!(mounted, "this test must be allowed to mount a tmpfs: run it as root");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_submit_that_fills_the_disk_says_so_and_goes_on_when_there_is_room() {
+    const LINES: u64 = 30_000;
+    let place = Place::new();
+    let disk = SmallDisk::mount(&place.path("disk"));
+    let lines: String = (0..LINES).map(|n| line(n, 0)).collect();
+    place.write("lines", lines);
+    let submit = || {
+        let args = ["submit", "chaos", "--lines", "lines", "--batch", "b", "--json"];
+        let mut command = place.command(&[&["--store", "sqlite:disk/l.db"], &args[..]].concat());
+        // It would wait for room; this one need not.
+        command.env("LONGSHORE_PATIENCE", "0s");
+        crate::support::Run::of(command.spawn().unwrap())
+    };
+    let full = submit().ends(1).says("cannot add to batch `b`").says("disk is full");
+    let full = full.says("hint: free some space and run the same command again");
+    assert_eq!(full.out, "", "stdout is for data");
+    let at = full.err.rsplit("after line ").next().unwrap().trim().parse::<u64>().unwrap();
+    assert!((1..LINES).contains(&at), "it was stopped midway: {}", full.err);
+
+    disk.grow();
+    let sent = submit().ok().says(&format!("resuming batch `b` after line {at}")).json();
+    assert_eq!(sent, json!({ "batch": "b", "sent": LINES, "new": LINES - at }));
+    let store = ["--store", "sqlite:disk/l.db"];
+    let work = ["worker", "--slots", "16", "--chaos-log", "runs", "--until-idle"];
+    place.run(&[&store[..], &work].concat()).ok();
+    assert_each_ran_once(&place, LINES);
+    place.run(&[&store[..], &["verify"]].concat()).ok();
+}
+
+fn assert_each_ran_once(place: &Place, units: u64) {
+    let mut seen: Vec<u64> = place.read("runs").lines().map(|line| line.parse().unwrap()).collect();
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..units), "{} runs of {units} units", seen.len());
+}
+
+#[test]
+fn a_database_that_another_program_locks_for_seconds_loses_nothing() {
+    const UNITS: u64 = 1500;
+    let place = Place::new();
+    submit(&place, "b", (0..UNITS).map(|n| line(n, 4)).collect());
+    let start = || place.start(&["worker", "--slots", "4", "--chaos-log", "runs", "--until-idle"]);
+    let mut workers = [start(), start()];
+    eventually(SOON, || (place.batch("b")["done"].as_u64() > Some(100)).then_some(()));
+    let other = Connection::open(place.path("longshore.db")).unwrap();
+    other.busy_timeout(SOON).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let before = place.batch("b")["done"].as_u64().unwrap();
+    assert!(before < UNITS, "the lock came too late");
+    std::thread::sleep(Duration::from_secs(3));
+    let during = place.batch("b")["done"].as_u64().unwrap();
+    assert_eq!(during, before, "nobody can write while another does");
+    other.execute_batch("COMMIT").unwrap();
+    for worker in &mut workers {
+        assert_eq!(worker.ends_within(SOON), 0);
+    }
+    assert_eq!(place.batch("b")["done"], UNITS);
+    assert_each_ran_once(&place, UNITS);
+    place.run(&["verify"]).ok();
+}

@@ -1,0 +1,309 @@
+//! Every verb of the seam goes wrong once, in every way: the tally is exact all the same.
+//!
+//! One voyage uses all verbs: a batch is filled in chunks, a worker dies, another is adopted,
+//! operators pause, resume and cancel, everything is looked at. The table lets the n-th call of
+//! each verb fail, lose its answer, be late or arrive twice.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use longshore::batch::BatchAction;
+use longshore::session::{Lease, NewSession, Order};
+use longshore::store::{
+    Claim, Finish, Finished, Inspect, LaneChange, Leases, Operate, QueueChange, Queues, UnitAction,
+    UnitSelection,
+};
+use longshore::{
+    BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
+    Result, RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
+};
+use longshore_testkit::Fault;
+use serde_json::json;
+
+use crate::harbour::{Harbour, Script, kind, unit};
+
+/// Every verb that can fail.
+const VERBS: [&str; 36] = [
+    "send",
+    "open_batch",
+    "add_to_batch",
+    "seal_batch", // Intake
+    "open_session",
+    "beat",
+    "close_session",
+    "adopt",
+    "claim",
+    "start",
+    "release",
+    "checkpoint",
+    "progress",
+    "finish",
+    "held", // Leases
+    "reclaim",
+    "promote",
+    "next_due",
+    "prune",
+    "lead", // Upkeep
+    "operate_units",
+    "operate_batch",
+    "change_queue",
+    "change_lane",
+    "order", // Operate
+    "unit",
+    "units",
+    "failures",
+    "queues",
+    "batch",
+    "batches",
+    "sessions",
+    "totals",
+    "changes",
+    "migrate",
+    "verify", // Inspect
+];
+
+/// Those that are called again and again: a later call goes wrong too.
+const OFTEN: [&str; 9] = [
+    "add_to_batch",
+    "beat",
+    "claim",
+    "finish",
+    "promote",
+    "next_due",
+    "lead",
+    "sessions",
+    "totals",
+];
+
+const FAULTS: [Fault; 5] = [
+    Fault::FailBefore,
+    Fault::FailAfter,
+    Fault::Delay(Duration::from_secs(3)),
+    // Longer than a session lives.
+    Fault::Delay(Duration::from_secs(20)),
+    Fault::Duplicate,
+];
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_with_one_call_the_tally_is_exact() {
+    for verb in VERBS {
+        let calls: &[u64] = match verb {
+            // The second gives back what was never heard of, and then the work is soon done.
+            "beat" => &[1, 2],
+            verb if OFTEN.contains(&verb) => &[1, 2, 3],
+            _ => &[1],
+        };
+        for (nth, fault) in calls.iter().flat_map(|nth| FAULTS.map(|fault| (*nth, fault))) {
+            // Shown if this one fails.
+            eprintln!("call {nth} of {verb}: {fault:?}");
+            let voyage = Voyage::with(verb, nth, fault);
+            voyage.sail().await;
+            voyage.assert_exact().await;
+            let calls = voyage.0.store.calls(verb);
+            assert!(calls >= nth, "{verb} was called only {calls} times: nothing went wrong");
+        }
+    }
+}
+
+struct Voyage(Harbour);
+
+/// Asks again, as people and programs do when the store did not answer.
+async fn again<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
+    for _ in 0..3 {
+        match call().await {
+            Err(error) if error.is_retryable() => {}
+            answer => return answer.unwrap(),
+        }
+    }
+    panic!("it failed three times");
+}
+
+fn batch_id() -> BatchId {
+    BatchId::new("b").unwrap()
+}
+
+fn adopted_kind() -> Kind {
+    Kind::new("adopted").unwrap()
+}
+
+/// Enough attempts that a lost run changes no unit's end.
+fn patient(script: &Script) -> NewUnit {
+    let retry = RetryPolicy { max_attempts: 5, ..RetryPolicy::default() };
+    NewUnit { policy: Some(Policy { retry, ..Policy::default() }), ..unit(script) }
+}
+
+/// The batch's units, chunk by chunk: 33 end well, 2 fail, 1 is cancelled.
+fn chunks() -> [Vec<NewUnit>; 3] {
+    let scripts = [
+        Script::Error("no".into()),
+        Script::Fail("no".into()),
+        Script::Cancel,
+        Script::Snooze(50),
+        Script::RetryAfter(50),
+        Script::Checkpoint(json!("half")),
+    ];
+    let nap = |millis| patient(&Script::Sleep(millis));
+    let naps = |count, millis| (0..count).map(move |_| nap(millis));
+    // The last runs long enough for many heartbeats, and for operators that come late.
+    let last = naps(19, 1).chain([nap(45_000)]);
+    [naps(10, 3).collect(), scripts.iter().map(patient).collect(), last.collect()]
+}
+
+impl Voyage {
+    fn with(verb: &'static str, nth: u64, fault: Fault) -> Self {
+        // The worker's first claim is never heard, so that leases are compared and given back.
+        Self(Harbour::with_faults(&[("claim", 4, Fault::FailAfter), (verb, nth, fault)]))
+    }
+
+    async fn sail(&self) {
+        self.fill().await;
+        let doomed = self.send().await;
+        self.open("ghost", 1).await;
+        self.adopt().await;
+        let worker = self.0.worker(4).until_idle(true).build().unwrap();
+        let (report, ()) = tokio::join!(worker.run(), self.operate(doomed));
+        assert_eq!(report.unwrap().left, 0);
+        self.inspect(doomed).await;
+    }
+
+    /// Fills the batch; an initiator that fails is started again and goes on at the cursor.
+    async fn fill(&self) {
+        for _ in 0..3 {
+            match self.initiate().await {
+                Ok(()) => return,
+                Err(SendError::CursorMoved(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("the initiator failed three times");
+    }
+
+    async fn initiate(&self) -> Result<(), SendError> {
+        let mut writer = self.0.client.open_batch(NewBatch::new(batch_id())).await?;
+        let from: usize = writer.cursor().parse().unwrap_or(0);
+        for (i, chunk) in chunks().into_iter().enumerate().skip(from) {
+            writer.add(chunk, (i + 1).to_string()).await?;
+        }
+        writer.seal().await.map(drop)
+    }
+
+    /// Five units that end well, one to be adopted, and one for tomorrow, which is returned.
+    async fn send(&self) -> UnitId {
+        let mut units: Vec<NewUnit> = (0..5).map(|_| patient(&Script::Sleep(2))).collect();
+        units.push(NewUnit { kind: adopted_kind(), ..unit(&Script::Cancel) });
+        let mut doomed = unit(&Script::Cancel);
+        doomed.not_before = Some(self.0.now() + Duration::from_secs(24 * 3600));
+        let id = doomed.id;
+        units.push(doomed);
+        for unit in units {
+            self.0.client.send(unit).await.unwrap();
+        }
+        id
+    }
+
+    /// Opens a session that never beats, and claims one unit for it.
+    async fn open(&self, label: &str, ttl: u64) -> SessionId {
+        let (store, id) = (&self.0.store, SessionId::new());
+        let kind = if label == "ghost" { kind() } else { adopted_kind() };
+        let session = NewSession {
+            id,
+            label: label.to_owned(),
+            version: "0".to_owned(),
+            kinds: BTreeMap::from([(kind.clone(), Policy::default())]),
+            slots: 1,
+            ttl: Duration::from_secs(ttl),
+        };
+        again(|| store.open_session(session.clone())).await;
+        let claim = Claim {
+            session: id,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: None,
+            kinds: vec![kind],
+            free: 1,
+            slots: 1,
+            resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
+            ahead: 0,
+            empty_handed: true,
+        };
+        again(|| store.claim(claim.clone())).await;
+        id
+    }
+
+    /// A server dies with a unit in its hands; its next life takes the unit over and finishes it.
+    async fn adopt(&self) {
+        let store = &self.0.store;
+        let (old, new) = (self.open("old", 600).await, self.open("new", 600).await);
+        let leases: Vec<Lease> = loop {
+            match store.adopt(old, new).await {
+                Ok(held) => break held.into_iter().map(|held| held.lease).collect(),
+                // An earlier try did it, and only its answer was lost.
+                Err(Error::SessionGone(_)) => break again(|| store.held(new)).await,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
+        };
+        again(|| store.progress(new, Vec::new())).await;
+        let done = |lease| Finish { lease, outcome: Outcome::Done(None), effects: Vec::new() };
+        let finishes: Vec<Finish> = leases.into_iter().map(done).collect();
+        let answers = again(|| store.finish(new, finishes.clone())).await;
+        assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
+        again(|| store.close_session(new)).await;
+    }
+
+    /// People at work while the worker is.
+    async fn operate(&self, doomed: UnitId) {
+        let (store, scope) = (&self.0.store, &Scope::All);
+        let queue = &QueueName::default();
+        self.0.until(async || self.0.log.runs() > 3).await;
+        for paused in [true, false] {
+            let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
+            again(|| store.change_queue(scope, queue, change)).await;
+        }
+        let change = LaneChange { weight: Some(2), ..LaneChange::default() };
+        let (tenant, batch) = (&TenantId::default(), &batch_id());
+        again(|| store.change_lane(scope, queue, tenant, change)).await;
+        let pause = BatchAction::Pause { reason: "tea".to_owned() };
+        for action in [pause, BatchAction::Resume] {
+            again(|| store.operate_batch(scope, batch, action.clone())).await;
+        }
+        for session in again(|| store.sessions()).await {
+            match store.order(session.id, Order::Work).await {
+                Err(error) if error.is_retryable() => {
+                    again(|| store.order(session.id, Order::Work)).await;
+                }
+                // It may have been reclaimed since.
+                _ => {}
+            }
+        }
+        let units = || UnitSelection::Ids(vec![doomed]);
+        again(|| store.operate_units(scope, units(), UnitAction::Cancel)).await;
+    }
+
+    /// Looks at everything there is to see.
+    async fn inspect(&self, doomed: UnitId) {
+        let (store, scope) = (&self.0.store, &Scope::All);
+        assert_eq!(again(|| store.unit(scope, doomed)).await.state, UnitState::Cancelled);
+        let filter = Default::default();
+        assert_eq!(again(|| store.units(scope, &filter, None, 100)).await.items.len(), 43);
+        assert!(again(|| store.failures(scope, doomed)).await.is_empty());
+        assert_eq!(again(|| store.queues(scope)).await.len(), 1);
+        assert_eq!(again(|| store.batches(scope, None, None, 10)).await.items.len(), 1);
+        assert!(!again(|| store.changes(scope, 0, Duration::ZERO)).await.changes.is_empty());
+        again(|| store.migrate()).await;
+        assert_eq!(again(|| store.verify()).await, []);
+    }
+
+    async fn assert_exact(&self) {
+        let store = &self.0.store;
+        let id = batch_id();
+        let batch = again(|| store.batch(&Scope::All, &id)).await;
+        let wanted = Counts { done: 33, failed: 2, cancelled: 1, ..Counts::default() };
+        assert_eq!((batch.counts, batch.status), (wanted, BatchStatus::Complete));
+        let totals = again(|| store.totals(&Scope::All, &Queues::All)).await;
+        let wanted = Counts { done: 39, failed: 2, cancelled: 2, ..Counts::default() };
+        assert_eq!(totals.counts, wanted);
+        self.0.assert_clean().await;
+    }
+}
