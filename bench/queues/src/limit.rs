@@ -2,6 +2,7 @@
 //! one connection, the same durability. Nothing built on these statements can be faster.
 
 use anyhow::Result;
+use longshore_sqlite::rusqlite::config::DbConfig;
 use longshore_sqlite::rusqlite::{Connection, params};
 
 /// Rows per transaction, as the engine's bulk send has them.
@@ -15,6 +16,7 @@ pub(crate) fn connect(path: &std::path::Path) -> Result<Connection> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "wal_autocheckpoint", 4000)?;
     db.pragma_update(None, "cache_size", -16_000)?;
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     synchronous(&db, "FULL")?;
     db.execute_batch(
         "INSERT OR IGNORE INTO longshore_queue (num, name) VALUES (1, 'default');

@@ -289,7 +289,7 @@ async fn what_waits_for_a_unit_of_an_earlier_chunk_is_sent_after_it() {
         let harbour = Harbour::with_faults(&[("send", 1, fault)]);
         let mut units: Vec<NewUnit> = (0..2_500).map(|_| unit(&Script::Ok(json!(1)))).collect();
         let first = units[0].id;
-        units[2_400].after.units = vec![first];
+        units[1_500].after.units = vec![first];
         let sent = harbour.client.send_many(units, WhenFull::Wait).await.unwrap();
         assert!(sent.iter().all(|sent| matches!(sent, Sent::Created(_))));
     }
@@ -297,12 +297,16 @@ async fn what_waits_for_a_unit_of_an_earlier_chunk_is_sent_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn chunks_that_meet_an_error_go_on_one_by_one() {
-    let harbour = Harbour::with_faults(&[("send", 1, Fault::FailBefore)]);
+    // The first chunk fails once; the third is late, and the fourth must not overtake it.
+    let late = Fault::Delay(Duration::from_secs(1));
+    let harbour = Harbour::with_faults(&[("send", 1, Fault::FailBefore), ("send", 4, late)]);
     let units: Vec<NewUnit> = (0..4_000).map(|_| unit(&Script::Ok(json!(1)))).collect();
     let ids: Vec<UnitId> = units.iter().map(|unit| unit.id).collect();
     let sent = harbour.client.send_many(units, WhenFull::Wait).await.unwrap();
-    assert_eq!(sent, ids.into_iter().map(Sent::Created).collect::<Vec<_>>());
+    assert_eq!(sent, ids.iter().copied().map(Sent::Created).collect::<Vec<_>>());
     assert_eq!(harbour.store.calls("send"), 5);
+    let (third, fourth) = (harbour.unit(ids[2_000]).await, harbour.unit(ids[3_000]).await);
+    assert!(third.created_at <= fourth.created_at);
 }
 
 #[tokio::test(start_paused = true)]
