@@ -17,8 +17,6 @@ use crate::pace::Pace;
 use crate::station::Station;
 use crate::worker::ClaimAhead;
 
-/// Ends not yet recorded beyond which nothing is claimed: bounds memory while the store is away.
-const MOST_UNSETTLED: usize = 4_096;
 /// The wait without news grows from the first to the second.
 const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
 /// How often a worker that keeps slots idle for a unit that must run alone looks whether it is
@@ -113,7 +111,7 @@ impl Intake {
             ClaimAhead::Adaptive => self.pace.ahead(stats.mean_run(), settings.slots),
             ClaimAhead::Off => 0,
         };
-        desk.ask(ahead, MOST_UNSETTLED.max(settings.slots as usize))
+        desk.ask(ahead)
     }
 
     async fn claim(&mut self, ask: Ask) -> Brought {

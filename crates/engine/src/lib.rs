@@ -66,4 +66,4 @@ pub use pulse::Heartbeat;
 pub use services::Services;
 pub use stats::{WorkerReport, WorkerStats};
 pub use wait::WaitError;
-pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError};
+pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError, most_at_risk};

@@ -60,6 +60,14 @@ pub struct WorkerBuilder {
     twice: Option<Kind>,
 }
 
+/// How many units of a worker with `slots` slots may have begun without their end being recorded:
+/// those that run and those on their way to the store. This many are repeated, at most, when the
+/// worker is killed.
+pub const fn most_at_risk(slots: u32) -> u32 {
+    let most = slots.saturating_mul(3);
+    if most > 32 { most } else { 32 }
+}
+
 /// Whether units are claimed before there is a slot for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClaimAhead {

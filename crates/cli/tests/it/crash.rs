@@ -78,7 +78,7 @@ impl Storm {
         let runs = runs(&self.place);
         assert_eq!(runs.len() as u64, self.units, "every unit ran");
         let repeats: u64 = runs.values().map(|times| times - 1).sum();
-        let most = self.kills * 2 * SLOTS;
+        let most = self.kills * u64::from(longshore::most_at_risk(u32::try_from(SLOTS).unwrap()));
         assert!(repeats <= most, "{repeats} repeats after {} kills, not {most}", self.kills);
     }
 }

@@ -127,19 +127,19 @@ impl Desk {
         }
     }
 
-    /// What may be claimed now, with up to `target` units buffered and fewer than `bound` ends
-    /// unrecorded.
-    pub(crate) fn ask(&self, target: usize, bound: usize) -> Option<Ask> {
+    /// What may be claimed now, with up to `target` units buffered.
+    pub(crate) fn ask(&self, target: usize) -> Option<Ask> {
         let mut state = self.state();
         state.low_water = target / 2;
         let session = state.session?;
         let empty_handed = state.units.is_empty() && state.running == 0;
-        let must_wait = state.alone.is_some() || state.unsettled >= bound || state.stopping;
+        let may_risk = state.may_risk();
+        let must_wait = state.alone.is_some() || may_risk == 0 || state.stopping;
         if must_wait || (state.wants_empty && !empty_handed) {
             return None;
         }
         // Free slots belong to the units that wait for them; started ones have theirs.
-        let free = if state.ahead.is_empty() { state.free } else { 0 };
+        let free = if state.ahead.is_empty() { state.free.min(may_risk) } else { 0 };
         let low = state.ahead.len() <= target / 2;
         let ahead =
             if low && !state.wants_empty && !state.heavy { target - state.ahead.len() } else { 0 };
@@ -199,7 +199,9 @@ impl Desk {
         let mut state = self.state();
         let mut next = Next { run: state.started.drain(..).collect(), start: Vec::new() };
         if may_start && !state.stopping && state.alone.is_none() {
-            while let Some(unit) = state.take_startable() {
+            while state.may_risk() > 0
+                && let Some(unit) = state.take_startable()
+            {
                 next.start.push(unit);
             }
         }
@@ -300,8 +302,12 @@ impl Desk {
     pub(crate) fn settled(&self, leases: impl IntoIterator<Item = Lease>) {
         let mut state = self.state();
         leases.into_iter().for_each(|lease| state.forget(lease));
+        let buffered = !state.ahead.is_empty();
         drop(state);
         self.room.notify_one();
+        if buffered {
+            self.runnable.notify_one();
+        }
         self.emptied.notify_waiters();
     }
 

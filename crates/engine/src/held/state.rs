@@ -10,6 +10,7 @@ use longshore_core::{Outcome, SessionId, UnitId};
 use super::{Ask, Held, Settling};
 use crate::context::{CancelReason, Reins};
 use crate::handler::Answer;
+use crate::worker::most_at_risk;
 
 pub(super) struct State {
     /// `None` while the session is being renewed.
@@ -73,6 +74,13 @@ impl State {
             stopping: false,
             low_water: 0,
         }
+    }
+
+    /// How many more units may be started: what has begun and is not recorded is repeated if this
+    /// process dies, and held in memory while the store is away.
+    pub(super) fn may_risk(&self) -> u32 {
+        let at_risk = u32::try_from(self.units.len() - self.ahead.len()).unwrap_or(u32::MAX);
+        most_at_risk(self.slots).saturating_sub(at_risk)
     }
 
     pub(super) fn is_clear(&self) -> bool {

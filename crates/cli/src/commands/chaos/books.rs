@@ -43,7 +43,7 @@ pub async fn check(record: &Record, dir: &Path, settings: &Settings) -> anyhow::
     let (distinct, runs) = runs(dir)?;
     let repeats = runs - distinct;
     // A killed worker repeats at most what ran in it and what it had not yet recorded.
-    let most = u64::from(record.kills) * 2 * u64::from(record.slots);
+    let most = u64::from(record.kills) * u64::from(longshore::most_at_risk(record.slots));
     let counts = &batch.counts;
     let checks = vec![
         look("no_unit_lost", distinct == record.units, || {
