@@ -3,7 +3,7 @@
 //!
 //! A store proves itself by one line in its test binary:
 //!
-//! ```ignore
+//! ```text
 //! async fn make_world() -> World { World::new(Arc::new(MyStore::open(clock.clone())), clock) }
 //! longshore_testkit::conformance_suite!(make_world);
 //! ```
