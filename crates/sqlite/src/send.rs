@@ -73,6 +73,9 @@ fn send_one(
     }
     if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
         waits.record(tx, unit)?;
+        if waits.failed.is_some() && admission == Admission::Bounded {
+            lanes.leave(lane, unit);
+        }
     }
     Ok(Sent::Created(unit.id))
 }
@@ -320,6 +323,18 @@ impl Lanes {
             }
         }
         Ok(None)
+    }
+}
+
+impl Lanes {
+    /// A unit that ended as soon as it was in takes up no room.
+    fn leave(&mut self, lane: i64, unit: &NewUnit) {
+        for bound in self.bounds.get(&lane).into_iter().flatten() {
+            if let Some(Some(room)) = self.room.get_mut(bound) {
+                room.live -= 1;
+                room.bytes -= unit.payload.len() as u64;
+            }
+        }
     }
 }
 

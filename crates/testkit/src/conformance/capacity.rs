@@ -106,3 +106,14 @@ pub(super) async fn sending_the_same_id_again_needs_no_room(world: &World) {
     let id = world.send(only.clone()).await;
     assert_eq!(world.try_send(only).await, Sent::Created(id));
 }
+
+pub(super) async fn a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room(world: &World) {
+    let session = world.session().await;
+    let failed = world.ended(session, failed()).await;
+    bound(world, Some(1), None).await;
+    let mut doomed = unit();
+    doomed.after.units = vec![failed];
+    let answers = world.store.send(&ALL, vec![doomed, unit(), unit()]).await.unwrap();
+    let full: Vec<bool> = answers.iter().map(is_full).collect();
+    assert_eq!(full, [false, false, true], "{answers:?}");
+}

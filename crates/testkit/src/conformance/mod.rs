@@ -208,6 +208,7 @@ macro_rules! __with_cases {
                 one_send_into_two_lanes_keeps_to_the_queues_bound
                 lifting_the_bound_lets_units_in_again
                 sending_the_same_id_again_needs_no_room
+                a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room
             }
             sessions {
                 an_open_session_is_listed
