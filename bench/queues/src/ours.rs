@@ -32,6 +32,7 @@ pub(crate) async fn send(store: &Arc<dyn Store>, count: usize) -> Result<()> {
     Ok(())
 }
 
+/// Runs a worker until `count` units are settled; returns the time that took.
 pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) -> Result<Duration> {
     let worker = Worker::builder(Arc::clone(store))
         .slots(slots)
