@@ -88,7 +88,10 @@ pub enum Command {
     Bench(proof::Bench),
     /// Watches over the commands of one worker (started by it).
     #[command(hide = true, name = "__warden")]
-    Warden,
+    Warden {
+        /// What its commands carry in their environment.
+        mark: String,
+    },
 }
 
 #[cfg(test)]

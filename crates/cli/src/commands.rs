@@ -47,7 +47,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Chaos(typed) => chaos::run(typed, settings).await,
         Command::Bench(typed) => bench::run(typed, settings).await,
         // Both never come here: see `run` above and `main`.
-        Command::Worker(_) | Command::Warden => Ok(ExitCode::Usage),
+        Command::Worker(_) | Command::Warden { .. } => Ok(ExitCode::Usage),
     }
 }
 

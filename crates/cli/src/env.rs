@@ -48,6 +48,9 @@ pub mod exec {
     /// The unit's dedup key; unset without one.
     pub const KEY: &str = "LONGSHORE_KEY";
 
+    /// By what a worker's warden knows the commands of that worker.
+    pub const MARK: &str = "LONGSHORE_WARDEN";
+
     /// What a command inherits from its worker, beside all of `LC_*`. Everything else stays
     /// behind: a worker's environment may hold secrets that its units have no business with.
     pub const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];

@@ -33,7 +33,7 @@ pub struct ExecHandler {
 impl ExecHandler {
     /// Commands run in `dir` unless they name another directory.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, warden: Warden::default() }
+        Self { dir, warden: Warden::new() }
     }
 }
 

@@ -38,8 +38,8 @@ fn parse_ended(said: &clap::Error) -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Command::Warden = cli.command {
-        exec::warden::watch_over(std::io::stdin().lock());
+    if let Command::Warden { mark } = &cli.command {
+        exec::warden::watch_over(std::io::stdin().lock(), mark);
         return Ok(ExitCode::Good);
     }
     let settings = Settings::resolve(&cli.global)?;

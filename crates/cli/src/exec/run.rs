@@ -81,6 +81,7 @@ impl Run<'_> {
         command.args(&self.exec.argv[1..]).current_dir(dir).process_group(0);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env_clear().envs(inherited()).envs(&self.exec.env).envs(self.env.iter().cloned());
+        command.envs([self.warden.mark()]);
         command.spawn().map_err(|error| not_started(&self.exec.argv[0], &error))
     }
 

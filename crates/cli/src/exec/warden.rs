@@ -3,19 +3,33 @@
 //!
 //! A killed worker can do nothing, so it has a warden: a child process that reads from a pipe
 //! which process groups are alive, and kills them when the pipe ends without them having ended.
-//! It is started with the first command. What remains open: a command started in the very moment
-//! of the kill, and processes that left their group (`setsid`).
+//! It is started before the first command. What it was not told of, because the kill came first or
+//! because a process left its group (`setsid`), it finds by a mark in the environment that every
+//! command of this worker inherits (Linux: `/proc`). Who clears the environment and leaves the
+//! group too is beyond it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use std::time::Duration;
+
+use longshore::SessionId;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::env;
+
+/// Between two looks at `/proc`: a process that has been forked but not yet become its command does
+/// not carry the mark yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The worker's end of the pipe.
-#[derive(Debug, Default)]
-pub struct Warden(Mutex<Option<Process>>);
+#[derive(Debug)]
+pub struct Warden {
+    mark: String,
+    process: Mutex<Option<Process>>,
+}
 
 #[derive(Debug)]
 struct Process {
@@ -24,6 +38,26 @@ struct Process {
 }
 
 impl Warden {
+    /// A warden that is not started yet.
+    pub fn new() -> Self {
+        Self { mark: SessionId::new().to_string(), process: Mutex::new(None) }
+    }
+
+    /// Starts the warden if it does not run. Returns what a command must have in its environment:
+    /// one that is started afterwards cannot outlive this process.
+    pub fn mark(&self) -> (&'static str, String) {
+        drop(self.started());
+        (env::exec::MARK, self.mark.clone())
+    }
+
+    fn started(&self) -> MutexGuard<'_, Option<Process>> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.is_none() {
+            *process = Process::start(&self.mark);
+        }
+        process
+    }
+
     /// Has the group killed if this process dies before the returned guard is dropped.
     pub fn watch(&self, group: i32) -> Watched<'_> {
         self.tell('+', group);
@@ -31,10 +65,7 @@ impl Warden {
     }
 
     fn tell(&self, sign: char, group: i32) {
-        let mut process = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if process.is_none() {
-            *process = Process::start();
-        }
+        let mut process = self.started();
         let pipe = process.as_mut().and_then(|process| process.pipe.as_mut());
         if let Some(Err(error)) = pipe.map(|pipe| writeln!(pipe, "{sign}{group}")) {
             tracing::warn!(%error, "the warden is gone; commands would outlive a killed worker");
@@ -43,12 +74,12 @@ impl Warden {
 }
 
 impl Process {
-    fn start() -> Option<Self> {
+    fn start(mark: &str) -> Option<Self> {
         use std::os::unix::process::CommandExt;
         let program = std::env::current_exe().ok()?;
         // Its own group: what is typed at the worker's terminal must not end it first.
         let child = Command::new(program)
-            .arg("__warden")
+            .args(["__warden", mark])
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -84,12 +115,34 @@ impl Drop for Watched<'_> {
 }
 
 /// The warden itself: reads to the end of the pipe, then kills what is left.
-pub fn watch_over(from: impl BufRead) {
+pub fn watch_over(from: impl BufRead, mark: &str) {
     for group in left(from) {
         if let Some(group) = Pid::from_raw(group) {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
+    let mut looks_without = 0;
+    while looks_without < 2 {
+        looks_without = if kill_marked(mark) { 0 } else { looks_without + 1 };
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Kills every process that carries the mark; whether there was one.
+fn kill_marked(mark: &str) -> bool {
+    let entry = format!("{}={mark}", env::exec::MARK);
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let mut found = false;
+    for process in processes.flatten() {
+        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+        // Another user's processes cannot be read, and are none of ours.
+        let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
+            found |= kill_process(pid, Signal::KILL).is_ok();
+        }
+    }
+    found
 }
 
 fn left(from: impl BufRead) -> BTreeSet<i32> {

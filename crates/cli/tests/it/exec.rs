@@ -127,6 +127,17 @@ fn a_killed_worker_takes_its_commands_with_it() {
 }
 
 #[test]
+fn a_killed_worker_takes_along_what_left_the_group() {
+    let place = Place::new();
+    place.submit_script("setsid sh -c 'echo $$ > pid; sleep 600; true'", &[]);
+    let mut worker = place.start(&["worker", "--slots", "1"]);
+    eventually(SOON, || (place.read("pid").ends_with('\n')).then_some(()));
+    let pid = place.read("pid");
+    worker.kill();
+    eventually(SOON, || (!is_alive(pid.trim())).then_some(()));
+}
+
+#[test]
 fn a_flood_of_output_is_cut_in_the_middle_and_blocks_nobody() {
     let place = Place::new();
     let script = "echo first; yes | head -c 20000000; yes | head -c 5000000 >&2; echo last";
