@@ -19,7 +19,7 @@ CREATE TABLE longshore_batch (
     forgiven     INTEGER NOT NULL DEFAULT 0,
     callback     TEXT,
     announced    INTEGER NOT NULL DEFAULT 0 CHECK (announced <= generation)
-);
+, definition BLOB);
 
 CREATE TABLE longshore_body (
     num  INTEGER PRIMARY KEY,
@@ -114,6 +114,13 @@ CREATE TABLE longshore_stream (
     gone_cancelled INTEGER NOT NULL DEFAULT 0,
     UNIQUE (lane, kind, batch)
 );
+
+CREATE TABLE longshore_sum (
+    batch  INTEGER NOT NULL,
+    name   TEXT NOT NULL,
+    amount INTEGER NOT NULL,
+    PRIMARY KEY (batch, name)
+) WITHOUT ROWID;
 
 CREATE TABLE longshore_unit (
     id         BLOB PRIMARY KEY CHECK (length(id) = 16),

@@ -3,6 +3,8 @@
 //! [`advance`] is the whole state machine: stores call it, inside the same transaction, whenever a
 //! batch's counters or its seal moved. Operators' actions are in [`act`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::counts::Counts;
@@ -151,11 +153,17 @@ pub struct NewBatch {
     pub threshold: Option<FailureThreshold>,
     /// What is sent at the end.
     pub callback: Option<Callback>,
+    /// What its workers must know, for them alone to understand; see
+    /// [`crate::store::Inspect::definition`].
+    pub definition: Option<Payload>,
 }
 
 impl NewBatch {
     /// Refuses what could not be carried out when the batch ends.
     pub fn check(&self) -> Result<(), crate::Error> {
+        if let Some(definition) = &self.definition {
+            crate::unit::check_size("definition", definition)?;
+        }
         let Some(callback) = &self.callback else { return Ok(()) };
         if !callback.queue.admits(&self.tenant) {
             let (queue, tenant) = (&callback.queue, &self.tenant);
@@ -181,9 +189,13 @@ impl NewBatch {
             notes: String::new(),
             threshold: None,
             callback: None,
+            definition: None,
         }
     }
 }
+
+/// Named amounts of one run, added to its batch's [`Batch::sums`].
+pub type Sums = BTreeMap<String, i64>;
 
 /// A batch as the store knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -227,6 +239,9 @@ pub struct Batch {
     pub announced: u32,
     /// Its units by state.
     pub counts: Counts,
+    /// What its runs added up, as tokens or money: moved by checkpoints, each counted once.
+    #[serde(default)]
+    pub sums: Sums,
 }
 
 /// What must be written after [`advance`] or [`act`].
@@ -324,6 +339,13 @@ pub struct BatchRefusal {
     pub status: BatchStatus,
     /// What was wanted of it.
     pub wanted: &'static str,
+}
+
+/// Refuses a new generation in which nothing would run: its failures were pruned, or their keys
+/// went to others.
+pub fn nothing_to_retry(batch: &Batch) -> BatchRefusal {
+    let wanted = "retried: none of its failed units can run again";
+    BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted }
 }
 
 /// Applies an operator's action to the record. Moving the units is the store's part, followed by

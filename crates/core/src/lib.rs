@@ -8,6 +8,7 @@
 //! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
 //! [`Operate`] (cancel, retry, pause) and [`Inspect`] (read, changes, verify).
 
+pub mod adaptive;
 pub mod batch;
 pub mod counts;
 pub mod error;

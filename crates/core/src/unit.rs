@@ -177,6 +177,24 @@ pub enum DedupWindow {
     WhileLive,
     /// Until the unit's record is pruned: the same request is answered once.
     WhileKept,
+    /// As long as the unit is kept, for senders that look back far enough: a later unit with such
+    /// a window may take the key if the first ended before the time it names. What a sender read
+    /// after that time it read after the first one's end.
+    Since(Timestamp),
+}
+
+impl DedupWindow {
+    /// Whether a unit with this window that ended at `ended` (`None`: it is live) still has its
+    /// key when another comes along with the window `other`.
+    pub fn holds_against(self, ended: Option<Timestamp>, other: Self) -> bool {
+        let Some(ended) = ended else { return true };
+        match (self, other) {
+            (Self::WhileLive, _) => false,
+            (Self::WhileKept, _) => true,
+            (Self::Since(_), Self::Since(back_to)) => ended >= back_to,
+            (Self::Since(_), _) => false,
+        }
+    }
 }
 
 /// What a sender hears about a second unit with a taken key.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longshore_core::batch::Sums;
 use longshore_core::unit::Progress;
 use longshore_core::{Error, Payload, SessionId, Timestamp, Unit};
 use tokio::time::Instant;
@@ -80,8 +81,18 @@ impl Context {
     /// Keeps what this run has reached, for the next run should this one be lost. Durable when it
     /// returns.
     pub async fn save_checkpoint(&self, state: Payload) -> Result<(), CheckpointError> {
+        self.save_checkpoint_with(state, Sums::new()).await
+    }
+
+    /// The same, and adds `sums` to those of the unit's batch, both or neither: what was paid is
+    /// counted when it is kept. A state that is kept already adds nothing.
+    pub async fn save_checkpoint_with(
+        &self,
+        state: Payload,
+        sums: Sums,
+    ) -> Result<(), CheckpointError> {
         let Inner { held, session, client, reins, .. } = &*self.inner;
-        let keep = || client.store().checkpoint(*session, held.lease, state.clone());
+        let keep = || client.store().checkpoint(*session, held.lease, state.clone(), sums.clone());
         if client.patiently(keep).await? {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub struct WorkerControl {
     levels: Arc<watch::Sender<Levels>>,
+    slots: Arc<watch::Sender<Option<u32>>>,
 }
 
 /// Who asked for what. The stronger wins.
@@ -28,7 +29,19 @@ impl Levels {
 
 impl WorkerControl {
     pub(crate) fn new() -> Self {
-        Self { levels: Arc::new(watch::Sender::new(Levels::default())) }
+        let levels = Arc::new(watch::Sender::new(Levels::default()));
+        Self { levels, slots: Arc::new(watch::Sender::new(None)) }
+    }
+
+    /// Use at most so many slots from now on, between 1 and what the worker was built with. What
+    /// runs beyond that may finish.
+    pub fn resize(&self, slots: u32) {
+        self.slots.send_replace(Some(slots));
+    }
+
+    /// How many slots the worker was last told to use.
+    pub(crate) fn wanted_slots(&self) -> watch::Receiver<Option<u32>> {
+        self.slots.subscribe()
     }
 
     /// Claim nothing new and give back what has not started.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longshore_core::session::Order;
 use longshore_core::{Error, SessionId};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -94,6 +95,25 @@ async fn close(station: &Station) {
     }
 }
 
+/// Passes on how many slots are wanted: what was said before the worker ran at once, the rest as
+/// it comes.
+fn resize(station: &Arc<Station>) -> impl Future<Output = ()> + use<> {
+    let station = Arc::clone(station);
+    let mut wanted = station.control.wanted_slots();
+    let apply = |station: &Station, wanted: &mut watch::Receiver<Option<u32>>| {
+        if let Some(slots) = *wanted.borrow_and_update() {
+            station.desk.resize(slots);
+        }
+    };
+    apply(&station, &mut wanted);
+    async move {
+        // The sender lives in the station.
+        while wanted.changed().await.is_ok() {
+            apply(&station, &mut wanted);
+        }
+    }
+}
+
 /// The worker's tasks. Dropping them drops all handlers.
 #[derive(Default)]
 struct Parts {
@@ -104,6 +124,7 @@ struct Parts {
 impl Parts {
     fn start(&mut self, station: &Arc<Station>) {
         self.start_heart(station);
+        self.spawn("resizer", resize(station));
         self.spawn("settler", settler::settle(Arc::clone(station)));
         self.spawn("executor", executor::execute(Arc::clone(station)));
         self.spawn("intake", intake::take_in(Arc::clone(station)));

@@ -2,14 +2,15 @@
 
 use std::str::FromStr;
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::{self as machine, BatchAction, Sums};
 use longshore_core::store::{Added, BatchChunk, Opened, Refusal, Sent};
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, TenantId,
-    Timestamp,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
+    TenantId, Timestamp,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
+use crate::checkpoint;
 use crate::error::{Translate, damaged};
 use crate::row::{json, to_json};
 use crate::send::{Admission, send};
@@ -29,7 +30,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
         .optional()
         .or_translate()?;
     if let Some(num) = num {
-        let batch = load(tx.db, num)?;
+        let batch = show(tx.db, num)?;
         if batch.tenant != new.tenant {
             // Names are unique in the store; whose it is, is not for others to know.
             return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
@@ -39,8 +40,8 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     tx.db
         .execute(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
-             workers, notes, threshold, callback)
-             VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9)",
+             workers, notes, threshold, callback, definition)
+             VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
                 new.id.as_str(),
                 new.tenant.as_str(),
@@ -51,6 +52,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
                 &new.notes,
                 new.threshold.as_ref().map(to_json).transpose()?,
                 new.callback.as_ref().map(to_json).transpose()?,
+                new.definition.as_ref().map(Payload::as_bytes),
             ),
         )
         .or_translate()?;
@@ -102,7 +104,7 @@ pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch
         .or_translate()?;
     tx.touch_batch(num);
     tx.flush()?;
-    load(tx.db, num)
+    show(tx.db, num)
 }
 
 /// Applies an operator's action to the record.
@@ -183,7 +185,23 @@ pub(crate) const COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.r
     b.initiated_by, b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor,
     b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced";
 
-/// One batch with its counts.
+/// One batch with all that others see of it.
+pub(crate) fn show(db: &Connection, num: i64) -> Result<Batch> {
+    Ok(Batch { sums: checkpoint::sums(db, num)?, ..load(db, num)? })
+}
+
+/// What a batch's workers must know.
+pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
+    let num = number(db, scope, id)?;
+    let found: Option<Vec<u8>> = db
+        .prepare_cached("SELECT definition FROM longshore_batch WHERE num = ?1")
+        .or_translate()?
+        .query_row([num], |row| row.get(0))
+        .or_translate()?;
+    Ok(found.map(Payload::from))
+}
+
+/// One batch with its counts, without its sums: nothing is decided by those.
 pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
     let sql = format!("SELECT {COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
@@ -220,6 +238,7 @@ pub(crate) fn read(db: &Connection, row: &Row<'_>) -> Result<Batch> {
         callback: json(maybe(17)?.as_deref())?,
         announced: row.get(18).or_translate()?,
         counts: counts(db, num)?,
+        sums: Sums::new(),
     })
 }
 

@@ -181,7 +181,7 @@ fn forget_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     Ok(())
 }
 
-fn free_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
+pub(crate) fn free_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET dedup = NULL WHERE id = ?1")
         .or_translate()?

@@ -12,6 +12,7 @@
 mod batch;
 mod body;
 mod busy;
+mod checkpoint;
 mod claim;
 mod effects;
 mod error;

@@ -11,10 +11,10 @@ use longshore_core::store::{Page, UnitFilter};
 use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit};
 use rusqlite::Connection;
 
-use crate::batch;
 use crate::error::{Translate, damaged};
 use crate::inspect::{session_id, stream_names, tenant};
 use crate::row::{StreamNames, UnitParts, UnitRow, codes, unit};
+use crate::{batch, checkpoint};
 
 /// Rows walked for one page without a state.
 const WALK: u32 = 20_000;
@@ -210,7 +210,7 @@ pub(crate) fn batches(
             return Ok(Page { items, next: Some(last.to_string()) });
         }
         last = row.get::<_, i64>(0).or_translate()?;
-        items.push(batch::read(db, row)?);
+        items.push(Batch { sums: checkpoint::sums(db, last)?, ..batch::read(db, row)? });
     }
     Ok(Page { items, next: None })
 }

@@ -218,6 +218,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
         .or_translate()?;
     for num in &nums {
         tx.db.execute("DELETE FROM longshore_stream WHERE batch = ?1", [num]).or_translate()?;
+        tx.db.execute("DELETE FROM longshore_sum WHERE batch = ?1", [num]).or_translate()?;
         tx.db.execute("DELETE FROM longshore_batch WHERE num = ?1", [num]).or_translate()?;
     }
     Ok(nums.len() as u64)

@@ -14,8 +14,14 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") },
+    Migration {
+        version: 2,
+        name: "definitions",
+        sql: include_str!("../migrations/002_definitions.sql"),
+    },
+];
 
 /// The newest version this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version;

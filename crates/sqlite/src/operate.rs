@@ -1,6 +1,6 @@
 //! What people do: cancel, retry, pause, resume.
 
-use longshore_core::batch::BatchAction;
+use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::machine::{Event, next};
 use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
 use longshore_core::{
@@ -107,8 +107,8 @@ fn one(tx: &mut Tx<'_>, row: &UnitRow, action: UnitAction, operated: &mut Operat
 
 /// A retried unit needs its dedup key back; false if another has it now.
 fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
-    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| row.has(flag::KEY_WHILE_LIVE))
-    else {
+    let lent = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
+    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| lent) else {
         return Ok(true);
     };
     let lane: i64 = tx
@@ -147,19 +147,31 @@ pub(crate) fn batch(
     id: &BatchId,
     action: &BatchAction,
 ) -> Result<Batch> {
+    let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
-    if *action == BatchAction::RetryFailed {
-        for id in failed(tx.db, num)? {
-            let row = load(tx, id)?;
-            if !take_key_again(tx, &row)? {
-                continue;
-            }
-            let step = next(&row.head()?, &Event::Retry, &Policy::default(), tx.now)?;
-            apply(tx, &row, &step, row.fence, None)?;
-        }
+    if *action == BatchAction::RetryFailed
+        && retry_failed(tx, num)? == 0
+        && before.status.is_final()
+        && before.counts.failed > 0
+    {
+        return Err(machine::nothing_to_retry(&before).into());
     }
     tx.flush()?;
-    batch::load(tx.db, num)
+    batch::show(tx.db, num)
+}
+
+/// Makes a batch's failed units ready, save those whose key went to another; how many.
+fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
+    let mut retried = 0;
+    for id in failed(tx.db, batch)? {
+        let row = load(tx, id)?;
+        if take_key_again(tx, &row)? {
+            let step = next(&row.head()?, &Event::Retry, &Policy::default(), tx.now)?;
+            apply(tx, &row, &step, row.fence, None)?;
+            retried += 1;
+        }
+    }
+    Ok(retried)
 }
 
 fn failed(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {

@@ -79,6 +79,8 @@ pub(crate) mod flag {
     pub(crate) const CHECKPOINTED: i64 = 256;
     /// Someone waits for its end.
     pub(crate) const AWAITED: i64 = 512;
+    /// Its dedup key stays its own after its end, until one takes it that looks less far back.
+    pub(crate) const KEY_SINCE: i64 = 1024;
 }
 
 /// What few units have, in one column of JSON so that most rows have none.

@@ -54,9 +54,11 @@ fn send_one(
 ) -> Result<Sent> {
     let (stream, lane) = lanes.stream(tx, unit, batch)?;
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
-    if let Some(taken) = holder(tx, dedup.as_deref())?
-        && taken != unit.id
-    {
+    let taken = match (&unit.dedup, &dedup) {
+        (Some(wanted), Some(key)) => holder(tx, key, wanted.window)?,
+        _ => None,
+    };
+    if let Some(taken) = taken.filter(|taken| *taken != unit.id) {
         return Ok(match unit.dedup.as_ref().map(|dedup| dedup.on_duplicate) {
             Some(OnDuplicate::Refused) => Sent::Refused(Refusal::Duplicate(taken)),
             _ => Sent::Existing(taken),
@@ -85,14 +87,29 @@ pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
     format!("{lane}:{key}")
 }
 
-fn holder(tx: &Tx<'_>, dedup: Option<&str>) -> Result<Option<UnitId>> {
-    let Some(dedup) = dedup else { return Ok(None) };
-    tx.db
-        .prepare_cached("SELECT id FROM longshore_unit WHERE dedup = ?1")
+/// The unit that has a key. One that does not hold it against `window` gives it up.
+fn holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId>> {
+    let found: Option<([u8; 16], i64, u8, i64)> = tx
+        .db
+        .prepare_cached("SELECT id, flags, state, place FROM longshore_unit WHERE dedup = ?1")
         .or_translate()?
-        .query_row([dedup], |row| Ok(UnitId::from_bytes(row.get(0)?)))
+        .query_row([dedup], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()
-        .or_translate()
+        .or_translate()?;
+    let Some((id, flags, code, place)) = found else { return Ok(None) };
+    let id = UnitId::from_bytes(id);
+    let place = Timestamp::from_micros(place);
+    let ended = state(code)?.is_final().then_some(place);
+    // Its own time plays no part once it has ended.
+    let own = match flags & flag::KEY_SINCE {
+        0 => DedupWindow::WhileKept,
+        _ => DedupWindow::Since(place),
+    };
+    if own.holds_against(ended, window) {
+        return Ok(Some(id));
+    }
+    finish::free_key(tx, id)?;
+    Ok(None)
 }
 
 /// Where a new unit begins.
@@ -163,9 +180,11 @@ fn flags(unit: &NewUnit) -> i64 {
     if !plain || unit.cap.is_some() || unit.deadline.is_some() {
         flags |= flag::SPECIAL;
     }
-    if unit.dedup.as_ref().is_some_and(|dedup| dedup.window == DedupWindow::WhileLive) {
-        flags |= flag::KEY_WHILE_LIVE;
-    }
+    flags |= match unit.dedup.as_ref().map(|dedup| dedup.window) {
+        Some(DedupWindow::WhileLive) => flag::KEY_WHILE_LIVE,
+        Some(DedupWindow::Since(_)) => flag::KEY_SINCE,
+        Some(DedupWindow::WhileKept) | None => 0,
+    };
     if unit.after.on_failure == OnDependencyFailure::Release {
         flags |= flag::RELEASED_BY_FAILURE;
     }

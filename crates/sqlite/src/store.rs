@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::batch::BatchAction;
+use longshore_core::batch::{BatchAction, Sums};
 use longshore_core::session::{Lease, NewSession, Order, Session};
 use longshore_core::stall::Dead;
 use longshore_core::store::{
@@ -24,7 +24,6 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::watch;
 
-use crate::body::Part;
 use crate::busy::patiently;
 use crate::error::Translate;
 use crate::known::Known;
@@ -34,8 +33,8 @@ use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 use crate::writer::{Signals, Writer};
 use crate::{
-    batch, claim, finish, inspect, lists, location, maintain, migrate, operate, send, session,
-    verify, watch as wal,
+    batch, checkpoint, claim, finish, inspect, lists, location, maintain, migrate, operate, send,
+    session, verify, watch as wal,
 };
 
 /// How sure a commit is.
@@ -308,16 +307,15 @@ impl Leases for SqliteStore {
         self.writer.call(Relaxed, move |tx| session::release(tx, id, &leases)).await
     }
 
-    async fn checkpoint(&self, id: SessionId, lease: Lease, state: Payload) -> Result<bool> {
+    async fn checkpoint(
+        &self,
+        id: SessionId,
+        lease: Lease,
+        state: Payload,
+        sums: Sums,
+    ) -> Result<bool> {
         longshore_core::unit::check_size("checkpoint", &state)?;
-        let verb = move |tx: &mut Tx<'_>| {
-            let Some(num) = session::find(tx.db, id)? else { return Ok(false) };
-            let held = session::held(tx, num, &lease)?.is_some();
-            if held {
-                finish::keep(tx, lease.unit, Part::Checkpoint, &state)?;
-            }
-            Ok(held)
-        };
+        let verb = move |tx: &mut Tx<'_>| checkpoint::keep(tx, id, &lease, &state, &sums);
         self.writer.call(Durable, verb).await
     }
 
@@ -483,7 +481,12 @@ impl Inspect for SqliteStore {
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
         let (scope, id) = (scope.clone(), id.clone());
-        self.read(move |db| batch::load(db, batch::number(db, &scope, &id)?)).await
+        self.read(move |db| batch::show(db, batch::number(db, &scope, &id)?)).await
+    }
+
+    async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.read(move |db| batch::definition(db, &scope, &id)).await
     }
 
     async fn batches(

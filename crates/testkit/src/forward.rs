@@ -21,7 +21,7 @@ macro_rules! forward {
             claim(claim: Claim) -> Claimed;
             start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
             release(session: SessionId, leases: &[Lease]) -> ();
-            checkpoint(session: SessionId, lease: Lease, state: Payload) -> bool;
+            checkpoint(session: SessionId, lease: Lease, state: Payload, sums: Sums) -> bool;
             progress(session: SessionId, notes: Vec<ProgressNote>) -> ();
             finish(session: SessionId, finishes: Vec<Finish>) -> Vec<Finished>;
             held(session: SessionId) -> Vec<Lease>;
@@ -46,6 +46,7 @@ macro_rules! forward {
             failures(scope: &Scope, id: UnitId) -> Vec<UnitFailure>;
             queues(scope: &Scope) -> Vec<QueueInfo>;
             batch(scope: &Scope, id: &BatchId) -> Batch;
+            definition(scope: &Scope, id: &BatchId) -> Option<Payload>;
             batches(
                 scope: &Scope, status: Option<BatchStatus>, after: Option<&str>, limit: u32
             ) -> Page<Batch>;
@@ -79,7 +80,7 @@ pub(crate) use forward;
 pub(crate) mod seam {
     pub(crate) use std::time::Duration;
 
-    pub(crate) use longshore_core::batch::BatchAction;
+    pub(crate) use longshore_core::batch::{BatchAction, Sums};
     pub(crate) use longshore_core::session::{Lease, NewSession, Order, Session};
     pub(crate) use longshore_core::stall::Dead;
     pub(crate) use longshore_core::store::{

@@ -13,7 +13,7 @@ use crate::outcome::Failure;
 use crate::session::Session;
 use crate::store::Capacity;
 use crate::time::Timestamp;
-use crate::unit::{Unit, UnitState};
+use crate::unit::{Payload, Unit, UnitState};
 
 /// Part of a list, and the way to the next part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -157,6 +157,9 @@ pub trait Inspect: Send + Sync + 'static {
 
     /// One batch.
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch>;
+
+    /// What a batch's workers must know: [`crate::NewBatch::definition`].
+    async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>>;
 
     /// Batches, newest first.
     async fn batches(

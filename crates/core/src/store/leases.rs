@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 
 use crate::Result;
+use crate::batch::Sums;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};
@@ -155,8 +156,16 @@ pub trait Leases: Send + Sync + 'static {
     /// Gives units back that were not started. Unknown or lost ones are skipped.
     async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()>;
 
-    /// Keeps what a run has reached, for the next run. False if the lease is lost.
-    async fn checkpoint(&self, session: SessionId, lease: Lease, state: Payload) -> Result<bool>;
+    /// Keeps what a run has reached, for the next run, and adds `sums` to its batch's, both or
+    /// neither. False if the lease is lost. A state that is kept already is a repeat, and adds
+    /// nothing.
+    async fn checkpoint(
+        &self,
+        session: SessionId,
+        lease: Lease,
+        state: Payload,
+        sums: Sums,
+    ) -> Result<bool>;
 
     /// Keeps how far runs are, without a full beat. Need not survive a power failure.
     async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;

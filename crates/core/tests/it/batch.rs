@@ -31,6 +31,7 @@ pub(crate) fn batch(status: BatchStatus, sealed: bool, counts: Counts) -> Batch 
         callback: None,
         announced: 0,
         counts,
+        sums: Default::default(),
     }
 }
 

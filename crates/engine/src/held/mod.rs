@@ -77,6 +77,16 @@ impl Desk {
         }
     }
 
+    /// Uses at most `limit` slots from now on; what runs beyond that may finish.
+    pub(crate) fn resize(&self, limit: u32) {
+        let mut state = self.state();
+        state.limit = limit.clamp(1, state.slots);
+        drop(state);
+        self.room.notify_one();
+        self.lightened.notify_one();
+        self.runnable.notify_one();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,7 +149,7 @@ impl Desk {
             return None;
         }
         // Free slots belong to the units that wait for them; started ones have theirs.
-        let free = if state.ahead.is_empty() { state.free.min(may_risk) } else { 0 };
+        let free = if state.ahead.is_empty() { state.usable().min(may_risk) } else { 0 };
         let low = state.ahead.len() <= target / 2;
         let ahead =
             if low && !state.wants_empty && !state.heavy { target - state.ahead.len() } else { 0 };
@@ -206,7 +216,7 @@ impl Desk {
             }
         }
         state.running += next.run.len();
-        let idle = !next.start.is_empty() && state.ahead.is_empty() && state.free > 0;
+        let idle = !next.start.is_empty() && state.ahead.is_empty() && state.usable() > 0;
         drop(state);
         if idle {
             self.room.notify_one();

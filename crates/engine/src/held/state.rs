@@ -16,6 +16,8 @@ pub(super) struct State {
     /// `None` while the session is being renewed.
     pub(super) session: Option<SessionId>,
     pub(super) slots: u32,
+    /// How many of them may be used now.
+    pub(super) limit: u32,
     pub(super) free: u32,
     pub(super) resources: BTreeMap<String, u32>,
     /// Named resources in all.
@@ -58,6 +60,7 @@ impl State {
         Self {
             session: None,
             slots,
+            limit: slots,
             free: slots,
             all_resources: resources.clone(),
             resources,
@@ -81,6 +84,11 @@ impl State {
     pub(super) fn may_risk(&self) -> u32 {
         let at_risk = u32::try_from(self.units.len() - self.ahead.len()).unwrap_or(u32::MAX);
         most_at_risk(self.slots).saturating_sub(at_risk)
+    }
+
+    /// Slots that are free and may be used.
+    pub(super) fn usable(&self) -> u32 {
+        self.limit.saturating_sub(self.slots - self.free)
     }
 
     pub(super) fn is_clear(&self) -> bool {
@@ -107,7 +115,7 @@ impl State {
     /// would be overtaken for ever.
     pub(super) fn take_startable(&mut self) -> Option<Held> {
         let weight = &self.ahead.front()?.unit.weight;
-        let fits = weight.slots.min(self.slots) <= self.free
+        let fits = weight.slots.min(self.limit) <= self.usable()
             && weight.resources.iter().all(|(name, n)| self.resources.get(name) >= Some(n));
         if !fits {
             return None;

@@ -59,6 +59,14 @@ impl Inspect for MemoryStore {
         })
     }
 
+    async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
+        self.read(|state, _| {
+            let found = state.batches.get(id).filter(|found| scope.covers(&found.batch.tenant));
+            let found = found.ok_or_else(|| Error::not_found("batch", id))?;
+            Ok(found.definition.clone())
+        })
+    }
+
     async fn batches(
         &self,
         scope: &Scope,

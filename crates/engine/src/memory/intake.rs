@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use longshore_core::batch::BatchRefusal;
+use longshore_core::batch::{BatchRefusal, Sums};
 use longshore_core::machine::Event;
 use longshore_core::store::{Added, BatchChunk, Capacity, Intake, Opened, Refusal, Sent};
-use longshore_core::unit::{OnDependencyFailure, OnDuplicate};
+use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
     UnitId, UnitState,
@@ -88,10 +88,16 @@ impl State {
         Sent::Created(id)
     }
 
-    fn duplicate(&self, unit: &NewUnit) -> Option<Sent> {
+    fn duplicate(&mut self, unit: &NewUnit) -> Option<Sent> {
         let dedup = unit.dedup.as_ref()?;
         let key = (unit.tenant.clone(), unit.queue.clone(), dedup.key.clone());
         let first = *self.index.keys.get(&key)?;
+        let holder = self.units.get(&first)?;
+        if !holder.window.holds_against(holder.ended_at(), dedup.window) {
+            // It gives its key up for good.
+            self.amend(first, |record| record.window = DedupWindow::WhileLive);
+            return None;
+        }
         Some(match dedup.on_duplicate {
             OnDuplicate::Existing => Sent::Existing(first),
             OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(first)),
@@ -149,10 +155,12 @@ impl State {
             }
             return Ok(Opened::Existing(found.batch.clone()));
         }
+        let definition = new.definition.clone();
         let batch = fresh(new, now);
         let (units, pruned) = (BTreeSet::new(), Counts::default());
         self.touched.batches.insert(batch.id.clone());
-        self.batches.insert(batch.id.clone(), BatchRecord { batch: batch.clone(), units, pruned });
+        let record = BatchRecord { batch: batch.clone(), units, pruned, definition };
+        self.batches.insert(batch.id.clone(), record);
         Ok(Opened::Created(batch))
     }
 
@@ -259,5 +267,6 @@ fn fresh(new: NewBatch, now: Timestamp) -> Batch {
         callback: new.callback,
         announced: 0,
         counts: Counts::default(),
+        sums: Sums::new(),
     }
 }

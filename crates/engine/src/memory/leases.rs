@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use longshore_core::batch::Sums;
 use longshore_core::machine::Event;
 use longshore_core::session::{Lease, NewSession, Order};
 use longshore_core::store::{
@@ -57,14 +58,27 @@ impl Leases for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(&self, session: SessionId, lease: Lease, payload: Payload) -> Result<bool> {
+    async fn checkpoint(
+        &self,
+        session: SessionId,
+        lease: Lease,
+        payload: Payload,
+        sums: Sums,
+    ) -> Result<bool> {
         check_size("checkpoint", &payload)?;
         Ok(self.write(|state, _| {
-            let holds = state.holding(session, lease).is_some();
-            if holds {
-                state.amend(lease.unit, |record| record.unit.checkpoint = Some(payload));
+            let Some(record) = state.holding(session, lease) else { return false };
+            if record.unit.checkpoint.as_ref() == Some(&payload) {
+                return true;
             }
-            holds
+            let batch = record.unit.batch.clone();
+            state.amend(lease.unit, |record| record.unit.checkpoint = Some(payload));
+            if let Some(record) = batch.and_then(|batch| state.batches.get_mut(&batch)) {
+                for (name, amount) in sums {
+                    *record.batch.sums.entry(name).or_default() += amount;
+                }
+            }
+            true
         }))
     }
 

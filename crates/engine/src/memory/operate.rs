@@ -1,7 +1,7 @@
 //! Operating: what people do to units, batches, queues, lanes and workers.
 
 use async_trait::async_trait;
-use longshore_core::batch::{BatchAction, act, reopen};
+use longshore_core::batch::{BatchAction, act, nothing_to_retry, reopen};
 use longshore_core::machine::Event;
 use longshore_core::session::Order;
 use longshore_core::store::{
@@ -40,9 +40,19 @@ impl Operate for MemoryStore {
         action: BatchAction,
     ) -> Result<Batch> {
         self.write(|state, now| {
-            act(state.batch_mut(scope, batch)?, &action)?;
-            if action == BatchAction::RetryFailed {
-                state.retry_failed(batch, now);
+            let found = state.batch_mut(scope, batch)?.clone();
+            let retry =
+                if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
+            let acted = act(state.batch_mut(scope, batch)?, &action);
+            let ended = found.status.is_final() && found.counts.failed > 0;
+            if acted.is_ok() && action == BatchAction::RetryFailed && retry.is_empty() && ended {
+                let refusal = nothing_to_retry(&found);
+                *state.batch_mut(scope, batch)? = found;
+                return Err(refusal.into());
+            }
+            acted?;
+            for id in retry {
+                _ = state.happen(id, &Event::Retry, now);
             }
             state.touched.claimable = true;
             state.touched.batches.insert(batch.clone());
@@ -207,17 +217,13 @@ impl State {
         ended
     }
 
-    fn retry_failed(&mut self, batch: &BatchId, now: Timestamp) {
+    /// The failed units of a batch that can run again.
+    fn retryable(&self, batch: &BatchId) -> Vec<UnitId> {
         let Some(record) = self.batches.get(batch) else {
-            return;
+            return Vec::new();
         };
         let failed = record.units.iter().filter_map(|id| self.units.get(id));
         let failed = failed.filter(|record| record.unit.state == UnitState::Failed);
-        let failed: Vec<UnitId> = failed.map(|record| record.unit.id).collect();
-        for id in failed {
-            if self.may_retry(id) {
-                _ = self.happen(id, &Event::Retry, now);
-            }
-        }
+        failed.map(|record| record.unit.id).filter(|id| self.may_retry(*id)).collect()
     }
 }

@@ -80,7 +80,12 @@ impl Record {
     /// Whether its dedup key is taken by it.
     pub(super) fn keeps_key(&self) -> bool {
         let live = !self.unit.state.is_final();
-        self.unit.key.is_some() && (live || self.window == DedupWindow::WhileKept)
+        self.unit.key.is_some() && (live || self.window != DedupWindow::WhileLive)
+    }
+
+    /// When it ended, if it has.
+    pub(super) fn ended_at(&self) -> Option<Timestamp> {
+        self.unit.state.is_final().then_some(self.place)
     }
 
     pub(super) fn is_started(&self) -> bool {

@@ -10,7 +10,8 @@ use longshore_core::machine::{Event, NotApplicable, runs_alone};
 use longshore_core::session::{NewSession, Order};
 use longshore_core::store::Capacity;
 use longshore_core::{
-    Batch, BatchId, Counts, Policy, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
+    Batch, BatchId, Counts, Payload, Policy, QueueName, SessionId, TenantId, Timestamp, UnitId,
+    UnitState,
 };
 
 use super::commit::Touched;
@@ -76,6 +77,7 @@ pub(super) struct BatchRecord {
     pub(super) units: BTreeSet<UnitId>,
     /// Units that were pruned, by the state they ended in: still part of the batch's counts.
     pub(super) pruned: Counts,
+    pub(super) definition: Option<Payload>,
 }
 
 pub(super) struct SessionRecord {

@@ -19,6 +19,30 @@ async fn no_more_units_run_at_once_than_there_are_slots() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_uses_as_many_slots_as_it_is_told() {
+    let harbour = Harbour::new();
+    harbour.send_all(400, Script::Sleep(50)).await;
+    let worker = harbour.worker(8).until_idle(true).build().unwrap();
+    let control = worker.control();
+    control.resize(2);
+    let steer = async {
+        harbour.until(async || harbour.log.runs() >= 40).await;
+        assert_eq!(harbour.log.peak(), 2);
+        control.resize(6);
+        harbour.until(async || harbour.log.running() == 6).await;
+        control.resize(0);
+        harbour.until(async || harbour.log.running() <= 1).await;
+        let one = harbour.log.runs();
+        harbour.until(async || harbour.log.runs() >= one + 5).await;
+        assert!(harbour.log.running() <= 1, "never none, and no more than one");
+        control.resize(u32::MAX);
+    };
+    let (report, ()) = tokio::join!(worker.run(), steer);
+    assert_eq!((report.unwrap().done, harbour.log.peak()), (400, 8));
+    harbour.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_heavy_unit_gets_its_slots_although_light_ones_keep_coming() {
     let harbour = Harbour::new();
     harbour.send_all(20, Script::Sleep(200)).await;

@@ -97,3 +97,42 @@ pub(super) async fn a_retried_unit_takes_its_key_again(world: &World) {
     assert_eq!(world.retry(first).await.changed, 1);
     assert_eq!(world.try_send(live("row")).await, Sent::Existing(first));
 }
+
+pub(super) async fn a_key_is_taken_by_what_ended_since_the_named_time(world: &World) {
+    let session = world.session().await;
+    let opened = world.now();
+    let since = |at| keyed("row", DedupWindow::Since(at));
+    let first = world.send(since(opened)).await;
+    assert_eq!(world.try_send(since(opened)).await, Sent::Existing(first), "live");
+    let held = world.take(session).await;
+    world.clock.advance(secs(10));
+    world.finish(session, held.lease, done()).await;
+    let ended = world.now();
+    assert_eq!(world.try_send(since(opened)).await, Sent::Existing(first), "it began before");
+    assert_eq!(world.try_send(since(ended)).await, Sent::Existing(first), "just then");
+    let second = world.send(since(ended + secs(1))).await;
+    assert_eq!(world.try_send(since(opened)).await, Sent::Existing(second));
+}
+
+pub(super) async fn a_key_that_was_taken_over_does_not_come_back(world: &World) {
+    let session = world.session().await;
+    let since = |at| keyed("row", DedupWindow::Since(at));
+    let first = world.send(since(world.now())).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, failed()).await;
+    world.clock.advance(secs(10));
+    let second = world.send(since(world.now())).await;
+    assert_eq!(world.retry(first).await.skipped, 1, "the second has its key");
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    assert_eq!(world.retry(first).await.skipped, 1, "and keeps it after its end");
+    assert_eq!(world.try_send(since(world.now())).await, Sent::Existing(second));
+}
+
+pub(super) async fn one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one(world: &World) {
+    let session = world.session().await;
+    world.send(keyed("row", DedupWindow::Since(world.now()))).await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    world.send(live("row")).await;
+}

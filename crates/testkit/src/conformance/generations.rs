@@ -1,7 +1,7 @@
 //! Thresholds, callbacks and generations: what happens at a batch's end and after it.
 
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
-use longshore_core::store::{UnitAction, UnitFilter};
+use longshore_core::store::{Retention, UnitAction, UnitFilter};
 use longshore_core::{
     BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
 };
@@ -204,4 +204,19 @@ pub(super) async fn two_units_are_retried_at_once(world: &World) {
     assert_eq!((batch.generation, batch.counts.ready, batch.counts.failed), (2, 2, 0));
     world.run(session, 2, done()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Complete);
+}
+
+pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &World) {
+    let (id, new) = calling_back("b");
+    world.sealed(new, 1).await;
+    let session = world.session().await;
+    world.run(session, 1, failed()).await;
+    world.clock.advance(secs(20 * 24 * 3600));
+    let (done, failed) = (secs(1), secs(1));
+    let retention = Retention { done, failed, batches: secs(90 * 24 * 3600) };
+    world.store.prune(retention, 100).await.unwrap();
+    let before = world.batch(&id).await;
+    let refused = world.store.operate_batch(&ALL, &id, BatchAction::RetryFailed).await;
+    assert!(refused.unwrap_err().to_string().contains("none of its failed units"));
+    assert_eq!(world.batch(&id).await, before);
 }

@@ -23,6 +23,7 @@ mod pages;
 mod scopes;
 mod sending;
 mod sessions;
+mod sums;
 mod upkeep;
 mod weights;
 
@@ -59,6 +60,17 @@ macro_rules! __with_cases {
                 two_units_with_one_key_in_one_send_become_one
                 a_retry_never_makes_two_live_units_with_one_key
                 a_retried_unit_takes_its_key_again
+                a_key_is_taken_by_what_ended_since_the_named_time
+                a_key_that_was_taken_over_does_not_come_back
+                one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one
+            }
+            sums {
+                a_definition_is_kept_with_its_batch
+                a_checkpoint_moves_the_sums_of_its_batch
+                a_state_kept_twice_is_summed_once
+                a_lost_lease_adds_nothing
+                a_unit_of_no_batch_has_nothing_to_add_to
+                a_pruned_batch_leaves_no_sums_to_its_namesake
             }
             order {
                 units_of_one_sender_go_in_the_order_of_sending
@@ -149,6 +161,7 @@ macro_rules! __with_cases {
                 retrying_one_unit_after_the_threshold_lets_it_run
                 new_failures_count_although_old_ones_were_forgiven
                 two_units_are_retried_at_once
+                a_batch_whose_failures_are_gone_is_not_retried
             }
             dependencies {
                 a_blocked_unit_is_ready_when_all_it_waits_for_are_done

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore_core::batch::BatchAction;
+use longshore_core::batch::Sums;
 use longshore_core::session::{Lease, NewSession};
 use longshore_core::stall::Dead;
 use longshore_core::store::{
@@ -307,8 +308,10 @@ impl Run {
             return;
         };
         let state = || b"\"here\"".as_slice().into();
-        let oracle = self.oracle.store.checkpoint(pair.session, pair.oracle, state()).await;
-        let subject = self.subject.store.checkpoint(pair.session, pair.subject, state()).await;
+        let sums = || Sums::from([("runs".to_owned(), 1)]);
+        let oracle = self.oracle.store.checkpoint(pair.session, pair.oracle, state(), sums()).await;
+        let subject =
+            self.subject.store.checkpoint(pair.session, pair.subject, state(), sums()).await;
         agree("checkpoint", (oracle, subject));
     }
 

@@ -1,0 +1,70 @@
+//! Checkpoints: what a run has reached, and what it added to its batch's sums.
+
+use longshore_core::batch::Sums;
+use longshore_core::session::Lease;
+use longshore_core::{Payload, Result, SessionId};
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::body::{self, Part};
+use crate::error::Translate;
+use crate::row::{UnitRow, flag};
+use crate::tx::Tx;
+use crate::{finish, session};
+
+/// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
+/// a repeat after a lost answer. False if the lease is lost.
+pub(crate) fn keep(
+    tx: &mut Tx<'_>,
+    holder: SessionId,
+    lease: &Lease,
+    state: &Payload,
+    sums: &Sums,
+) -> Result<bool> {
+    let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
+    let Some(row) = session::held(tx, num, lease)? else { return Ok(false) };
+    if kept(tx.db, &row)?.as_ref() == Some(state) {
+        return Ok(true);
+    }
+    finish::keep(tx, lease.unit, Part::Checkpoint, state)?;
+    if !sums.is_empty() {
+        add(tx.db, row.stream, sums)?;
+    }
+    Ok(true)
+}
+
+fn kept(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
+    if !row.has(flag::CHECKPOINTED) {
+        return Ok(None);
+    }
+    if row.has(Part::Checkpoint.flag()) {
+        return body::fetch(db, row.id, Part::Checkpoint);
+    }
+    db.prepare_cached("SELECT checkpoint FROM longshore_unit WHERE id = ?1")
+        .or_translate()?
+        .query_row([row.id.as_bytes()], |row| Ok(Payload::from(row.get_ref(0)?.as_blob()?)))
+        .optional()
+        .or_translate()
+}
+
+fn add(db: &Connection, stream: i64, sums: &Sums) -> Result<()> {
+    let mut statement = db
+        .prepare_cached(
+            "INSERT INTO longshore_sum (batch, name, amount)
+             SELECT batch, ?2, ?3 FROM longshore_stream WHERE num = ?1 AND batch <> 0
+             ON CONFLICT (batch, name) DO UPDATE SET amount = amount + excluded.amount",
+        )
+        .or_translate()?;
+    for (name, amount) in sums {
+        statement.execute((stream, name, amount)).or_translate()?;
+    }
+    Ok(())
+}
+
+/// What the runs of a batch added up.
+pub(crate) fn sums(db: &Connection, batch: i64) -> Result<Sums> {
+    let mut statement = db
+        .prepare_cached("SELECT name, amount FROM longshore_sum WHERE batch = ?1")
+        .or_translate()?;
+    let sums = statement.query_map([batch], |row| Ok((row.get(0)?, row.get(1)?))).or_translate()?;
+    sums.collect::<rusqlite::Result<Sums>>().or_translate()
+}
