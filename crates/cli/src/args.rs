@@ -7,6 +7,7 @@ use longshore::TenantId;
 
 use crate::settings::LogFormat;
 
+pub mod batch;
 pub mod operate;
 pub mod proof;
 pub mod resource;
@@ -17,6 +18,7 @@ pub mod worker;
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100, infer_subcommands = false)]
 #[command(after_help = "Try it:
+  longshore batch run examples/purchase-orders      a batch of database rows, each asked about
   longshore chaos                                   2,000 units under kill -9, then the proof
   longshore submit exec '{\"argv\":[\"date\"]}' --wait  one command, run by any worker
   longshore worker --until-idle                     work until nothing is left
@@ -73,9 +75,9 @@ pub enum Command {
     /// Look at queues, pause, resume or purge them
     #[command(subcommand)]
     Queue(operate::Queue),
-    /// Look at batches, watch, pause, resume, cancel or retry them
+    /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
-    Batch(operate::Batch),
+    Batch(batch::Batch),
     /// Look at workers, or give them orders
     Workers(operate::Workers),
     /// Bring the store's schema up to date

@@ -24,10 +24,15 @@ mod watch;
 mod worker;
 mod workers;
 
-/// Runs a command; SIGINT and SIGTERM end all but `worker`, which knows better ways.
+/// Runs a command; SIGINT and SIGTERM end all but those that know better ways.
 pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
     if let Command::Worker(typed) = command {
         return Box::pin(worker::run(*typed, settings)).await;
+    }
+    if let Command::Batch(typed) = &command
+        && batch::obeys_signals(typed)
+    {
+        return Box::pin(dispatch(command, settings)).await;
     }
     tokio::select! {
         ended = Box::pin(dispatch(command, settings)) => ended,

@@ -22,6 +22,9 @@ const FILE: &str = "longshore.toml";
 pub struct Config {
     /// Where the units are.
     pub store: String,
+    /// Whether file or environment say so.
+    #[serde(skip)]
+    pub store_named: bool,
     /// Whose; empty means everybody's.
     pub tenant: String,
     /// How long a store that is away is waited for.
@@ -42,6 +45,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             store: "sqlite:longshore.db".into(),
+            store_named: false,
             tenant: String::new(),
             patience: "30s".into(),
             log: Log::default(),
@@ -147,7 +151,8 @@ pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
             overlay(&mut table, var, &value)?;
         }
     }
-    Ok(table.try_into()?)
+    let store_named = table.contains_key("store");
+    Ok(Config { store_named, ..table.try_into()? })
 }
 
 fn not_text(var: Var) -> String {

@@ -18,7 +18,7 @@ use warden::Warden;
 mod capture;
 mod group;
 pub mod payload;
-mod run;
+pub mod run;
 pub mod warden;
 
 /// The kind's name.

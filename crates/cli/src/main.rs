@@ -2,6 +2,7 @@
 
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` marks a module's front door")]
 
+mod actions;
 mod args;
 mod commands;
 mod config;
@@ -48,6 +49,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;
+    // One TLS for the whole program; nobody else has chosen one before us.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(commands::run(cli.command, &settings))
 }

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 pub use table::{Table, cell, right};
@@ -42,6 +42,11 @@ impl Output {
     /// Whether programs read us.
     pub fn is_json(self) -> bool {
         self.form == Form::Json
+    }
+
+    /// Whether words are unwanted.
+    pub fn is_quiet(self) -> bool {
+        self.form == Form::Quiet
     }
 
     /// Whether a person watches.
@@ -107,14 +112,22 @@ impl Output {
         }
     }
 
-    /// A progress bar on stderr; invisible unless a person watches.
-    pub fn bar(self, template: &str) -> ProgressBar {
-        let target = if self.is_watched() {
+    /// Room for several progress bars on stderr; invisible unless a person watches.
+    pub fn bars(self) -> MultiProgress {
+        MultiProgress::with_draw_target(self.target())
+    }
+
+    fn target(self) -> ProgressDrawTarget {
+        if self.is_watched() {
             ProgressDrawTarget::stderr_with_hz(15)
         } else {
             ProgressDrawTarget::hidden()
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
+        }
+    }
+
+    /// A progress bar on stderr; invisible unless a person watches.
+    pub fn bar(self, template: &str) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(None, self.target());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━╌"));
         }

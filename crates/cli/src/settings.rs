@@ -21,6 +21,8 @@ use crate::store::{StoreUrl, Synchronous};
 pub struct Settings {
     /// Where the units are.
     pub store: StoreUrl,
+    /// Whether somebody chose that store: by flag, environment or file.
+    pub store_named: bool,
     /// How the embedded store writes.
     pub synchronous: Synchronous,
     /// The only tenant, if there is only one.
@@ -85,6 +87,7 @@ impl Settings {
         let store = typed.store.as_ref().unwrap_or(&config.store);
         Ok(Self {
             store: store.parse()?,
+            store_named: typed.store.is_some() || config.store_named,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
             tenant: tenant(typed, &config)?,
             patience: span("patience", &config.patience)?,

@@ -79,7 +79,12 @@ impl std::fmt::Display for StoreUrl {
 
 /// Opens the store that the settings name.
 pub fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match &settings.store {
+    open_at(&settings.store, settings)
+}
+
+/// Opens a store that is to outlive the command.
+pub fn open_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match url {
         StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
         StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
             .hint("use sqlite:PATH; only `bench` can measure memory:"),

@@ -1,9 +1,7 @@
-//! `longshore unit|queue|batch|workers …` as typed.
+//! `longshore unit|queue|workers …` as typed.
 
 use clap::{Args, Subcommand};
-use longshore::{BatchId, BatchStatus, Kind, QueueName, SessionId, UnitId, UnitState};
-
-use crate::span::Span;
+use longshore::{BatchId, Kind, QueueName, SessionId, UnitId, UnitState};
 
 /// Look at units, retry or cancel them.
 #[derive(Debug, Subcommand)]
@@ -87,57 +85,6 @@ pub enum Queue {
         #[arg(long, short)]
         yes: bool,
     },
-}
-
-/// Look at batches, watch, pause, resume, cancel or retry them.
-#[derive(Debug, Subcommand)]
-pub enum Batch {
-    /// Batches, newest first
-    List {
-        /// Only with this status
-        #[arg(long, value_name = "STATUS")]
-        status: Option<BatchStatus>,
-        #[command(flatten)]
-        page: PageArgs,
-    },
-    /// Where a batch stands
-    Status(Named),
-    /// Follow a batch to its end; the exit code tells how it went
-    #[command(after_help = "Examples:
-  longshore batch watch demo                        a bar with rate and time left
-  longshore batch watch demo --json | tee log       one JSON object per change
-  longshore batch watch demo --limit 1h && echo all done
-
-Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]
-    Watch {
-        #[command(flatten)]
-        batch: Named,
-        /// Give up watching after this long
-        #[arg(long, value_name = "TIME")]
-        limit: Option<Span>,
-    },
-    /// Claim no more of its units
-    Pause {
-        #[command(flatten)]
-        batch: Named,
-        /// Why, for people
-        #[arg(long, value_name = "TEXT", default_value = "by hand")]
-        reason: String,
-    },
-    /// Claim its units again; failures so far are forgiven
-    Resume(Named),
-    /// Give it up: waiting units are cancelled, running ones asked to stop
-    Cancel(Named),
-    /// Run its failed units again
-    Retry(Named),
-}
-
-/// A batch by its name.
-#[derive(Debug, Args)]
-pub struct Named {
-    /// The batch
-    #[arg(value_name = "NAME")]
-    pub name: BatchId,
 }
 
 /// Look at workers, or give them orders.

@@ -1,41 +1,76 @@
-//! `batch`: where batches stand, and steering them.
+//! `batch`: running batch files, where batches stand, and steering them.
 
-use longshore::batch::BatchAction;
-use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store, Timestamp};
+use longshore::batch::{BatchAction, Sums};
+use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use serde::Serialize;
 
 use super::{connect, now, watch};
-use crate::args::operate::{Batch as Typed, PageArgs};
+use crate::args::batch::Batch as Typed;
+use crate::args::operate::PageArgs;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 use crate::span::{ago, brief};
 
+mod conduct;
+pub mod crew;
+mod drain;
+mod dry_run;
+mod ends;
+mod halt;
+mod lookout;
+pub mod place;
+mod report;
+mod rows;
+mod run;
+mod show;
+pub mod summary;
+
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings)?;
-    let scope = &settings.scope();
     let (name, action) = match typed {
-        Typed::List { status, page } => return list(&*store, scope, status, &page, settings).await,
-        Typed::Status(batch) => return status(&*store, scope, &batch.name, settings).await,
+        Typed::Run(typed) => return run::run(*typed, settings).await,
+        Typed::Start(typed) => return run::start(*typed, settings).await,
+        Typed::Recover { names } => return run::recover(names, settings).await,
+        Typed::List { status, page } => return list(status, &page, settings).await,
+        Typed::Status(batch) => return status(&batch.name, settings).await,
         Typed::Watch { batch, limit } => {
+            let (_, client) = connect(settings)?;
             return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
+        }
+        Typed::Drain { batch, limit } => {
+            let (_, client) = connect(settings)?;
+            return drain::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
+        }
+        Typed::Rows { batch, failed, state, page } => {
+            let state = if failed { Some(UnitState::Failed) } else { state };
+            return rows::run(&batch.name, state, &page, settings).await;
+        }
+        Typed::Report { batch, html, output } => {
+            return report::run(&batch.name, html, output.as_deref(), settings).await;
         }
         Typed::Pause { batch, reason } => (batch.name, BatchAction::Pause { reason }),
         Typed::Resume(batch) => (batch.name, BatchAction::Resume),
         Typed::Cancel(batch) => (batch.name, BatchAction::Cancel),
-        Typed::Retry(batch) => (batch.name, BatchAction::RetryFailed),
+        // Whether or not --failed was said: there is nothing else to retry.
+        Typed::Retry { batch, failed: _ } => (batch.name, BatchAction::RetryFailed),
     };
+    let (_, client) = connect(settings)?;
     act(&client, &name, action, settings).await
 }
 
+/// Whether a command knows better ways to end at a signal than to be dropped.
+pub fn obeys_signals(typed: &Typed) -> bool {
+    matches!(typed, Typed::Run(_) | Typed::Start(_) | Typed::Recover { .. })
+}
+
 async fn list(
-    store: &dyn Store,
-    scope: &Scope,
     status: Option<BatchStatus>,
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    let (store, client) = connect(settings)?;
+    let scope = client.scope();
     let found = store.batches(scope, status, page.after.as_deref(), page.limit).await?;
     let items: Vec<Summary<'_>> = found.items.iter().map(Summary::of).collect();
     settings.output.list(&items, || table(&found.items))?;
@@ -69,13 +104,9 @@ fn table(batches: &[Batch]) -> Table {
     table
 }
 
-async fn status(
-    store: &dyn Store,
-    scope: &Scope,
-    name: &BatchId,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
-    let batch = store.batch(scope, name).await?;
+async fn status(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, client) = connect(settings)?;
+    let batch = store.batch(client.scope(), name).await?;
     settings.output.record(&Summary::of(&batch), || record(&batch))?;
     Ok(ExitCode::Good)
 }
@@ -103,6 +134,7 @@ fn record(batch: &Batch) -> Table {
     if let (Some(start), Some(end)) = (batch.started_at, batch.completed_at) {
         table.field("took", brief(end.since(start)));
     }
+    table.field("cost", summary::money(batch));
     if batch.generation > 1 {
         table.field("generation", batch.generation);
     }
@@ -153,6 +185,9 @@ pub struct Summary<'a> {
     workers: Option<u32>,
     generation: u32,
     cursor: &'a str,
+    cost: f64,
+    simulated: bool,
+    sums: &'a Sums,
 }
 
 impl<'a> Summary<'a> {
@@ -182,6 +217,9 @@ impl<'a> Summary<'a> {
             workers: batch.workers,
             generation: batch.generation,
             cursor: &batch.cursor,
+            cost: summary::cost(batch).dollars(),
+            simulated: summary::is_simulated(batch),
+            sums: &batch.sums,
         }
     }
 }

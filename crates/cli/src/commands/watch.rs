@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use longshore::{Batch, BatchId, Client};
 use tokio::sync::Notify;
 
-use super::batch::Summary;
+use super::batch::{Summary, summary::money};
 use super::wait;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
@@ -27,9 +27,7 @@ pub async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let bar = output.bar("{prefix}  {bar:32.green/dim} {percent:>3} %  {msg}");
-    bar.set_prefix(name.to_string());
-    let (mut view, gone) = (View::new(output, bar), Notify::new());
+    let (mut view, gone) = (View::new(output, View::bar(output, name), None), Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
         if let Err(error) = view.show(batch, Instant::now()) {
@@ -52,26 +50,49 @@ pub async fn run(
     Ok(wait::batch_code(&batch))
 }
 
-struct View {
+/// A batch as it is shown while it runs.
+pub struct View {
     output: Output,
     bar: ProgressBar,
+    /// How many units are to come, if somebody counted.
+    expected: Option<u64>,
     rate: Rate,
     told: Option<Instant>,
 }
 
 impl View {
-    fn new(output: Output, bar: ProgressBar) -> Self {
-        Self { output, bar, rate: Rate::default(), told: None }
+    /// A view with this bar.
+    pub fn new(output: Output, bar: ProgressBar, expected: Option<u64>) -> Self {
+        Self { output, bar, expected, rate: Rate::default(), told: None }
     }
 
-    fn show(&mut self, batch: &Batch, at: Instant) -> anyhow::Result<()> {
+    /// The bar of a batch.
+    pub fn bar(output: Output, name: &BatchId) -> ProgressBar {
+        let bar = output.bar("{prefix}  {bar:24.green/dim} {percent:>3} %  {msg}");
+        bar.set_prefix(name.to_string());
+        bar
+    }
+
+    /// Takes the bar away.
+    pub fn close(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// How many units there are, or will be.
+    fn total(&self, batch: &Batch) -> u64 {
+        let expected = self.expected.filter(|_| !batch.sealed).unwrap_or_default();
+        batch.counts.total().max(expected)
+    }
+
+    /// Shows the batch as it is now.
+    pub fn show(&mut self, batch: &Batch, at: Instant) -> anyhow::Result<()> {
         self.rate.note(batch.counts.finished(), at);
         if self.output.is_json() {
             return self.output.json(&Summary::of(batch));
         }
         let words = self.words(batch);
         if self.output.is_watched() {
-            self.bar.set_length(batch.counts.total());
+            self.bar.set_length(self.total(batch));
             self.bar.set_position(batch.counts.finished());
             self.bar.set_message(words);
             return Ok(());
@@ -86,8 +107,10 @@ impl View {
 
     fn words(&self, batch: &Batch) -> String {
         let counts = &batch.counts;
-        let so_far = if batch.sealed { "" } else { " so far" };
-        let mut words = format!("{}/{}{so_far} done", counts.done, counts.total());
+        let total = self.total(batch);
+        let known = batch.sealed || self.expected.is_some();
+        let mut words =
+            format!("{}/{total}{} done", counts.done, if known { "" } else { " so far" });
         for (count, what) in [(counts.failed, "failed"), (counts.cancelled, "cancelled")] {
             if count > 0 {
                 words.push_str(&format!(
@@ -98,15 +121,19 @@ impl View {
         }
         if let Some(per_second) = self.rate.per_second().filter(|_| batch.status.is_open()) {
             #[expect(clippy::cast_precision_loss, reason = "a rough guess for people")]
-            let left = counts.live() as f64 / per_second;
+            let left = total.saturating_sub(counts.finished()) as f64 / per_second;
             let left = brief(Duration::from_secs_f64(left.min(1e9)));
             words.push_str(&format!(", {per_second:.0}/s, {left} left"));
+        }
+        let money = money(batch);
+        if !money.is_empty() {
+            words.push_str(&format!(", {money}"));
         }
         words
     }
 
     fn finish(&mut self, batch: &Batch) -> anyhow::Result<()> {
-        self.bar.finish_and_clear();
+        self.close();
         if self.output.is_json() {
             return Ok(());
         }

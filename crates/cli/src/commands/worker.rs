@@ -7,16 +7,19 @@ use longshore::store::Queues;
 use longshore::{
     ClaimAhead, Kind, Policy, RetryPolicy, Store, Worker as Engine, WorkerBuilder, WorkerReport,
 };
+use longshore_batch::definition::{END_KIND, ROW_KIND};
 
+use super::batch::crew::{Handlers, end_policy, label};
+use super::batch::place::sources;
 use super::chaos::{self, ChaosHandler};
 use super::connect;
+use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
 use crate::error::{WithHint, usage};
 use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
-use crate::whoami;
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -64,7 +67,9 @@ fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::R
     }
     let wanted = if typed.kind.is_empty() { defaults.kinds.clone() } else { typed.kind };
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
-    let mut built_in = BuiltIn { exec: Some(ExecHandler::new(dir)), chaos: None };
+    let actions = Arc::new(Actions::new(dir.clone())?);
+    let batches = Some(Handlers::new(&sources(&settings.store), actions));
+    let mut built_in = BuiltIn { exec: Some(ExecHandler::new(dir)), batches, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
     }
@@ -74,6 +79,7 @@ fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::R
 /// The handlers that this binary has.
 struct BuiltIn {
     exec: Option<ExecHandler>,
+    batches: Option<Handlers>,
     chaos: Option<ChaosHandler>,
 }
 
@@ -81,16 +87,29 @@ impl BuiltIn {
     /// Registers those that are wanted, or all.
     fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
-        let has = |kind: &Kind| *kind == exec_kind || (*kind == chaos_kind && self.chaos.is_some());
+        let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(END_KIND)?);
+        let has = |kind: &Kind| {
+            [&exec_kind, &row_kind, &end_kind].contains(&kind)
+                || (*kind == chaos_kind && self.chaos.is_some())
+        };
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
+            let known = format!("`{exec_kind}`, `{row_kind}` and `{end_kind}`");
             return Err(usage(format!("this worker has no handler for kind `{unknown}`")))
-                .hint(format!("built in is `{exec_kind}`; other kinds need their own program"));
+                .hint(format!("built in are {known}; other kinds need their own program"));
         }
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
         if let Some(handler) = self.exec.filter(|_| wants(&exec_kind)) {
             // A command may have done half its work: it is repeated only by request.
             let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
             to = to.handle(exec_kind, policy, handler);
+        }
+        if let Some(Handlers { rows, ends }) = self.batches {
+            if wants(&row_kind) {
+                to = to.handle(row_kind, Policy::default(), rows);
+            }
+            if wants(&end_kind) {
+                to = to.handle(end_kind, end_policy(), ends);
+            }
         }
         if let Some(handler) = self.chaos.filter(|_| wants(&chaos_kind)) {
             // A storm may lose a unit many times without the unit being to blame.
@@ -99,8 +118,4 @@ impl BuiltIn {
         }
         Ok(to)
     }
-}
-
-fn label() -> String {
-    format!("{}:{}", whoami::host(), std::process::id())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -28,6 +29,12 @@ pub struct Exec {
 }
 
 impl Exec {
+    /// A command with its input and a limit.
+    pub fn simple(argv: Vec<String>, stdin: String, limit: Duration) -> Self {
+        let (stdin, timeout) = (Some(stdin), Some(Span(limit)));
+        Self { argv, stdin, cwd: None, env: BTreeMap::new(), timeout }
+    }
+
     /// Refuses what no operating system can run.
     pub fn check(&self) -> Result<(), String> {
         if self.argv.first().is_none_or(String::is_empty) {

@@ -1,4 +1,5 @@
-//! The documentation does not lie: every command in README.md and docs/*.md is run.
+//! The documentation does not lie: every command in README.md, docs/*.md and examples/*/README.md is
+//! run.
 //!
 //! Each ```` ```sh ```` block is a script of its own, in a fresh directory, with the binary under
 //! test as `longshore`. What is left out is named in [`LEFT_OUT`], and nothing else is.
@@ -69,11 +70,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README.md and docs/*.md, with their blocks of commands.
+/// What is in a folder of the repository, with the folder's name.
+fn listed(dir: &str) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(root().join(dir)).unwrap();
+    entries.map(move |entry| format!("{dir}/{}", entry.unwrap().file_name().display()))
+}
+
+/// README.md, docs/*.md and the examples' README.md, with their blocks of commands.
 fn documents() -> Vec<(String, Vec<Block>)> {
-    let guides = std::fs::read_dir(root().join("docs")).unwrap();
-    let guides = guides.map(|entry| format!("docs/{}", entry.unwrap().file_name().display()));
-    let mut names: Vec<String> = guides.filter(|name| name.ends_with(".md")).collect();
+    let mut names: Vec<String> = listed("docs").filter(|name| name.ends_with(".md")).collect();
+    names.extend(listed("examples").map(|example| format!("{example}/README.md")));
     names.push("README.md".to_owned());
     names.sort();
     let read = |name: String| {
@@ -89,9 +95,23 @@ fn documents() -> Vec<(String, Vec<Block>)> {
     names.into_iter().map(read).collect()
 }
 
+/// The examples as a fresh clone has them: without the databases that running them makes.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if source.is_dir() {
+            copy(&source, &target);
+        } else if !entry.file_name().to_string_lossy().contains(".db") {
+            std::fs::copy(source, target).unwrap();
+        }
+    }
+}
+
 /// Runs a script as a reader would, to the end of everything it left in the background.
 fn run(script: &str) -> Run {
     let place = Place::new();
+    copy(&root().join("examples"), &place.path("examples"));
     let binary = Path::new(env!("CARGO_BIN_EXE_longshore"));
     let mut path = binary.parent().unwrap().as_os_str().to_owned();
     path.push(":");

@@ -5,6 +5,14 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod batch_examples;
+#[cfg(test)]
+mod batch_job;
+#[cfg(test)]
+mod batch_overlap;
+#[cfg(test)]
+mod batch_storm;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod contract;

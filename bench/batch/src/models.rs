@@ -1,0 +1,95 @@
+//! Models that always say the same: one at once, one after an exact time.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use longshore_ai::{Answer, AskError, Code, FinishReason, Provider, Question};
+use tokio::sync::oneshot;
+
+const ANSWER: &str =
+    r#"{"verdict":"APPROVE","reason":"Quantity and price are as usual.","confidence":0.93}"#;
+
+fn answer(took: Duration) -> Answer {
+    Answer {
+        text: ANSWER.to_owned(),
+        model: "bench".to_owned(),
+        tokens_in: 100,
+        tokens_out: 25,
+        latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        finish_reason: FinishReason::Stop,
+        simulated: true,
+    }
+}
+
+/// Answers at once.
+pub(crate) struct Immediate;
+
+#[async_trait]
+impl Provider for Immediate {
+    async fn ask(&self, _question: &Question) -> Result<Answer, AskError> {
+        Ok(answer(Duration::ZERO))
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+}
+
+/// Answers every question after the same time, from a thread of its own, as a server elsewhere
+/// would: the runtime's timer goes by whole milliseconds and would take up to one more.
+pub(crate) struct Paced {
+    pace: Duration,
+    questions: Option<mpsc::Sender<Asked>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Asked {
+    due: Instant,
+    answer: oneshot::Sender<()>,
+}
+
+impl Paced {
+    pub(crate) fn new(pace: Duration) -> std::io::Result<Self> {
+        let (questions, inbox) = mpsc::channel();
+        let thread = std::thread::Builder::new().spawn(move || serve(&inbox))?;
+        Ok(Self { pace, questions: Some(questions), thread: Some(thread) })
+    }
+}
+
+/// All take the same time, so the first to come is the first that is due.
+fn serve(inbox: &mpsc::Receiver<Asked>) {
+    while let Ok(Asked { due, answer }) = inbox.recv() {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // Whoever asked may have gone.
+        let _ = answer.send(());
+    }
+}
+
+#[async_trait]
+impl Provider for Paced {
+    async fn ask(&self, _question: &Question) -> Result<Answer, AskError> {
+        let gone = || AskError::new(Code::Internal, "the model's thread has ended");
+        let begun = Instant::now();
+        let (answered, answers) = oneshot::channel();
+        let asked = Asked { due: begun + self.pace, answer: answered };
+        let questions = self.questions.as_ref().ok_or_else(gone)?;
+        questions.send(asked).map_err(|_| gone())?;
+        answers.await.map_err(|_| gone())?;
+        Ok(answer(begun.elapsed()))
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        self.questions.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! AI providers behind one seam.
+//!
+//! A [`Question`] goes to a [`Provider`], which answers with an [`Answer`] or an [`AskError`] whose
+//! code says what the caller can do. A [`Profile`] names a provider and its settings, and
+//! [`open`] makes the one from the other. Here are the two simulated providers, [`Echo`] and
+//! [`Scripted`]: deterministic, without network, marked as simulated in every answer.
+//! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
+
+mod ask;
+mod cost;
+mod echo;
+mod profile;
+mod sample;
+mod schema;
+mod script;
+mod scripted;
+mod seen;
+mod simulated;
+
+pub use ask::{Answer, AskError, Code, FinishReason, Provider, Question};
+pub use cost::{Cost, Prices, estimate_tokens};
+pub use echo::Echo;
+pub use profile::{Profile, ProfileError, ProviderName, open};
+pub use schema::{ResponseSchema, SchemaError};
+pub use script::{Script, ScriptError};
+pub use scripted::Scripted;

@@ -1,0 +1,11 @@
+//! The simulated providers and response schemas, by topic, on paused time.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
+
+mod any_text;
+mod desk;
+mod echo;
+mod profile;
+mod samples;
+mod schema;
+mod script_mistakes;
+mod scripted;

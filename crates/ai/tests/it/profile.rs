@@ -1,0 +1,61 @@
+//! From profiles to providers.
+
+use std::error::Error;
+use std::time::Duration;
+
+use longshore_ai::{Cost, Prices, Profile, ProfileError, ProviderName, open};
+use serde_json::json;
+
+use crate::desk::question;
+
+fn profile(fields: serde_json::Value) -> Profile {
+    serde_json::from_value(fields).unwrap()
+}
+
+#[tokio::test]
+async fn a_name_and_a_provider_make_a_profile() {
+    let profile = profile(json!({ "name": "dev", "provider": "echo" }));
+    assert_eq!((profile.delay, profile.prices), (Duration::ZERO, Prices::default()));
+    let answer = open(&profile).unwrap().ask(&question("hi")).await.unwrap();
+    assert_eq!((answer.text.as_str(), answer.model.as_str()), ("hi", "echo"));
+    assert_eq!(profile.prices.cost(&answer), Cost(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scripted_profile_answers_by_its_script_at_its_price() {
+    let profile = Profile {
+        name: "review".into(),
+        provider: ProviderName::Scripted,
+        model: "tiny-1".into(),
+        prices: Prices { input: 1.0, output: 10.0 },
+        delay: Duration::from_millis(50),
+        script: Some("[[answer]]\nreply = 'fine'\ntokens_out = 100".into()),
+    };
+    let kept: Profile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
+    assert_eq!(kept, profile);
+    let provider = open(&kept).unwrap();
+    assert!(provider.is_simulated());
+    let answer = provider.ask(&question("12345678")).await.unwrap();
+    assert_eq!((answer.model.as_str(), answer.latency_ms), ("tiny-1", 50));
+    assert_eq!(kept.prices.cost(&answer), Cost(2_000 + 1_000_000));
+}
+
+#[test]
+fn a_scripted_profile_needs_a_script_that_works() {
+    let bare = profile(json!({ "name": "dev", "provider": "scripted" }));
+    let error = open(&bare).err().unwrap();
+    assert_eq!(error.to_string(), "profile `dev` is scripted and has no script");
+    let error = open(&Profile { script: Some("[[answer]]".into()), ..bare }).err().unwrap();
+    assert!(matches!(error, ProfileError::Script(_)));
+    assert!(error.source().unwrap().to_string().starts_with("line 1: "));
+}
+
+#[test]
+fn a_price_that_is_none_is_refused() {
+    let good = profile(json!({ "name": "dev", "provider": "echo" }));
+    for bad in [f64::NAN, f64::INFINITY, -0.5] {
+        let prices = Prices { input: 0.0, output: bad };
+        let error = open(&Profile { prices, ..good.clone() }).err().unwrap();
+        assert!(matches!(error, ProfileError::Prices(_)), "{bad}");
+    }
+}

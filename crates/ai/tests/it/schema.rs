@@ -1,0 +1,152 @@
+//! How answers are read by a schema, and how schemas are refused.
+
+use longshore_ai::ResponseSchema;
+use serde_json::{Value, json};
+
+fn verdict() -> ResponseSchema {
+    ResponseSchema::new(&json!({
+        "type": "object",
+        "properties": {
+            "verdict": { "enum": ["ok", "bad"] },
+            "lines": { "type": "array", "items": { "type": "integer", "minimum": 1 } },
+        },
+        "required": ["verdict"],
+        "additionalProperties": false,
+    }))
+    .unwrap()
+}
+
+fn refused(schema: &Value) -> String {
+    ResponseSchema::new(schema).expect_err("no schema").to_string()
+}
+
+#[test]
+fn json_is_read_with_or_without_a_fence() {
+    let ok = json!({ "verdict": "ok" });
+    for text in [
+        r#"{"verdict": "ok"}"#,
+        "\u{feff} \n {\"verdict\": \"ok\"}\n",
+        "```json\n{\"verdict\": \"ok\"}\n```",
+        "```JSON\r\n{\"verdict\": \"ok\"}\r\n```\n",
+        "```\n{\"verdict\": \"ok\"}\n```",
+        "```{\"verdict\": \"ok\"}```",
+        "  ```json {\"verdict\": \"ok\"}",
+    ] {
+        assert_eq!(verdict().read(text), Ok(ok.clone()), "{text}");
+    }
+}
+
+#[test]
+fn a_fenced_word_is_not_taken_for_a_language() {
+    let any = ResponseSchema::new(&json!({})).unwrap();
+    assert_eq!(any.read("```true```"), Ok(json!(true)));
+    assert_eq!(any.read("```\n12\n```"), Ok(json!(12)));
+}
+
+#[test]
+fn fences_inside_a_text_stay() {
+    let any = ResponseSchema::new(&json!({ "type": "string" })).unwrap();
+    assert_eq!(any.read(r#""```x```""#), Ok(json!("```x```")));
+}
+
+#[test]
+fn text_that_is_no_json_is_told_with_its_place() {
+    let told = verdict().read("I think that it is ok").unwrap_err();
+    assert!(
+        told.starts_with("the answer is not JSON: expected value at line 1 column 1"),
+        "{told}"
+    );
+    assert!(told.contains("near `I think that it is ok`"), "{told}");
+    let long = format!("{{\n  \"why\": \"{}\" oops {}\n}}", "x".repeat(500), "y".repeat(500));
+    let told = verdict().read(&long).unwrap_err();
+    assert!(told.contains("at line 2 column 513") && told.contains("oops"), "{told}");
+    assert!(told.len() < 250, "{told}");
+    assert_eq!(verdict().read(" "), Err("the answer is empty, not JSON".into()));
+}
+
+#[test]
+fn an_answer_cut_short_is_no_json() {
+    let told = verdict().read("```json\n{\"verdict\": ").unwrap_err();
+    assert!(told.contains("EOF while parsing"), "{told}");
+}
+
+#[test]
+fn mistakes_are_told_with_their_paths() {
+    let told = verdict().read(r#"{"verdict": "maybe", "lines": [1, 0, "x"]}"#).unwrap_err();
+    for part in ["follow the schema", "at /verdict: ", "at /lines/1: ", "at /lines/2: "] {
+        assert!(told.contains(part), "{told}");
+    }
+    let told = verdict().read(r#"{"extra": 1}"#).unwrap_err();
+    assert!(told.contains("at the top: ") && told.contains("extra"), "{told}");
+}
+
+#[test]
+fn many_and_long_mistakes_are_cut() {
+    let many = json!({ "verdict": "ok", "lines": vec![0; 5000] }).to_string();
+    let told = verdict().read(&many).unwrap_err();
+    assert!(told.contains("/lines/2:") && !told.contains("/lines/3:"), "{told}");
+    let long = json!({ "verdict": "é".repeat(5000), "lines": ["x".repeat(5000)] }).to_string();
+    let told = verdict().read(&long).unwrap_err();
+    assert!(told.contains("at /verdict: ") && told.contains('…'), "{told}");
+    assert!(told.len() <= 510, "{}", told.len());
+}
+
+#[test]
+fn properties_are_those_the_schema_names() {
+    let names = |schema: Value| ResponseSchema::new(&schema).unwrap().properties();
+    let some = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let mut of_verdict = verdict().properties().unwrap();
+    of_verdict.sort();
+    assert_eq!(of_verdict, ["lines", "verdict"]);
+    assert_eq!(names(json!({ "properties": { "a": {} } })), some(&["a"]));
+    assert_eq!(names(json!({ "additionalProperties": false })), some(&[]));
+    assert_eq!(
+        names(json!({ "$ref": "#/$defs/x", "$defs": { "x": { "properties": { "a": {} } } } })),
+        some(&["a"])
+    );
+    assert_eq!(names(json!({ "type": "object" })), None);
+    assert_eq!(names(json!(true)), None);
+}
+
+#[test]
+fn a_mistake_in_a_schema_is_told_with_its_place() {
+    let told = refused(&json!({ "properties": { "a": { "type": "strin" } } }));
+    assert!(told.starts_with("at /properties/a/type: "), "{told}");
+    let told = refused(&json!({ "properties": { "a": { "pattern": "(" } } }));
+    assert!(told.starts_with("at /properties/a/pattern: "), "{told}");
+    let told = refused(&json!([1]));
+    assert!(told.starts_with("at the top: "), "{told}");
+}
+
+#[test]
+fn other_documents_are_not_fetched() {
+    let told = refused(&json!({ "properties": { "a": { "$ref": "http://example.com/a.json" } } }));
+    assert!(
+        told.starts_with("at /properties/a/$ref: `http://example.com/a.json` is another"),
+        "{told}"
+    );
+    assert!(told.contains("$defs"), "{told}");
+    for other in ["file:///a.json", "other.json", "http://json-schema.org/draft-07/schema#"] {
+        let told = refused(&json!({ "anyOf": [{}, { "$ref": other }] }));
+        assert!(told.starts_with(&format!("at /anyOf/1/$ref: `{other}` is another")), "{told}");
+    }
+}
+
+#[test]
+fn a_reference_to_nothing_is_refused() {
+    let told = refused(&json!({ "prefixItems": [{}, { "$ref": "#/$defs/lost" }] }));
+    assert_eq!(told, "at /prefixItems/1/$ref: there is nothing at `#/$defs/lost` in the schema");
+    let told = refused(&json!({ "$ref": "#lost" }));
+    assert_eq!(told, "in a reference: Anchor 'lost' does not exist");
+}
+
+#[test]
+fn a_schema_that_refers_to_itself_alone_ends() {
+    for schema in [
+        json!({ "$ref": "#" }),
+        json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": "#/$defs/b" }, "b": { "$ref": "#/$defs/a" } } }),
+        json!({ "allOf": [{ "$ref": "#" }] }),
+    ] {
+        assert_eq!(ResponseSchema::new(&schema).unwrap().read("1"), Ok(json!(1)));
+    }
+}

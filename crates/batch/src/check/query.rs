@@ -1,0 +1,154 @@
+//! One statement against the database.
+
+use crate::file::{FileError, did_you_mean};
+use crate::rows::{Described, SourceError};
+use crate::sql;
+
+use super::Desk;
+
+/// Statements that change rows.
+const WRITING: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "WITH"];
+
+/// A statement and where it was written.
+pub(super) struct Query<'a> {
+    pub(super) desk: &'a Desk<'a>,
+    pub(super) key: &'a str,
+    pub(super) sql: &'a str,
+}
+
+impl Query<'_> {
+    /// The columns of a query that must only read.
+    pub(super) async fn columns(&self) -> Result<Vec<String>, FileError> {
+        let described = self.describe().await?;
+        if !described.reads_only || described.columns.is_empty() {
+            let error = self.error(format!("`{}` must be a query", self.key));
+            return Err(error.hint("a SELECT that changes nothing"));
+        }
+        Ok(described.columns)
+    }
+
+    /// Makes sure that a statement changes rows and does nothing else.
+    pub(super) async fn writes(&self) -> Result<(), FileError> {
+        let refused = || {
+            let error = self.error(format!("`{}` must change rows", self.key));
+            error.hint("an INSERT, UPDATE or DELETE")
+        };
+        if !sql::verb(self.sql).is_some_and(|verb| WRITING.contains(&verb.as_str())) {
+            return Err(refused());
+        }
+        if self.describe().await?.reads_only { Err(refused()) } else { Ok(()) }
+    }
+
+    /// Makes sure that every parameter is one of `known`.
+    pub(super) fn only_params<'k>(
+        &self,
+        known: impl IntoIterator<Item = &'k str>,
+    ) -> Result<(), FileError> {
+        let known: Vec<&str> = known.into_iter().collect();
+        let unknown = sql::parameters(self.sql).into_iter().find(|name| !known.contains(name));
+        match unknown {
+            None => Ok(()),
+            Some(name) => {
+                let error =
+                    self.error_at(self.place_of(name), format!("unknown parameter `:{name}`"));
+                Err(error.meant(name, known))
+            }
+        }
+    }
+
+    /// A mistake of the statement as a whole.
+    pub(super) fn error(&self, message: impl Into<String>) -> FileError {
+        self.error_at(0, message)
+    }
+
+    /// A mistake at a byte of the statement.
+    pub(super) fn error_at(&self, at: usize, message: impl Into<String>) -> FileError {
+        self.desk.error(self.key, sql::lines_before(self.sql, at), message)
+    }
+
+    /// Where a parameter is used first.
+    pub(super) fn place_of(&self, param: &str) -> usize {
+        let mut found = sql::tokens(self.sql).filter(|token| {
+            token.kind == sql::TokenKind::Parameter && token.text.strip_prefix(':') == Some(param)
+        });
+        found.next().map_or(0, |token| token.at)
+    }
+
+    async fn describe(&self) -> Result<Described, FileError> {
+        let described = match self.desk.source.describe(self.sql).await {
+            Ok(described) => described,
+            Err(error) => return Err(self.explain(error).await),
+        };
+        let ours = sql::parameters(self.sql);
+        match described.params.iter().find(|name| !ours.contains(&name.as_str())) {
+            None => Ok(described),
+            Some(name) => {
+                let error = self.error(format!("`{}` has the parameter `{name}`", self.key));
+                Err(error.hint("parameters are written as `:name`"))
+            }
+        }
+    }
+
+    /// The database's words, where the statement was written.
+    async fn explain(&self, error: SourceError) -> FileError {
+        match error {
+            SourceError::Statement { message, offset } => {
+                // SQLite does not always say where; then the name that it misses is looked for.
+                let at = offset.or_else(|| self.place_of_missing(&message)).unwrap_or(0);
+                let error = self.error_at(at, format!("`{}`: {message}", self.key));
+                match self.meant(&message).await {
+                    Some(word) => error.hint(format!("did you mean `{word}`?")),
+                    None => error,
+                }
+            }
+            SourceError::Data(message) => self.error(format!("`{}`: {message}", self.key)),
+            away => self.desk.error("database", 0, away.to_string()),
+        }
+    }
+
+    /// Where the name that the database misses stands first.
+    fn place_of_missing(&self, message: &str) -> Option<usize> {
+        let name = missing(message, "table").or_else(|| missing(message, "column"))?;
+        sql::significant(self.sql).find(|token| token.text == name).map(|token| token.at)
+    }
+
+    /// The column or table that was probably meant, if the database misses one.
+    async fn meant(&self, message: &str) -> Option<String> {
+        if let Some(table) = missing(message, "table") {
+            let tables = self.tables().await;
+            return did_you_mean(table, tables.iter().map(String::as_str)).map(str::to_owned);
+        }
+        let column = missing(message, "column")?;
+        let mut columns = Vec::new();
+        for table in sql::tables(self.sql) {
+            let all = format!("SELECT * FROM {table}");
+            columns.extend(self.desk.source.describe(&all).await.unwrap_or_default().columns);
+        }
+        did_you_mean(column, columns.iter().map(String::as_str)).map(str::to_owned)
+    }
+
+    /// The tables of a SQLite database; of another, none: it is only for a hint.
+    async fn tables(&self) -> Vec<String> {
+        let sql = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')";
+        let rows = self.desk.source.fetch(sql, &[]).await.unwrap_or_default();
+        let names = rows.iter().flat_map(|row| &row.columns);
+        names.map(|(_, name)| crate::value::show_key(name)).collect()
+    }
+}
+
+/// The name in `no such column: l.vendr`, `has no column named vendr`, `column "vendr" does not
+/// exist`; `what` is `column` or `table`.
+fn missing<'m>(message: &'m str, what: &str) -> Option<&'m str> {
+    let says_no = ["no such", "no column", "not exist", "nknown"];
+    says_no.iter().find(|words| message.contains(**words))?;
+    let (before, after) = message.split_once(what)?;
+    // "table t has no column named c" misses the column, not the table.
+    if what == "table" && !before.trim_end().ends_with("no such") {
+        return None;
+    }
+    let after = after.trim_start().trim_start_matches("named");
+    let after = after.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '_');
+    let ends = |c: char| !c.is_alphanumeric() && c != '_' && c != '.' && c != '$';
+    let name = after.split(ends).next().unwrap_or_default();
+    name.rsplit('.').next().filter(|name| !name.is_empty())
+}

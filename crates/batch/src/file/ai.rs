@@ -1,0 +1,169 @@
+//! `[ai]` and `[profiles]`: who is asked, and how.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore_ai::{Prices, Profile, ProviderName};
+use serde_json::{Number, Value};
+use toml::de::DeValue;
+
+use crate::definition::Ai;
+
+use super::Written;
+use super::error::FileError;
+use super::places::Places;
+use super::section::{Field, Section};
+
+const KEYS: [&str; 7] =
+    ["profile", "system", "max_tokens", "temperature", "timeout", "schema", "schema_file"];
+const PROFILE_KEYS: [&str; 5] = ["provider", "model", "script", "delay", "prices"];
+const PROVIDERS: [(&str, ProviderName); 2] =
+    [("echo", ProviderName::Echo), ("scripted", ProviderName::Scripted)];
+
+/// The profile that is there without being defined.
+const ECHO: &str = "echo";
+
+const MAX_TOKENS: u32 = 1024;
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest temperature that any provider knows.
+const HOTTEST: f64 = 2.0;
+
+pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileError> {
+    let section = root.need_section("ai", &KEYS)?;
+    let max_tokens = section.field("max_tokens").map(|field| field.small_count()).transpose()?;
+    let timeout = section.field("timeout").map(|field| field.span()).transpose()?;
+    let system = section.field("system").map(|field| field.text()).transpose()?;
+    Ok(Ai {
+        profile: profile(root, &section, places)?,
+        system: system.map(str::to_owned),
+        max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
+        temperature: temperature(&section)?,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        schema: schema(&section, places)?,
+    })
+}
+
+fn temperature(section: &Section<'_>) -> Result<f64, FileError> {
+    let Some(field) = section.field("temperature") else { return Ok(0.0) };
+    match field.number()? {
+        hot if hot > HOTTEST => Err(field.error(format!("`{}` is above {HOTTEST}", field.name))),
+        number => Ok(number),
+    }
+}
+
+/// The profile that `[ai]` names. The others are read too: a mistake in one is still a mistake.
+fn profile(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    places: &mut Places,
+) -> Result<Profile, FileError> {
+    let mut profiles = BTreeMap::from([(ECHO.to_owned(), (echo(), None))]);
+    if let Some(field) = root.field("profiles") {
+        for (name, field) in field.open_section()?.fields() {
+            let read = one_profile(name, &field.section(&PROFILE_KEYS)?)?;
+            profiles.insert(name.to_owned(), read);
+        }
+    }
+    let known: Vec<String> = profiles.keys().cloned().collect();
+    let known = || known.iter().map(String::as_str);
+    let listed = || format!("there are: {}", known().collect::<Vec<_>>().join(", "));
+    let missing = || section.missing("profile").hint(listed());
+    let field = section.field("profile").ok_or_else(missing)?;
+    let name = field.text()?;
+    let Some((profile, script)) = profiles.remove(name) else {
+        let error = field.error(format!("there is no profile `{name}`"));
+        return Err(error.hint(listed()).meant(name, known()));
+    };
+    places.put("ai.profile", field.place());
+    if let Some(script) = script {
+        places.put("ai.script", script.place);
+    }
+    Ok(profile)
+}
+
+fn echo() -> Profile {
+    Profile {
+        name: ECHO.to_owned(),
+        provider: ProviderName::Echo,
+        model: ECHO.to_owned(),
+        prices: Prices::default(),
+        delay: Duration::ZERO,
+        script: None,
+    }
+}
+
+fn one_profile(name: &str, section: &Section<'_>) -> Result<(Profile, Option<Written>), FileError> {
+    let provider = section.need("provider")?.choice(&PROVIDERS)?;
+    let model = section.field("model").map(|field| field.text()).transpose()?;
+    let delay = section.field("delay").map(|field| field.any_span()).transpose()?;
+    let script = match (provider, section.field("script")) {
+        (ProviderName::Scripted, None) => return Err(section.missing("script")),
+        (ProviderName::Scripted, Some(field)) => Some(Written::file(&field)?),
+        (_, Some(field)) => return Err(field.error("only a scripted profile has a script")),
+        (_, None) => None,
+    };
+    let profile = Profile {
+        name: name.to_owned(),
+        provider,
+        model: model.map_or_else(|| provider.to_string(), str::to_owned),
+        prices: prices(section)?,
+        delay: delay.unwrap_or_default(),
+        script: script.as_ref().map(|script| script.text.clone()),
+    };
+    Ok((profile, script))
+}
+
+fn prices(section: &Section<'_>) -> Result<Prices, FileError> {
+    let Some(section) = section.section("prices", &["input", "output"])? else {
+        return Ok(Prices::default());
+    };
+    let price = |key| section.need(key)?.number();
+    Ok(Prices { input: price("input")?, output: price("output")? })
+}
+
+fn schema(section: &Section<'_>, places: &mut Places) -> Result<Option<Value>, FileError> {
+    match section.one_of(&["schema", "schema_file"])? {
+        None => Ok(None),
+        Some((0, field)) => {
+            places.put("ai.schema", field.place());
+            field.open_section()?;
+            Ok(Some(json(field.value()).ok_or_else(|| unusable(&field))?))
+        }
+        Some((_, field)) => {
+            let written = Written::file(&field)?;
+            places.put("ai.schema", written.place.clone());
+            let schema = serde_json::from_str(&written.text).map_err(|error| {
+                let place = written.place.down(error.line().saturating_sub(1));
+                place.error(format!("this is not JSON: {error}"))
+            })?;
+            Ok(Some(schema))
+        }
+    }
+}
+
+fn unusable(field: &Field<'_>) -> FileError {
+    field.error(format!("`{}` holds a number that JSON does not have", field.name))
+}
+
+/// A TOML value as JSON; dates become text. `None`: a number that JSON does not have.
+pub(super) fn json(value: &DeValue<'_>) -> Option<Value> {
+    Some(match value {
+        DeValue::String(text) => Value::from(text.as_ref()),
+        DeValue::Integer(number) => {
+            Value::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?)
+        }
+        DeValue::Float(number) => Value::Number(Number::from_f64(number.as_str().parse().ok()?)?),
+        DeValue::Boolean(value) => Value::from(*value),
+        DeValue::Datetime(date) => Value::from(date.to_string()),
+        DeValue::Array(items) => {
+            Value::Array(items.iter().map(|item| json(item.get_ref())).collect::<Option<_>>()?)
+        }
+        DeValue::Table(table) => {
+            let entry = |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, _)| {
+                let value: &toml::Spanned<DeValue<'_>> = value;
+                Some((key.get_ref().to_string(), json(value.get_ref())?))
+            };
+            Value::Object(table.iter().map(entry).collect::<Option<_>>()?)
+        }
+    })
+}

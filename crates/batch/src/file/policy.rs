@@ -1,0 +1,84 @@
+//! `workers`, `on_lost`, `[retry]` and `[failures]`: how much at once, how often, how long.
+
+use std::time::Duration;
+
+use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
+use longshore::{OnLost, RetryPolicy};
+use toml::de::DeValue;
+
+use crate::definition::Workers;
+
+use super::Overrides;
+use super::error::FileError;
+use super::section::{Field, Section};
+
+pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<Workers, FileError> {
+    let written = root.field("workers").map(|field| match field.value() {
+        DeValue::Integer(_) => field.small_count().map(Workers::Fixed),
+        DeValue::String(word) if word == "auto" => Ok(Workers::Auto),
+        _ => Err(field.error("`workers` must be a number or \"auto\"")),
+    });
+    Ok(overrides.workers.or(written.transpose()?).unwrap_or_default())
+}
+
+pub(super) fn on_lost(root: &Section<'_>) -> Result<OnLost, FileError> {
+    let words = [("rerun", OnLost::Rerun), ("fail", OnLost::Fail)];
+    root.field("on_lost").map_or(Ok(OnLost::default()), |field| field.choice(&words))
+}
+
+pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
+    let mut policy =
+        RetryPolicy { max_attempts: 3, cap: Duration::from_secs(300), ..RetryPolicy::default() };
+    let Some(section) = root.section("retry", &["attempts", "base", "cap"])? else {
+        return Ok(policy);
+    };
+    if let Some(field) = section.field("attempts") {
+        policy.max_attempts = field.small_count()?;
+    }
+    if let Some(field) = section.field("base") {
+        policy.base = field.any_span()?;
+    }
+    if let Some(field) = section.field("cap") {
+        policy.cap = field.any_span()?;
+    }
+    if policy.cap < policy.base {
+        return Err(section.error("`retry.cap` is shorter than `retry.base`"));
+    }
+    Ok(policy)
+}
+
+/// A tenth of the rows, unless the file says otherwise: ten thousand calls that all fail are
+/// stopped early.
+pub(super) fn threshold(root: &Section<'_>) -> Result<Option<FailureThreshold>, FileError> {
+    let mut limit = Some(FailureLimit::Percent(10.0));
+    let mut then = OnThreshold::Pause;
+    if let Some(section) = root.section("failures", &["limit", "then"])? {
+        if let Some(field) = section.field("limit") {
+            limit = failure_limit(&field)?;
+        }
+        if let Some(field) = section.field("then") {
+            then = field.choice(&[("pause", OnThreshold::Pause), ("fail", OnThreshold::Fail)])?;
+        }
+    }
+    Ok(limit.map(|limit| FailureThreshold { limit, then }))
+}
+
+fn failure_limit(field: &Field<'_>) -> Result<Option<FailureLimit>, FileError> {
+    let text = match field.value() {
+        DeValue::Integer(_) => return Ok(Some(FailureLimit::Units(field.count()?))),
+        DeValue::String(_) => field.text()?,
+        _ => return Err(field.wrong("a number of rows, a share as \"5%\", or \"none\"")),
+    };
+    if text == "none" {
+        return Ok(None);
+    }
+    let share = text.strip_suffix('%').and_then(|share| share.trim().parse::<f64>().ok());
+    match share {
+        Some(share) if share > 0.0 && share <= 100.0 => Ok(Some(FailureLimit::Percent(share))),
+        Some(_) => Err(field.error(format!("`{}` must be above 0% and at most 100%", field.name))),
+        None => {
+            let message = format!("`{}`: `{text}` is not a limit", field.name);
+            Err(field.error(message).hint("write a number of rows, a share as \"5%\", or \"none\""))
+        }
+    }
+}

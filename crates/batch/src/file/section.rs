@@ -1,0 +1,252 @@
+//! A table of the batch file: its keys, and their values as what they should be.
+//!
+//! Reads the parsed TOML by hand and not through serde, because every value's place is wanted and
+//! serde loses it where a key may hold one of several types.
+
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::FileError;
+use super::places::Place;
+use super::{BatchFile, span};
+
+/// A table with its name.
+#[derive(Debug, Clone)]
+pub(super) struct Section<'a> {
+    pub(super) file: &'a BatchFile,
+    name: String,
+    table: &'a DeTable<'a>,
+    /// Where its header is; the whole file has none.
+    at: Option<usize>,
+}
+
+/// A key's value.
+#[derive(Debug, Clone)]
+pub(super) struct Field<'a> {
+    pub(super) file: &'a BatchFile,
+    /// The key with its sections, as `candidates.limit`.
+    pub(super) name: String,
+    value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Section<'a> {
+    /// The whole file. Keys other than `known` are refused.
+    pub(super) fn root(
+        file: &'a BatchFile,
+        table: &'a DeTable<'a>,
+        known: &[&str],
+    ) -> Result<Self, FileError> {
+        Self { file, name: String::new(), table, at: None }.only(known)
+    }
+
+    /// The value of a key.
+    pub(super) fn field(&self, key: &str) -> Option<Field<'a>> {
+        let value = self.table.get(key)?;
+        Some(Field { file: self.file, name: self.key(key), value })
+    }
+
+    /// All keys and values, in the order they were written.
+    pub(super) fn fields(&self) -> Vec<(&'a str, Field<'a>)> {
+        let mut entries: Vec<_> = self.table.iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let named = |key: &str| self.key(key);
+        let field = |(key, value): (&'a Spanned<_>, &'a _)| {
+            let key: &'a std::borrow::Cow<'_, str> = key.get_ref();
+            (key.as_ref(), Field { file: self.file, name: named(key), value })
+        };
+        entries.into_iter().map(field).collect()
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn need(&self, key: &str) -> Result<Field<'a>, FileError> {
+        self.field(key).ok_or_else(|| self.missing(key))
+    }
+
+    /// A table under this one. Keys other than `known` are refused.
+    pub(super) fn section(&self, key: &str, known: &[&str]) -> Result<Option<Self>, FileError> {
+        self.field(key).map(|field| field.section(known)).transpose()
+    }
+
+    /// A table that must be there.
+    pub(super) fn need_section(&self, key: &str, known: &[&str]) -> Result<Self, FileError> {
+        let missing = || self.error(format!("section [{}] is missing", self.key(key)));
+        self.section(key, known)?.ok_or_else(missing)
+    }
+
+    /// Of keys that exclude each other, the one that is given.
+    pub(super) fn one_of(&self, keys: &[&str]) -> Result<Option<(usize, Field<'a>)>, FileError> {
+        let given = keys.iter().enumerate();
+        let mut given = given.filter_map(|(i, key)| Some((i, self.field(key)?)));
+        let Some(first) = given.next() else { return Ok(None) };
+        match given.next() {
+            None => Ok(Some(first)),
+            Some((_, second)) => {
+                let message =
+                    format!("`{}` and `{}` exclude each other", first.1.name, second.name);
+                Err(second.error(message).hint("leave one of them out"))
+            }
+        }
+    }
+
+    /// A mistake of the section as a whole.
+    pub(super) fn error(&self, message: impl Into<String>) -> FileError {
+        let error = FileError::new(&self.file.shown, message);
+        match self.at {
+            Some(at) => error.at(self.file.line(at)),
+            None => error,
+        }
+    }
+
+    /// A key that must be there and is not.
+    pub(super) fn missing(&self, key: &str) -> FileError {
+        self.error(format!("`{}` is missing", self.key(key)))
+    }
+
+    fn key(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    fn only(self, known: &[&str]) -> Result<Self, FileError> {
+        let mut keys: Vec<_> = self.table.keys().collect();
+        keys.sort_by_key(|key| key.span().start);
+        match keys.iter().find(|key| !known.contains(&key.get_ref().as_ref())) {
+            None => Ok(self),
+            Some(key) => {
+                let (word, line) = (key.get_ref(), self.file.line(key.span().start));
+                let message = match self.name.as_str() {
+                    "" => format!("unknown key `{word}`"),
+                    name => format!("unknown key `{word}` in [{name}]"),
+                };
+                let error = FileError::new(&self.file.shown, message).at(line);
+                Err(error.meant(word, known.iter().copied()))
+            }
+        }
+    }
+}
+
+impl<'a> Field<'a> {
+    /// A mistake here.
+    pub(super) fn error(&self, message: impl Into<String>) -> FileError {
+        self.place().error(message)
+    }
+
+    /// Where the value begins.
+    pub(super) fn place(&self) -> Place {
+        Place { file: self.file.shown.clone(), line: self.file.line(self.value.span().start) }
+    }
+
+    /// Where the text in a string begins: after `"""` and a line end, on the next line.
+    pub(super) fn text_place(&self) -> Place {
+        let written = self.file.text.get(self.value.span()).unwrap_or_default();
+        let opened = ["\"\"\"", "'''"].iter().find_map(|quote| written.strip_prefix(quote));
+        let next = opened.is_some_and(|text| text.starts_with('\n') || text.starts_with("\r\n"));
+        self.place().down(usize::from(next))
+    }
+
+    /// The value as it is.
+    pub(super) fn value(&self) -> &'a DeValue<'a> {
+        self.value.get_ref()
+    }
+
+    /// Text that says something.
+    pub(super) fn text(&self) -> Result<&'a str, FileError> {
+        let text = self.value().as_str().ok_or_else(|| self.wrong("text in quotes"))?;
+        if text.trim().is_empty() {
+            return Err(self.error(format!("`{}` is empty", self.name)));
+        }
+        Ok(text)
+    }
+
+    /// A whole number, 0 or more.
+    pub(super) fn whole(&self) -> Result<u64, FileError> {
+        let number = self.value().as_integer().ok_or_else(|| self.wrong("a whole number"))?;
+        let whole = u64::from_str_radix(number.as_str(), number.radix());
+        whole.map_err(|_| self.error(format!("`{}` cannot be {number}", self.name)))
+    }
+
+    /// A whole number, 1 or more.
+    pub(super) fn count(&self) -> Result<u64, FileError> {
+        match self.whole()? {
+            0 => Err(self.error(format!("`{}` must be 1 or more", self.name))),
+            number => Ok(number),
+        }
+    }
+
+    /// As [`Field::count`], in 32 bits.
+    pub(super) fn small_count(&self) -> Result<u32, FileError> {
+        let number = self.count()?;
+        u32::try_from(number).map_err(|_| self.error(format!("`{}` is too large", self.name)))
+    }
+
+    /// A number that is not negative.
+    pub(super) fn number(&self) -> Result<f64, FileError> {
+        let number = match self.value() {
+            DeValue::Integer(number) => number.to_string().parse().ok(),
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            _ => return Err(self.wrong("a number")),
+        };
+        let usable = number.filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        usable.ok_or_else(|| self.error(format!("`{}` must be 0 or more", self.name)))
+    }
+
+    /// A length of time, longer than nothing.
+    pub(super) fn span(&self) -> Result<Duration, FileError> {
+        let time = self.any_span()?;
+        if time.is_zero() {
+            return Err(self.error(format!("`{}` must be longer than nothing", self.name)));
+        }
+        Ok(time)
+    }
+
+    /// A length of time.
+    pub(super) fn any_span(&self) -> Result<Duration, FileError> {
+        let text = self.value().as_str();
+        let text = text.ok_or_else(|| self.wrong("a length of time in quotes, as \"60s\""))?;
+        span::parse(text).map_err(|error| self.error(format!("`{}`: {error}", self.name)))
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, FileError> {
+        let text = self.text()?;
+        let found = words.iter().find(|(word, _)| *word == text);
+        found.map(|(_, value)| *value).ok_or_else(|| {
+            let message = format!("`{text}` is not a value of `{}`", self.name);
+            self.error(message).meant(text, words.iter().map(|(word, _)| *word))
+        })
+    }
+
+    /// A list; its items are called by their numbers.
+    pub(super) fn items(&self) -> Option<Vec<Self>> {
+        let items = self.value().as_array()?;
+        let item =
+            |(i, value)| Self { file: self.file, name: format!("{}[{i}]", self.name), value };
+        Some(items.iter().enumerate().map(item).collect())
+    }
+
+    /// A table. Keys other than `known` are refused.
+    pub(super) fn section(&self, known: &[&str]) -> Result<Section<'a>, FileError> {
+        self.open_section()?.only(known)
+    }
+
+    /// A table whose keys are the author's to choose.
+    pub(super) fn open_section(&self) -> Result<Section<'a>, FileError> {
+        let table = self.value().as_table().ok_or_else(|| self.wrong("a section"))?;
+        let at = Some(self.value.span().start);
+        Ok(Section { file: self.file, name: self.name.clone(), table, at })
+    }
+
+    /// A value of another type than it should be.
+    pub(super) fn wrong(&self, wanted: &str) -> FileError {
+        let given = match self.value() {
+            DeValue::String(_) => "text",
+            DeValue::Integer(_) | DeValue::Float(_) => "a number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a section",
+        };
+        self.error(format!("`{}` must be {wanted}, not {given}", self.name))
+    }
+}

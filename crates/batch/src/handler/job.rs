@@ -1,0 +1,168 @@
+//! A batch's definition, made ready to run: compiled once, used by all its rows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use longshore::{BatchId, Context, Verdict};
+use longshore_ai::{Provider, ResponseSchema};
+use serde_json::Value;
+
+use crate::definition::{Database, Definition, Post, Pre};
+use crate::rows::{RowSource, SourceError, Sources};
+use crate::sql_post::SqlApply;
+use crate::sql_pre::SqlPrepare;
+use crate::step::{Apply, Prepare};
+
+/// The form of definitions that this program knows.
+const VERSION: u32 = 1;
+
+/// What a program brings beside what definitions say.
+pub(crate) struct Outfit {
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) prepares: HashMap<String, Arc<dyn Prepare>>,
+    pub(crate) applies: HashMap<String, Arc<dyn Apply>>,
+    pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
+}
+
+/// Everything a row's run needs.
+pub(crate) struct Job {
+    pub(crate) definition: Definition,
+    pub(crate) source: Arc<dyn RowSource>,
+    pub(crate) prepare: Arc<dyn Prepare>,
+    pub(crate) provider: Arc<dyn Provider>,
+    /// The schema as providers want it.
+    pub(crate) wanted: Option<Arc<Value>>,
+    /// The schema as answers are read by it.
+    pub(crate) schema: Option<ResponseSchema>,
+    pub(crate) apply: Arc<dyn Apply>,
+}
+
+/// Why a row's batch cannot be worked on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum JobError {
+    /// Somebody sent the unit by hand.
+    #[error("the unit belongs to no batch")]
+    NoBatch,
+    /// The batch is none of ours.
+    #[error("batch `{0}` has no definition")]
+    NoDefinition(BatchId),
+    /// It was written by another version.
+    #[error("the definition of batch `{batch}` cannot be read: {why}")]
+    Unreadable { batch: BatchId, why: String },
+    /// A part of it does not work.
+    #[error("the definition of batch `{batch}` does not work: {why}")]
+    Unusable { batch: BatchId, why: String },
+    /// Its code is in another program.
+    #[error("this worker has no {step} called `{name}`")]
+    UnknownCode { step: &'static str, name: String },
+    /// Its database cannot be opened.
+    #[error("the rows' database cannot be opened: {0}")]
+    Source(#[from] SourceError),
+    /// The store did not answer.
+    #[error(transparent)]
+    Store(#[from] longshore::Error),
+}
+
+impl JobError {
+    /// What becomes of the unit. (`?` would make a plain retry of it.)
+    pub(crate) fn verdict(self) -> Verdict {
+        let (code, may_pass) = match &self {
+            JobError::NoBatch => ("no-batch", false),
+            JobError::NoDefinition(_) => ("no-definition", false),
+            JobError::Unreadable { .. } | JobError::Unusable { .. } => ("bad-definition", false),
+            JobError::UnknownCode { .. } => ("no-code", true),
+            JobError::Source(error) => ("source", error.is_retryable()),
+            JobError::Store(error) => ("store", error.is_retryable()),
+        };
+        if may_pass { Verdict::retry(code, self) } else { Verdict::fail(code, self) }
+    }
+}
+
+/// Reads a batch's definition from the store.
+pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Definition, JobError> {
+    let client = context.client();
+    let found = client.store().definition(client.scope(), id).await?;
+    let payload = found.ok_or_else(|| JobError::NoDefinition(id.clone()))?;
+    let unreadable = |why: String| JobError::Unreadable { batch: id.clone(), why };
+    let definition: Definition = payload.parse().map_err(|error| unreadable(error.to_string()))?;
+    match definition.version {
+        VERSION => Ok(definition),
+        other => Err(unreadable(format!("it is of version {other}, this program knows {VERSION}"))),
+    }
+}
+
+impl Outfit {
+    pub(crate) fn new(sources: Arc<Sources>) -> Self {
+        let (prepares, applies, providers) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { sources, prepares, applies, providers }
+    }
+
+    /// Compiles a definition.
+    pub(crate) fn compile(&self, id: &BatchId, what: Definition) -> Result<Job, JobError> {
+        let unusable = |why: String| JobError::Unusable { batch: id.clone(), why };
+        let schema = what.ai.schema.as_ref().map(ResponseSchema::new).transpose();
+        let schema = schema.map_err(|error| unusable(format!("ai.schema: {error}")))?;
+        Ok(Job {
+            source: self.sources.resolve(&what.database)?,
+            prepare: self.prepare(&what.pre, unusable)?,
+            provider: self.provider(&what, unusable)?,
+            apply: self.apply(&what.post, schema.as_ref(), unusable)?,
+            wanted: what.ai.schema.clone().map(Arc::new),
+            schema,
+            definition: what,
+        })
+    }
+
+    fn prepare(
+        &self,
+        pre: &Pre,
+        unusable: impl Fn(String) -> JobError,
+    ) -> Result<Arc<dyn Prepare>, JobError> {
+        match pre {
+            Pre::Sql(pre) => Ok(Arc::new(SqlPrepare::compile(pre).map_err(unusable)?)),
+            Pre::Code(name) => named(&self.prepares, "PRE", name),
+        }
+    }
+
+    fn apply(
+        &self,
+        post: &Post,
+        schema: Option<&ResponseSchema>,
+        unusable: impl Fn(String) -> JobError,
+    ) -> Result<Arc<dyn Apply>, JobError> {
+        match post {
+            Post::Sql(post) => Ok(Arc::new(SqlApply::compile(post, schema).map_err(unusable)?)),
+            Post::Code(name) => named(&self.applies, "POST", name),
+        }
+    }
+
+    fn provider(
+        &self,
+        what: &Definition,
+        unusable: impl Fn(String) -> JobError,
+    ) -> Result<Arc<dyn Provider>, JobError> {
+        let profile = &what.ai.profile;
+        match self.providers.get(&profile.name) {
+            Some(provider) => Ok(Arc::clone(provider)),
+            None => longshore_ai::open(profile)
+                .map_err(|error| unusable(format!("profile `{}`: {error}", profile.name))),
+        }
+    }
+}
+
+fn named<T: ?Sized>(
+    known: &HashMap<String, Arc<T>>,
+    step: &'static str,
+    name: &str,
+) -> Result<Arc<T>, JobError> {
+    let found = known.get(name).cloned();
+    found.ok_or_else(|| JobError::UnknownCode { step, name: name.to_owned() })
+}
+
+impl Job {
+    /// Whether POST's SQL commits with the row's end.
+    pub(crate) fn shares_the_store(&self) -> bool {
+        self.definition.database == Database::Store
+    }
+}

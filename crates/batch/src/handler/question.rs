@@ -1,0 +1,98 @@
+//! The asking: PRE, and the question for as long as its time lasts and nobody ends the run.
+
+use std::future::Future;
+
+use longshore::{CancelReason, OnLost, Verdict};
+use longshore_ai::{Answer, Question};
+use tokio::time::{Instant, timeout_at};
+
+use super::reply::{LOST, final_error, timeout, unanswered};
+use super::run::Run;
+use super::verdict;
+use crate::step::{Reply, ReplyError};
+
+impl Run<'_> {
+    /// PRE and the question. A verdict only if the run was told to end.
+    pub(super) async fn question(&mut self) -> Result<Reply, Verdict> {
+        if self.too_late {
+            return Ok(unanswered(timeout("the batch's deadline has passed")));
+        }
+        let prompt = match self.prepare().await {
+            Ok(prompt) => prompt,
+            Err(error) => return Ok(unanswered(error)),
+        };
+        if self.context.cancelled().is_cancelled() {
+            return Err(verdict::interrupted());
+        }
+        match self.ask(prompt).await? {
+            Ok(answer) => {
+                self.keep(&answer).await?;
+                Ok(self.job.read(answer))
+            }
+            Err(error) => {
+                self.in_vain += 1;
+                Ok(unanswered(error))
+            }
+        }
+    }
+
+    async fn prepare(&self) -> Result<String, ReplyError> {
+        // Nothing was asked, so nothing was billed.
+        let late =
+            || ReplyError { retryable: true, ..timeout("the time was over before the question") };
+        let prepared = timeout_at(self.until, self.job.prepare.prepare(&self.row)).await;
+        let prompt = prepared.map_err(|_| late())??;
+        if Instant::now() >= self.until { Err(late()) } else { Ok(prompt) }
+    }
+
+    /// Asks, unless the run is told to end first. An answer that is there is never thrown away.
+    async fn ask(&self, prompt: String) -> Result<Result<Answer, ReplyError>, Verdict> {
+        let question = self.question_for(prompt);
+        let stop = self.context.cancelled();
+        let out = self.gauge.ask();
+        tokio::select! {
+            biased;
+            answer = self.in_time(self.job.provider.ask(&question)) => {
+                out.back(&answer);
+                Ok(answer)
+            }
+            () = stop.cancelled() => self.given_up(),
+        }
+    }
+
+    async fn in_time<E: Into<ReplyError>>(
+        &self,
+        answer: impl Future<Output = Result<Answer, E>>,
+    ) -> Result<Answer, ReplyError> {
+        match timeout_at(self.until, answer).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(timeout("no answer in time; it may have been billed")),
+        }
+    }
+
+    /// The run was told to end while its question was out. Where asking twice is not wanted, the
+    /// row ends here.
+    fn given_up(&self) -> Result<Result<Answer, ReplyError>, Verdict> {
+        let unit = self.context.unit().id;
+        tracing::warn!(%unit, "maybe billed: the run was ended while its question was out");
+        let stopping = self.context.cancel_reason() == Some(CancelReason::Stopping);
+        if stopping && self.job.definition.on_lost == OnLost::Fail {
+            let why = "its worker was stopped while the question was out: maybe billed";
+            return Ok(Err(final_error(LOST, why)));
+        }
+        Err(verdict::interrupted())
+    }
+
+    fn question_for(&self, prompt: String) -> Question {
+        let ai = &self.job.definition.ai;
+        Question {
+            request_id: format!("{}-{}", self.row.unit, self.kept.asked + 1),
+            prompt,
+            system: ai.system.clone(),
+            max_tokens: ai.max_tokens,
+            temperature: ai.temperature,
+            schema: self.job.wanted.clone(),
+            until: self.until,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A row's run, top to bottom: recalled or prepared and asked, kept, applied. The asking itself is
+//! in `question`.
+
+use longshore::batch::Sums;
+use longshore::{
+    BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
+};
+use longshore_ai::Answer;
+use tokio::time::Instant;
+
+use super::RowResult;
+use super::job::{Job, JobError};
+use super::reply::{lost, unanswered};
+use super::verdict::{self, Told};
+use crate::checkpoint::{Checkpoint, KeptError, Recalled, sums};
+use crate::pilot::Gauge;
+use crate::step::{Applied, Reply, RowRun};
+
+/// One run of one row.
+pub(super) struct Run<'a> {
+    pub(super) context: &'a Context,
+    pub(super) job: &'a Job,
+    pub(super) row: RowRun<'a>,
+    pub(super) kept: Checkpoint,
+    /// Questions of this run that brought no answer.
+    pub(super) in_vain: u32,
+    /// When an answer is of no use any more.
+    pub(super) until: Instant,
+    /// The batch's deadline was over when the run began.
+    pub(super) too_late: bool,
+    pub(super) gauge: &'a Gauge,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        context: &'a Context,
+        job: &'a Job,
+        key: &'a SqlValue,
+        worker: &'a str,
+        clock: &dyn Clock,
+        gauge: &'a Gauge,
+    ) -> Result<Self, Verdict> {
+        let batch = context.unit().batch.as_ref().ok_or_else(|| JobError::NoBatch.verdict())?;
+        let now = clock.now();
+        Ok(Self {
+            context,
+            job,
+            row: row(context, job, batch, key, worker, now),
+            kept: Checkpoint::of(context.unit()).map_err(unreadable)?,
+            in_vain: 0,
+            until: until(job, now),
+            too_late: job.definition.deadline.is_some_and(|deadline| deadline <= now),
+            gauge,
+        })
+    }
+
+    pub(super) async fn run(mut self) -> HandlerResult<RowResult> {
+        let reply = self.reply().await?;
+        match self.apply(&reply).await {
+            Ok(applied) => self.conclude(&reply, applied).await,
+            Err(why) => Err(self.post_failed(&reply, &why).await),
+        }
+    }
+
+    /// What POST is to be told: from the checkpoint, or by asking.
+    async fn reply(&mut self) -> Result<Reply, Verdict> {
+        let unit = self.context.unit();
+        match self.kept.recall(unit.attempt, unit.lost) {
+            Recalled::Answer(answer) => Ok(self.job.read(answer)),
+            Recalled::Error(error) => Ok(unanswered(error.into())),
+            Recalled::MaybeBilled if self.job.definition.on_lost == OnLost::Fail => {
+                Ok(unanswered(lost()))
+            }
+            Recalled::MaybeBilled => {
+                tracing::warn!(unit = %unit.id, "maybe billed: its worker died, it is asked again");
+                self.question().await
+            }
+            Recalled::Ask => {
+                if self.kept.holds_a_reply() {
+                    self.save(self.kept.anew(), Sums::new()).await?;
+                }
+                self.question().await
+            }
+        }
+    }
+
+    /// Keeps a paid answer, and counts what it cost, before anything is done with it.
+    pub(super) async fn keep(&mut self, answer: &Answer) -> Result<(), Verdict> {
+        let cost = self.job.definition.ai.profile.prices.cost(answer);
+        let kept = self.kept.answered(answer.clone(), self.row.attempt);
+        self.save(kept, sums(answer, cost)).await
+    }
+
+    async fn save(&mut self, kept: Checkpoint, sums: Sums) -> Result<(), Verdict> {
+        let payload = kept.payload().map_err(|why| Verdict::fail("checkpoint", why))?;
+        loop {
+            match self.context.save_checkpoint_with(payload.clone(), sums.clone()).await {
+                Ok(()) => break,
+                // What was paid for waits for the store as long as the worker does.
+                Err(CheckpointError::Store(error))
+                    if error.is_retryable() && !self.context.cancelled().is_cancelled() =>
+                {
+                    tracing::warn!(%error, "an answer waits to be kept");
+                }
+                Err(error) => return Err(verdict::not_kept(&error)),
+            }
+        }
+        self.kept = kept;
+        Ok(())
+    }
+
+    /// POST, and its SQL where that cannot commit with the row's end.
+    async fn apply(&self, reply: &Reply) -> Result<Applied, String> {
+        let applied = self.job.apply.apply(&self.row, reply).await;
+        let mut applied = applied.map_err(|error| error.to_string())?;
+        if !self.job.shares_the_store() && !applied.effects.is_empty() {
+            let effects = std::mem::take(&mut applied.effects);
+            self.job.source.apply(&effects).await.map_err(|error| error.to_string())?;
+        }
+        Ok(applied)
+    }
+
+    /// Leaves the checkpoint as the verdict wants it, and says the verdict.
+    async fn conclude(&mut self, reply: &Reply, applied: Applied) -> HandlerResult<RowResult> {
+        use crate::definition::Verdict::{Fail, Retry, Success};
+        let asked = self.in_vain > 0;
+        let next = match applied.verdict {
+            Success => None,
+            Fail => {
+                let kept = self.unheard(reply).filter(|_| asked).unwrap_or(self.kept.clone());
+                kept.holds_a_reply().then(|| kept.judged())
+            }
+            Retry => (asked || self.kept.holds_a_reply())
+                .then(|| self.kept.retried(self.in_vain, self.row.attempt)),
+        };
+        if let Some(next) = next {
+            self.save(next, Sums::new()).await?;
+        }
+        let policy = verdict::policy(self.context, self.job);
+        verdict::of(Told { row: &self.row, reply, policy }, applied)
+    }
+
+    /// POST could not be told. What is known stays known, so that nothing is asked again.
+    async fn post_failed(&mut self, reply: &Reply, why: &str) -> Verdict {
+        let may_pass = reply.error.as_ref().is_some_and(|error| error.retryable);
+        if let Some(kept) = self.unheard(reply).filter(|_| !may_pass)
+            && let Err(verdict) = self.save(kept, Sums::new()).await
+        {
+            return verdict;
+        }
+        Verdict::retry("post-error", why)
+    }
+
+    /// The checkpoint with the reply's error in it, if that is all there is and it is not there.
+    fn unheard(&self, reply: &Reply) -> Option<Checkpoint> {
+        let error = reply.error.as_ref().filter(|_| reply.answer.is_none())?;
+        let error = KeptError { code: error.code.clone(), message: error.message.clone() };
+        let news = self.kept.error.as_ref() != Some(&error);
+        news.then(|| self.kept.unheard(error, self.in_vain, self.row.attempt))
+    }
+}
+
+fn row<'a>(
+    context: &Context,
+    job: &'a Job,
+    batch: &'a BatchId,
+    key: &'a SqlValue,
+    worker: &'a str,
+    now: Timestamp,
+) -> RowRun<'a> {
+    let unit = context.unit();
+    let policy = verdict::policy(context, job);
+    RowRun {
+        batch,
+        unit: unit.id,
+        key,
+        attempt: unit.attempt,
+        is_last_attempt: !policy.allows(unit.attempt, unit.created_at, now),
+        worker,
+        source: &*job.source,
+    }
+}
+
+/// One instant for all of the run: its own time, cut by the batch's deadline.
+fn until(job: &Job, now: Timestamp) -> Instant {
+    let left = job.definition.deadline.map(|deadline| deadline.since(now));
+    let timeout = job.definition.ai.timeout;
+    Instant::now() + left.map_or(timeout, |left| left.min(timeout))
+}
+
+/// Another program may be able to read it, so the row is not given up.
+fn unreadable(why: String) -> Verdict {
+    Verdict::retry("bad-checkpoint", format!("what an earlier run kept cannot be read: {why}"))
+}

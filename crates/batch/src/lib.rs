@@ -1,0 +1,36 @@
+//! Batches of database rows: each prepared (PRE), asked (AI), applied (POST), exactly once.
+//!
+//! A [`Definition`] says all that is to be done; it is read from a batch file ([`mod@file`]) or
+//! built in Rust, and is kept in the store with the batch, so that any worker can take part. The
+//! [`Initiator`] streams candidate rows into the batch; [`RowHandler`] runs one row. Both read the
+//! rows through a [`RowSource`].
+
+pub mod alerts;
+pub mod check;
+pub mod checkpoint;
+pub mod definition;
+pub mod end;
+pub mod file;
+pub mod handler;
+pub mod initiator;
+pub mod names;
+pub mod pilot;
+pub mod prompt;
+pub mod report;
+pub mod rows;
+pub mod rules;
+pub mod sql;
+pub mod sql_post;
+pub mod sql_pre;
+pub mod step;
+pub mod template;
+pub mod value;
+
+pub use definition::Definition;
+pub use end::EndHandler;
+pub use file::{BatchFile, FileError, Loaded, Overrides};
+pub use handler::RowHandler;
+pub use initiator::{InitiateError, Initiation, Initiator};
+pub use pilot::Pilot;
+pub use report::Report;
+pub use rows::{RowSource, Sources, SqliteRows};

@@ -1,0 +1,154 @@
+//! Failures by reason: rows that failed alike are one line.
+
+use serde::Serialize;
+use std::collections::HashMap;
+
+use longshore::store::UnitFilter;
+use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitId, UnitState};
+
+use super::words::cut;
+use crate::handler::RowInput;
+use crate::value::{from_json, show_key};
+
+/// Units per page.
+const PAGE: u32 = 1_000;
+/// Reasons that are told apart; whatever comes beyond is one group.
+const MOST_GROUPS: usize = 100;
+/// Rows named per reason.
+const EXAMPLES: usize = 3;
+/// Characters of a message that are shown.
+const MESSAGE: usize = 300;
+
+/// Rows that failed alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailureGroup {
+    /// The failure's code.
+    pub code: String,
+    /// What happened to the newest of them, in words.
+    pub message: String,
+    /// How many.
+    pub count: u64,
+    /// Keys of a few of them.
+    pub examples: Vec<String>,
+}
+
+/// All failures of a batch, the most frequent reason first.
+pub(super) async fn gather(
+    store: &dyn Store,
+    scope: &Scope,
+    batch: &BatchId,
+) -> Result<Vec<FailureGroup>> {
+    let filter = UnitFilter {
+        state: Some(UnitState::Failed),
+        batch: Some(batch.clone()),
+        ..UnitFilter::default()
+    };
+    let mut groups = Groups::default();
+    let mut after = None;
+    loop {
+        let page = store.units(scope, &filter, after.as_deref(), PAGE).await?;
+        page.items.iter().for_each(|unit| groups.add(unit));
+        after = page.next;
+        if after.is_none() {
+            return groups.named(store, scope).await;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Groups {
+    by_reason: HashMap<(String, String), usize>,
+    all: Vec<(FailureGroup, Vec<UnitId>)>,
+}
+
+impl Groups {
+    fn add(&mut self, unit: &Unit) {
+        let unknown = || Failure::new("unknown", "no reason was recorded");
+        let failure = unit.failure.clone().unwrap_or_else(unknown);
+        let at = self.place(failure);
+        let (group, units) = &mut self.all[at];
+        group.count += 1;
+        if units.len() < EXAMPLES {
+            units.push(unit.id);
+        }
+    }
+
+    fn place(&mut self, failure: Failure) -> usize {
+        let mut reason = (failure.code, pattern(&failure.message));
+        let mut message = cut(&failure.message, MESSAGE);
+        if self.all.len() >= MOST_GROUPS && !self.by_reason.contains_key(&reason) {
+            reason = ("other".to_owned(), String::new());
+            "further reasons".clone_into(&mut message);
+        }
+        let Self { by_reason, all } = self;
+        *by_reason.entry(reason).or_insert_with_key(|(code, _)| {
+            let (code, examples) = (code.clone(), Vec::new());
+            all.push((FailureGroup { code, message, count: 0, examples }, Vec::new()));
+            all.len() - 1
+        })
+    }
+
+    /// Reads the keys of the examples; lists carry no payloads.
+    async fn named(self, store: &dyn Store, scope: &Scope) -> Result<Vec<FailureGroup>> {
+        let mut groups = Vec::with_capacity(self.all.len());
+        for (mut group, units) in self.all {
+            for id in units {
+                group.examples.push(key(&store.unit(scope, id).await?));
+            }
+            groups.push(group);
+        }
+        groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.code.cmp(&b.code)));
+        Ok(groups)
+    }
+}
+
+fn key(unit: &Unit) -> String {
+    let input = unit.payload.parse::<RowInput>();
+    input.map_or_else(|_| unit.id.to_string(), |input| show_key(&from_json(&input.key)))
+}
+
+/// A message without what differs from row to row: words with digits, and what is quoted.
+fn pattern(message: &str) -> String {
+    let mut pattern = String::new();
+    let mut quote = None;
+    for word in message.split_inclusive(|c: char| !c.is_alphanumeric()) {
+        let (name, end) = match word.char_indices().next_back() {
+            Some((at, last)) if !last.is_alphanumeric() => (&word[..at], Some(last)),
+            _ => (word, None),
+        };
+        if quote.is_none() {
+            pattern.push_str(if name.contains(|c: char| c.is_ascii_digit()) { "#" } else { name });
+        }
+        match (quote, end) {
+            (Some(open), Some(end)) if end == open => {
+                quote = None;
+                pattern.extend(['…', end]);
+            }
+            (None, Some(end)) => {
+                pattern.push(end);
+                quote = matches!(end, '`' | '"').then_some(end);
+            }
+            _ => {}
+        }
+    }
+    cut(&pattern, MESSAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_differ_only_in_values_have_one_pattern() {
+        let one = "line 3, column 14: expected `,` but found `xyz`: {\"quantity\": 12";
+        let two = "line 12, column 1: expected `,` but found `a`: {\"price\": 4";
+        assert_eq!(pattern(one), pattern(two));
+        assert_eq!(pattern(one), "line #, column #: expected `…` but found `…`: {\"…\": #");
+        assert_ne!(pattern("no row has the key `7`"), pattern("two rows have the key `7`"));
+    }
+
+    #[test]
+    fn an_unclosed_quote_does_not_hide_that_it_is_there() {
+        assert_eq!(pattern("found `xyz"), "found `");
+    }
+}

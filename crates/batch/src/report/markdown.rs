@@ -1,0 +1,85 @@
+//! The report as Markdown. Whatever comes from outside is escaped: it is text, not markup.
+
+use std::fmt::Write;
+
+use super::facts::{self, Fact};
+use super::latency::label;
+use super::words::count;
+use super::{FailureGroup, Latency, Report};
+
+/// Characters of the longest bar.
+const BAR: u64 = 40;
+
+pub(super) fn render(report: &Report) -> String {
+    let mut page = format!("# Batch {}\n\n", escape(report.batch.id.as_str()));
+    if let Some(mark) = facts::simulated(&report.usage) {
+        let _ = writeln!(page, "> **{mark}**\n");
+    }
+    table(&mut page, &facts::standing(report));
+    section(&mut page, "Time", &facts::times(report));
+    section(&mut page, "Answers", &facts::usage(report));
+    histogram(&mut page, &report.latency);
+    failures(&mut page, &report.failures);
+    if let Some(definition) = &report.definition {
+        section(&mut page, "Settings", &facts::settings(definition));
+    }
+    let _ = writeln!(page, "\nReport of {}.", report.at);
+    page
+}
+
+fn section(page: &mut String, title: &str, facts: &[Fact]) {
+    let _ = writeln!(page, "\n## {title}\n");
+    table(page, facts);
+}
+
+fn table(page: &mut String, facts: &[Fact]) {
+    page.push_str("| | |\n|---|---|\n");
+    for (label, value) in facts {
+        let _ = writeln!(page, "| {label} | {} |", escape(value));
+    }
+}
+
+fn histogram(page: &mut String, latency: &Latency) {
+    let parts = latency.used();
+    let Some(most) = parts.iter().map(|(_, count)| *count).max() else { return };
+    page.push_str("\n## Latency\n\n```text\n");
+    for (bound, answers) in parts {
+        let length = (answers * BAR).div_ceil(most.max(1));
+        let bar: String = (0..length).map(|_| '█').collect();
+        let _ = writeln!(page, "{:>9}  {bar} {}", label(*bound), count(*answers));
+    }
+    page.push_str("```\n");
+}
+
+fn failures(page: &mut String, groups: &[FailureGroup]) {
+    page.push_str("\n## Failures\n\n");
+    if groups.is_empty() {
+        page.push_str("None.\n");
+        return;
+    }
+    page.push_str("| rows | code | what happened | for example |\n|---:|---|---|---|\n");
+    for group in groups {
+        let FailureGroup { code, message, examples, .. } = group;
+        let examples = examples.join(", ");
+        let cells = [code, message, &examples].map(|text| escape(text)).join(" | ");
+        let _ = writeln!(page, "| {} | {cells} |", count(group.count));
+    }
+}
+
+/// Text that Markdown shows as it is, on one line.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '#' | '|' | '!' | '~' => {
+                escaped.extend(['\\', char]);
+            }
+            char if char.is_control() => escaped.push(' '),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,110 @@
+//! From a database's URL to its rows.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{OpenMode, RowSource, SourceError, SqliteRows};
+use crate::definition::Database;
+
+/// Opens the rows that a URL names: `sqlite:PATH`, relative to the working directory.
+///
+/// `env:NAME` is not a URL but the place of one: [`Sources`] looks there.
+pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(unknown("the database's address has no scheme"));
+    };
+    match scheme {
+        "sqlite" => {
+            // sqlite:PATH, sqlite://PATH and sqlite:///ABSOLUTE are all in use elsewhere.
+            let path = rest.strip_prefix("//").unwrap_or(rest);
+            Ok(Arc::new(SqliteRows::open(Path::new(path), OpenMode::Write)?))
+        }
+        "postgres" | "postgresql" => {
+            Err(SourceError::Data("rows in PostgreSQL come with the postgres store".to_owned()))
+        }
+        "mysql" | "mariadb" | "odbc" => {
+            let words = format!("this build of longshore cannot read rows from `{scheme}:`");
+            Err(SourceError::Data(words))
+        }
+        // Only the scheme is repeated: what follows may hold a password.
+        _ => Err(unknown(&format!("unknown kind of database `{}:`", cut(scheme)))),
+    }
+}
+
+fn unknown(words: &str) -> SourceError {
+    SourceError::Data(format!("{words}; known are sqlite:, postgres:, mysql: and odbc:"))
+}
+
+fn cut(scheme: &str) -> String {
+    scheme.chars().take(20).collect()
+}
+
+type LookupEnv = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Where a process finds the databases of all its batches: each is opened once and shared.
+pub struct Sources {
+    store_url: Option<String>,
+    lookup_env: LookupEnv,
+    given: HashMap<Database, Arc<dyn RowSource>>,
+    opened: Mutex<HashMap<String, Arc<dyn RowSource>>>,
+}
+
+impl Sources {
+    /// `store_url` is where the store's own tables are, `None` if they are in memory;
+    /// `lookup_env` reads an environment variable.
+    pub fn new(
+        store_url: Option<String>,
+        lookup_env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let lookup_env = Box::new(lookup_env);
+        Self { store_url, lookup_env, given: HashMap::new(), opened: Mutex::default() }
+    }
+
+    /// Takes `source` for this database instead of opening one.
+    #[must_use]
+    pub fn with(mut self, database: Database, source: Arc<dyn RowSource>) -> Self {
+        self.given.insert(database, source);
+        self
+    }
+
+    /// The rows of a database. Opening takes a moment, longer if somebody has locked the file: call
+    /// it once per batch, not per row. What could not be opened is tried again the next time.
+    pub fn resolve(&self, database: &Database) -> Result<Arc<dyn RowSource>, SourceError> {
+        if let Some(source) = self.given.get(database) {
+            return Ok(Arc::clone(source));
+        }
+        let url = self.url(database)?;
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = opened.get(&url) {
+            return Ok(Arc::clone(source));
+        }
+        let source = open(&url)?;
+        opened.insert(url, Arc::clone(&source));
+        Ok(source)
+    }
+
+    fn url(&self, database: &Database) -> Result<String, SourceError> {
+        match database {
+            Database::Store => self.store_url.clone().ok_or_else(|| {
+                let words = "the store is in memory and has no tables of yours: \
+                             name the rows' database, or use a store in a file";
+                SourceError::Data(words.to_owned())
+            }),
+            Database::Url(url) => match url.strip_prefix("env:") {
+                None => Ok(url.clone()),
+                Some(name) => (self.lookup_env)(name).ok_or_else(|| {
+                    SourceError::Data(format!("the environment variable `{name}` is not set"))
+                }),
+            },
+        }
+    }
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the URLs: they may hold passwords.
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).len();
+        f.debug_struct("Sources").field("opened", &opened).finish_non_exhaustive()
+    }
+}

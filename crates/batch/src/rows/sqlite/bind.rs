@@ -1,0 +1,54 @@
+//! Values into statements: bound, never pasted, and none forgotten.
+
+use longshore::SqlValue;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Statement, ToSql};
+
+use super::error;
+use crate::rows::SourceError;
+
+/// Binds every parameter; one without a value would silently be NULL. `value_of` is asked with a
+/// parameter's number, from 1, and its name, without the colon.
+pub(super) fn bind<'v>(
+    statement: &mut Statement<'_>,
+    value_of: impl Fn(usize, Option<&str>) -> Option<&'v SqlValue>,
+) -> Result<(), SourceError> {
+    for at in 1..=statement.parameter_count() {
+        let Some(value) = value_of(at, name(statement, at)) else {
+            let name =
+                name(statement, at).map_or_else(|| at.to_string(), |name| format!(":{name}"));
+            return Err(SourceError::Data(format!("parameter `{name}` has no value")));
+        };
+        statement.raw_bind_parameter(at, Bound(value)).map_err(error::of_run)?;
+    }
+    Ok(())
+}
+
+/// The value of a parameter among named ones.
+pub(super) fn named<'v>(
+    values: &'v [(String, SqlValue)],
+    name: Option<&str>,
+) -> Option<&'v SqlValue> {
+    let own = |(known, _): &&(String, SqlValue)| Some(known.as_str()) == name;
+    values.iter().find(own).map(|(_, value)| value)
+}
+
+/// A parameter's name without its first sign; a bare `?` has none.
+pub(super) fn name<'s>(statement: &'s Statement<'_>, at: usize) -> Option<&'s str> {
+    statement.parameter_name(at).map(|name| &name[1..])
+}
+
+struct Bound<'v>(&'v SqlValue);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            SqlValue::Null => ValueRef::Null,
+            SqlValue::Bool(value) => ValueRef::Integer(i64::from(*value)),
+            SqlValue::Int(value) => ValueRef::Integer(*value),
+            SqlValue::Real(value) => ValueRef::Real(*value),
+            SqlValue::Text(value) => ValueRef::Text(value.as_bytes()),
+            SqlValue::Blob(value) => ValueRef::Blob(value),
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! SQL as far as we must read it ourselves: its tokens, not its grammar.
+//!
+//! Enough to name a statement's parameters, to split several statements, and to see an ORDER BY or
+//! LIMIT that would not survive our own. Strings, quoted identifiers and comments are passed over
+//! as a whole. What a statement means is the database's to say.
+
+mod tokens;
+
+pub use tokens::{Token, TokenKind, tokens};
+
+/// The parameters of a statement (`:name`), each once, in order, without the colon.
+pub fn parameters(sql: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for token in tokens(sql).filter(|token| token.kind == TokenKind::Parameter) {
+        let name = token.text.trim_start_matches(':');
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The words that carry meaning: no spaces, no comments.
+pub fn significant(sql: &str) -> impl Iterator<Item = Token<'_>> {
+    tokens(sql).filter(|token| !matches!(token.kind, TokenKind::Space | TokenKind::Comment))
+}
+
+/// The first word in capitals: what sort of statement it is.
+pub fn verb(sql: &str) -> Option<String> {
+    let first = significant(sql).find(|token| token.kind != TokenKind::Open)?;
+    (first.kind == TokenKind::Word).then(|| first.text.to_uppercase())
+}
+
+/// One of several statements in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// The statement, without the semicolon after it and the space around it.
+    pub sql: &'a str,
+    /// Where it begins in the whole text.
+    pub at: usize,
+}
+
+/// The statements of a text. Parts with nothing in them but space and comments are left out.
+///
+/// Bodies of triggers and procedures are not understood: such scripts are the database's to run.
+pub fn split(sql: &str) -> Vec<Part<'_>> {
+    let parts = pieces(sql).into_iter().filter(|part| significant(part.sql).next().is_some());
+    parts.map(trimmed).collect()
+}
+
+/// Everything between semicolons, untouched: joined by `;` it is the text again.
+pub fn pieces(sql: &str) -> Vec<Part<'_>> {
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    for token in tokens(sql).filter(|token| token.kind == TokenKind::Semicolon) {
+        pieces.push(Part { sql: &sql[from..token.at], at: from });
+        from = token.at + token.text.len();
+    }
+    pieces.push(Part { sql: &sql[from..], at: from });
+    pieces
+}
+
+fn trimmed(part: Part<'_>) -> Part<'_> {
+    let sql = part.sql.trim_start();
+    Part { at: part.at + part.sql.len() - sql.len(), sql: sql.trim_end() }
+}
+
+/// A clause that says which rows come first or how many come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clause {
+    /// ORDER BY
+    Order,
+    /// LIMIT, OFFSET or FETCH FIRST
+    Limit,
+}
+
+/// The first ORDER BY, LIMIT, OFFSET or FETCH that is outside all parentheses, and where.
+pub fn closing_clause(sql: &str) -> Option<(Clause, usize)> {
+    let mut depth = 0_usize;
+    let mut words = significant(sql).peekable();
+    while let Some(token) = words.next() {
+        match token.kind {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Word if depth == 0 => {
+                let next = words.peek().map_or("", |next| next.text);
+                if let Some(clause) = clause(token.text, next) {
+                    return Some((clause, token.at));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn clause(word: &str, next: &str) -> Option<Clause> {
+    match word.to_uppercase().as_str() {
+        "ORDER" if next.eq_ignore_ascii_case("BY") => Some(Clause::Order),
+        "LIMIT" | "OFFSET" => Some(Clause::Limit),
+        "FETCH" if next.eq_ignore_ascii_case("FIRST") || next.eq_ignore_ascii_case("NEXT") => {
+            Some(Clause::Limit)
+        }
+        _ => None,
+    }
+}
+
+/// The tables a statement names: the words after FROM, JOIN, INTO and UPDATE, as written.
+/// A guess, for hints only.
+pub fn tables(sql: &str) -> Vec<&str> {
+    let mut tables = Vec::new();
+    let mut before = String::new();
+    for token in significant(sql) {
+        let named = matches!(token.kind, TokenKind::Word | TokenKind::Quoted);
+        if named && ["FROM", "JOIN", "INTO", "UPDATE"].contains(&before.as_str()) {
+            tables.push(token.text);
+        }
+        before = token.text.to_uppercase();
+    }
+    tables
+}
+
+/// The line of a byte offset, from 0.
+pub fn lines_before(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
+}

@@ -1,0 +1,185 @@
+//! POST by rules and SQL: decides, and binds what is known to the statements.
+//!
+//! Values are only ever bound, never pasted into SQL: whatever a model answers stays a value.
+
+use async_trait::async_trait;
+use longshore::outcome::Params;
+use longshore::{Effect, SqlValue};
+use longshore_ai::{Answer, ResponseSchema};
+use serde_json::Value;
+
+use crate::definition::{SqlPost, Statement, Verdict};
+use crate::rules::{Facts, Rules};
+use crate::sql;
+use crate::step::{Applied, Apply, ApplyError, Reply, ReplyError, RowRun};
+use crate::value::{from_json, show_key};
+
+/// The names that mean the same in every batch; a property of the answer that is called like one
+/// of them is `:answer_<name>`.
+pub const RESERVED: [&str; 16] = [
+    "status",
+    "error_code",
+    "error_message",
+    "worker_id",
+    "batch_id",
+    "unit_id",
+    "unit_key",
+    "key",
+    "attempt",
+    "answer",
+    "model",
+    "tokens_in",
+    "tokens_out",
+    "latency_ms",
+    "cost_usd",
+    "simulated",
+];
+
+/// A compiled [`SqlPost`].
+#[derive(Debug)]
+pub struct SqlApply {
+    rules: Rules,
+    always: Vec<Ready>,
+    success: Vec<Ready>,
+    fail: Vec<Ready>,
+    retry: Vec<Ready>,
+}
+
+/// A statement and the names it wants bound.
+#[derive(Debug)]
+struct Ready {
+    statement: Statement,
+    names: Vec<String>,
+}
+
+impl SqlApply {
+    /// Compiles rules and statements. A parameter that is neither reserved nor a property of the
+    /// answers is an error; without a schema that names properties any may be one.
+    pub fn compile(post: &SqlPost, schema: Option<&ResponseSchema>) -> Result<Self, String> {
+        let properties = schema.and_then(ResponseSchema::properties);
+        let ready = |statements: &[Statement]| -> Result<Vec<Ready>, String> {
+            statements.iter().map(|one| Ready::of(one, properties.as_deref())).collect()
+        };
+        Ok(Self {
+            rules: Rules::compile(&post.rules).map_err(|error| error.to_string())?,
+            always: ready(&post.always)?,
+            success: ready(&post.success)?,
+            fail: ready(&post.fail)?,
+            retry: ready(&post.retry)?,
+        })
+    }
+
+    fn of(&self, verdict: Verdict) -> &[Ready] {
+        match verdict {
+            Verdict::Success => &self.success,
+            Verdict::Fail => &self.fail,
+            Verdict::Retry => &self.retry,
+        }
+    }
+}
+
+#[async_trait]
+impl Apply for SqlApply {
+    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
+        let RowRun { attempt, is_last_attempt, .. } = *row;
+        let facts = Facts { reply, attempt, is_last_attempt };
+        let decision = self.rules.decide(&facts).map_err(ApplyError)?;
+        let statements = self.always.iter().chain(self.of(decision.verdict));
+        let effects = statements.map(|ready| ready.bind(row, reply)).collect();
+        Ok(Applied {
+            verdict: decision.verdict,
+            reason: decision.reason,
+            after: decision.after,
+            effects,
+        })
+    }
+}
+
+impl Ready {
+    fn of(statement: &Statement, properties: Option<&[String]>) -> Result<Self, String> {
+        let names = sql::parameters(&statement.sql);
+        let unknown = names.iter().find(|name| !is_known(name, properties));
+        if let Some(unknown) = unknown {
+            return Err(format!("`:{unknown}` is nothing that POST knows: {}", statement.sql));
+        }
+        let names = names.into_iter().map(str::to_owned).collect();
+        Ok(Self { statement: statement.clone(), names })
+    }
+
+    fn bind(&self, row: &RowRun<'_>, reply: &Reply) -> Effect {
+        effect(&self.statement, &self.names, |name| value(name, row, reply))
+    }
+}
+
+/// A statement with a value for each of its names.
+pub(crate) fn effect(
+    statement: &Statement,
+    names: &[String],
+    value: impl Fn(&str) -> SqlValue,
+) -> Effect {
+    let bound = names.iter().map(|name| (name.clone(), value(name))).collect();
+    Effect {
+        sql: statement.sql.clone(),
+        params: Params::Named(bound),
+        expected_rows: statement.rows,
+    }
+}
+
+fn is_known(name: &str, properties: Option<&[String]>) -> bool {
+    let Some(properties) = properties else { return true };
+    let is_property = |name: &str| properties.iter().any(|property| property == name);
+    RESERVED.contains(&name)
+        || is_property(name)
+        || name.strip_prefix("answer_").is_some_and(is_property)
+}
+
+/// What a name stands for. Reserved names win; a property that the answer lacks is NULL.
+fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
+    match name {
+        "worker_id" => text(row.worker),
+        "batch_id" => text(row.batch.as_str()),
+        "unit_id" => text(&row.unit.to_string()),
+        "unit_key" => text(&show_key(row.key)),
+        "key" => row.key.clone(),
+        "attempt" => SqlValue::Int(i64::from(row.attempt)),
+        "status" => text(if reply.error.is_some() { "error" } else { "success" }),
+        "error_code" => of_error(reply, |error| &error.code),
+        "error_message" => of_error(reply, |error| &error.message),
+        "cost_usd" => of_answer(reply, |_| SqlValue::Real(dollars(reply.cost_nanos))),
+        "answer" => of_answer(reply, |answer| text(&answer.text)),
+        "model" => of_answer(reply, |answer| text(&answer.model)),
+        "tokens_in" => of_answer(reply, |answer| whole(answer.tokens_in)),
+        "tokens_out" => of_answer(reply, |answer| whole(answer.tokens_out)),
+        "latency_ms" => of_answer(reply, |answer| whole(answer.latency_ms)),
+        "simulated" => of_answer(reply, |answer| SqlValue::Bool(answer.simulated)),
+        property => of_property(property, reply),
+    }
+}
+
+fn of_property(name: &str, reply: &Reply) -> SqlValue {
+    let property = |name: &str| reply.json.as_ref().and_then(|json| json.get(name));
+    let found = property(name).or_else(|| name.strip_prefix("answer_").and_then(property));
+    from_json(found.unwrap_or(&Value::Null))
+}
+
+fn of_error(reply: &Reply, part: impl Fn(&ReplyError) -> &str) -> SqlValue {
+    reply.error.as_ref().map_or(SqlValue::Null, |error| text(part(error)))
+}
+
+fn of_answer(reply: &Reply, part: impl Fn(&Answer) -> SqlValue) -> SqlValue {
+    reply.answer.as_ref().map_or(SqlValue::Null, part)
+}
+
+fn text(text: &str) -> SqlValue {
+    SqlValue::Text(text.to_owned())
+}
+
+fn whole(number: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// Billionths of a dollar as dollars.
+#[expect(clippy::cast_precision_loss, reason = "for people and reports; sums are kept in nanos")]
+pub(crate) fn dollars(nanos: i64) -> f64 {
+    nanos as f64 / 1e9
+}

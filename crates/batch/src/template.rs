@@ -1,0 +1,194 @@
+//! Templates as we use them: strict about names, bounded in work, without files and escaping.
+//!
+//! Shared by prompts ([`crate::prompt`]) and rules ([`crate::rules`]), which own what their
+//! templates see.
+
+use longshore::SqlValue;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
+
+use crate::rows::Row;
+use crate::value::to_json;
+
+/// Most steps of one rendering. A prompt with a thousand rows in it takes some ten thousand.
+const FUEL: u64 = 2_000_000;
+
+/// A template that does not work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TemplateError {
+    /// Where in the template, from 1.
+    pub line: Option<usize>,
+    /// Why.
+    pub message: String,
+}
+
+impl TemplateError {
+    /// The engine's error in its own words, without the place it names.
+    pub(crate) fn from_engine(error: &minijinja::Error) -> Self {
+        let message = match (error.kind(), error.detail()) {
+            (ErrorKind::OutOfFuel, _) => "it does too much work".to_owned(),
+            (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
+            (kind, Some(detail)) => format!("{kind}: {detail}"),
+            (kind, None) => kind.to_string(),
+        };
+        Self { line: error.line().filter(|line| *line > 0), message }
+    }
+}
+
+/// Whether an error is about a value that is not there.
+pub(crate) fn is_undefined(error: &minijinja::Error) -> bool {
+    // Arithmetic with a missing value is another kind of error, but says what was missing.
+    let says_so = || error.detail().is_some_and(|detail| detail.ends_with("is undefined)"));
+    error.kind() == ErrorKind::UndefinedError || says_so()
+}
+
+/// Whether an error comes from the template itself, whatever values it is given.
+pub(crate) fn is_unknown_word(error: &minijinja::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::UnknownFilter
+            | ErrorKind::UnknownFunction
+            | ErrorKind::UnknownTest
+            | ErrorKind::UnknownMethod
+            | ErrorKind::TemplateNotFound
+    )
+}
+
+/// An engine without templates. A block on a line of its own leaves no empty line behind.
+pub(crate) fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_fuel(Some(FUEL));
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.unwrap_or_default());
+    environment
+}
+
+/// The names a template asks for from outside, `row.vendor` as it is written; functions that are
+/// built in are left out.
+pub(crate) fn names(environment: &Environment<'_>, template: &str) -> Vec<String> {
+    let Ok(template) = environment.get_template(template) else { return Vec::new() };
+    outside(environment, template.undeclared_variables(true))
+}
+
+/// As [`names`], of an expression.
+pub(crate) fn names_in(environment: &Environment<'static>, expression: &str) -> Vec<String> {
+    let Ok(expression) = environment.compile_expression_owned(expression.to_owned()) else {
+        return Vec::new();
+    };
+    outside(environment, expression.undeclared_variables(true))
+}
+
+fn outside(environment: &Environment<'_>, names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let built_in = |name: &String| {
+        let first = name.split('.').next().unwrap_or_default();
+        environment.globals().any(|(global, _)| global == first)
+    };
+    let mut names: Vec<String> = names.into_iter().filter(|name| !built_in(name)).collect();
+    names.sort();
+    names
+}
+
+/// A row as templates see it.
+pub(crate) fn row_value(row: &Row) -> Value {
+    Value::from_pairs(row.columns.iter().map(|(name, value)| (name.as_str(), sql_value(value))))
+}
+
+fn sql_value(value: &SqlValue) -> Value {
+    match value {
+        SqlValue::Null => Value::from(()),
+        SqlValue::Bool(value) => Value::from(*value),
+        SqlValue::Int(value) => Value::from(*value),
+        SqlValue::Real(value) => Value::from(*value),
+        SqlValue::Text(value) => Value::from(value.as_str()),
+        SqlValue::Blob(_) => Value::from(Serde(to_json(value))),
+    }
+}
+
+/// Longest expression, and longest tag of a template.
+const LONGEST_TAG: usize = 4_000;
+/// Most tags inside each other, and most `elif` of a template.
+const DEEPEST: usize = 100;
+
+/// Refuses what the engine would read by deep recursion (`1+1+1…`, `elif` after `elif`): it would
+/// run out of stack, and the whole process with it.
+pub(crate) fn guard(template: &str) -> Result<(), TemplateError> {
+    let (mut depth, mut elifs) = (0_usize, 0_usize);
+    for (at, tag) in tags(template) {
+        let word = tag.trim_start_matches(['{', '%', '-', '+', ' ']).split_whitespace().next();
+        match word {
+            Some(word) if !tag.starts_with("{%") || word == "else" || word == "set" => {}
+            Some("elif") => elifs += 1,
+            Some(word) if word.starts_with("end") => depth = depth.saturating_sub(1),
+            _ => depth += 1,
+        }
+        let problem = match () {
+            () if tag.len() > LONGEST_TAG => "a tag is longer than 4000 characters",
+            () if depth > DEEPEST => "tags are inside each other more than 100 deep",
+            () if elifs > DEEPEST => "there are more than 100 `elif`",
+            () => continue,
+        };
+        let line = template[..at].matches('\n').count() + 1;
+        return Err(TemplateError { line: Some(line), message: problem.to_owned() });
+    }
+    Ok(())
+}
+
+/// As [`guard`], of an expression.
+pub(crate) fn guard_expression(expression: &str) -> Result<(), TemplateError> {
+    if expression.len() <= LONGEST_TAG {
+        return Ok(());
+    }
+    let message = "it is longer than 4000 characters".to_owned();
+    Err(TemplateError { line: None, message })
+}
+
+/// Every tag with its place; one that is not closed goes to the end.
+fn tags(template: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let at = from
+            + [template[from..].find("{{"), template[from..].find("{%")]
+                .into_iter()
+                .flatten()
+                .min()?;
+        let close = if template[at..].starts_with("{{") { "}}" } else { "%}" };
+        let end = template[at..].find(close).map_or(template.len(), |length| at + length + 2);
+        from = end;
+        Some((at, &template[at..end]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_take_the_stack_is_refused_with_its_line() {
+        let long = format!("fine\n{{{{ {} }}}}", vec!["1"; 9_000].join("+"));
+        let chain = format!("{{% if a %}}{}{{% endif %}}", "{% elif b %}x".repeat(9_000));
+        let nested = format!("{}{}", "{% if a %}".repeat(9_000), "{% endif %}".repeat(9_000));
+        for (template, line) in [(long, 2), (chain, 1), (nested, 1)] {
+            assert_eq!(guard(&template).unwrap_err().line, Some(line));
+        }
+        assert!(guard_expression(&"1+".repeat(9_000)).is_err());
+    }
+
+    #[test]
+    fn a_long_prompt_is_not_a_deep_one() {
+        let tags =
+            "{% for x in xs %}{% if x %}{{ x }}{% else %}-{% endif %}{% endfor %}{% set y = 1 %}\n";
+        assert_eq!(guard(&tags.repeat(2_000)), Ok(()));
+        assert_eq!(guard("{{ open"), Ok(()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_guarded(text in r"(\{\{|\}\}|\{%|%\}|elif|endif|if|é|\PC)*") {
+            let _ = guard(&text);
+        }
+    }
+}

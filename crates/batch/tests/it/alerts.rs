@@ -1,0 +1,129 @@
+//! When somebody is told to look, and that each thing is said once.
+
+use std::time::Duration;
+
+use longshore::batch::{
+    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, act, advance,
+};
+use longshore::store::{Intake, Opened};
+use longshore::{BatchId, Counts, MemoryStore, NewBatch, Scope, Timestamp};
+use longshore_batch::alerts::{AlertCode, Seen, watch};
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+fn minute(minutes: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_secs(60 * minutes)
+}
+
+/// A running batch of 100 rows, all waiting.
+async fn batch() -> Batch {
+    let new = NewBatch::new(BatchId::new("b").unwrap());
+    let opened = MemoryStore::default().open_batch(&Scope::All, new).await.unwrap();
+    let Opened::Created(batch) = opened else { panic!("{opened:?}") };
+    let counts = Counts { ready: 96, leased: 4, ..Counts::default() };
+    Batch { status: BatchStatus::Running, sealed: true, counts, ..batch }
+}
+
+/// The codes of what is said at a minute.
+fn said(batch: &Batch, seen: &mut Seen, at: u64) -> Vec<AlertCode> {
+    watch(batch, TEN_MINUTES, seen, minute(at)).iter().map(|alert| alert.code).collect()
+}
+
+#[tokio::test]
+async fn a_batch_in_which_nothing_ends_is_spoken_of_once() {
+    let (batch, mut seen) = (batch().await, Seen::default());
+    assert_eq!(said(&batch, &mut seen, 0), []);
+    assert_eq!(said(&batch, &mut seen, 9), []);
+    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(10));
+    assert_eq!(alerts[0].words, "no row has ended, 96 wait and 4 are held for 600 s");
+    assert_eq!(said(&batch, &mut seen, 11), [], "it was said");
+}
+
+#[tokio::test]
+async fn a_batch_that_moves_is_not_spoken_of_until_it_stands_still_again() {
+    let (mut batch, mut seen) = (batch().await, Seen::default());
+    said(&batch, &mut seen, 0);
+    assert_eq!(said(&batch, &mut seen, 10), [AlertCode::NoProgress]);
+    batch.counts.done += 1;
+    assert_eq!(said(&batch, &mut seen, 12), []);
+    assert_eq!(said(&batch, &mut seen, 21), []);
+    assert_eq!(said(&batch, &mut seen, 22), [AlertCode::NoProgress], "ten minutes after it moved");
+}
+
+#[tokio::test]
+async fn a_batch_that_nobody_takes_up_is_spoken_of_and_a_paused_one_is_not() {
+    let queued = Batch { status: BatchStatus::Queued, ..batch().await };
+    let mut seen = Seen::default();
+    said(&queued, &mut seen, 0);
+    assert_eq!(said(&queued, &mut seen, 10), [AlertCode::NoProgress]);
+
+    let mut paused = batch().await;
+    act(&mut paused, &BatchAction::Pause { reason: "lunch".to_owned() }).unwrap();
+    let mut seen = Seen::default();
+    said(&paused, &mut seen, 0);
+    assert_eq!(said(&paused, &mut seen, 60), []);
+}
+
+#[tokio::test]
+async fn a_batch_that_ends_with_all_its_rows_is_not_spoken_of() {
+    let mut batch = batch().await;
+    batch.counts = Counts { done: 90, failed: 10, ..Counts::default() };
+    advance(&mut batch, minute(1));
+    assert_eq!(batch.status, BatchStatus::Complete);
+    let mut seen = Seen::default();
+    assert_eq!([said(&batch, &mut seen, 1), said(&batch, &mut seen, 60)], [[], []]);
+}
+
+#[tokio::test]
+async fn a_batch_that_is_over_with_rows_left_is_spoken_of_once_per_generation() {
+    let mut batch = batch().await;
+    act(&mut batch, &BatchAction::Cancel).unwrap();
+    let mut seen = Seen::default();
+    assert_eq!(said(&batch, &mut seen, 0), [], "its last rows take a moment to stop");
+    batch.counts = Counts { done: 4, cancelled: 96, ..Counts::default() };
+    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(1));
+    assert_eq!(alerts[0].words, "the batch is cancelled and 96 of 100 rows are left");
+    assert_eq!(said(&batch, &mut seen, 60), []);
+    batch.generation += 1;
+    assert_eq!(said(&batch, &mut seen, 61), [AlertCode::WorkLeft]);
+}
+
+#[tokio::test]
+async fn rows_that_outlive_their_batch_are_spoken_of() {
+    let mut batch = batch().await;
+    act(&mut batch, &BatchAction::Cancel).unwrap();
+    let mut seen = Seen::default();
+    said(&batch, &mut seen, 0);
+    assert_eq!(said(&batch, &mut seen, 10), [AlertCode::WorkLeft]);
+}
+
+#[tokio::test]
+async fn reaching_the_threshold_is_spoken_of_each_time_it_stops_the_batch() {
+    let limit = FailureLimit::Units(5);
+    let threshold = Some(FailureThreshold { limit, then: OnThreshold::Pause });
+    let mut batch = Batch { threshold, ..batch().await };
+    let mut seen = Seen::default();
+    batch.counts.failed = 5;
+    advance(&mut batch, minute(0));
+    let alerts = watch(&batch, TEN_MINUTES, &mut seen, minute(0));
+    let words = "the batch is paused: 5 units failed, the threshold is 5";
+    assert_eq!((alerts[0].code, alerts[0].words.as_str()), (AlertCode::Threshold, words));
+    batch.counts.failed = 6;
+    assert_eq!(said(&batch, &mut seen, 1), [], "the last rows that ran are no news");
+
+    act(&mut batch, &BatchAction::Resume).unwrap();
+    assert_eq!(said(&batch, &mut seen, 2), []);
+    batch.counts.failed = 11;
+    advance(&mut batch, minute(3));
+    assert_eq!(said(&batch, &mut seen, 3), [AlertCode::Threshold]);
+}
+
+#[tokio::test]
+async fn a_pause_by_hand_is_no_threshold() {
+    let limit = FailureLimit::Units(5);
+    let threshold = Some(FailureThreshold { limit, then: OnThreshold::Fail });
+    let mut batch = Batch { threshold, ..batch().await };
+    batch.counts.failed = 4;
+    act(&mut batch, &BatchAction::Pause { reason: "looking".to_owned() }).unwrap();
+    assert_eq!(said(&batch, &mut Seen::default(), 0), []);
+}

@@ -1,0 +1,190 @@
+//! What is done when a batch has ended.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::batch::BatchAction;
+use longshore::store::UnitFilter;
+use longshore::{Kind, Policy, RetryPolicy, Scope, Services, SqlValue, UnitState, Worker};
+use longshore_ai::Provider;
+use longshore_batch::check::COMPLETION_PARAMETERS;
+use longshore_batch::definition::{Action, Database, Definition, END_KIND, Post, SqlPost};
+use longshore_batch::end::{Act, ActError, perform};
+use longshore_batch::rows::Sources;
+use longshore_batch::{EndHandler, RowHandler};
+use longshore_sqlite::rusqlite::Connection;
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use serde_json::{Value, json};
+
+use crate::handler::rig::{
+    FakeProvider, Rig, Said, answer, definition, row_kind, rows_database, statement,
+};
+
+/// Notes what it is to do, and fails as often as told.
+#[derive(Default)]
+struct Noted {
+    facts: Mutex<Vec<Value>>,
+    refusals: Mutex<Vec<ActError>>,
+}
+
+#[async_trait]
+impl Act for Noted {
+    async fn act(&self, _action: &Action, facts: &Value) -> Result<(), ActError> {
+        self.facts.lock().unwrap().push(facts.clone());
+        self.refusals.lock().unwrap().pop().map_or(Ok(()), Err)
+    }
+}
+
+fn command() -> Option<Action> {
+    Some(Action::Command(vec!["./notify.sh".to_owned()]))
+}
+
+/// Works on rows and ends until all is done.
+async fn work(rig: &Rig, sources: Arc<Sources>, act: Arc<Noted>) {
+    let provider = Arc::clone(&rig.provider) as Arc<dyn Provider>;
+    let rows = RowHandler::builder(Arc::clone(&sources)).provider("fake", provider).build();
+    let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
+    let worker = Worker::builder(Arc::clone(&rig.store))
+        .slots(4)
+        .heartbeat(longshore::Heartbeat::Task)
+        .services(Services::All)
+        .until_idle(true)
+        .handle(row_kind(), Policy::default(), rows)
+        .handle(
+            Kind::new(END_KIND).unwrap(),
+            Policy { retry: quick, ..Policy::default() },
+            EndHandler::new(sources, act),
+        );
+    worker.build().unwrap().run().await.unwrap();
+}
+
+/// The announcements' states and failures' codes.
+async fn ends(rig: &Rig) -> Vec<(UnitState, Option<String>)> {
+    let kind = Some(Kind::new(END_KIND).unwrap());
+    let filter = UnitFilter { kind, ..UnitFilter::default() };
+    let page = rig.store.units(&Scope::All, &filter, None, 10).await.unwrap();
+    let ends = page.items.into_iter();
+    ends.map(|unit| (unit.state, unit.failure.map(|failure| failure.code))).collect()
+}
+
+/// Three rows, one of which fails.
+fn two_of_three() -> Arc<FakeProvider> {
+    FakeProvider::new(|question, _| {
+        let good = question.prompt != "2?";
+        Said::Answer(answer(if good { r#"{"verdict": "fine"}"# } else { "gibberish" }))
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_announced_once_per_generation_with_its_facts() {
+    let rig = Rig::in_memory(two_of_three());
+    let definition = Definition { completion: command(), ..definition() };
+    let id = rig.start(&definition, &[json!(1), json!(2), json!(3)]).await;
+    let act = Arc::new(Noted::default());
+    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    let facts = act.facts.lock().unwrap().clone();
+    assert_eq!(facts.len(), 1);
+    let expected = json!({
+        "batch": "b-1", "type": "review", "tenant": "default", "status": "complete",
+        "generation": 1, "total": 3, "done": 2, "failed": 1, "cancelled": 0, "reason": null,
+        "cost_usd": 0.000_45, "simulated": true, "seconds": facts[0]["seconds"],
+    });
+    assert_eq!(facts[0], expected);
+    assert!(facts[0]["seconds"].is_number());
+
+    rig.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    let facts = act.facts.lock().unwrap().clone();
+    assert_eq!((facts.len(), &facts[1]["generation"]), (2, &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_that_did_not_get_through_is_tried_again() {
+    let rig = Rig::in_memory(two_of_three());
+    let definition = Definition { completion: command(), ..definition() };
+    rig.start(&definition, &[json!(1)]).await;
+    let act = Arc::new(Noted::default());
+    let busy = ActError { message: "503".to_owned(), retryable: true };
+    act.refusals.lock().unwrap().push(busy);
+    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    assert_eq!(act.facts.lock().unwrap().len(), 2);
+    assert_eq!(ends(&rig).await[0].0, UnitState::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_that_cannot_work_fails_and_says_so() {
+    let rig = Rig::in_memory(two_of_three());
+    let definition = Definition { completion: command(), ..definition() };
+    rig.start(&definition, &[json!(1)]).await;
+    let act = Arc::new(Noted::default());
+    let missing = ActError { message: "no such file".to_owned(), retryable: false };
+    act.refusals.lock().unwrap().push(missing);
+    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    assert_eq!(act.facts.lock().unwrap().len(), 1);
+    assert_eq!(ends(&rig).await, [(UnitState::Failed, Some("completion".to_owned()))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sql_elsewhere_is_run_with_the_facts_bound() {
+    let rig = Rig::in_memory(two_of_three());
+    let sql = "INSERT INTO ends VALUES (:batch_id, :status, :done, :failed)";
+    let completion = Some(Action::Sql(vec![statement(sql)]));
+    rig.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
+    let act = Arc::new(Noted::default());
+    work(&rig, rig.sources(), Arc::clone(&act)).await;
+    assert!(act.facts.lock().unwrap().is_empty(), "SQL is not its business");
+    let at = rig.rows.statements().iter().position(|done| done == sql).unwrap();
+    assert_eq!(rig.rows.bound(at, "batch_id"), SqlValue::Text("b-1".to_owned()));
+    assert_eq!(rig.rows.bound(at, "status"), SqlValue::Text("complete".to_owned()));
+    let tally = ["done", "failed"].map(|name| rig.rows.bound(at, name));
+    assert_eq!(tally, [SqlValue::Int(0), SqlValue::Int(1)]);
+}
+
+#[tokio::test]
+async fn sql_in_the_stores_database_commits_with_the_announcement() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.db");
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("CREATE TABLE ends (batch, generation, total); CREATE TABLE rows (id)")
+        .unwrap();
+    db.execute_batch("INSERT INTO rows VALUES (1), (3)").unwrap();
+    let rig = Rig::new(Arc::new(store), two_of_three());
+    let sql = "INSERT INTO ends VALUES (:batch_id, :generation, :total)";
+    let definition = Definition {
+        completion: Some(Action::Sql(vec![statement(sql)])),
+        database: Database::Store,
+        post: Post::Sql(SqlPost::default()),
+        ..definition()
+    };
+    rig.start(&definition, &[json!(1), json!(3)]).await;
+    let sources = Arc::new(Sources::new(Some(format!("sqlite:{}", path.display())), |_| None));
+    work(&rig, sources, Arc::default()).await;
+    let row =
+        |row: &longshore_sqlite::rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let end: (String, u32, u64) = db.query_row("SELECT * FROM ends", [], row).unwrap();
+    assert_eq!(end, ("b-1".to_owned(), 1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_name_that_a_check_accepts_has_a_value() {
+    let rig = Rig::in_memory(two_of_three());
+    let names = COMPLETION_PARAMETERS.map(|name| format!(":{name}")).join(", ");
+    let completion =
+        Some(Action::Sql(vec![statement(&format!("INSERT INTO ends VALUES ({names})"))]));
+    rig.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
+    work(&rig, rig.sources(), Arc::default()).await;
+    assert_eq!(ends(&rig).await, [(UnitState::Done, None)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sql_with_a_name_that_nobody_knows_fails_and_names_it() {
+    let rig = Rig::in_memory(two_of_three());
+    let action = Action::Sql(vec![statement("INSERT INTO ends VALUES (:bach)")]);
+    let (facts, sources, act) = (json!({ "batch": "b" }), rig.sources(), Noted::default());
+    let done = perform(&action, &facts, &rows_database(), &sources, &act).await;
+    let error = done.unwrap_err();
+    assert!(error.message.contains("`:bach`") && !error.retryable, "{error}");
+    assert!(rig.rows.statements().is_empty());
+}

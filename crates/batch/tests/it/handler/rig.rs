@@ -1,0 +1,376 @@
+//! What the tests of a row's run share: rows and a provider that count what is asked of them, a
+//! batch of such rows on any store, and workers that can be dropped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore::batch::{Batch, Callback};
+use longshore::stall::Dead;
+use longshore::store::UnitFilter;
+use longshore::{
+    BatchId, Client, Effect, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, QueueName,
+    RetryPolicy, Scope, Services, SqlValue, Store, Unit, UnitId, Worker, WorkerBuilder,
+    WorkerReport,
+};
+use longshore_ai::{Answer, AskError, FinishReason, Prices, Profile, Provider, Question};
+use longshore_batch::RowHandler;
+use longshore_batch::definition::{
+    Ai, Candidates, Database, Definition, END_KIND, Post, Pre, QUEUE, ROW_KIND, SqlPost, SqlPre,
+    Statement,
+};
+use longshore_batch::handler::RowHandlerBuilder;
+use longshore_batch::rows::{Candidate, Described, Row, RowSource, SourceError, Sources};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::support;
+
+/// How long a test waits, in paused time, for what must come.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Rows that exist as long as nobody says otherwise, and a list of what was written.
+#[derive(Default)]
+pub(crate) struct FakeRows {
+    pub(crate) reads: AtomicUsize,
+    pub(crate) applied: Mutex<Vec<Effect>>,
+    /// How many more writes fail.
+    pub(crate) broken: AtomicUsize,
+    pub(crate) gone: Mutex<Vec<SqlValue>>,
+    pub(crate) away: AtomicUsize,
+}
+
+impl FakeRows {
+    pub(crate) fn statements(&self) -> Vec<String> {
+        self.applied.lock().unwrap().iter().map(|effect| effect.sql.clone()).collect()
+    }
+
+    pub(crate) fn bound(&self, at: usize, name: &str) -> SqlValue {
+        bound(&self.applied.lock().unwrap()[at], name)
+    }
+}
+
+/// What a statement has for a name.
+pub(crate) fn bound(effect: &Effect, name: &str) -> SqlValue {
+    let longshore::outcome::Params::Named(params) = &effect.params else {
+        panic!("bound by name: {effect:?}");
+    };
+    let found = params.iter().find(|(known, _)| known == name);
+    found.unwrap_or_else(|| panic!("no `{name}` in {params:?}")).1.clone()
+}
+
+#[async_trait]
+impl RowSource for FakeRows {
+    async fn describe(&self, _sql: &str) -> Result<Described, SourceError> {
+        Ok(Described::default())
+    }
+
+    async fn count(&self, _candidates: &Candidates) -> Result<u64, SourceError> {
+        Ok(0)
+    }
+
+    async fn candidates(
+        &self,
+        _candidates: &Candidates,
+        _from: Option<&SqlValue>,
+        _limit: u32,
+    ) -> Result<Vec<Candidate>, SourceError> {
+        Ok(Vec::new())
+    }
+
+    async fn fetch(
+        &self,
+        _sql: &str,
+        params: &[(String, SqlValue)],
+    ) -> Result<Vec<Row>, SourceError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        if take_one(&self.away) {
+            return Err(SourceError::Away("no route".to_owned()));
+        }
+        let key = params.iter().find(|(name, _)| name == "key").unwrap().1.clone();
+        if self.gone.lock().unwrap().contains(&key) {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Row { columns: vec![("id".to_owned(), key)] }])
+    }
+
+    async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
+        if take_one(&self.broken) {
+            return Err(SourceError::Data("constraint failed".to_owned()));
+        }
+        self.applied.lock().unwrap().extend_from_slice(effects);
+        Ok(())
+    }
+}
+
+fn take_one(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+type Say = dyn Fn(&Question, usize) -> Said + Send + Sync;
+
+/// What a fake provider does with a question.
+pub(crate) enum Said {
+    Answer(Answer),
+    Error(AskError),
+    /// Never answers.
+    Silence,
+}
+
+/// Answers by a function of the question and how many came before it.
+pub(crate) struct FakeProvider {
+    pub(crate) questions: Mutex<Vec<Question>>,
+    /// A question has come.
+    pub(crate) asked: Notify,
+    say: Box<Say>,
+}
+
+impl FakeProvider {
+    pub(crate) fn new(say: impl Fn(&Question, usize) -> Said + Send + Sync + 'static) -> Arc<Self> {
+        let (questions, asked) = (Mutex::default(), Notify::new());
+        Arc::new(Self { questions, asked, say: Box::new(say) })
+    }
+
+    /// One that always says the same.
+    pub(crate) fn saying(text: &'static str) -> Arc<Self> {
+        Self::new(move |_, _| Said::Answer(answer(text)))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.questions.lock().unwrap().len()
+    }
+
+    pub(crate) fn request_ids(&self) -> Vec<String> {
+        self.questions.lock().unwrap().iter().map(|asked| asked.request_id.clone()).collect()
+    }
+}
+
+#[async_trait]
+impl Provider for FakeProvider {
+    async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+        let before = {
+            let mut questions = self.questions.lock().unwrap();
+            questions.push(question.clone());
+            questions.len() - 1
+        };
+        self.asked.notify_one();
+        match (self.say)(question, before) {
+            Said::Answer(answer) => Ok(answer),
+            Said::Error(error) => Err(error),
+            Said::Silence => std::future::pending().await,
+        }
+    }
+}
+
+pub(crate) fn answer(text: &str) -> Answer {
+    Answer {
+        text: text.to_owned(),
+        model: "fake-1".to_owned(),
+        tokens_in: 100,
+        tokens_out: 10,
+        latency_ms: 7,
+        finish_reason: FinishReason::Stop,
+        simulated: true,
+    }
+}
+
+pub(crate) fn rows_database() -> Database {
+    Database::Url("fake:rows".to_owned())
+}
+
+/// A statement that may change any number of rows.
+pub(crate) fn statement(sql: &str) -> Statement {
+    Statement { sql: sql.to_owned(), rows: None }
+}
+
+/// `{{ id }}?`, answered with `{"verdict": …}`, written to `reviews`.
+pub(crate) fn definition() -> Definition {
+    let basis = support::definition();
+    Definition {
+        database: rows_database(),
+        pre: Pre::Sql(SqlPre {
+            sql: "SELECT id FROM rows WHERE id = :key".to_owned(),
+            lists: BTreeMap::new(),
+            template: "{{ id }}?".to_owned(),
+            template_name: "prompt.md".to_owned(),
+        }),
+        ai: Ai {
+            profile: Profile {
+                name: "fake".to_owned(),
+                prices: Prices { input: 1.0, output: 5.0 },
+                ..basis.ai.profile
+            },
+            max_tokens: 50,
+            timeout: Duration::from_secs(30),
+            schema: Some(json!({
+                "type": "object",
+                "properties": { "verdict": { "type": "string" }, "notes": {} },
+                "required": ["verdict"],
+            })),
+            ..basis.ai
+        },
+        post: Post::Sql(post()),
+        retry: RetryPolicy {
+            max_attempts: 3,
+            base: Duration::from_millis(1),
+            cap: Duration::from_millis(1),
+            max_age: None,
+        },
+        ..basis
+    }
+}
+
+pub(crate) fn post() -> SqlPost {
+    SqlPost {
+        rules: Vec::new(),
+        always: Vec::new(),
+        success: vec![statement("INSERT INTO reviews VALUES (:key, :verdict)")],
+        fail: vec![statement("UPDATE rows SET problem = :error_code WHERE id = :key")],
+        retry: Vec::new(),
+    }
+}
+
+/// A store with fake rows and a fake provider beside it.
+pub(crate) struct Rig {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
+    pub(crate) rows: Arc<FakeRows>,
+    pub(crate) provider: Arc<FakeProvider>,
+}
+
+impl Rig {
+    pub(crate) fn new(store: Arc<dyn Store>, provider: Arc<FakeProvider>) -> Self {
+        let client = Client::new(Arc::clone(&store));
+        Self { store, client, rows: Arc::default(), provider }
+    }
+
+    /// On a store that forgets.
+    pub(crate) fn in_memory(provider: Arc<FakeProvider>) -> Self {
+        Self::new(Arc::new(longshore::MemoryStore::default()), provider)
+    }
+
+    /// Writes a sealed batch with these rows.
+    pub(crate) async fn start(&self, definition: &Definition, keys: &[Value]) -> BatchId {
+        self.start_as("b-1", definition, keys).await
+    }
+
+    pub(crate) async fn start_as(
+        &self,
+        id: &str,
+        definition: &Definition,
+        keys: &[Value],
+    ) -> BatchId {
+        let id = BatchId::new(id).unwrap();
+        let mut batch = NewBatch::new(id.clone());
+        batch.kind.clone_from(&definition.kind);
+        batch.tenant = definition.tenant.clone();
+        batch.threshold = definition.threshold;
+        batch.definition = Some(Payload::json(definition).unwrap());
+        batch.callback = definition.completion.as_ref().map(|_| Callback {
+            queue: QueueName::new(QUEUE).unwrap(),
+            kind: Kind::new(END_KIND).unwrap(),
+            data: json!({}),
+        });
+        let mut writer = self.client.open_batch(batch).await.unwrap();
+        let units = keys.iter().map(|key| unit(definition, key)).collect();
+        writer.add(units, "all".to_owned()).await.unwrap();
+        writer.seal().await.unwrap();
+        id
+    }
+
+    pub(crate) fn sources(&self) -> Arc<Sources> {
+        let rows = Arc::clone(&self.rows) as Arc<dyn RowSource>;
+        Arc::new(Sources::new(None, |_| None).with(rows_database(), rows))
+    }
+
+    pub(crate) fn handler(&self) -> RowHandlerBuilder {
+        RowHandler::builder(self.sources())
+            .label("w")
+            .provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>)
+    }
+
+    /// A worker for rows. Without services a dead one's rows stay where they are until
+    /// [`Self::bury`].
+    pub(crate) fn worker(&self, slots: u32, handler: RowHandlerBuilder) -> WorkerBuilder {
+        Worker::builder(Arc::clone(&self.store))
+            .slots(slots)
+            .heartbeat(Heartbeat::Task)
+            .grace(Duration::from_millis(100))
+            .handle(row_kind(), Policy::default(), handler.build())
+    }
+
+    /// Works until all is done.
+    pub(crate) async fn work(&self, handler: RowHandlerBuilder) -> WorkerReport {
+        let worker = self.worker(4, handler).services(Services::All).until_idle(true);
+        worker.build().unwrap().run().await.unwrap()
+    }
+
+    /// Works until `reached`, then dies without a word: its handlers are dropped where they are.
+    pub(crate) async fn work_until(
+        &self,
+        handler: RowHandlerBuilder,
+        reached: impl Future<Output = ()>,
+    ) {
+        let worker = self.worker(1, handler).build().unwrap();
+        tokio::select! {
+            ended = worker.run() => panic!("it should not have ended: {ended:?}"),
+            () = reached => {}
+            () = tokio::time::sleep(LIMIT) => panic!("not reached in {LIMIT:?}"),
+        }
+        self.bury().await;
+    }
+
+    /// Waits for a question.
+    pub(crate) async fn asked(&self) {
+        let asked = tokio::time::timeout(LIMIT, self.provider.asked.notified()).await;
+        asked.expect("nothing was asked");
+    }
+
+    /// What the dead held is taken back.
+    pub(crate) async fn bury(&self) {
+        let sessions = self.store.sessions().await.unwrap();
+        let dead: Vec<Dead> = sessions
+            .iter()
+            .map(|session| Dead { session: session.id, beats: session.beats })
+            .collect();
+        self.store.reclaim(&dead).await.unwrap();
+    }
+
+    pub(crate) async fn batch(&self, id: &BatchId) -> Batch {
+        self.store.batch(&Scope::All, id).await.unwrap()
+    }
+
+    /// The batch's only unit.
+    pub(crate) async fn only_unit(&self, id: &BatchId) -> Unit {
+        let filter = UnitFilter { batch: Some(id.clone()), ..UnitFilter::default() };
+        let page = self.store.units(&Scope::All, &filter, None, 10).await.unwrap();
+        assert_eq!(page.items.len(), 1);
+        self.unit(page.items[0].id).await
+    }
+
+    pub(crate) async fn unit(&self, id: UnitId) -> Unit {
+        self.store.unit(&Scope::All, id).await.unwrap()
+    }
+
+    /// The code and words that the batch's only unit failed with.
+    pub(crate) async fn failure(&self, id: &BatchId) -> (String, String) {
+        let unit = self.only_unit(id).await;
+        assert_eq!(unit.state, longshore::UnitState::Failed, "{:?}", unit.failure);
+        let failure = unit.failure.unwrap();
+        (failure.code, failure.message)
+    }
+}
+
+pub(crate) fn row_kind() -> Kind {
+    Kind::new(ROW_KIND).unwrap()
+}
+
+fn unit(definition: &Definition, key: &Value) -> NewUnit {
+    let mut unit = NewUnit::new(row_kind(), json!({ "key": key }));
+    unit.queue = QueueName::new(QUEUE).unwrap();
+    unit.tenant = definition.tenant.clone();
+    unit.policy = Some(Policy { retry: definition.retry.clone(), ..Policy::default() });
+    unit
+}

@@ -1,0 +1,119 @@
+//! PRE and POST by code, and who works on a row.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use longshore::{SqlValue, UnitState};
+use longshore_batch::definition::{Post, Pre, Verdict};
+use longshore_batch::step::{Applied, Apply, ApplyError, Prepare, PrepareError, Reply, RowRun};
+use serde_json::json;
+use tokio::sync::Barrier;
+
+use super::rig::{FakeProvider, Rig, definition};
+
+struct Ask(&'static str);
+
+#[async_trait]
+impl Prepare for Ask {
+    async fn prepare(&self, row: &RowRun<'_>) -> Result<String, PrepareError> {
+        Ok(format!("{} {:?}", self.0, row.key))
+    }
+}
+
+/// Notes who works on a row, all of them at once.
+struct Together {
+    workers: Arc<Mutex<Vec<String>>>,
+    barrier: Barrier,
+}
+
+#[async_trait]
+impl Apply for Together {
+    async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
+        self.barrier.wait().await;
+        self.workers.lock().unwrap().push(row.worker.to_owned());
+        let verdict = if reply.error.is_none() { Verdict::Success } else { Verdict::Fail };
+        Ok(Applied { verdict, reason: None, after: None, effects: Vec::new() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_worked_on_together_have_workers_of_their_own_and_numbers_are_used_again() {
+    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+    let mut definition = definition();
+    definition.pre = Pre::Code("ask".to_owned());
+    definition.post = Post::Code("together".to_owned());
+    let keys: Vec<_> = (0..12).map(|key| json!(key)).collect();
+    rig.start(&definition, &keys).await;
+    let workers: Arc<Mutex<Vec<String>>> = Arc::default();
+    let together = Together { workers: Arc::clone(&workers), barrier: Barrier::new(4) };
+    let handler = rig.handler().prepare("ask", Ask("what of")).apply("together", together);
+    assert_eq!(rig.work(handler).await.done, 12);
+
+    let workers = workers.lock().unwrap().clone();
+    for group in workers.chunks(4) {
+        assert_eq!(group.iter().collect::<BTreeSet<_>>().len(), 4, "{workers:?}");
+    }
+    let distinct: BTreeSet<_> = workers.iter().map(String::as_str).collect();
+    assert_eq!(distinct, BTreeSet::from(["w-1", "w-2", "w-3", "w-4"]));
+    let asked = rig.provider.questions.lock().unwrap()[0].prompt.clone();
+    assert!(asked.starts_with("what of Int("), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn code_that_this_worker_lacks_is_left_for_another_that_has_it() {
+    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+    let mut definition = definition();
+    definition.pre = Pre::Code("ask".to_owned());
+    let id = rig.start(&definition, &[json!(1)]).await;
+    rig.work(rig.handler()).await;
+    let (code, words) = rig.failure(&id).await;
+    assert_eq!((code.as_str(), words.as_str()), ("no-code", "this worker has no PRE called `ask`"));
+    assert_eq!(rig.only_unit(&id).await.attempt, 3, "it was tried as often as allowed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_known_of_a_row_can_be_bound() {
+    let words = r#"{"verdict": "fine", "status": "theirs", "notes": {"deep": [1, 2]}}"#;
+    let rig = Rig::in_memory(FakeProvider::saying(words));
+    let mut definition = definition();
+    definition.ai.schema = None;
+    let sql = "INSERT INTO log VALUES (:status, :error_code, :error_message, :worker_id, :batch_id, \
+               :unit_id, :unit_key, :key, :attempt, :answer, :model, :tokens_in, :tokens_out, \
+               :latency_ms, :cost_usd, :simulated, :verdict, :answer_status, :notes, :absent)";
+    let post = longshore_batch::definition::SqlPost {
+        always: vec![super::rig::statement(sql)],
+        ..Default::default()
+    };
+    definition.post = Post::Sql(post);
+    let id = rig.start(&definition, &[json!("k")]).await;
+    rig.work(rig.handler()).await;
+    let unit = rig.only_unit(&id).await;
+    assert_eq!(unit.state, UnitState::Done);
+    let text = |text: &str| SqlValue::Text(text.to_owned());
+    let expected = [
+        ("status", text("success")),
+        ("error_code", SqlValue::Null),
+        ("error_message", SqlValue::Null),
+        ("worker_id", text("w-1")),
+        ("batch_id", text("b-1")),
+        ("unit_id", text(&unit.id.to_string())),
+        ("unit_key", text("k")),
+        ("key", text("k")),
+        ("attempt", SqlValue::Int(1)),
+        ("answer", text(words)),
+        ("model", text("fake-1")),
+        ("tokens_in", SqlValue::Int(100)),
+        ("tokens_out", SqlValue::Int(10)),
+        ("latency_ms", SqlValue::Int(7)),
+        ("cost_usd", SqlValue::Real(0.000_15)),
+        ("simulated", SqlValue::Bool(true)),
+        ("verdict", text("fine")),
+        ("answer_status", text("theirs")),
+        ("notes", text(r#"{"deep":[1,2]}"#)),
+        ("absent", SqlValue::Null),
+    ];
+    for (name, value) in expected {
+        assert_eq!(rig.rows.bound(0, name), value, "{name}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Starting and filling batches.
+
+mod bounds;
+mod crashes;
+mod keys;
+mod overlap;
+mod start;
+mod table;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BatchId, Client, Kind, MemoryStore, Policy, Scope, Store, Timestamp, Worker};
+use longshore_batch::Definition;
+use longshore_batch::definition::{END_KIND, ROW_KIND};
+use longshore_batch::initiator::{Filled, InitiateError, Initiation, Initiator, StartOptions};
+use longshore_batch::rows::RowSource;
+use longshore_testkit::{Fault, FaultyStore};
+use serde_json::Value;
+
+use crate::support::definition;
+use table::Table;
+
+/// A store, a table, and an initiator between them.
+struct Yard {
+    store: Arc<dyn Store>,
+    faulty: Arc<FaultyStore>,
+    table: Arc<Table>,
+}
+
+impl Yard {
+    /// With rows numbered from 1.
+    fn new(rows: i64) -> Self {
+        Self::breaking(rows, &[])
+    }
+
+    /// The same, on a store that breaks these calls.
+    fn breaking(rows: i64, faults: &[(&'static str, u64, Fault)]) -> Self {
+        let store = FaultyStore::new(Arc::new(MemoryStore::default()));
+        let plan = |store: FaultyStore, fault: &(_, _, _)| store.with(fault.0, fault.1, fault.2);
+        let faulty = Arc::new(faults.iter().fold(store, plan));
+        Self { store: faulty.clone(), faulty, table: Arc::new(Table::numbered(rows)) }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.store)).with_patience(Duration::ZERO)
+    }
+
+    fn initiator(&self) -> Initiator {
+        let source: Arc<dyn RowSource> = self.table.clone();
+        Initiator::new(self.client(), source)
+    }
+
+    async fn start(&self) -> Initiation {
+        self.start_with(definition()).await
+    }
+
+    async fn start_with(&self, definition: Definition) -> Initiation {
+        self.initiator().start(definition, options()).await.unwrap()
+    }
+
+    async fn keys(&self, id: &BatchId) -> Vec<Value> {
+        crate::support::keys(&self.store, id).await
+    }
+
+    async fn live(&self, id: &BatchId) -> u64 {
+        self.store.batch(&Scope::All, id).await.unwrap().counts.live()
+    }
+}
+
+fn options() -> StartOptions {
+    let now = Timestamp::parse("2026-11-15T07:15:02Z").unwrap();
+    StartOptions { now, initiated_by: "a test".to_owned(), notes: String::new() }
+}
+
+fn numbers(range: std::ops::RangeInclusive<i64>) -> Vec<Value> {
+    range.map(Value::from).collect()
+}
+
+async fn fill(initiator: &Initiator, initiation: &mut Initiation) -> Result<Filled, InitiateError> {
+    initiator.fill(initiation, pending(), |_| ()).await
+}
+
+/// Fills for as long as there is anything to do but wait: with paused time, an hour is nothing.
+async fn fill_until_it_waits(initiator: &Initiator, initiation: &mut Initiation) -> Filled {
+    let hour = tokio::time::sleep(Duration::from_secs(3600));
+    initiator.fill(initiation, hour, |_| ()).await.unwrap()
+}
+
+/// A worker that ends every row well, and goes home when all batches have ended.
+fn worker(store: &Arc<dyn Store>, slots: u32) -> Worker {
+    let end = |kind| Kind::new(kind).unwrap();
+    Worker::builder(Arc::clone(store))
+        .slots(slots)
+        .handle_fn(end(ROW_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
+        .handle_fn(end(END_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
+        .until_idle(true)
+        .build()
+        .unwrap()
+}

@@ -1,0 +1,181 @@
+//! An initiator that dies anywhere: the next goes on without gap or repeat.
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use longshore::{BatchId, Client, Scope, Store};
+use longshore_batch::initiator::{FillEnd, Filling, Initiator};
+use longshore_batch::rows::RowSource;
+use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use longshore_testkit::Fault;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::table::Table;
+use super::{Yard, fill, numbers, options};
+use crate::support::{Orders, definition};
+
+/// Polls a future so often, then drops it: `None` if it was not over by then.
+async fn live_for<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// One life of an initiator: whether it brought the batch to its end. Errors are deaths, too.
+async fn life(initiator: &Initiator, id: &BatchId, polls: usize) -> bool {
+    let filled = live_for(polls, async {
+        let mut initiation = initiator.resume(id).await?;
+        initiator.fill(&mut initiation, pending(), |_| ()).await
+    });
+    matches!(filled.await, Some(Ok(filled)) if filled.end == FillEnd::Sealed)
+}
+
+fn paused() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+fn faults() -> impl Strategy<Value = Vec<(&'static str, u64, Fault)>> {
+    let verb = prop::sample::select(vec!["add_to_batch", "seal_batch", "open_batch", "definition"]);
+    let fault = prop::sample::select(vec![Fault::FailBefore, Fault::FailAfter, Fault::Duplicate]);
+    prop::collection::vec((verb, 1..8_u64, fault), 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_row_is_left_out_or_sent_twice_whenever_initiators_die(
+        rows in 0..40_i64, page in 1..12_u32, chunk in 1..9_u32,
+        lives in prop::collection::vec(0..9_usize, 0..20), faults in faults(),
+    ) {
+        let (keys, sealed) = paused().block_on(async {
+            // The first opening is the test's own.
+            let faults: Vec<_> = faults.into_iter().filter(|(verb, nth, _)| (*verb, *nth) != ("open_batch", 1)).collect();
+            let yard = Yard::breaking(rows, &faults);
+            let id = yard.start().await.batch().id.clone();
+            let initiator = yard.initiator().with_sizes(page, chunk);
+            for polls in lives {
+                life(&initiator, &id, polls).await;
+            }
+            // Each fault kills one more life at most.
+            let mut sealed = false;
+            for _ in 0..10 {
+                sealed = sealed || life(&initiator, &id, usize::MAX).await;
+            }
+            (yard.keys(&id).await, sealed)
+        });
+        prop_assert!(sealed);
+        prop_assert_eq!(keys, numbers(1..=rows));
+    }
+}
+
+struct Harbour {
+    _dir: TempDir,
+    store: Arc<dyn Store>,
+    /// Another process' view of the same file.
+    other: Arc<dyn Store>,
+}
+
+fn harbour() -> Harbour {
+    let dir = TempDir::new().unwrap();
+    let options = SqliteOptions { synchronous: Synchronous::Normal, ..SqliteOptions::default() };
+    let open = || SqliteStore::open(&dir.path().join("store.db"), options.clone()).unwrap();
+    let (store, other) = (Arc::new(open()), Arc::new(open()));
+    Harbour { _dir: dir, store, other }
+}
+
+#[tokio::test]
+async fn an_initiator_on_real_files_may_die_at_any_await() {
+    let (harbour, orders) = (harbour(), Orders::new(200));
+    let rows: Arc<dyn RowSource> = orders.rows();
+    let initiator =
+        |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
+    let first = initiator(&harbour.store).with_sizes(11, 3);
+    let id = first.start(definition(), options()).await.unwrap().batch().id.clone();
+    // Lives of 1, 2, 3 … polls: each ends at another await, and a dropped call may still be
+    // carried out. In turns from two processes.
+    let stores = [&harbour.store, &harbour.other];
+    let mut polls = 1;
+    while !life(&initiator(stores[polls % 2]).with_sizes(11, 3), &id, polls).await {
+        polls += 1;
+    }
+    assert!(polls > 3, "it must have died to mean something: {polls}");
+    let keys = crate::support::keys(&harbour.store, &id).await;
+    assert_eq!(keys, numbers(1..=200));
+    assert_eq!(harbour.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn two_initiators_of_one_batch_share_the_work() {
+    let (harbour, orders) = (harbour(), Orders::new(500));
+    let rows: Arc<dyn RowSource> = orders.rows();
+    let initiator =
+        |store: &Arc<dyn Store>| Initiator::new(Client::new(store.clone()), rows.clone());
+    let (one, two) = (initiator(&harbour.store), initiator(&harbour.other));
+    let (one, two) = (one.with_sizes(50, 7), two.with_sizes(30, 11));
+    let mut first = one.start(definition(), options()).await.unwrap();
+    let id = first.batch().id.clone();
+    let mut second = two.resume(&id).await.unwrap();
+    let (first, second) = tokio::join!(fill(&one, &mut first), fill(&two, &mut second));
+    let all = Filling { sent: 500, skipped: 0 };
+    for filled in [first.unwrap(), second.unwrap()] {
+        assert_eq!((filled.end, filled.progress), (FillEnd::Sealed, all));
+    }
+    assert_eq!(crate::support::keys(&harbour.store, &id).await, numbers(1..=500));
+    assert_eq!(harbour.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_batch_is_resumed_behind_every_chunk() {
+    for chunks in 0..=5 {
+        let yard = Yard::new(10);
+        let initiator = yard.initiator().with_sizes(2, 2);
+        let mut initiation = yard.start().await;
+        let id = initiation.batch().id.clone();
+        let (enough, stop) = tokio::sync::oneshot::channel::<()>();
+        let mut enough = Some(enough);
+        let stop = async {
+            let _ = stop.await;
+        };
+        let told = |filling: Filling| {
+            if filling.sent >= chunks * 2 {
+                enough.take();
+            }
+        };
+        if chunks > 0 {
+            let filled = initiator.fill(&mut initiation, stop, told).await.unwrap();
+            assert_eq!(filled.end, FillEnd::Stopped);
+            assert_eq!(filled.progress.sent, chunks * 2);
+        }
+        let mut again = initiator.resume(&id).await.unwrap();
+        assert_eq!(again.progress().sent, chunks * 2);
+        let filled = fill(&initiator, &mut again).await.unwrap();
+        assert_eq!((filled.end, filled.progress.sent), (FillEnd::Sealed, 10));
+        assert_eq!(yard.keys(&id).await, numbers(1..=10));
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_ends_the_filling_for_now() {
+    let mut yard = Yard::new(10);
+    yard.table = Arc::new(Table { fails_at: Some(3), ..Table::numbered(10) });
+    let initiator = yard.initiator().with_sizes(3, 3);
+    let mut initiation = yard.start().await;
+    let error = fill(&initiator, &mut initiation).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    let batch = yard.store.batch(&Scope::All, &initiation.batch().id).await.unwrap();
+    assert_eq!((batch.counts.total(), batch.sealed), (6, false));
+    fill(&initiator, &mut initiation).await.unwrap();
+    assert_eq!(yard.keys(&batch.id).await, numbers(1..=10));
+}

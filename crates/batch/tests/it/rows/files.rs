@@ -1,0 +1,90 @@
+//! Which file, which scheme, which source.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_batch::definition::Database;
+use longshore_batch::rows::{OpenMode, RowSource, SourceError, Sources, SqliteRows, open};
+
+use crate::support::Orders;
+
+fn refusal(url: &str) -> String {
+    open(url).err().unwrap().to_string()
+}
+
+fn url(path: &Path) -> String {
+    format!("sqlite:{}", path.display())
+}
+
+#[test]
+fn a_file_that_is_missing_is_not_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders.db");
+    let error = SqliteRows::open(&path, OpenMode::Write).unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Away(words) if words.contains("there is no file")),
+        "{error}"
+    );
+    assert!(!path.exists());
+    let error = SqliteRows::open(dir.path(), OpenMode::Write).unwrap_err().to_string();
+    assert!(error.contains("is not a file"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("orders.csv");
+    std::fs::write(&path, "id,priority\n".repeat(100)).unwrap();
+    let error = SqliteRows::open(&path, OpenMode::Read).unwrap_err();
+    assert!(error.to_string().contains("orders.csv is not a SQLite database"), "{error}");
+    assert!(!error.is_retryable());
+}
+
+#[tokio::test]
+async fn a_source_for_reading_applies_nothing() {
+    let orders = Orders::new(1);
+    let rows = SqliteRows::open(&orders.path(), OpenMode::Read).unwrap();
+    assert_eq!(rows.fetch("SELECT * FROM line", &[]).await.unwrap().len(), 1);
+    let error = rows.apply(&[]).await.unwrap_err().to_string();
+    assert!(error.contains("for reading only"), "{error}");
+}
+
+#[test]
+fn a_url_that_cannot_be_opened_says_what_could_be() {
+    let orders = Orders::new(0);
+    assert!(open(&url(&orders.path())).is_ok());
+    assert!(open(&format!("sqlite://{}", orders.path().display())).is_ok());
+    assert!(refusal("postgres://acme:secret@db/orders").contains("come with the postgres store"));
+    assert!(refusal("odbc:DSN=i").contains("`odbc:`"));
+    for odd in ["orders.db", "redis://acme:secret@db"] {
+        let words = refusal(odd);
+        assert!(words.contains("known are sqlite:"), "{words}");
+        assert!(!words.contains("secret"), "{words}");
+    }
+}
+
+#[test]
+fn a_database_is_opened_once_and_shared() {
+    let orders = Orders::new(0);
+    let own = url(&orders.path());
+    let in_env = own.clone();
+    let sources =
+        Sources::new(Some(own.clone()), move |name| (name == "ORDERS").then(|| in_env.clone()));
+    let store = sources.resolve(&Database::Store).unwrap();
+    for same in [own, "env:ORDERS".to_owned()] {
+        assert!(Arc::ptr_eq(&store, &sources.resolve(&Database::Url(same)).unwrap()));
+    }
+    let missing = sources.resolve(&Database::Url("env:NOTHING".to_owned())).err().unwrap();
+    assert!(missing.to_string().contains("`NOTHING` is not set"), "{missing}");
+}
+
+#[test]
+fn a_store_in_memory_has_no_rows_unless_they_are_given() {
+    let orders = Orders::new(0);
+    let sources = Sources::new(None, |_| None);
+    let error = sources.resolve(&Database::Store).err().unwrap().to_string();
+    assert!(error.contains("the store is in memory"), "{error}");
+    let given: Arc<dyn RowSource> = orders.rows();
+    let sources = sources.with(Database::Store, Arc::clone(&given));
+    assert!(Arc::ptr_eq(&given, &sources.resolve(&Database::Store).unwrap()));
+}

@@ -1,0 +1,139 @@
+//! What the tests share: a definition to vary, a file of order lines, and a look into a batch.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::store::UnitFilter;
+use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
+use longshore_ai::{Prices, Profile, ProviderName};
+use longshore_batch::Definition;
+use longshore_batch::definition::{
+    Ai, Alerts, Candidates, Database, Post, Pre, SqlPost, SqlPre, Workers,
+};
+use longshore_batch::rows::{OpenMode, SqliteRows};
+use rusqlite::Connection;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A definition over `line (id, priority, status)`, answered by the echo.
+pub(crate) fn definition() -> Definition {
+    Definition {
+        version: 1,
+        source: "batch.toml".to_owned(),
+        kind: "review".to_owned(),
+        tenant: TenantId::default(),
+        database: Database::Store,
+        workers: Workers::default(),
+        candidates: candidates("SELECT id, priority FROM line WHERE status = 'open'"),
+        pre: Pre::Sql(SqlPre {
+            sql: "SELECT * FROM line WHERE id = :key".to_owned(),
+            lists: BTreeMap::new(),
+            template: "Is line {{ id }} right?".to_owned(),
+            template_name: "batch.toml".to_owned(),
+        }),
+        ai: Ai {
+            profile: Profile {
+                name: "echo".to_owned(),
+                provider: ProviderName::Echo,
+                model: "echo-1".to_owned(),
+                prices: Prices::default(),
+                delay: Duration::ZERO,
+                script: None,
+            },
+            system: None,
+            max_tokens: 300,
+            temperature: 0.0,
+            timeout: Duration::from_secs(60),
+            schema: None,
+        },
+        post: Post::Sql(SqlPost::default()),
+        retry: RetryPolicy::default(),
+        on_lost: OnLost::Rerun,
+        deadline: None,
+        threshold: None,
+        completion: None,
+        alerts: Alerts::default(),
+    }
+}
+
+/// Candidates by `id`, with a priority, claimed as `lines`.
+pub(crate) fn candidates(sql: &str) -> Candidates {
+    Candidates {
+        sql: sql.to_owned(),
+        key: "id".to_owned(),
+        priority: Some("priority".to_owned()),
+        params: BTreeMap::new(),
+        limit: None,
+        claim: Some("lines".to_owned()),
+        ahead: 10_000,
+    }
+}
+
+/// A SQLite file of the user's.
+pub(crate) struct Orders {
+    dir: TempDir,
+}
+
+impl Orders {
+    /// With `lines` open lines, numbered from 1.
+    pub(crate) fn new(lines: u32) -> Self {
+        let orders = Self { dir: TempDir::new().unwrap() };
+        let db = Connection::open(orders.path()).unwrap();
+        db.execute_batch(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE line (id PRIMARY KEY, priority, status TEXT DEFAULT 'open', note TEXT);",
+        )
+        .unwrap();
+        db.execute(
+            "WITH RECURSIVE n (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < ?1)
+             INSERT INTO line (id) SELECT id FROM n WHERE id <= ?1",
+            [lines],
+        )
+        .unwrap();
+        orders
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("orders.db")
+    }
+
+    /// Runs statements as the user would, beside Longshore.
+    pub(crate) fn run(&self, sql: &str) {
+        Connection::open(self.path()).unwrap().execute_batch(sql).unwrap();
+    }
+
+    /// One value, as the user would read it.
+    pub(crate) fn read<T: rusqlite::types::FromSql>(&self, sql: &str) -> T {
+        let db = Connection::open(self.path()).unwrap();
+        db.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    pub(crate) fn rows(&self) -> Arc<SqliteRows> {
+        Arc::new(SqliteRows::open(&self.path(), OpenMode::Write).unwrap())
+    }
+}
+
+/// Every unit of a batch with its payload, in the order they were sent.
+pub(crate) async fn units(store: &Arc<dyn Store>, batch: &BatchId) -> Vec<Unit> {
+    let filter = UnitFilter { batch: Some(batch.clone()), ..UnitFilter::default() };
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.units(&Scope::All, &filter, after.as_deref(), 100).await.unwrap();
+        for unit in page.items {
+            all.push(store.unit(&Scope::All, unit.id).await.unwrap());
+        }
+        after = page.next;
+        if after.is_none() {
+            all.sort_by_key(|unit| unit.id);
+            return all;
+        }
+    }
+}
+
+/// The keys of a batch's rows, in the order they were sent.
+pub(crate) async fn keys(store: &Arc<dyn Store>, batch: &BatchId) -> Vec<Value> {
+    let key = |unit: &Unit| unit.payload.parse::<Value>().unwrap()["key"].clone();
+    units(store, batch).await.iter().map(key).collect()
+}

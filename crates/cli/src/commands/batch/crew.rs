@@ -1,0 +1,98 @@
+//! The workers of batches: the handlers for rows and ends, for `batch run` as for `worker`.
+
+use std::sync::Arc;
+
+use longshore::store::Queues;
+use longshore::{
+    BatchId, BuildError, Kind, Policy, QueueName, RetryPolicy, Scope, Services, Worker,
+    WorkerBuilder,
+};
+use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND};
+use longshore_batch::{EndHandler, Pilot, RowHandler, Sources};
+
+use super::place::Place;
+use crate::actions::Actions;
+use crate::settings::Settings;
+use crate::whoami;
+
+/// What workers of batches have in common.
+pub struct Crew<'a> {
+    place: &'a Place,
+    settings: &'a Settings,
+    actions: Arc<Actions>,
+}
+
+/// The handlers of batches.
+pub struct Handlers {
+    /// For rows.
+    pub rows: RowHandler,
+    /// For the ends of batches.
+    pub ends: EndHandler,
+}
+
+impl Handlers {
+    /// Handlers that find rows through `sources`.
+    pub fn new(sources: &Arc<Sources>, actions: Arc<Actions>) -> Self {
+        let rows = RowHandler::builder(Arc::clone(sources)).label(label()).build();
+        Self { rows, ends: EndHandler::new(Arc::clone(sources), actions) }
+    }
+}
+
+impl<'a> Crew<'a> {
+    /// A crew for the batches of `place`.
+    pub fn new(place: &'a Place, settings: &'a Settings) -> anyhow::Result<Self> {
+        let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone())?);
+        Ok(Self { place, settings, actions })
+    }
+
+    /// Does what is not SQL when somebody should look.
+    pub fn actions(&self) -> &Actions {
+        &self.actions
+    }
+
+    /// A worker for the rows of one batch, and what steers it if it is to find its own size.
+    pub fn rows(&self, batch: &BatchId, slots: u32) -> anyhow::Result<(Worker, Pilot)> {
+        let rows = RowHandler::builder(Arc::clone(&self.place.sources)).label(label()).build();
+        let pilot = rows.pilot();
+        let worker = self
+            .builder()?
+            .slots(slots)
+            .batch(batch.clone())
+            .handle(Kind::new(ROW_KIND)?, Policy::default(), rows)
+            .build()?;
+        Ok((worker, pilot))
+    }
+
+    /// A worker for the ends of this tenant's batches. It also does the store's upkeep.
+    pub fn ends(&self) -> anyhow::Result<Worker> {
+        let act: Arc<Actions> = Arc::clone(&self.actions);
+        let ends = EndHandler::new(Arc::clone(&self.place.sources), act);
+        let worker: Result<Worker, BuildError> = self
+            .builder()?
+            .services(Services::All)
+            .retention(self.settings.retention)
+            .handle(Kind::new(END_KIND)?, end_policy(), ends)
+            .build();
+        Ok(worker?)
+    }
+
+    fn builder(&self) -> anyhow::Result<WorkerBuilder> {
+        let scope: Scope = self.place.client.scope().clone();
+        Ok(Worker::builder(Arc::clone(&self.place.store))
+            .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
+            .scope(scope)
+            .label(label())
+            .services(Services::None)
+            .ttl(self.settings.worker.ttl))
+    }
+}
+
+/// An end is announced a few times more before it is given up.
+pub fn end_policy() -> Policy {
+    Policy { retry: RetryPolicy { max_attempts: 5, ..RetryPolicy::default() }, ..Policy::default() }
+}
+
+/// `host:pid`, as in the list of workers.
+pub fn label() -> String {
+    format!("{}:{}", whoami::host(), std::process::id())
+}

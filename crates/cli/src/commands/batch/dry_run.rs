@@ -1,0 +1,159 @@
+//! `batch run --dry-run`: what would be asked and what it would cost. Asks nobody, changes nothing.
+
+use anyhow::anyhow;
+use longshore::UnitId;
+use longshore_ai::{Answer, Cost, FinishReason, estimate_tokens};
+use longshore_batch::definition::{Database, Pre};
+use longshore_batch::sql_pre::SqlPrepare;
+use longshore_batch::step::{Prepare, RowRun};
+use longshore_batch::value::{show_key, to_json};
+use longshore_batch::{Definition, names};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::place::Checked;
+use crate::commands::now;
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// How many prompts are shown.
+const PROMPTS: u32 = 3;
+
+/// What scripts see.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    tenant: String,
+    store: String,
+    effects: &'static str,
+    candidates_sql: &'a str,
+    params: &'a std::collections::BTreeMap<String, Value>,
+    count: u64,
+    prompts: Vec<Sample>,
+    profile: &'a str,
+    simulated: bool,
+    cost_estimate: f64,
+    cost_at_most: f64,
+}
+
+#[derive(Serialize)]
+struct Sample {
+    key: Value,
+    prompt: Result<String, String>,
+}
+
+/// Shows it.
+pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let Checked { definition, source, url, .. } = checked;
+    let candidates = &definition.candidates;
+    let all = source.count(candidates).await?;
+    let count = candidates.limit.map_or(all, |limit| limit.min(all));
+    let prompts = prompts(checked).await?;
+    let estimate = Estimate::of(definition, &prompts, count);
+    let provider = longshore_ai::open(&definition.ai.profile)?;
+    let shown = DryRun {
+        kind: &definition.kind,
+        tenant: definition.tenant.to_string(),
+        store: url.to_string(),
+        effects: effects(&definition.database),
+        candidates_sql: &candidates.sql,
+        params: &candidates.params,
+        count,
+        profile: &definition.ai.profile.name,
+        simulated: provider.is_simulated(),
+        cost_estimate: estimate.likely.dollars(),
+        cost_at_most: estimate.most.dollars(),
+        prompts,
+    };
+    if settings.output.is_json() {
+        settings.output.json(&shown)?;
+    } else {
+        settings.output.line(words(&shown, &estimate))?;
+    }
+    let broken = shown.prompts.iter().any(|sample| sample.prompt.is_err());
+    Ok(if broken { ExitCode::Failures } else { ExitCode::Good })
+}
+
+fn effects(database: &Database) -> &'static str {
+    match database {
+        Database::Store => "exactly once: what POST writes commits with the row's end",
+        Database::Url(_) => "at least once: the rows are in another database than the batch",
+    }
+}
+
+async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
+    let Pre::Sql(pre) = &checked.definition.pre else { return Ok(Vec::new()) };
+    let prepare = SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?;
+    let batch = names::batch_id(now(), 1)?;
+    let rows = checked.source.candidates(&checked.definition.candidates, None, PROMPTS).await?;
+    let mut prompts = Vec::new();
+    for candidate in rows {
+        let row = RowRun {
+            batch: &batch,
+            unit: UnitId::new(),
+            key: &candidate.key,
+            attempt: 1,
+            is_last_attempt: false,
+            worker: "dry-run",
+            source: &*checked.source,
+        };
+        let prompt = prepare.prepare(&row).await.map_err(|error| error.to_string());
+        prompts.push(Sample { key: to_json(&candidate.key), prompt });
+    }
+    Ok(prompts)
+}
+
+/// What a batch will cost, by its first prompts.
+struct Estimate {
+    likely: Cost,
+    most: Cost,
+}
+
+impl Estimate {
+    /// Likely: an answer is a quarter of what it may be. At most: all of it.
+    fn of(definition: &Definition, prompts: &[Sample], count: u64) -> Self {
+        let ai = &definition.ai;
+        let system = ai.system.as_deref().map_or(0, estimate_tokens);
+        let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_ref().ok());
+        let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
+        let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
+        let cost = |tokens_out: u64| {
+            let answer = Answer {
+                text: String::new(),
+                model: String::new(),
+                tokens_in: mean * count,
+                tokens_out: tokens_out * count,
+                latency_ms: 0,
+                finish_reason: FinishReason::Stop,
+                simulated: false,
+            };
+            ai.profile.prices.cost(&answer)
+        };
+        let most = u64::from(ai.max_tokens);
+        Self { likely: cost(most / 4), most: cost(most) }
+    }
+}
+
+fn words(shown: &DryRun<'_>, estimate: &Estimate) -> String {
+    let simulated = if shown.simulated { " (simulated: nobody is asked)" } else { "" };
+    let mut text = format!("candidates\n  {}\n", shown.candidates_sql.trim().replace('\n', "\n  "));
+    for (name, value) in shown.params {
+        text.push_str(&format!("  :{name} = {value}\n"));
+    }
+    text.push_str(&format!("rows       {}\n", shown.count));
+    text.push_str(&format!("store      {}\n", shown.store));
+    text.push_str(&format!("effects    {}\n", shown.effects));
+    text.push_str(&format!("profile    {}{simulated}\n", shown.profile));
+    text.push_str(&format!("cost       about {}, at most {}\n", estimate.likely, estimate.most));
+    for sample in &shown.prompts {
+        let key = show_key(&longshore_batch::value::from_json(&sample.key));
+        text.push_str(&format!("\n--- prompt for row {key}\n"));
+        match &sample.prompt {
+            Ok(prompt) => text.push_str(prompt.trim_end()),
+            Err(why) => text.push_str(&format!("PRE_ERROR: {why}")),
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,225 @@
+//! `batch run`, `start` and `recover`: batch files, from their rows to their end.
+
+use longshore::{Batch, BatchId, BatchStatus, Client};
+use longshore_batch::definition::Workers;
+use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
+use longshore_batch::{Definition, Initiation, Initiator};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::conduct::{Conducted, conduct};
+use super::halt::Halt;
+use super::place::{Checked, Place};
+use super::summary;
+use crate::args::batch::{File, Run};
+use crate::commands::{now, wait};
+use crate::error::WithHint;
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+use crate::whoami;
+
+/// `batch run`
+pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let checked = Checked::read(&typed.file, settings).await?;
+    if typed.dry_run {
+        return super::dry_run::show(&checked, settings).await;
+    }
+    let place = checked.open(settings)?;
+    let initiation = initiation(&checked, &place, &typed.file, settings).await?;
+    finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
+}
+
+/// `batch start`
+pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let checked = Checked::read(&typed, settings).await?;
+    let place = checked.open(settings)?;
+    let mut initiation = initiation(&checked, &place, &typed, settings).await?;
+    let initiator = Initiator::new(place.client.clone(), checked.source);
+    let id = initiation.batch().id.clone();
+    let (halt, bar) = (Halt::new(), settings.output.bar("{prefix}  {pos} rows in {msg}"));
+    bar.set_prefix(id.to_string());
+    let filling = initiator.fill(&mut initiation, halt.drain(), |filling| {
+        bar.set_position(filling.sent);
+        if filling.skipped > 0 {
+            bar.set_message(format!("({} are another batch's)", filling.skipped));
+        }
+    });
+    let filled = tokio::select! {
+        filled = filling => filled?,
+        listened = halt.listen(settings.worker.drain_timeout, |_| {}) => return listened.map(|()| ExitCode::Error),
+    };
+    bar.finish_and_clear();
+    let batch = place.store.batch(place.client.scope(), &id).await?;
+    let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
+    let started = Started { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
+    settings.output.answer(&started, || summary::started(&started, &place.url))?;
+    Ok(match filled.end {
+        FillEnd::Sealed => ExitCode::Good,
+        FillEnd::Stopped => ExitCode::Interrupted,
+        FillEnd::GivenUp(_) => ExitCode::Cancelled,
+    })
+}
+
+/// What scripts see of a batch that was started.
+#[derive(Serialize)]
+pub struct Started<'a> {
+    pub batch: &'a BatchId,
+    pub status: BatchStatus,
+    pub sent: u64,
+    pub skipped: u64,
+    pub sealed: bool,
+}
+
+/// `batch recover`
+pub async fn recover(names: Vec<BatchId>, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let place = Place::configured(settings)?;
+    let mut initiations = Vec::new();
+    for id in unfinished(&place, names).await? {
+        let definition = definition_of(&place.client, &id).await?;
+        let source = place.sources.resolve(&definition.database)?;
+        initiations.push(Initiator::new(place.client.clone(), source).resume(&id).await?);
+    }
+    if initiations.is_empty() {
+        settings.output.answer(&Vec::<Value>::new(), || "nothing to recover".into())?;
+        return Ok(ExitCode::Good);
+    }
+    let count = initiations.len();
+    settings
+        .output
+        .note(format!("taking up {count} {}", if count == 1 { "batch" } else { "batches" }));
+    finish(&place, initiations, None, settings).await
+}
+
+/// The named batches, or every open one whose rows we know how to work on.
+async fn unfinished(place: &Place, names: Vec<BatchId>) -> anyhow::Result<Vec<BatchId>> {
+    if !names.is_empty() {
+        return Ok(names);
+    }
+    let mut found = Vec::new();
+    for batch in open_batches(&place.client, &[BatchStatus::Queued, BatchStatus::Running]).await? {
+        let definition = place.store.definition(place.client.scope(), &batch.id).await?;
+        found.extend(definition.map(|_| batch.id));
+    }
+    Ok(found)
+}
+
+async fn open_batches(client: &Client, statuses: &[BatchStatus]) -> anyhow::Result<Vec<Batch>> {
+    let mut found = Vec::new();
+    for status in statuses {
+        let mut after = None;
+        loop {
+            let scope = client.scope();
+            let page =
+                client.store().batches(scope, Some(*status), after.as_deref(), 1_000).await?;
+            found.extend(page.items);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The unfinished batch of this file, taken up where it stopped; or else a new one.
+async fn initiation(
+    checked: &Checked,
+    place: &Place,
+    file: &File,
+    settings: &Settings,
+) -> anyhow::Result<Initiation> {
+    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
+    if !file.new
+        && let Some((batch, kept)) = earlier(&checked.definition, place).await?
+    {
+        return take_up(&initiator, &checked.definition, &batch, &kept, settings).await;
+    }
+    let (initiated_by, notes) = (whoami::initiator(), file.notes.clone());
+    let options = StartOptions { now: now(), initiated_by, notes };
+    Ok(initiator.start(checked.definition.clone(), options).await?)
+}
+
+async fn take_up(
+    initiator: &Initiator,
+    definition: &Definition,
+    batch: &Batch,
+    kept: &Definition,
+    settings: &Settings,
+) -> anyhow::Result<Initiation> {
+    let id = &batch.id;
+    if batch.status == BatchStatus::Paused {
+        let why = batch.reason.as_deref().unwrap_or("by hand");
+        return Err(anyhow::anyhow!("batch `{id}` of this file is paused: {why}")).hint(format!(
+            "`longshore batch resume {id}` and run again, or start another with --new"
+        ));
+    }
+    let (ended, total) = (batch.counts.finished(), batch.counts.total());
+    settings
+        .output
+        .note(format!("taking up batch `{id}`: {ended} of {total} rows so far have ended"));
+    if !is_same(definition, kept) {
+        settings.output.note(
+            "warning: the batch file has changed since; the batch goes on as it was started \
+             (--new starts another)",
+        );
+    }
+    Ok(initiator.resume(id).await?)
+}
+
+/// The newest unfinished batch of the same file with the same parameters.
+async fn earlier(
+    definition: &Definition,
+    place: &Place,
+) -> anyhow::Result<Option<(Batch, Definition)>> {
+    let statuses = [BatchStatus::Queued, BatchStatus::Running, BatchStatus::Paused];
+    let mut open = open_batches(&place.client, &statuses).await?;
+    open.retain(|batch| batch.kind == definition.kind && batch.tenant == definition.tenant);
+    open.sort_by_key(|batch| std::cmp::Reverse(batch.initiated_at));
+    for batch in open {
+        // One that cannot be read is somebody else's.
+        let Ok(kept) = definition_of(&place.client, &batch.id).await else { continue };
+        let (mine, its) = (&definition.candidates, &kept.candidates);
+        let same_rows = mine.params == its.params && mine.limit == its.limit;
+        if kept.source == definition.source && same_rows {
+            return Ok(Some((batch, kept)));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether two definitions do the same; when each began, and with how many workers, aside.
+fn is_same(one: &Definition, other: &Definition) -> bool {
+    let mut like = other.clone();
+    (like.deadline, like.workers) = (one.deadline, one.workers);
+    *one == like
+}
+
+async fn finish(
+    place: &Place,
+    initiations: Vec<Initiation>,
+    workers: Option<Workers>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let conducted = conduct(place, initiations, workers, settings).await?;
+    for one in &conducted {
+        summary::print(one, place, settings).await?;
+    }
+    Ok(code(&conducted))
+}
+
+/// The worst of all.
+fn code(conducted: &[Conducted]) -> ExitCode {
+    let one = |conducted: &Conducted| match conducted {
+        Conducted { interrupted: true, .. } => ExitCode::Interrupted,
+        Conducted { completion: Some(_), .. } => ExitCode::Error,
+        Conducted { batch, .. } => wait::batch_code(batch),
+    };
+    let rank = |code: &ExitCode| match code {
+        ExitCode::Interrupted => 4,
+        ExitCode::Error => 3,
+        ExitCode::Cancelled => 2,
+        ExitCode::Failures => 1,
+        ExitCode::Good | ExitCode::Usage => 0,
+    };
+    conducted.iter().map(one).max_by_key(rank).unwrap_or(ExitCode::Good)
+}

@@ -1,0 +1,244 @@
+//! Batches over generated rows: a folder with a batch file, a script that answers, and a database
+//! in which each effect leaves a line. The rows' database is the store as well.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use longshore_sqlite::rusqlite::{Connection, types::FromSql};
+use serde_json::Value;
+
+use crate::support::{Place, Run, Running, SOON, eventually};
+
+/// A batch file that is right. Tests write it with edits.
+pub const BATCH: &str = r#"type = "review"
+database = "sqlite:rows.db"
+seed = "seed.sql"
+workers = 8
+
+[candidates]
+sql = "SELECT id FROM rows WHERE done = 0"
+key = "id"
+
+[pre]
+sql = "SELECT id, sort FROM rows WHERE id = :key AND sort <> 'gone'"
+prompt = "Row {{ id }} is {{ sort }}."
+
+[ai]
+profile = "script"
+timeout = "30s"
+
+[ai.schema]
+type = "object"
+required = ["n"]
+properties = { n = { type = "integer" } }
+
+[profiles.script]
+provider = "scripted"
+model = "script"
+script = "script.toml"
+prices = { input = 1.0, output = 5.0 }
+
+[post]
+success = [
+  "UPDATE rows SET done = done + 1 WHERE id = :key",
+  "INSERT INTO effects (row, batch, worker, n) VALUES (:key, :batch_id, :worker_id, :n)",
+]
+fail = "INSERT INTO failures (row, batch, code) VALUES (:key, :batch_id, :error_code)"
+
+[retry]
+attempts = 2
+base = "10ms"
+cap = "20ms"
+
+[failures]
+limit = "none"
+
+[completion]
+sql = "INSERT INTO ends VALUES (:batch_id, :generation, :status, :total, :done, :failed)"
+"#;
+
+/// Answers by the sort of a row.
+const SCRIPT: &str = r#"
+[[answer]]
+match = 'is bad\.'
+reply = 'I am sorry, as a model of language I cannot.'
+
+[[answer]]
+match = 'is silent\.'
+hang = true
+
+[[answer]]
+match = 'Row (?<id>\d+) is refused\.'
+reply = '{"n": -{{ id }}}'
+
+[[answer]]
+match = 'Row (?<id>\d+) is'
+reply = '{"n": {{ id }}}'
+"#;
+
+/// No table has a key that would hide a repeat.
+const SEED: &str = "
+CREATE TABLE rows (id INTEGER PRIMARY KEY, sort TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE effects (row INTEGER, batch TEXT, worker TEXT, n INTEGER CHECK (n > 0));
+CREATE TABLE failures (row INTEGER, batch TEXT, code TEXT);
+CREATE TABLE ends (batch TEXT, generation INTEGER, status TEXT, total INTEGER, done INTEGER,
+                   failed INTEGER);
+WITH RECURSIVE count (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i < :rows)
+INSERT INTO rows (id, sort) SELECT i, :sort FROM count;
+";
+
+/// Dead workers are found fast, and every command looks into the rows' database.
+const CONFIG: &str = "store = \"sqlite:rows.db\"\n[worker]\nttl = \"1s\"\n";
+
+/// A folder with a batch in it.
+pub struct Job {
+    pub place: Place,
+}
+
+impl Job {
+    /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, or what makes a row fail,
+    /// `bad`, `silent`, `refused` or `gone`.
+    pub fn new(rows: u64, sort: &str) -> Self {
+        let job = Self { place: Place::new() };
+        job.place.write("longshore.toml", CONFIG);
+        job.place.write("script.toml", SCRIPT);
+        job.place.write("seed.sql", SEED.replace(":rows", &rows.to_string()).replace(":sort", sort));
+        job.write("batch.toml", &[]);
+        job
+    }
+
+    /// So many rows, all good.
+    pub fn good(rows: u64) -> Self {
+        Self::new(rows, "'good'")
+    }
+
+    /// With these edits of the batch file.
+    pub fn with(self, edits: &[(&str, &str)]) -> Self {
+        self.write("batch.toml", edits);
+        self
+    }
+
+    /// Writes the batch file under this name, each first text replaced by the second.
+    pub fn write(&self, name: &str, edits: &[(&str, &str)]) -> PathBuf {
+        self.place.write(name, edited(edits))
+    }
+
+    /// Makes the database, as the first run would.
+    pub fn create(&self) -> Connection {
+        let db = Connection::open(self.place.path("rows.db")).unwrap();
+        db.execute_batch(&self.place.read("seed.sql")).unwrap();
+        db
+    }
+
+    /// `batch run` of the batch file to its end, with the last line it printed.
+    pub fn run(&self, more: &[&str]) -> Run {
+        self.place.run(&[&["batch", "run", ".", "--json"], more].concat())
+    }
+
+    /// `batch run` of the batch file, in the background.
+    pub fn start(&self, more: &[&str]) -> Running {
+        self.place.start(&[&["batch", "run", "."], more].concat())
+    }
+
+    /// Somebody who finds the dead and wakes the waiting, and takes no rows. Without it, a run that
+    /// was killed would count as the one that does so for some seconds more.
+    pub fn watcher(&self) -> Running {
+        self.place.start(&["worker", "--slots", "1", "--kind", "exec"])
+    }
+
+    /// What a query of one value says.
+    #[track_caller]
+    pub fn query<T: FromSql>(&self, sql: &str) -> T {
+        let db = Connection::open(self.place.path("rows.db")).unwrap();
+        db.busy_timeout(SOON).unwrap();
+        db.query_one(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// What a query of one number says.
+    #[track_caller]
+    pub fn count(&self, sql: &str) -> u64 {
+        self.query::<u64>(&format!("SELECT count(*) FROM {sql}"))
+    }
+
+    /// Changes rows, as their owner might.
+    pub fn execute(&self, sql: &str) {
+        let db = Connection::open(self.place.path("rows.db")).unwrap();
+        db.busy_timeout(SOON).unwrap();
+        db.execute_batch(sql).unwrap();
+    }
+
+    /// The batches, newest first.
+    pub fn batches(&self) -> Vec<Value> {
+        let run = self.place.run(&["batch", "list", "--json"]).ok();
+        run.json().as_array().unwrap().clone()
+    }
+
+    /// The only batch, once there is one.
+    pub fn batch(&self) -> Value {
+        let mut batches = self.batches();
+        assert_eq!(batches.len(), 1, "{batches:?}");
+        batches.remove(0)
+    }
+
+    /// The name of the only batch.
+    pub fn name(&self) -> String {
+        self.batch()["batch"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs `batch VERB NAME …` on the only batch.
+    pub fn operate(&self, verb: &str, more: &[&str]) -> Run {
+        self.place.run(&[&["batch", verb, &self.name(), "--json"], more].concat())
+    }
+
+    /// Waits until so many rows of the only batch have left an effect.
+    pub fn until_done(&self, rows: u64) {
+        let done = || self.place.path("rows.db").exists() && self.count("effects") >= rows;
+        eventually(4 * SOON, || done().then_some(()));
+    }
+
+    /// All rows in this state.
+    pub fn rows(&self, batch: &str, state: &str) -> Vec<Value> {
+        let args = ["batch", "rows", batch, "--state", state, "--limit", "10000", "--json"];
+        self.place.run(&args).ok().json().as_array().unwrap().clone()
+    }
+
+    /// What must hold whenever no batch runs: each effect once and for its own row, the counters
+    /// exact, nothing held by anybody.
+    #[track_caller]
+    pub fn assert_exact(&self) {
+        assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1)"), 0);
+        assert_eq!(self.count("effects WHERE n <> row"), 0);
+        assert_eq!(self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"), 0);
+        for batch in self.batches() {
+            assert_eq!(batch["leased"], 0, "{batch}");
+        }
+        self.place.run(&["verify"]).ok();
+    }
+}
+
+/// The batch file with each first text replaced by the second.
+pub fn edited(edits: &[(&str, &str)]) -> String {
+    let mut text = BATCH.to_owned();
+    for (right, wrong) in edits {
+        assert!(text.contains(right), "the batch file has no {right}");
+        text = text.replacen(right, wrong, 1);
+    }
+    text
+}
+
+/// Numbers that look random and are the same in every run of a test.
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `most`.
+    pub fn roll(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    /// Lets something live for a moment of up to `most` milliseconds: whatever it does then is
+    /// what the next kill hits.
+    pub fn moment(&mut self, most: u64) {
+        std::thread::sleep(Duration::from_millis(self.roll(most)));
+    }
+}

@@ -1,0 +1,194 @@
+//! Batches under SIGKILL: whatever dies and whenever, each row comes to one end, its effects are
+//! there once, and no answer that was kept is asked for again.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::batch_job::{Dice, Job};
+use crate::support::{Running, SOON, eventually, limit, soaked};
+
+/// One row in a hundred is poison, of four sorts in turn.
+const SORTS: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'bad' \
+     WHEN i % 400 = 107 THEN 'silent' WHEN i % 400 = 207 THEN 'refused' ELSE 'gone' END";
+
+/// What each sort comes to: bad JSON, no answer in time, a POST and a PRE that do not work.
+const CODES: [(&str, &str); 4] =
+    [("bad", "bad-answer"), ("silent", "timeout"), ("refused", "effect"), ("gone", "pre-error")];
+
+/// With a clock for the silent ones, and slow enough for many kills on a fast machine.
+const EDITS: [(&str, &str); 3] = [
+    ("workers = 8", "workers = 20"),
+    ("timeout = \"30s\"", "timeout = \"300ms\""),
+    ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"15ms\""),
+];
+
+/// A batch with poison in it.
+struct Storm {
+    job: Job,
+    rows: u64,
+}
+
+impl Storm {
+    fn new(rows: u64, more: &[(&str, &str)]) -> Self {
+        Self { job: Job::new(rows, SORTS).with(&[&EDITS, more].concat()), rows }
+    }
+
+    /// The books after it: every row has ended once, as its sort wants.
+    fn assert_exact(&self) {
+        let batch = self.job.batch();
+        let of = |sort: &str| self.job.count(&format!("rows WHERE sort = '{sort}'"));
+        let failed: u64 = CODES.iter().map(|(sort, _)| of(sort)).sum();
+        assert_eq!((of("good"), failed), (self.rows - self.rows / 100, self.rows / 100));
+        assert_eq!(batch["status"], "complete", "{batch}");
+        assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(self.rows), &json!(0)));
+        assert_eq!((&batch["done"], &batch["failed"]), (&json!(of("good")), &json!(failed)));
+        assert_eq!(self.job.count("effects"), of("good"), "one effect for each row that is done");
+        assert_eq!(self.job.count("effects WHERE row IN (SELECT id FROM rows WHERE sort <> 'good')"), 0);
+        self.job.assert_exact();
+        self.assert_failures_have_their_reasons();
+        self.assert_no_answer_paid_twice();
+    }
+
+    /// Each failure is listed with its code and words, and POST heard of it once. (Where POST is
+    /// what failed, there is nobody to hear.)
+    fn assert_failures_have_their_reasons(&self) {
+        let listed = self.job.rows(&self.job.name(), "failed");
+        let mut found = BTreeMap::new();
+        for row in &listed {
+            let sort = format!("SELECT sort FROM rows WHERE id = {}", row["key"]);
+            let code = row["code"].as_str().unwrap();
+            let expected = CODES.iter().find(|(sort_of, _)| *sort_of == self.job.query::<String>(&sort));
+            assert_eq!(code, expected.unwrap().1, "{row}");
+            assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
+            assert_eq!(found.insert(row["key"].as_u64().unwrap(), code), None, "listed twice: {row}");
+        }
+        assert_eq!(found.len() as u64, self.rows / 100);
+        let told = found.values().filter(|code| **code != "effect").count() as u64;
+        assert_eq!(self.job.count("failures"), told);
+        assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), told);
+    }
+
+    /// Each answer that is kept is counted in the same transaction, so a row that was asked again
+    /// after that would be counted again. The silent and the gone have none.
+    fn assert_no_answer_paid_twice(&self) {
+        let answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
+        let sums = &self.job.batch()["sums"];
+        assert_eq!(sums["answers"], answered, "{sums}");
+        assert_eq!(sums["simulated"], answered, "{sums}");
+    }
+
+    fn assert_ended_once(&self) {
+        assert_eq!(self.job.count("ends"), 1);
+        let end = "SELECT status || ' ' || generation || ' ' || total || ' ' || failed FROM ends";
+        let failed = self.rows / 100;
+        assert_eq!(self.job.query::<String>(end), format!("complete 1 {} {failed}", self.rows));
+    }
+}
+
+#[test]
+fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
+    let storm = Storm::new(10_000, &[]);
+    storm.job.create();
+    let _watcher = storm.job.watcher();
+    let mut dice = Dice(1);
+    for kill in 0..soaked(12, 24) {
+        let mut run = storm.job.start(&[]);
+        dice.moment(400);
+        assert_eq!(run.0.try_wait().unwrap(), None, "it ended before kill {kill}");
+        run.kill();
+    }
+    let last = storm.job.run(&[]).ends(3).says("taking up batch").json();
+    assert_eq!((&last["total"], &last["status"]), (&json!(storm.rows), &json!("complete")));
+    storm.assert_exact();
+    storm.assert_ended_once();
+    assert!(storm.job.place.read("stderr").contains("took units back from dead workers"));
+}
+
+/// The initiator and two workers, each a process of its own, are killed in turn.
+#[test]
+fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
+    const WORKERS: usize = 2;
+    let storm = Storm::new(soaked(3_000, 10_000), &[("key = \"id\"", "key = \"id\"\nahead = 200")]);
+    storm.job.create();
+    let _watcher = storm.job.watcher();
+    let work = || storm.job.place.start(&["worker", "--slots", "10"]);
+    let initiate = || storm.job.place.start(&["batch", "start", "."]);
+    let mut workers: [Running; WORKERS] = std::array::from_fn(|_| work());
+    let mut dice = Dice(2);
+    for kill in 0..soaked(12, 24) {
+        let mut initiator = initiate();
+        dice.moment(300);
+        assert_eq!(initiator.0.try_wait().unwrap(), None, "it ended before kill {kill}");
+        initiator.kill();
+        if kill % 2 == 0 {
+            let victim = &mut workers[kill / 2 % WORKERS];
+            victim.kill();
+            *victim = work();
+        }
+    }
+    assert_eq!(initiate().ends_within(limit(4 * SOON)), 0);
+    let ended = || storm.job.batch()["status"] == "complete";
+    eventually(limit(2 * SOON), || ended().then_some(()));
+    eventually(SOON, || (storm.job.count("ends") > 0).then_some(()));
+    for worker in &mut workers {
+        worker.signal("TERM");
+        assert_eq!(worker.ends_within(SOON), 0);
+    }
+    storm.assert_exact();
+    storm.assert_ended_once();
+}
+
+/// Rows whose POST does not work for a while, however often it is tried and by whom, are asked
+/// once.
+#[test]
+fn no_answer_paid_twice_when_post_fails_and_runs_are_killed() {
+    const ROWS: u64 = 200;
+    // POST must change the row of the gate, and there is none yet.
+    let gate = "{ sql = \"UPDATE gate SET passed = passed + 1\", rows = 1 },";
+    let gate = format!("success = [\n  {gate}");
+    let edits = [("attempts = 2", "attempts = 100000"), ("success = [", &gate)];
+    let job = Job::good(ROWS).with(&edits);
+    job.create().execute_batch("CREATE TABLE gate (passed INTEGER)").unwrap();
+    let _watcher = job.watcher();
+    let answers = || job.batches().first().and_then(|batch| batch["sums"]["answers"].as_u64());
+    for kills in 1..=3 {
+        let mut run = job.start(&[]);
+        // Each time some more rows have been answered, and all of them tried in vain.
+        eventually(SOON, || answers().filter(|answers| *answers >= kills * ROWS / 3));
+        run.kill();
+    }
+    assert_eq!(job.count("effects"), 0);
+    job.execute("INSERT INTO gate VALUES (0)");
+    let last = job.run(&[]).ok().json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(ROWS), &json!(0)), "{last}");
+    assert_eq!(answers(), Some(ROWS));
+    assert_eq!(job.query::<u64>("SELECT passed FROM gate"), ROWS);
+    job.assert_exact();
+}
+
+#[test]
+fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
+    const ROWS: u64 = 2_000;
+    let job = Job::new(ROWS, "'bad'").with(&[("limit = \"none\"", "limit = 25")]);
+    job.run(&[]).ends(4);
+    let paused = job.batch();
+    assert_eq!(paused["status"], "paused", "{paused}");
+    let reason = paused["reason"].as_str().unwrap();
+    assert!(reason.contains("threshold is 25"), "{reason}");
+    let failed = paused["failed"].as_u64().unwrap();
+    // Those that were under way when it was reached still came to their end.
+    assert!((25..150).contains(&failed), "{paused}");
+    assert_eq!(paused["sums"]["answers"], failed, "no more were asked");
+
+    let said = job.run(&[]).ends(1).says("is paused").says("hint:").err;
+    assert!(said.contains(reason), "{said}");
+    assert_eq!(job.batch()["failed"], failed, "a paused batch is left alone");
+    job.execute("UPDATE rows SET sort = 'good'");
+    job.operate("resume", &[]).ok();
+    let last = job.run(&[]).ends(3).says("taking up batch").json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(ROWS - failed), &json!(failed)), "{last}");
+    assert_eq!((&last["status"], &last["reason"]), (&json!("complete"), &json!(null)));
+    job.assert_exact();
+    assert_eq!(job.count("ends"), 1);
+}
