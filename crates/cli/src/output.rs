@@ -117,6 +117,13 @@ impl Output {
         MultiProgress::with_draw_target(self.target())
     }
 
+    /// A progress bar among others.
+    pub fn bar_in(self, bars: &MultiProgress, template: &str) -> ProgressBar {
+        // Without a target of its own: one that draws before it is added leaves a line behind.
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        self.dress(bars.add(bar), template)
+    }
+
     fn target(self) -> ProgressDrawTarget {
         if self.is_watched() {
             ProgressDrawTarget::stderr_with_hz(15)
@@ -127,7 +134,10 @@ impl Output {
 
     /// A progress bar on stderr; invisible unless a person watches.
     pub fn bar(self, template: &str) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(None, self.target());
+        self.dress(ProgressBar::with_draw_target(None, self.target()), template)
+    }
+
+    fn dress(self, bar: ProgressBar, template: &str) -> ProgressBar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━━╌"));
         }

@@ -20,6 +20,7 @@ table{border-collapse:collapse;width:100%}
 th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;\
 border-bottom:1px solid var(--line);overflow-wrap:anywhere}
 th{font-weight:normal;color:var(--soft);white-space:nowrap}
+th[scope]{width:11rem}
 td.n{text-align:right;font-variant-numeric:tabular-nums}
 .mark{background:var(--mark);padding:.5rem .8rem;border-radius:.3rem}
 svg{max-width:100%;height:auto}

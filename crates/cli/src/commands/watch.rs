@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
+use indicatif::{MultiProgress, ProgressBar};
 use longshore::{Batch, BatchId, Client};
 use tokio::sync::Notify;
 
@@ -27,7 +27,8 @@ pub async fn run(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
-    let (mut view, gone) = (View::new(output, View::bar(output, name), None), Notify::new());
+    let bar = View::bar(output, &output.bars(), name);
+    let (mut view, gone) = (View::new(output, bar, None), Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
         if let Err(error) = view.show(batch, Instant::now()) {
@@ -66,9 +67,9 @@ impl View {
         Self { output, bar, expected, rate: Rate::default(), told: None }
     }
 
-    /// The bar of a batch.
-    pub fn bar(output: Output, name: &BatchId) -> ProgressBar {
-        let bar = output.bar("{prefix}  {bar:24.green/dim} {percent:>3} %  {msg}");
+    /// A bar for a batch, among others.
+    pub fn bar(output: Output, bars: &MultiProgress, name: &BatchId) -> ProgressBar {
+        let bar = output.bar_in(bars, "{prefix}  {bar:24.green/dim} {percent:>3} %  {msg}");
         bar.set_prefix(name.to_string());
         bar
     }

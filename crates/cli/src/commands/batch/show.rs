@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use indicatif::{MultiProgress, ProgressBar};
+use indicatif::MultiProgress;
 use longshore::{Batch, BatchId};
 
 use crate::commands::watch::View;
@@ -28,7 +28,7 @@ impl Show {
 
     /// Shows a batch, of which `expected` rows are to come.
     pub fn batch(&self, id: &BatchId, expected: Option<u64>) -> BatchShow {
-        let bar: ProgressBar = self.bars.add(View::bar(self.output, id));
+        let bar = View::bar(self.output, &self.bars, id);
         BatchShow { view: View::new(self.output, bar, expected), quiet: self.output.is_json() }
     }
 

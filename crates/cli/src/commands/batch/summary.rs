@@ -166,9 +166,9 @@ async fn pick(batch: &Batch, place: &Place) -> anyhow::Result<Vec<(String, Strin
         let Some(answer) = answer else { continue };
         let sample = (show_key(&from_json(&input.key)), one_line(&answer.text));
         if seen.insert(sort(&answer.text)) {
-            found.push(sample)
+            found.push(sample);
         } else {
-            spare.push(sample)
+            spare.push(sample);
         }
         if found.len() == SAMPLES {
             break;
@@ -207,7 +207,7 @@ fn hints(conducted: &Conducted, url: &StoreUrl) -> Vec<String> {
     }
     match conducted.batch.status {
         BatchStatus::Paused => {
-            hints.push(format!("hint: {longshore} resume {id}, then run it again"))
+            hints.push(format!("hint: {longshore} resume {id}, then run it again"));
         }
         status if !status.is_final() => {
             hints.push("hint: run the same command again to take it up".to_owned());
