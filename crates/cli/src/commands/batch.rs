@@ -18,7 +18,7 @@ mod drain;
 mod dry_run;
 mod ends;
 mod halt;
-mod lookout;
+pub mod lookout;
 pub mod place;
 mod report;
 mod rows;

@@ -10,6 +10,7 @@ use longshore::{
 use longshore_batch::definition::{END_KIND, ROW_KIND};
 
 use super::batch::crew::{Handlers, end_policy, label};
+use super::batch::lookout::beside_worker;
 use super::batch::place::sources;
 use super::chaos::{self, ChaosHandler};
 use super::connect;
@@ -25,8 +26,15 @@ use crate::settings::Settings;
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (store, _) = connect(settings)?;
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
-    let worker = build(typed, settings, store)?;
-    let (report, signal) = run_with_signals(worker, drain).await?;
+    let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
+    let actions = Arc::new(Actions::new(dir)?);
+    let sources = sources(&settings.store);
+    let batches = Handlers::new(&sources, Arc::clone(&actions));
+    let worker = build(typed, settings, Arc::clone(&store), batches)?;
+    let (report, signal) = tokio::select! {
+        ended = run_with_signals(worker, drain) => ended?,
+        never = beside_worker(store, settings.scope(), sources, actions) => match never {},
+    };
     tell(&report, settings)?;
     if report.left > 0 {
         anyhow::bail!(
@@ -48,7 +56,12 @@ fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::Result<Engine> {
+fn build(
+    typed: Worker,
+    settings: &Settings,
+    store: Arc<dyn Store>,
+    batches: Handlers,
+) -> anyhow::Result<Engine> {
     let defaults = &settings.worker;
     let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
     let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
@@ -67,8 +80,6 @@ fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::R
     }
     let wanted = if typed.kind.is_empty() { defaults.kinds.clone() } else { typed.kind };
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
-    let actions = Arc::new(Actions::new(dir.clone())?);
-    let batches = Some(Handlers::new(&sources(&settings.store), actions));
     let mut built_in = BuiltIn { exec: Some(ExecHandler::new(dir)), batches, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
@@ -79,7 +90,7 @@ fn build(typed: Worker, settings: &Settings, store: Arc<dyn Store>) -> anyhow::R
 /// The handlers that this binary has.
 struct BuiltIn {
     exec: Option<ExecHandler>,
-    batches: Option<Handlers>,
+    batches: Handlers,
     chaos: Option<ChaosHandler>,
 }
 
@@ -103,13 +114,11 @@ impl BuiltIn {
             let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
             to = to.handle(exec_kind, policy, handler);
         }
-        if let Some(Handlers { rows, ends }) = self.batches {
-            if wants(&row_kind) {
-                to = to.handle(row_kind, Policy::default(), rows);
-            }
-            if wants(&end_kind) {
-                to = to.handle(end_kind, end_policy(), ends);
-            }
+        if wants(&row_kind) {
+            to = to.handle(row_kind, Policy::default(), self.batches.rows);
+        }
+        if wants(&end_kind) {
+            to = to.handle(end_kind, end_policy(), self.batches.ends);
         }
         if let Some(handler) = self.chaos.filter(|_| wants(&chaos_kind)) {
             // A storm may lose a unit many times without the unit being to blame.

@@ -1,20 +1,19 @@
 //! Running batches to their end in this process: initiator, workers, completion, alerts and what a
 //! person sees of it, side by side.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
-use longshore::{Batch, BatchId, Worker};
+use longshore::{Batch, BatchId, Worker, WorkerControl};
 use longshore_batch::definition::Workers;
-use longshore_batch::{Initiation, Initiator, RowSource};
-use tokio::time::interval;
+use longshore_batch::{Initiation, Initiator, Pilot, RowSource};
 
 use super::crew::Crew;
 use super::ends;
 use super::halt::Halt;
-use super::lookout::Lookout;
+use super::lookout::BatchWatch;
 use super::place::Place;
 use super::show::Show;
 use crate::error::WithHint;
@@ -24,8 +23,6 @@ use crate::settings::Settings;
 const AUTO_MOST: u32 = 256;
 /// What `auto` begins with.
 const AUTO_START: u32 = 8;
-/// How often batches are looked at for alerts.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// What became of a batch that was conducted.
 pub struct Conducted {
@@ -48,44 +45,12 @@ pub async fn conduct(
     settings: &Settings,
 ) -> anyhow::Result<Vec<Conducted>> {
     let (crew, halt) = (Crew::new(place, settings)?, Halt::new());
-    let names: Vec<BatchId> = initiations.iter().map(|one| one.batch().id.clone()).collect();
+    let show = Show::new(settings.output);
     let patience = patience(&initiations, settings);
-    let show = Arc::new(Show::new(settings.output));
-    let ender = crew.ends()?;
-    let control = ender.control();
-    let rows = async {
-        let conducting = initiations.into_iter().map(|initiation| {
-            Conductor { place, crew: &crew, halt: &halt, show: &show, workers }.conduct(initiation)
-        });
-        let conducted: anyhow::Result<Vec<Conducted>> =
-            join_all(conducting).await.into_iter().collect();
-        // What was said of the ends is known only once they have been said.
-        let mut conducted = conducted?;
-        tokio::select! {
-            () = halt.stop() => {}
-            said = ends::said(&*place.store, place.client.scope(), &names) => {
-                let mut said = said?;
-                for one in &mut conducted {
-                    one.completion = said.remove(&one.batch.id);
-                }
-            }
-        }
-        anyhow::Ok(conducted)
-    };
-    let conducting = async {
-        let conducted = rows.await;
-        control.drain();
-        conducted
-    };
-    let working = async {
-        let (ended, conducted) = tokio::join!(ender.run(), conducting);
-        let conducted = conducted?;
-        ended?;
-        anyhow::Ok(conducted)
-    };
+    let conductor = Conductor { place, crew: &crew, halt: &halt, show: &show, workers };
     tokio::select! {
-        conducted = working => conducted,
-        ended = halt.listen(patience, |words| show.say(words)) => ended.map(|()| Vec::new()),
+        conducted = conductor.all(initiations) => conducted,
+        failed = halt.listen(patience, |words| show.say(words)) => failed.map(|()| Vec::new()),
     }
 }
 
@@ -105,96 +70,125 @@ async fn expected(initiation: &Initiation, source: &dyn RowSource) -> Option<u64
     Some(candidates.limit.map_or(count, |limit| limit.min(count)))
 }
 
+#[derive(Clone, Copy)]
 struct Conductor<'a> {
     place: &'a Place,
     crew: &'a Crew<'a>,
     halt: &'a Halt,
-    show: &'a Arc<Show>,
+    show: &'a Show,
     workers: Option<Workers>,
 }
 
-/// Why a batch is left.
-enum Left {
-    Ended(Box<Batch>),
-    Interrupted,
-}
-
 impl Conductor<'_> {
-    async fn conduct(self, mut initiation: Initiation) -> anyhow::Result<Conducted> {
+    /// All batches side by side, and one worker for their ends.
+    async fn all(self, initiations: Vec<Initiation>) -> anyhow::Result<Vec<Conducted>> {
+        let ender = self.crew.ends()?;
+        let control = ender.control();
+        let conducting = async {
+            let all = join_all(initiations.into_iter().map(|one| self.one(one))).await;
+            let all = self.with_ends(all.into_iter().collect::<anyhow::Result<_>>()).await;
+            control.drain();
+            all
+        };
+        let (ended, conducted) = tokio::join!(self.work(ender), conducting);
+        let conducted = conducted?;
+        ended?;
+        Ok(conducted)
+    }
+
+    /// Waits until the batches' ends have been announced, and notes which could not be.
+    async fn with_ends(
+        self,
+        conducted: anyhow::Result<Vec<Conducted>>,
+    ) -> anyhow::Result<Vec<Conducted>> {
+        let mut conducted = conducted?;
+        let names: Vec<BatchId> = conducted.iter().map(|one| one.batch.id.clone()).collect();
+        let mut said = tokio::select! {
+            () = self.halt.stop() => return Ok(conducted),
+            said = ends::said(&*self.place.store, self.place.client.scope(), &names) => said?,
+        };
+        for one in &mut conducted {
+            one.completion = said.remove(&one.batch.id);
+        }
+        Ok(conducted)
+    }
+
+    /// One batch: filled, worked on, watched, until it has ended or a signal comes.
+    async fn one(self, mut initiation: Initiation) -> anyhow::Result<Conducted> {
         let definition = initiation.definition().clone();
         let id = initiation.batch().id.clone();
         let source = self.place.sources.resolve(&definition.database)?;
-        let expected = expected(&initiation, &*source).await;
+        let mut view = self.show.batch(&id, expected(&initiation, &*source).await);
         let initiator = Initiator::new(self.place.client.clone(), source);
-        let mut view = self.show.batch(&id, expected);
+        let mut lookout = BatchWatch::new(&id, self.crew, self.show);
         let workers = self.workers.unwrap_or(definition.workers);
-        let (slots, start) = match workers {
-            Workers::Fixed(slots) => (slots, slots),
-            Workers::Auto => (AUTO_MOST, AUTO_START),
-        };
-        let (worker, pilot) = self.crew.rows(&id, slots)?;
+        let (worker, pilot) = self.crew.rows(&id, most(workers))?;
         let control = worker.control();
-        control.resize(start);
-        let filling = async {
-            match initiator.fill(&mut initiation, self.halt.drain(), |_| {}).await {
-                Ok(_) => std::future::pending().await,
-                Err(error) => anyhow::Error::from(error),
-            }
-        };
-        let watching = self.place.client.wait_batch(&id, None, |batch| view.update(batch));
-        let steering = async {
-            if workers == Workers::Auto {
-                pilot.steer(&control, AUTO_START, AUTO_MOST).await;
-            }
-            std::future::pending::<()>().await;
-        };
-        let mut lookout = Lookout::new(self.place, self.crew.actions(), &definition, self.show);
-        let looking = async {
-            let mut ticks = interval(LOOK);
-            loop {
-                ticks.tick().await;
-                lookout.look(&id).await;
-            }
-        };
-        let orders = worker.control();
-        let leaving = async {
+        let conducting = async {
             let left = tokio::select! {
                 biased;
-                batch = watching => Ok(Left::Ended(Box::new(batch?))),
-                error = filling => Err(error).with_context(|| format!("batch `{id}` is not complete")),
-                () = self.halt.drain() => Ok(Left::Interrupted),
-                () = steering => Ok(Left::Interrupted),
-                () = looking => Ok(Left::Interrupted),
+                ended = self.place.client.wait_batch(&id, None, |batch| view.update(batch)) => {
+                    ended.map(|batch| Some(Box::new(batch))).map_err(Into::into)
+                }
+                error = fill(&initiator, &mut initiation, self.halt) => {
+                    Err(error).with_context(|| format!("batch `{id}` is not complete"))
+                }
+                () = self.halt.drain() => Ok(None),
+                never = steer(&pilot, &control, workers) => match never {},
+                never = lookout.keep_looking() => match never {},
             };
-            orders.drain();
+            control.drain();
             left
         };
-        let (ended, left) = tokio::join!(self.work(worker), leaving);
-        ended?;
-        let left = left.hint("what is in goes on: run the same command again to take it up")?;
-        lookout.look(&id).await;
-        let skipped = initiation.progress().skipped;
-        let (batch, interrupted) = match left {
-            Left::Ended(batch) => (*batch, false),
-            Left::Interrupted => {
-                (self.place.store.batch(self.place.client.scope(), &id).await?, true)
-            }
-        };
+        let (worked, left) = tokio::join!(self.work(worker), conducting);
+        worked?;
+        let ended = left.hint("what is in goes on: run the same command again to take it up")?;
+        lookout.look().await;
         view.close();
+        let interrupted = ended.is_none();
+        let batch = match ended {
+            Some(batch) => *batch,
+            None => self.place.store.batch(self.place.client.scope(), &id).await?,
+        };
+        let skipped = initiation.progress().skipped;
         Ok(Conducted { batch, skipped, interrupted, completion: None })
     }
 
-    /// The worker, stopped when a signal says so.
-    async fn work(&self, worker: Worker) -> anyhow::Result<()> {
+    /// A worker to its end; stopped when a signal says so.
+    async fn work(self, worker: Worker) -> anyhow::Result<()> {
         let control = worker.control();
         let stopping = async {
             self.halt.stop().await;
             control.stop();
-            std::future::pending::<()>().await;
+            std::future::pending::<Infallible>().await
         };
         tokio::select! {
-            report = worker.run() => report.map(drop).map_err(Into::into),
-            () = stopping => Ok(()),
+            report = worker.run() => Ok(report.map(drop)?),
+            never = stopping => match never {},
         }
     }
+}
+
+/// Most rows at once.
+fn most(workers: Workers) -> u32 {
+    match workers {
+        Workers::Fixed(workers) => workers,
+        Workers::Auto => AUTO_MOST,
+    }
+}
+
+/// Returns only if it fails: a batch that is filled is not yet worked on.
+async fn fill(initiator: &Initiator, initiation: &mut Initiation, halt: &Halt) -> anyhow::Error {
+    match initiator.fill(initiation, halt.drain(), |_| {}).await {
+        Ok(_) => std::future::pending().await,
+        Err(error) => error.into(),
+    }
+}
+
+async fn steer(pilot: &Pilot, control: &WorkerControl, workers: Workers) -> Infallible {
+    if workers == Workers::Auto {
+        control.resize(AUTO_START);
+        pilot.steer(control, AUTO_START, AUTO_MOST).await;
+    }
+    std::future::pending().await
 }

@@ -8,7 +8,7 @@ use longshore::{
     WorkerBuilder,
 };
 use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND};
-use longshore_batch::{EndHandler, Pilot, RowHandler, Sources};
+use longshore_batch::{EndHandler, Lookout, Pilot, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
@@ -45,9 +45,11 @@ impl<'a> Crew<'a> {
         Ok(Self { place, settings, actions })
     }
 
-    /// Does what is not SQL when somebody should look.
-    pub fn actions(&self) -> &Actions {
-        &self.actions
+    /// Somebody who tells people when they should look.
+    pub fn lookout(&self) -> Lookout {
+        let Place { store, client, sources, .. } = self.place;
+        let actions: Arc<Actions> = Arc::clone(&self.actions);
+        Lookout::new(Arc::clone(store), client.scope().clone(), Arc::clone(sources), actions)
     }
 
     /// A worker for the rows of one batch, and what steers it if it is to find its own size.

@@ -1,59 +1,76 @@
-//! Tells people when somebody should look at a batch: in words, in the log, and as its definition
-//! says.
+//! Tells people when somebody should look at a batch.
 
-use longshore::{BatchId, Timestamp};
-use longshore_batch::alerts::{Alert, Seen, watch};
-use longshore_batch::definition::Definition;
-use longshore_batch::end::perform;
-use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::place::Place;
+use longshore::{BatchId, Scope, SessionId, Store};
+use longshore_batch::alerts::Alert;
+use longshore_batch::{Lookout, Sources};
+use tokio::time::interval;
+
+use super::crew::Crew;
 use super::show::Show;
 use crate::actions::Actions;
 use crate::commands::now;
 
-/// Watches one batch.
-pub struct Lookout<'a> {
-    place: &'a Place,
-    actions: &'a Actions,
-    definition: &'a Definition,
+/// How often batches are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often a worker looks around: each look of an idle worker is a commit.
+const ROUND: Duration = Duration::from_secs(5);
+/// How long one of several workers is the one that looks.
+const TERM: Duration = Duration::from_secs(15);
+/// The role for which workers elect one.
+const ROLE: &str = "batch-lookout";
+
+/// Watches one batch that runs here.
+pub struct BatchWatch<'a> {
+    id: &'a BatchId,
     show: &'a Show,
-    seen: Seen,
+    lookout: Lookout,
 }
 
-impl<'a> Lookout<'a> {
+impl<'a> BatchWatch<'a> {
     /// Has seen nothing yet.
-    pub fn new(
-        place: &'a Place,
-        actions: &'a Actions,
-        definition: &'a Definition,
-        show: &'a Show,
-    ) -> Self {
-        Self { place, actions, definition, show, seen: Seen::default() }
+    pub fn new(id: &'a BatchId, crew: &Crew<'_>, show: &'a Show) -> Self {
+        Self { id, show, lookout: crew.lookout() }
     }
 
-    /// Looks at the batch and says what has to be said.
-    pub async fn look(&mut self, id: &BatchId) {
-        // A store that is away is said aloud by the workers.
-        let Ok(batch) = self.place.store.batch(self.place.client.scope(), id).await else { return };
-        let now: Timestamp = now();
-        for alert in watch(&batch, self.definition.alerts.no_progress, &mut self.seen, now) {
-            self.tell(&alert).await;
+    /// Looks at the batch now and then, for as long as it is awaited.
+    pub async fn keep_looking(&mut self) -> Infallible {
+        let mut ticks = interval(LOOK);
+        loop {
+            ticks.tick().await;
+            self.look().await;
         }
     }
 
-    async fn tell(&self, alert: &Alert) {
-        tracing::warn!(batch = %alert.batch, code = %alert.code, "{}", alert.words);
-        self.show.say(&format!("alert: batch `{}`: {}", alert.batch, alert.words));
-        let Some(action) = &self.definition.alerts.action else { return };
-        let facts = json!({
-            "code": alert.code, "batch": alert.batch, "type": self.definition.kind,
-            "tenant": self.definition.tenant, "words": alert.words,
-        });
-        let database = &self.definition.database;
-        let done = perform(action, &facts, database, &self.place.sources, self.actions).await;
-        if let Err(error) = done {
-            self.show.say(&format!("warning: the alert could not be passed on: {error}"));
+    /// Looks at the batch and says what has to be said.
+    pub async fn look(&mut self) {
+        for alert in self.lookout.look(self.id, now()).await {
+            self.show.say(&words(&alert));
+        }
+    }
+}
+
+fn words(alert: &Alert) -> String {
+    format!("alert: batch `{}`: {}", alert.batch, alert.words)
+}
+
+/// Watches all batches of a store beside a worker, if no other worker does, for as long as it is
+/// awaited. What is said goes to the log and to whom the batches name.
+pub async fn beside_worker(
+    store: Arc<dyn Store>,
+    scope: Scope,
+    sources: Arc<Sources>,
+    actions: Arc<Actions>,
+) -> Infallible {
+    let mut lookout = Lookout::new(Arc::clone(&store), scope, sources, actions);
+    let (me, mut ticks) = (SessionId::new(), interval(ROUND));
+    loop {
+        ticks.tick().await;
+        if store.lead(ROLE, me, TERM).await.unwrap_or(false) {
+            lookout.look_around(now()).await;
         }
     }
 }
