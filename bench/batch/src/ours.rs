@@ -13,6 +13,7 @@ use longshore::{
 };
 use longshore_ai::Provider;
 use longshore_batch::definition::{Database, QUEUE, ROW_KIND, Workers};
+use longshore_batch::handler::slots_for;
 use longshore_batch::initiator::StartOptions;
 use longshore_batch::{BatchFile, Definition, Initiator, Overrides, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
@@ -87,13 +88,14 @@ impl Review<'_> {
 
     fn worker(&self, client: &Client, batch: &BatchId, sources: Arc<Sources>) -> Result<Worker> {
         let handler = RowHandler::builder(sources)
+            .at_once(self.workers)
             .label("bench")
             .provider(PROFILE, Arc::clone(&self.model))
             .build();
         let worker = Worker::builder(Arc::clone(client.store()))
             .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
             .batch(batch.clone())
-            .slots(self.workers)
+            .slots(slots_for(self.workers))
             .services(Services::All)
             .handle(Kind::new(ROW_KIND)?, Policy::default(), handler);
         Ok(worker.build()?)

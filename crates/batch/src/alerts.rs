@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longshore::batch::{Batch, BatchStatus, advance};
+use longshore::batch::{Batch, BatchStatus, stopped_by_threshold};
 use longshore::{BatchId, Timestamp};
 use serde::Serialize;
 
@@ -98,7 +98,7 @@ pub fn watch(batch: &Batch, no_progress: Duration, seen: &mut Seen, now: Timesta
     let still = now.since(seen.since);
     let stuck = still >= no_progress;
     [
-        seen.say(batch, AlertCode::Threshold, threshold(batch, now)),
+        seen.say(batch, AlertCode::Threshold, threshold(batch)),
         seen.say(batch, AlertCode::NoProgress, standstill(batch).filter(|_| stuck)),
         seen.say(batch, AlertCode::WorkLeft, work_left(batch, stuck)),
     ]
@@ -147,14 +147,8 @@ fn work_left(batch: &Batch, stuck: bool) -> Option<String> {
     })
 }
 
-/// Whether the failures are what stopped the batch: one that goes on would stop at once.
-fn threshold(batch: &Batch, now: Timestamp) -> Option<String> {
-    if !matches!(batch.status, BatchStatus::Paused | BatchStatus::Failed) {
-        return None;
-    }
-    let mut open = Batch { status: BatchStatus::Running, ..batch.clone() };
-    advance(&mut open, now);
-    let reached = matches!(open.status, BatchStatus::Paused | BatchStatus::Failed);
-    let reason = open.reason.filter(|_| reached)?;
-    Some(format!("the batch is {}: {}", batch.status, batch.reason.clone().unwrap_or(reason)))
+/// The failures are what stopped the batch.
+fn threshold(batch: &Batch) -> Option<String> {
+    let reason = batch.reason.as_ref().filter(|_| stopped_by_threshold(batch))?;
+    Some(format!("the batch is {}: {reason}", batch.status))
 }

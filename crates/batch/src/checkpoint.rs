@@ -27,11 +27,8 @@ pub struct Checkpoint {
     pub error: Option<KeptError>,
     /// How many questions have been asked and settled.
     pub asked: u32,
-    /// The attempt in which this was written.
-    #[serde(default)]
-    pub attempt: u32,
-    /// POST has said FAIL to it. Whoever runs the row again wants it asked anew, unless it was
-    /// merely the worker that died before the failure was recorded.
+    /// POST has said FAIL to it, and that was recorded with it. Whoever runs the row again wants it
+    /// asked anew.
     #[serde(default)]
     pub judged: bool,
 }
@@ -61,7 +58,7 @@ pub enum Recalled {
 impl Checkpoint {
     /// Nothing asked yet.
     pub fn empty() -> Self {
-        Self { version: VERSION, answer: None, error: None, asked: 0, attempt: 0, judged: false }
+        Self { version: VERSION, answer: None, error: None, asked: 0, judged: false }
     }
 
     /// Reads a unit's checkpoint. A record that cannot be read is an error: taking it for nothing
@@ -80,46 +77,30 @@ impl Checkpoint {
         Payload::json(self).map_err(|error| error.to_string())
     }
 
-    /// What attempt number `attempt` starts from, after `lost` runs died with their workers.
-    pub fn recall(&self, attempt: u32, lost: u32) -> Recalled {
-        // A run that was recorded as failed has no loss: if it runs again, somebody wants that.
-        let wanted_anew = self.judged && lost == 0;
-        if !wanted_anew {
-            if let Some(answer) = &self.answer {
-                return Recalled::Answer(answer.clone());
-            }
-            if let Some(error) = &self.error {
-                return Recalled::Error(error.clone());
-            }
+    /// What a run starts from, after `lost` runs died with their workers.
+    pub fn recall(&self, lost: u32) -> Recalled {
+        match self {
+            Self { judged: false, answer: Some(answer), .. } => Recalled::Answer(answer.clone()),
+            Self { judged: false, error: Some(error), .. } => Recalled::Error(error.clone()),
+            _ if lost > 0 => Recalled::MaybeBilled,
+            _ => Recalled::Ask,
         }
-        // The run that died wrote this as its last deed: it asked nothing after it.
-        let settled = self.attempt > 0 && attempt == self.attempt + 1;
-        if lost > 0 && !settled { Recalled::MaybeBilled } else { Recalled::Ask }
     }
 
     /// After a question was answered.
-    pub fn answered(&self, answer: Answer, attempt: u32) -> Self {
-        let asked = self.asked.saturating_add(1);
-        Self { answer: Some(answer), asked, attempt, ..Self::empty() }
+    pub fn answered(&self, answer: Answer) -> Self {
+        Self { answer: Some(answer), asked: self.asked.saturating_add(1), ..Self::empty() }
     }
 
     /// After POST said RETRY: it is asked anew, with another request id. `unanswered` are the
     /// questions of this run that brought no answer.
-    pub fn retried(&self, unanswered: u32, attempt: u32) -> Self {
-        let asked = self.asked.saturating_add(unanswered);
-        Self { asked, attempt, ..Self::empty() }
+    pub fn retried(&self, unanswered: u32) -> Self {
+        Self { asked: self.asked.saturating_add(unanswered), ..Self::empty() }
     }
 
     /// After `unanswered` questions that came to nothing but this error.
-    pub fn unheard(&self, error: KeptError, unanswered: u32, attempt: u32) -> Self {
-        let asked = self.asked.saturating_add(unanswered);
-        Self { error: Some(error), asked, attempt, ..Self::empty() }
-    }
-
-    /// Before a row is asked about anew that POST had said FAIL to: should the worker die now, the
-    /// old reply must not come back.
-    pub fn anew(&self) -> Self {
-        Self { asked: self.asked, ..Self::empty() }
+    pub fn unheard(&self, error: KeptError, unanswered: u32) -> Self {
+        Self { error: Some(error), ..self.retried(unanswered) }
     }
 
     /// After POST said FAIL to what is kept.
@@ -178,43 +159,45 @@ mod tests {
         }
     }
 
+    fn error() -> KeptError {
+        KeptError { code: "TIMEOUT".into(), message: String::new() }
+    }
+
     #[test]
-    fn an_answer_is_applied_and_not_asked_for_again_however_often_workers_die() {
-        let kept = Checkpoint::empty().answered(answer(), 1);
-        for (attempt, lost) in [(2, 0), (2, 1), (4, 3), (1, 0)] {
-            assert_eq!(kept.recall(attempt, lost), Recalled::Answer(answer()));
+    fn what_is_kept_is_applied_and_not_asked_for_again_however_often_workers_die() {
+        let kept = Checkpoint::empty().answered(answer());
+        let unheard = Checkpoint::empty().unheard(error(), 1);
+        for lost in 0..4 {
+            assert_eq!(kept.recall(lost), Recalled::Answer(answer()));
+            assert_eq!(unheard.recall(lost), Recalled::Error(error()));
         }
     }
 
     #[test]
     fn a_worker_that_died_without_leaving_an_answer_may_have_been_billed() {
-        assert_eq!(Checkpoint::empty().recall(2, 1), Recalled::MaybeBilled);
-        assert_eq!(Checkpoint::empty().recall(2, 0), Recalled::Ask);
+        let retried = Checkpoint::empty().answered(answer()).retried(0);
+        for kept in [Checkpoint::empty(), retried] {
+            assert_eq!(kept.recall(1), Recalled::MaybeBilled);
+            assert_eq!(kept.recall(0), Recalled::Ask);
+        }
     }
 
     #[test]
-    fn a_worker_that_died_right_after_retry_was_settled_had_no_question_out() {
-        let kept = Checkpoint::empty().answered(answer(), 1).retried(0, 1);
-        assert_eq!(kept.recall(2, 1), Recalled::Ask);
-        // The next one got as far as asking.
-        assert_eq!(kept.recall(3, 1), Recalled::MaybeBilled);
-    }
-
-    #[test]
-    fn a_judged_answer_is_asked_anew_only_when_somebody_wants_the_row_again() {
-        let kept = Checkpoint::empty().answered(answer(), 1).judged();
-        assert_eq!(kept.recall(2, 1), Recalled::Answer(answer()), "its worker died: same verdict");
-        assert_eq!(kept.recall(1, 0), Recalled::Ask, "an operator retries the failed row");
-        assert_eq!(kept.anew().recall(2, 1), Recalled::MaybeBilled, "and its worker died");
+    fn a_judged_reply_is_asked_for_anew_when_somebody_wants_the_row_again() {
+        for kept in
+            [Checkpoint::empty().answered(answer()), Checkpoint::empty().unheard(error(), 1)]
+        {
+            assert_eq!(kept.judged().recall(0), Recalled::Ask);
+            assert_eq!(kept.judged().recall(1), Recalled::MaybeBilled, "and its worker died");
+        }
     }
 
     #[test]
     fn every_question_that_was_settled_is_counted_once() {
-        let first = Checkpoint::empty().answered(answer(), 1);
-        assert_eq!((first.asked, first.retried(0, 1).asked), (1, 1));
-        assert_eq!(Checkpoint::empty().retried(1, 1).asked, 1);
-        let error = KeptError { code: "TIMEOUT".into(), message: String::new() };
-        assert_eq!(Checkpoint::empty().unheard(error, 1, 1).judged().anew().asked, 1);
+        let first = Checkpoint::empty().answered(answer());
+        assert_eq!((first.asked, first.retried(0).asked), (1, 1));
+        assert_eq!(Checkpoint::empty().retried(1).asked, 1);
+        assert_eq!(Checkpoint::empty().unheard(error(), 1).judged().retried(0).asked, 1);
     }
 
     #[test]
@@ -226,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_record_is_read_back_as_written() {
-        let kept = Checkpoint::empty().answered(answer(), 7);
+        let kept = Checkpoint::empty().answered(answer());
         assert_eq!(kept.payload().unwrap().parse::<Checkpoint>().unwrap(), kept);
         let plain = r#"{"version":1,"answer":null,"asked":2}"#;
         let plain: Checkpoint = serde_json::from_str(plain).unwrap();

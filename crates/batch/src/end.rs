@@ -9,8 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use longshore::batch::Batch;
 use longshore::{
-    BatchId, Clock, Context, Counts, Effect, Handler, HandlerResult, Reply, SystemClock, Timestamp,
-    Verdict,
+    BatchId, Clock, Context, Counts, Effect, Handler, HandlerResult, Reply, Scope, SystemClock,
+    Timestamp, Verdict,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -108,15 +108,27 @@ impl Handler for EndHandler {
     type Output = ();
 
     async fn run(&self, context: Context, ended: Ended) -> HandlerResult<()> {
+        let store = context.client().store();
+        // Anyone may send such a unit; only its own tenant's batches are its business.
+        let own = Scope::Tenant(context.unit().tenant.clone());
+        let batch = store.batch(&own, &ended.batch).await.map_err(unknown)?;
+        if ended.generation > batch.announced {
+            return Err(Verdict::fail("no-end", "the batch has not ended in that generation"));
+        }
         let definition = definition(&context, &ended.batch).await.map_err(JobError::verdict)?;
         let Some(action) = &definition.completion else {
             return Ok(Reply::new(()));
         };
-        let client = context.client();
-        let batch = client.store().batch(client.scope(), &ended.batch).await?;
         let facts = facts(&ended, &batch, self.clock.now());
         let effects = self.announce(&definition, action, &facts).await?;
         Ok(Reply::new(()).with_effects(effects))
+    }
+}
+
+fn unknown(error: longshore::Error) -> Verdict {
+    match error.is_retryable() {
+        true => Verdict::retry("store", error),
+        false => Verdict::fail("no-batch", error),
     }
 }
 

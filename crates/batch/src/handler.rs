@@ -17,6 +17,7 @@ use longshore::{Clock, Context, Handler, HandlerResult, SystemClock};
 use longshore_ai::Provider;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use self::jobs::Jobs;
 use self::numbers::Numbers;
@@ -39,6 +40,7 @@ pub struct RowHandler {
     jobs: Jobs,
     numbers: Arc<Numbers>,
     gauge: Arc<Gauge>,
+    gate: Option<Semaphore>,
     clock: Arc<dyn Clock>,
     label: String,
 }
@@ -46,6 +48,7 @@ pub struct RowHandler {
 /// A [`RowHandler`] in the making.
 pub struct RowHandlerBuilder {
     outfit: Outfit,
+    at_once: Option<u32>,
     clock: Arc<dyn Clock>,
     label: String,
 }
@@ -55,6 +58,9 @@ pub struct RowHandlerBuilder {
 pub struct RowInput {
     /// The row's key: a number or text.
     pub key: Value,
+    /// What is wrong with the row, so that it can only fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// What is kept of a row that was done.
@@ -83,6 +89,7 @@ impl RowHandler {
     pub fn builder(sources: Arc<Sources>) -> RowHandlerBuilder {
         RowHandlerBuilder {
             outfit: Outfit::new(sources),
+            at_once: None,
             clock: Arc::new(SystemClock),
             label: format!("worker-{}", std::process::id()),
         }
@@ -120,6 +127,13 @@ impl RowHandlerBuilder {
         self
     }
 
+    /// At most so many questions are out at once, however many slots the worker has: give it
+    /// [`slots_for`] as many, and rows before and after their question do not hold up others.
+    pub fn at_once(mut self, questions: u32) -> Self {
+        self.at_once = Some(questions);
+        self
+    }
+
     /// Where the time is read that batches' deadlines are compared with.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -128,15 +142,23 @@ impl RowHandlerBuilder {
 
     /// The handler.
     pub fn build(self) -> RowHandler {
-        let Self { outfit, clock, label } = self;
+        let Self { outfit, at_once, clock, label } = self;
+        let gate = at_once.map(|most| Semaphore::new(most.max(1) as usize));
         RowHandler {
             jobs: Jobs::new(outfit),
             numbers: Arc::default(),
             gauge: Arc::default(),
+            gate,
             clock,
             label,
         }
     }
+}
+
+/// How many slots a worker wants that is to have `questions` out at once: some more, for rows that
+/// are being read, kept or recorded. Few workers get none: who asks for one wants one row at a time.
+pub fn slots_for(questions: u32) -> u32 {
+    questions.saturating_add(questions / 8)
 }
 
 impl Handler for RowHandler {
@@ -148,6 +170,9 @@ impl Handler for RowHandler {
         let worker = format!("{}-{number}", self.label);
         let job = self.jobs.of(&context).await.map_err(JobError::verdict)?;
         let key = from_json(&input.key);
-        Run::new(&context, &job, &key, &worker, &*self.clock, &self.gauge)?.run().await
+        let mut run = Run::new(&context, &job, &key, &worker, &*self.clock, &self.gauge)?;
+        run.problem = input.problem;
+        run.gate = self.gate.as_ref();
+        run.run().await
     }
 }

@@ -26,6 +26,7 @@ pub struct Gauge {
     busiest: AtomicU32,
     answered: AtomicU32,
     refused: AtomicU32,
+    failed: AtomicU32,
     micros: AtomicU64,
 }
 
@@ -44,6 +45,18 @@ impl Gauge {
         Out { gauge: self, since: Instant::now() }
     }
 
+    /// Where an error is counted. A bad question says nothing about how many there are.
+    fn count_of(&self, error: &ReplyError) -> Option<&AtomicU32> {
+        let is = |code: Code| error.code == code.as_str();
+        if is(Code::RateLimited) {
+            Some(&self.refused)
+        } else if is(Code::ProviderError) || is(Code::Timeout) {
+            Some(&self.failed)
+        } else {
+            None
+        }
+    }
+
     /// What was noted since the last time.
     fn window(&self) -> Window {
         let answered = self.answered.swap(0, Ordering::Relaxed);
@@ -52,6 +65,7 @@ impl Gauge {
         Window {
             answered,
             refused: self.refused.swap(0, Ordering::Relaxed),
+            failed: self.failed.swap(0, Ordering::Relaxed),
             latency: Duration::from_micros(micros / u64::from(answered.max(1))),
             busiest,
         }
@@ -68,9 +82,11 @@ impl Out<'_> {
                 let micros = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
                 gauge.micros.fetch_add(micros, Ordering::Relaxed);
             }
-            Err(error) if is_too_much(error) => _ = gauge.refused.fetch_add(1, Ordering::Relaxed),
-            // A bad question says nothing about how many there are.
-            Err(_) => {}
+            Err(error) => {
+                if let Some(count) = gauge.count_of(error) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
         }
     }
 }
@@ -79,12 +95,6 @@ impl Drop for Out<'_> {
     fn drop(&mut self) {
         self.gauge.out.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-fn is_too_much(error: &ReplyError) -> bool {
-    [Code::RateLimited, Code::ProviderError, Code::Timeout]
-        .map(Code::as_str)
-        .contains(&&*error.code)
 }
 
 /// Steers a worker by a gauge.
@@ -126,7 +136,7 @@ mod tests {
         }
     }
 
-    fn refusal(code: Code) -> ReplyError {
+    fn error(code: Code) -> ReplyError {
         let (code, message) = (code.to_string(), String::new());
         ReplyError { code, message, retryable: true, retry_after: None }
     }
@@ -139,10 +149,13 @@ mod tests {
         first.back(&Ok(answer()));
         tokio::time::advance(Duration::from_millis(20)).await;
         second.back(&Ok(answer()));
-        gauge.ask().back(&Err(refusal(Code::RateLimited)));
-        gauge.ask().back(&Err(refusal(Code::InvalidRequest)));
+        gauge.ask().back(&Err(error(Code::RateLimited)));
+        for code in [Code::ProviderError, Code::Timeout, Code::InvalidRequest] {
+            gauge.ask().back(&Err(error(code)));
+        }
         let window = gauge.window();
-        assert_eq!((window.answered, window.refused, window.busiest), (2, 1, 3));
+        assert_eq!((window.answered, window.busiest), (2, 3));
+        assert_eq!((window.refused, window.failed), (1, 2), "a bad question is neither");
         assert_eq!(window.latency, Duration::from_millis(20));
         assert_eq!(gauge.window(), Window { busiest: 1, ..Window::default() }, "one is still out");
         drop(still_out);

@@ -26,7 +26,8 @@ use crate::definition::Definition;
 pub struct Report {
     /// The batch as it stood.
     pub batch: Batch,
-    /// What it was to do, if this program can read it.
+    /// What it was to do, if this program can read it. Not for programs: it may hold secrets.
+    #[serde(skip)]
     pub definition: Option<Definition>,
     /// What its answers took.
     pub usage: Usage,

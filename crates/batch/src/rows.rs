@@ -3,7 +3,13 @@
 //! A source reads candidates in key order, reads what PRE asks for, and runs POST's SQL where that
 //! cannot commit with the row's end. It knows nothing of batches. One file per database.
 
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "odbc")]
+mod odbc;
 mod open;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+mod positional;
 pub mod seed;
 mod sqlite;
 
@@ -12,6 +18,10 @@ use longshore::{Effect, SqlValue};
 
 use crate::definition::Candidates;
 
+#[cfg(feature = "mysql")]
+pub use mysql::MysqlRows;
+#[cfg(feature = "odbc")]
+pub use odbc::OdbcRows;
 pub use open::{Sources, open};
 pub use sqlite::{OpenMode, SqliteRows};
 

@@ -290,17 +290,28 @@ fn apply_threshold(batch: &mut Batch) {
     };
 }
 
+/// Whether its failure threshold is what stopped this batch. Units that were running then may have
+/// ended well since, so that the share would be below the threshold now: the record's reason tells.
+pub fn stopped_by_threshold(batch: &Batch) -> bool {
+    let stopped = matches!(batch.status, BatchStatus::Paused | BatchStatus::Failed);
+    let by_threshold = |reason: &String| reason.contains(THE_THRESHOLD_IS);
+    stopped && batch.threshold.is_some() && batch.reason.as_ref().is_some_and(by_threshold)
+}
+
+/// Stands in the reason of every batch that its threshold stopped.
+const THE_THRESHOLD_IS: &str = ", the threshold is ";
+
 #[expect(clippy::cast_precision_loss, reason = "a percentage of a count")]
 fn exceeds(limit: FailureLimit, failed: u64, batch: &Batch) -> Option<String> {
     match limit {
         FailureLimit::Units(most) => (failed >= most.max(1))
-            .then(|| format!("{failed} units failed, the threshold is {most}")),
+            .then(|| format!("{failed} units failed{THE_THRESHOLD_IS}{most}")),
         FailureLimit::Percent(most) => {
             let counts = &batch.counts;
             let base = if batch.sealed { counts.total() } else { counts.finished().max(100) };
             let share = failed as f64 * 100.0 / base.max(1) as f64;
             (failed > 0 && share >= most).then(|| {
-                format!("{failed} of {base} units failed ({share:.1} %), the threshold is {most} %")
+                format!("{failed} of {base} units failed ({share:.1} %){THE_THRESHOLD_IS}{most} %")
             })
         }
     }

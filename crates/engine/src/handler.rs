@@ -51,25 +51,34 @@ pub trait Handler: Send + Sync + 'static {
 /// What a handler answers: done, or a verdict.
 pub type HandlerResult<T> = Result<Reply<T>, Verdict>;
 
-/// A result, and the effects that commit with it.
+/// A result, and what commits with it.
 #[derive(Debug, Clone)]
 pub struct Reply<T> {
     /// Kept as the unit's result.
     pub value: T,
-    /// SQL that commits with the unit's finish, or not at all.
+    /// What commits with the unit's finish, or not at all.
+    pub commit: Commit,
+}
+
+/// What commits with the end of a run, or not at all.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Commit {
+    /// SQL in the store's own database.
     pub effects: Vec<Effect>,
+    /// What the next run begins with, should there be one.
+    pub checkpoint: Option<Payload>,
 }
 
 impl<T> Reply<T> {
     /// Done, with this result.
     pub fn new(value: T) -> Self {
-        Self { value, effects: Vec::new() }
+        Self { value, commit: Commit::default() }
     }
 
     /// Done, with these effects.
     #[must_use]
     pub fn with_effects(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
-        self.effects.extend(effects);
+        self.commit.effects.extend(effects);
         self
     }
 }
@@ -98,8 +107,9 @@ pub enum Verdict {
     Fail(Failure),
     /// It should not be done any more.
     Cancel,
-    /// One of the others, and the effects that commit with it. See [`Verdict::with_effects`].
-    WithEffects(Box<Verdict>, Vec<Effect>),
+    /// One of the others, and what commits with it. See [`Verdict::with_effects`] and
+    /// [`Verdict::with_checkpoint`].
+    With(Box<Verdict>, Commit),
 }
 
 impl Verdict {
@@ -107,13 +117,23 @@ impl Verdict {
     /// own table.
     #[must_use]
     pub fn with_effects(self, effects: impl IntoIterator<Item = Effect>) -> Self {
-        match self {
-            Self::WithEffects(verdict, mut before) => {
-                before.extend(effects);
-                Self::WithEffects(verdict, before)
-            }
-            verdict => Self::WithEffects(Box::new(verdict), effects.into_iter().collect()),
-        }
+        self.with(|commit| commit.effects.extend(effects))
+    }
+
+    /// The same, and the next run begins with this checkpoint. Unlike
+    /// [`Context::save_checkpoint`] it is kept with the verdict or not at all.
+    #[must_use]
+    pub fn with_checkpoint(self, state: Payload) -> Self {
+        self.with(|commit| commit.checkpoint = Some(state))
+    }
+
+    fn with(self, change: impl FnOnce(&mut Commit)) -> Self {
+        let (verdict, mut commit) = match self {
+            Self::With(verdict, commit) => (verdict, commit),
+            verdict => (Box::new(verdict), Commit::default()),
+        };
+        change(&mut commit);
+        Self::With(verdict, commit)
     }
 
     /// Try again when the policy says so.
@@ -145,7 +165,7 @@ impl From<Verdict> for Outcome {
             Verdict::Snooze(after) => Self::Snooze(after),
             Verdict::Fail(failure) => Self::Fail(failure),
             Verdict::Cancel => Self::Cancel,
-            Verdict::WithEffects(verdict, _) => (*verdict).into(),
+            Verdict::With(verdict, _) => (*verdict).into(),
         }
     }
 }
@@ -153,7 +173,7 @@ impl From<Verdict> for Outcome {
 impl From<Verdict> for Answer {
     fn from(verdict: Verdict) -> Self {
         match verdict {
-            Verdict::WithEffects(verdict, effects) => Self { outcome: (*verdict).into(), effects },
+            Verdict::With(verdict, commit) => Self { outcome: (*verdict).into(), commit },
             verdict => Outcome::from(verdict).into(),
         }
     }
@@ -206,12 +226,12 @@ pub struct Answer {
     /// What the handler said.
     pub outcome: Outcome,
     /// What commits with it.
-    pub effects: Vec<Effect>,
+    pub commit: Commit,
 }
 
 impl From<Outcome> for Answer {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: Vec::new() }
+        Self { outcome, commit: Commit::default() }
     }
 }
 
@@ -270,7 +290,7 @@ fn answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
         Err(verdict) => return verdict.into(),
     };
     match Payload::json(&reply.value) {
-        Ok(value) => Answer { outcome: Outcome::Done(kept(value)), effects: reply.effects },
+        Ok(value) => Answer { outcome: Outcome::Done(kept(value)), commit: reply.commit },
         Err(error) => {
             Outcome::Fail(Failure::new("bad-output", format!("the result is not JSON: {error}")))
                 .into()

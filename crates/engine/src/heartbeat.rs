@@ -157,7 +157,7 @@ async fn give_back(station: &Station, session: SessionId, leases: Vec<Lease>) ->
     let store = station.store();
     store.release(session, &leases).await?;
     let still: HashSet<Lease> = store.held(session).await?.into_iter().collect();
-    let interrupted = |lease| Finish { lease, outcome: Outcome::Interrupted, effects: Vec::new() };
+    let interrupted = |lease| Finish::new(lease, Outcome::Interrupted);
     let finishes: Vec<Finish> =
         leases.into_iter().filter(|lease| still.contains(lease)).map(interrupted).collect();
     if !finishes.is_empty() {

@@ -58,7 +58,7 @@ pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;
 pub use handler::{
-    Answer, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
+    Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
 };
 pub use longshore_core::*;
 pub use memory::MemoryStore;

@@ -9,6 +9,7 @@ use longshore_core::store::{Finish, Finished};
 use longshore_core::{Error, Failure, Outcome, UnitState};
 
 use crate::backoff::Backoff;
+use crate::handler::Commit;
 use crate::held::Settling;
 use crate::station::Station;
 
@@ -61,7 +62,7 @@ fn replacement(refused: Settling) -> Settling {
         Outcome::Fail(failure) => Outcome::Fail(failure),
         _ => Outcome::Fail(Failure::new("refused", "the store refused the unit's outcome")),
     };
-    Settling { outcome, effects: Vec::new(), replaced: true, ..refused }
+    Settling { outcome, commit: Commit::default(), replaced: true, ..refused }
 }
 
 /// Records a batch, however long the store is away. Returns the batch if the store refuses it for
@@ -137,7 +138,11 @@ fn recorded(station: &Station, batch: Vec<Settling>, answers: Vec<Finished>) {
             }
             Finished::EffectFailed(failure) => {
                 let outcome = Outcome::Retry { failure, after: None };
-                station.desk.answer_again(Settling { outcome, effects: Vec::new(), ..settling });
+                station.desk.answer_again(Settling {
+                    outcome,
+                    commit: Commit::default(),
+                    ..settling
+                });
             }
         }
     }
@@ -149,7 +154,8 @@ impl From<&Settling> for Finish {
         Self {
             lease: settling.lease,
             outcome: settling.outcome.clone(),
-            effects: settling.effects.clone(),
+            effects: settling.commit.effects.clone(),
+            checkpoint: settling.commit.checkpoint.clone(),
         }
     }
 }

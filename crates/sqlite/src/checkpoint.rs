@@ -46,12 +46,15 @@ fn kept(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
         .or_translate()
 }
 
+/// Adds to the sums of the stream's batch. Beyond the largest integer SQLite would go on as REAL,
+/// which nobody could read back; the cast stops there.
 fn add(db: &Connection, stream: i64, sums: &Sums) -> Result<()> {
     let mut statement = db
         .prepare_cached(
             "INSERT INTO longshore_sum (batch, name, amount)
              SELECT batch, ?2, ?3 FROM longshore_stream WHERE num = ?1 AND batch <> 0
-             ON CONFLICT (batch, name) DO UPDATE SET amount = amount + excluded.amount",
+             ON CONFLICT (batch, name)
+             DO UPDATE SET amount = CAST(amount + excluded.amount AS INTEGER)",
         )
         .or_translate()?;
     for (name, amount) in sums {

@@ -36,7 +36,9 @@ pub(crate) fn finish(
 fn finish_plainly(tx: &mut Tx<'_>, holder: Option<i64>, end: &Finish) -> Result<bool> {
     let Outcome::Done(result) = &end.outcome else { return Ok(false) };
     let small = result.as_ref().is_none_or(body::fits_in_row);
-    let (Some(holder), true) = (holder, end.effects.is_empty() && small) else {
+    let (Some(holder), true) =
+        (holder, end.effects.is_empty() && end.checkpoint.is_none() && small)
+    else {
         return Ok(false);
     };
     let Some(facts) = tx.known.take(end.lease.unit) else { return Ok(false) };
@@ -73,6 +75,9 @@ fn finish_one(
     if let Outcome::Done(Some(result)) = &end.outcome {
         check_size("result", result)?;
     }
+    if let Some(state) = &end.checkpoint {
+        check_size("checkpoint", state)?;
+    }
     if let Some(failure) = effects::run(tx, &end.effects)? {
         return Ok(Finished::EffectFailed(failure));
     }
@@ -85,6 +90,9 @@ fn finish_one(
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
         keep(tx, row.id, Part::Result, result)?;
+    }
+    if let Some(state) = &end.checkpoint {
+        keep(tx, row.id, Part::Checkpoint, state)?;
     }
     Ok(Finished::Recorded(step.state))
 }

@@ -15,11 +15,11 @@ use longshore_core::{Error, Result};
 use rusqlite::Connection;
 
 use crate::error::Translate;
-use crate::writer::{Answer, copy};
+use crate::writer::{Verb, copy};
 
 /// The way to the thread that waits for the disk.
 pub(crate) struct Syncer {
-    waiting: Option<mpsc::Sender<Vec<Answer>>>,
+    waiting: Option<mpsc::Sender<Vec<Box<dyn Verb>>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -36,10 +36,10 @@ impl Syncer {
     }
 
     /// Answers callers once everything committed before this call is on disk.
-    pub(crate) fn answer_when_on_disk(&self, answers: Vec<Answer>) {
+    pub(crate) fn answer_when_on_disk(&self, verbs: Vec<Box<dyn Verb>>) {
         if let Some(waiting) = &self.waiting {
             // The thread outlives every sender; were it gone, callers would see a closed channel.
-            let _ = waiting.send(answers);
+            let _ = waiting.send(verbs);
         }
     }
 }
@@ -53,14 +53,14 @@ impl Drop for Syncer {
     }
 }
 
-fn serve(inbox: &mpsc::Receiver<Vec<Answer>>, database: &Path) {
+fn serve(inbox: &mpsc::Receiver<Vec<Box<dyn Verb>>>, database: &Path) {
     let mut disk = Disk { database: database.to_owned(), log: None, suspect: false };
     while let Ok(first) = inbox.recv() {
         // Whatever gathered during the last sync is served by this one.
-        let all: Vec<Answer> = std::iter::once(first).chain(inbox.try_iter()).flatten().collect();
+        let all: Vec<_> = std::iter::once(first).chain(inbox.try_iter()).flatten().collect();
         let synced = disk.sync();
-        for answer in all {
-            answer(synced.as_ref().copied().map_err(copy));
+        for verb in all {
+            verb.answer(synced.as_ref().copied().map_err(copy));
         }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! While a commit is under way, further verbs gather; the next commit takes them all. No timer
 //! delays a lone one. Each verb has a savepoint of its own: one that fails takes nothing of its
-//! neighbours with it.
+//! neighbours with it. What shows at COMMIT alone (an effect may break a deferred foreign key) is
+//! nobody's savepoint to undo: then each verb of the group runs again in a transaction of its own.
 //!
 //! Commits themselves do not wait for the disk: verbs that must survive a power failure are
 //! answered by the [`Syncer`] once the log is on disk, while the writer goes on. So claims and
 //! beats never wait behind an fsync, and one fsync serves every caller that was waiting.
 
-use std::panic::AssertUnwindSafe;
+mod verb;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +18,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longshore_core::{Clock, Error, Result};
-use rusqlite::Connection;
-use tokio::sync::{oneshot, watch};
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::watch;
 
 use crate::busy::patiently;
 use crate::error::{Translate, translate};
 use crate::known::Known;
 use crate::sync::Syncer;
 use crate::tx::Tx;
+pub(crate) use verb::Verb;
+use verb::{Call, Ran};
 
 /// What must be true of a verb when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,24 +83,8 @@ enum Message {
 
 struct Job {
     durability: Durability,
-    run: Box<dyn FnOnce(Chance<'_>) -> Ran + Send>,
+    verb: Box<dyn Verb>,
 }
-
-/// A verb's turn: to run, or to hear why it cannot.
-enum Chance<'c> {
-    Run(&'c Connection, &'c dyn Clock, &'c mut Known),
-    Refuse(Error),
-}
-
-struct Ran {
-    commit: bool,
-    woke: bool,
-    last_change: u64,
-    answer: Answer,
-}
-
-/// Tells a caller whether its verb is committed.
-pub(crate) type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
 impl Writer {
     /// Starts the thread on a connection of its own.
@@ -124,25 +112,15 @@ impl Writer {
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Runs a verb in the next transaction and waits for its commit.
+    /// Runs a verb in the next transaction and waits for its commit. It may run more than once;
+    /// what counts is the run that was committed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         durability: Durability,
-        verb: impl FnOnce(&mut Tx<'_>) -> Result<T> + Send + 'static,
+        verb: impl Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (answer, answered) = oneshot::channel();
-        let run = Box::new(move |chance: Chance<'_>| {
-            let (result, commit, woke, last_change) = match chance {
-                Chance::Refuse(error) => (Err(error), false, false, 0),
-                Chance::Run(db, clock, known) => run_verb(verb, db, clock, known),
-            };
-            let answer: Answer = Box::new(move |committed| {
-                // The caller may have gone away; what was committed stays.
-                let _ = answer.send(result.and_then(|value| committed.map(|()| value)));
-            });
-            Ran { commit, woke, last_change, answer }
-        });
-        self.post(Message::Job(Job { durability, run }))?;
+        let (call, answered) = Call::new(verb);
+        self.post(Message::Job(Job { durability, verb: Box::new(call) }))?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -166,26 +144,6 @@ impl Drop for Writer {
             let _ = thread.join();
         }
     }
-}
-
-fn run_verb<T>(
-    verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
-    db: &Connection,
-    clock: &dyn Clock,
-    known: &mut Known,
-) -> (Result<T>, bool, bool, u64) {
-    let mut tx = Tx::new(db, clock.now(), known);
-    // A bug in one verb must not end the thread that serves them all.
-    let mut result = std::panic::catch_unwind(AssertUnwindSafe(|| verb(&mut tx)))
-        .unwrap_or_else(|_| Err(Error::Broken { message: "a verb panicked".into(), source: None }));
-    if result.is_ok()
-        && !tx.abandon
-        && let Err(error) = tx.flush()
-    {
-        result = Err(error);
-    }
-    let commit = result.is_ok() && !tx.abandon;
-    (result, commit, tx.woke && commit, if commit { tx.last_change } else { 0 })
 }
 
 fn closed() -> Error {
@@ -226,28 +184,40 @@ impl State {
         }
     }
 
-    fn commit(&mut self, jobs: Vec<Job>) {
+    fn commit(&mut self, mut jobs: Vec<Job>) {
         if let Err(error) = self.begin() {
-            for job in jobs {
-                ((job.run)(Chance::Refuse(copy(&error))).answer)(Ok(()));
+            for mut job in jobs {
+                job.verb.refuse(copy(&error));
+                job.verb.answer(Ok(()));
             }
             return;
         }
         let alone = jobs.len() == 1;
-        let ran: Vec<(Durability, Ran)> =
-            jobs.into_iter().map(|job| (job.durability, self.run(job, alone))).collect();
-        let committed = self.end(ran.iter().any(|(_, ran)| ran.commit));
+        let ran: Vec<Ran> = jobs.iter_mut().map(|job| self.run(job, alone)).collect();
+        let committed = self.end(ran.iter().any(|ran| ran.commit));
+        if !alone && matches!(committed, Err(Error::Invalid(_))) {
+            // SQLite does not say whose fault it is.
+            for job in jobs {
+                self.commit(vec![job]);
+            }
+            return;
+        }
+        self.answer(jobs, &ran, &committed);
+    }
+
+    /// Tells the callers, and this process' waiters.
+    fn answer(&self, jobs: Vec<Job>, ran: &[Ran], committed: &Result<()>) {
         if committed.is_ok() {
-            let last_change = ran.iter().map(|(_, ran)| ran.last_change).max();
-            self.signals.raise(ran.iter().any(|(_, ran)| ran.woke), last_change.unwrap_or(0));
+            let last_change = ran.iter().map(|ran| ran.last_change).max();
+            self.signals.raise(ran.iter().any(|ran| ran.woke), last_change.unwrap_or(0));
         }
         let mut waiting = Vec::new();
-        for (durability, ran) in ran {
-            match (&committed, &self.syncer) {
-                (Ok(()), Some(_)) if ran.commit && durability == Durability::Durable => {
-                    waiting.push(ran.answer);
+        for (job, ran) in jobs.into_iter().zip(ran) {
+            match (committed, &self.syncer) {
+                (Ok(()), Some(_)) if ran.commit && job.durability == Durability::Durable => {
+                    waiting.push(job.verb);
                 }
-                _ => (ran.answer)(committed.as_ref().copied().map_err(copy)),
+                _ => job.verb.answer(committed.as_ref().copied().map_err(copy)),
             }
         }
         if let Some(syncer) = self.syncer.as_ref().filter(|_| !waiting.is_empty()) {
@@ -262,23 +232,31 @@ impl State {
     }
 
     /// Runs one verb, in a savepoint of its own unless it is the only one.
-    fn run(&mut self, job: Job, alone: bool) -> Ran {
-        if self.db.is_autocommit() {
-            // A verb before it lost the transaction: nothing of it may be committed alone.
-            return (job.run)(Chance::Refuse(rolled_back()));
+    fn run(&mut self, job: &mut Job, alone: bool) -> Ran {
+        // A verb before it may have lost the transaction: nothing of it may be committed alone.
+        let lost = self.db.is_autocommit().then(rolled_back);
+        let begun = lost.map_or_else(|| self.begin_verb(alone), Err);
+        if let Err(error) = begun {
+            job.verb.refuse(error);
+            return Ran::default();
         }
-        if !alone && let Err(error) = self.statement("SAVEPOINT verb") {
-            return (job.run)(Chance::Refuse(error));
-        }
-        let ran = (job.run)(Chance::Run(&self.db, self.clock.as_ref(), &mut self.known));
+        let ran = job.verb.run(&self.db, self.clock.as_ref(), &mut self.known);
         if !alone && !self.db.is_autocommit() {
-            let kept = if ran.commit { Ok(()) } else { self.statement("ROLLBACK TO verb") };
-            if let Err(error) = kept.and_then(|()| self.statement("RELEASE verb")) {
-                tracing::error!(%error, "a savepoint cannot be ended: the transaction is given up");
-                let _ = self.db.execute_batch("ROLLBACK");
-            }
+            self.end_verb(ran.commit);
         }
         ran
+    }
+
+    fn begin_verb(&self, alone: bool) -> Result<()> {
+        if alone { Ok(()) } else { self.statement("SAVEPOINT verb") }
+    }
+
+    fn end_verb(&self, commit: bool) {
+        let kept = if commit { Ok(()) } else { self.statement("ROLLBACK TO verb") };
+        if let Err(error) = kept.and_then(|()| self.statement("RELEASE verb")) {
+            tracing::error!(%error, "a savepoint cannot be ended: the transaction is given up");
+            let _ = self.db.execute_batch("ROLLBACK");
+        }
     }
 
     fn statement(&self, sql: &str) -> Result<()> {
@@ -286,6 +264,7 @@ impl State {
         Ok(())
     }
 
+    /// Ends the transaction. [`Error::Invalid`] if what was written may not be committed.
     fn end(&self, commit: bool) -> Result<()> {
         // A full disk or an I/O error may have ended the transaction already.
         if self.db.is_autocommit() {
@@ -297,7 +276,10 @@ impl State {
             if !self.db.is_autocommit() {
                 let _ = self.db.execute_batch("ROLLBACK");
             }
-            return Err(translate(error));
+            return Err(match error.sqlite_error_code() {
+                Some(ErrorCode::ConstraintViolation) => unfit(&error),
+                _ => translate(error),
+            });
         }
         Ok(())
     }
@@ -328,6 +310,10 @@ impl State {
     }
 }
 
+fn unfit(error: &rusqlite::Error) -> Error {
+    Error::Invalid(format!("what was written cannot be committed: {error}"))
+}
+
 fn rolled_back() -> Error {
     Error::unavailable("SQLite rolled the transaction back")
 }
@@ -351,6 +337,7 @@ pub(crate) fn copy(error: &Error) -> Error {
     match error {
         Error::DiskFull { .. } => Error::DiskFull { source: None },
         Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },
+        Error::Invalid(message) => Error::Invalid(message.clone()),
         other => Error::Unavailable { message: other.to_string(), source: None },
     }
 }

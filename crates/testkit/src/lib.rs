@@ -14,6 +14,8 @@ mod faulty;
 mod forward;
 mod instrumented;
 pub mod model;
+#[cfg(feature = "servers")]
+pub mod servers;
 mod world;
 
 pub use clock::ManualClock;

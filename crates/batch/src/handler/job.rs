@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::{BatchId, Context, Verdict};
 use longshore_ai::{Provider, ResponseSchema};
@@ -15,6 +16,9 @@ use crate::step::{Apply, Prepare};
 
 /// The form of definitions that this program knows.
 const VERSION: u32 = 1;
+
+/// How long a row waits that this worker cannot work on.
+const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// What a program brings beside what definitions say.
 pub(crate) struct Outfit {
@@ -71,8 +75,11 @@ impl JobError {
             JobError::NoBatch => ("no-batch", false),
             JobError::NoDefinition(_) => ("no-definition", false),
             JobError::Unreadable { .. } | JobError::Unusable { .. } => ("bad-definition", false),
-            JobError::UnknownCode { .. } => ("no-code", true),
-            JobError::Source(error) => ("source", error.is_retryable()),
+            // This worker lacks something that another may have: no attempt is used up.
+            JobError::UnknownCode { .. } | JobError::Source(_) => {
+                tracing::warn!(error = %self, "a row is left for another worker");
+                return Verdict::Snooze(ELSEWHERE);
+            }
             JobError::Store(error) => ("store", error.is_retryable()),
         };
         if may_pass { Verdict::retry(code, self) } else { Verdict::fail(code, self) }

@@ -4,9 +4,10 @@ use std::future::Future;
 
 use longshore::{CancelReason, OnLost, Verdict};
 use longshore_ai::{Answer, Question};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::reply::{LOST, final_error, timeout, unanswered};
+use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
 use super::run::Run;
 use super::verdict;
 use crate::step::{Reply, ReplyError};
@@ -16,6 +17,9 @@ impl Run<'_> {
     pub(super) async fn question(&mut self) -> Result<Reply, Verdict> {
         if self.too_late {
             return Ok(unanswered(timeout("the batch's deadline has passed")));
+        }
+        if let Some(problem) = self.problem.take() {
+            return Ok(unanswered(final_error(PRE_ERROR, problem)));
         }
         let prompt = match self.prepare().await {
             Ok(prompt) => prompt,
@@ -31,7 +35,7 @@ impl Run<'_> {
             }
             Err(error) => {
                 self.in_vain += 1;
-                Ok(unanswered(error))
+                if error.retryable { Ok(unanswered(error)) } else { self.keep_error(error).await }
             }
         }
     }
@@ -49,6 +53,10 @@ impl Run<'_> {
     async fn ask(&self, prompt: String) -> Result<Result<Answer, ReplyError>, Verdict> {
         let question = self.question_for(prompt);
         let stop = self.context.cancelled();
+        let _permit = tokio::select! {
+            permit = self.permit() => permit,
+            () = stop.cancelled() => return Err(verdict::interrupted()),
+        };
         let out = self.gauge.ask();
         tokio::select! {
             biased;
@@ -57,6 +65,15 @@ impl Run<'_> {
                 Ok(answer)
             }
             () = stop.cancelled() => self.given_up(),
+        }
+    }
+
+    /// Leave to ask. Its time is part of the row's: one that waited too long is not asked.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        match self.gate {
+            // Nobody closes it.
+            Some(gate) => gate.acquire().await.ok(),
+            None => None,
         }
     }
 

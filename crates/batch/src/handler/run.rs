@@ -6,6 +6,7 @@ use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
 use longshore_ai::Answer;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RowResult;
@@ -14,7 +15,7 @@ use super::reply::{lost, unanswered};
 use super::verdict::{self, Told};
 use crate::checkpoint::{Checkpoint, KeptError, Recalled, sums};
 use crate::pilot::Gauge;
-use crate::step::{Applied, Reply, RowRun};
+use crate::step::{Applied, Reply, ReplyError, RowRun};
 
 /// One run of one row.
 pub(super) struct Run<'a> {
@@ -28,6 +29,10 @@ pub(super) struct Run<'a> {
     pub(super) until: Instant,
     /// The batch's deadline was over when the run began.
     pub(super) too_late: bool,
+    /// What is wrong with the row, so that it can only fail.
+    pub(super) problem: Option<String>,
+    /// Bounds the questions that are out.
+    pub(super) gate: Option<&'a Semaphore>,
     pub(super) gauge: &'a Gauge,
 }
 
@@ -50,6 +55,8 @@ impl<'a> Run<'a> {
             in_vain: 0,
             until: until(job, now),
             too_late: job.definition.deadline.is_some_and(|deadline| deadline <= now),
+            problem: None,
+            gate: None,
             gauge,
         })
     }
@@ -57,37 +64,42 @@ impl<'a> Run<'a> {
     pub(super) async fn run(mut self) -> HandlerResult<RowResult> {
         let reply = self.reply().await?;
         match self.apply(&reply).await {
-            Ok(applied) => self.conclude(&reply, applied).await,
-            Err(why) => Err(self.post_failed(&reply, &why).await),
+            Ok(applied) => self.conclude(&reply, applied),
+            // What is kept stays kept, so that nothing is asked again.
+            Err(why) => Err(Verdict::retry("post-error", why)),
         }
     }
 
     /// What POST is to be told: from the checkpoint, or by asking.
     async fn reply(&mut self) -> Result<Reply, Verdict> {
         let unit = self.context.unit();
-        match self.kept.recall(unit.attempt, unit.lost) {
+        match self.kept.recall(unit.lost) {
             Recalled::Answer(answer) => Ok(self.job.read(answer)),
             Recalled::Error(error) => Ok(unanswered(error.into())),
             Recalled::MaybeBilled if self.job.definition.on_lost == OnLost::Fail => {
-                Ok(unanswered(lost()))
+                self.keep_error(lost()).await
             }
             Recalled::MaybeBilled => {
                 tracing::warn!(unit = %unit.id, "maybe billed: its worker died, it is asked again");
                 self.question().await
             }
-            Recalled::Ask => {
-                if self.kept.holds_a_reply() {
-                    self.save(self.kept.anew(), Sums::new()).await?;
-                }
-                self.question().await
-            }
+            Recalled::Ask => self.question().await,
         }
+    }
+
+    /// Keeps an error that must not be asked away, before POST is told of it.
+    pub(super) async fn keep_error(&mut self, error: ReplyError) -> Result<Reply, Verdict> {
+        let kept = KeptError { code: error.code.clone(), message: error.message.clone() };
+        let kept = self.kept.unheard(kept, self.in_vain);
+        self.in_vain = 0;
+        self.save(kept, Sums::new()).await?;
+        Ok(unanswered(error))
     }
 
     /// Keeps a paid answer, and counts what it cost, before anything is done with it.
     pub(super) async fn keep(&mut self, answer: &Answer) -> Result<(), Verdict> {
         let cost = self.job.definition.ai.profile.prices.cost(answer);
-        let kept = self.kept.answered(answer.clone(), self.row.attempt);
+        let kept = self.kept.answered(answer.clone());
         self.save(kept, sums(answer, cost)).await
     }
 
@@ -120,43 +132,24 @@ impl<'a> Run<'a> {
         Ok(applied)
     }
 
-    /// Leaves the checkpoint as the verdict wants it, and says the verdict.
-    async fn conclude(&mut self, reply: &Reply, applied: Applied) -> HandlerResult<RowResult> {
+    /// The verdict, and the checkpoint as it wants it: both are recorded, with POST's effects, or
+    /// none of them.
+    fn conclude(&self, reply: &Reply, applied: Applied) -> HandlerResult<RowResult> {
         use crate::definition::Verdict::{Fail, Retry, Success};
-        let asked = self.in_vain > 0;
         let next = match applied.verdict {
             Success => None,
-            Fail => {
-                let kept = self.unheard(reply).filter(|_| asked).unwrap_or(self.kept.clone());
-                kept.holds_a_reply().then(|| kept.judged())
-            }
-            Retry => (asked || self.kept.holds_a_reply())
-                .then(|| self.kept.retried(self.in_vain, self.row.attempt)),
+            Fail => self.kept.holds_a_reply().then(|| self.kept.judged()),
+            Retry => (self.in_vain > 0 || self.kept.holds_a_reply())
+                .then(|| self.kept.retried(self.in_vain)),
         };
-        if let Some(next) = next {
-            self.save(next, Sums::new()).await?;
-        }
+        let next = next.map(|next| next.payload()).transpose();
+        let next = next.map_err(|why| Verdict::fail("checkpoint", why))?;
         let policy = verdict::policy(self.context, self.job);
-        verdict::of(Told { row: &self.row, reply, policy }, applied)
-    }
-
-    /// POST could not be told. What is known stays known, so that nothing is asked again.
-    async fn post_failed(&mut self, reply: &Reply, why: &str) -> Verdict {
-        let may_pass = reply.error.as_ref().is_some_and(|error| error.retryable);
-        if let Some(kept) = self.unheard(reply).filter(|_| !may_pass)
-            && let Err(verdict) = self.save(kept, Sums::new()).await
-        {
-            return verdict;
+        let said = verdict::of(Told { row: &self.row, reply, policy }, applied);
+        match next {
+            Some(next) => said.map_err(|verdict| verdict.with_checkpoint(next)),
+            None => said,
         }
-        Verdict::retry("post-error", why)
-    }
-
-    /// The checkpoint with the reply's error in it, if that is all there is and it is not there.
-    fn unheard(&self, reply: &Reply) -> Option<Checkpoint> {
-        let error = reply.error.as_ref().filter(|_| reply.answer.is_none())?;
-        let error = KeptError { code: error.code.clone(), message: error.message.clone() };
-        let news = self.kept.error.as_ref() != Some(&error);
-        news.then(|| self.kept.unheard(error, self.in_vain, self.row.attempt))
     }
 }
 

@@ -2,12 +2,15 @@
 
 use longshore::name::NameError;
 use longshore::unit::{DedupWindow, OnDuplicate};
-use longshore::{Batch, Dedup, Kind, NewUnit, OnLost, Policy, Priority, QueueName, SqlValue};
-use serde_json::{Value, json};
+use longshore::{
+    Batch, Dedup, Kind, NewUnit, OnLost, Payload, Policy, Priority, QueueName, SqlValue,
+};
+use serde_json::Value;
 
 use super::InitiateError;
 use super::page::cut;
 use crate::definition::{Definition, QUEUE, ROW_KIND};
+use crate::handler::RowInput;
 use crate::rows::Candidate;
 use crate::value::{from_json, show_key, to_json};
 
@@ -36,10 +39,17 @@ impl Units {
     /// The unit for one row.
     pub(super) fn unit(&self, batch: &Batch, row: &Candidate) -> Result<NewUnit, InitiateError> {
         let key = exact(row)?;
-        let mut unit = NewUnit::new(self.kind.clone(), json!({ "key": key }));
+        let (priority, problem) = match priority(row) {
+            Ok(priority) => (priority, None),
+            // One such row must not keep all others out: its run tells POST, and fails.
+            Err(problem) => (Priority::NORMAL, Some(problem)),
+        };
+        let input = RowInput { key, problem };
+        let payload = Payload::json(&input).map_err(|error| refuse(row, &error.to_string()))?;
+        let mut unit = NewUnit::new(self.kind.clone(), payload);
         unit.tenant = batch.tenant.clone();
         unit.queue = self.queue.clone();
-        unit.priority = priority(row)?;
+        unit.priority = priority;
         unit.policy = Some(self.policy.clone());
         unit.dedup = self.dedup(batch, row)?;
         Ok(unit)
@@ -49,7 +59,8 @@ impl Units {
     /// then it may have been read as a candidate before that unit's end.
     fn dedup(&self, batch: &Batch, row: &Candidate) -> Result<Option<Dedup>, InitiateError> {
         let claim = self.claim.as_deref().unwrap_or_default();
-        let key = format!("{claim}{}", show_key(&row.key));
+        // As JSON: the number 1 and the text `1` are two rows.
+        let key = format!("{claim}{}", to_json(&row.key));
         if key.len() > MAX_KEY {
             let words = format!("is longer than {} bytes", MAX_KEY - claim.len().min(MAX_KEY));
             return Err(refuse(row, &words));
@@ -82,14 +93,14 @@ fn prefix(claim: &str) -> String {
     format!("{}:", claim.replace('%', "%25").replace(':', "%3A"))
 }
 
-fn priority(row: &Candidate) -> Result<Priority, InitiateError> {
+fn priority(row: &Candidate) -> Result<Priority, String> {
     let level = match &row.priority {
         None | Some(SqlValue::Null) => return Ok(Priority::NORMAL),
         Some(SqlValue::Text(text)) => text.trim().to_ascii_lowercase(),
         Some(SqlValue::Real(real)) if real.fract() == 0.0 => format!("{real:.0}"),
         Some(value) => show_key(value),
     };
-    level.parse().map_err(|error| refuse(row, &format!("has a bad priority: {error}")))
+    level.parse().map_err(|error| format!("the row has a bad priority: {error}"))
 }
 
 fn refuse(row: &Candidate, why: &str) -> InitiateError {

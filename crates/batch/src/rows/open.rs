@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{OpenMode, RowSource, SourceError, SqliteRows};
 use crate::definition::Database;
 
-/// Opens the rows that a URL names: `sqlite:PATH`, relative to the working directory.
+/// Opens the rows that a URL names: `sqlite:PATH`, relative to the working directory; with the
+/// features of that name also `mysql://…` and `odbc:…`, which are connected to when first needed.
 ///
 /// `env:NAME` is not a URL but the place of one: [`Sources`] looks there.
 pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
@@ -23,10 +24,14 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
         "postgres" | "postgresql" => {
             Err(SourceError::Data("rows in PostgreSQL come with the postgres store".to_owned()))
         }
-        "mysql" | "mariadb" | "odbc" => {
-            let words = format!("this build of longshore cannot read rows from `{scheme}:`");
-            Err(SourceError::Data(words))
-        }
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Arc::new(super::MysqlRows::open(url)?)),
+        #[cfg(feature = "odbc")]
+        "odbc" => Ok(Arc::new(super::OdbcRows::open(rest))),
+        #[cfg(not(feature = "mysql"))]
+        "mysql" | "mariadb" => Err(not_built(scheme, "mysql")),
+        #[cfg(not(feature = "odbc"))]
+        "odbc" => Err(not_built(scheme, "odbc")),
         // Only the scheme is repeated: what follows may hold a password.
         _ => Err(unknown(&format!("unknown kind of database `{}:`", cut(scheme)))),
     }
@@ -34,6 +39,13 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
 
 fn unknown(words: &str) -> SourceError {
     SourceError::Data(format!("{words}; known are sqlite:, postgres:, mysql: and odbc:"))
+}
+
+#[cfg(not(all(feature = "mysql", feature = "odbc")))]
+fn not_built(scheme: &str, feature: &str) -> SourceError {
+    SourceError::Data(format!(
+        "this build of longshore cannot read rows from `{scheme}:`; build it with --features {feature}"
+    ))
 }
 
 fn cut(scheme: &str) -> String {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use rusqlite::Connection;
+use rusqlite::fallible_iterator::FallibleIterator;
 
 use super::SourceError;
 
@@ -26,9 +27,41 @@ pub fn create(path: &Path, script: &Path) -> Result<bool, SourceError> {
 fn fill(new: &Path, sql: &str) -> Result<(), SourceError> {
     let _ = std::fs::remove_file(new);
     let db = Connection::open(new).map_err(|error| SourceError::Data(error.to_string()))?;
-    db.execute_batch(&format!("BEGIN;{sql}\n;COMMIT"))
-        .map_err(|error| SourceError::Statement { message: error.to_string(), offset: None })?;
+    db.execute_batch("BEGIN").map_err(|error| SourceError::Data(error.to_string()))?;
+    run(&db, sql)?;
+    db.execute_batch("COMMIT").map_err(|error| SourceError::Data(error.to_string()))?;
     db.close().map_err(|(_, error)| SourceError::Data(error.to_string()))
+}
+
+/// Runs a script statement by statement, so that an error can say where it is.
+fn run(db: &Connection, sql: &str) -> Result<(), SourceError> {
+    let mut batch = rusqlite::Batch::new(db, sql);
+    let mut ran = 0;
+    loop {
+        match step(&mut batch) {
+            Ok(true) => ran += 1,
+            Ok(false) => return Ok(()),
+            Err(error) => return Err(explain(&error, ran + 1)),
+        }
+    }
+}
+
+/// Runs the next statement, whatever it returns; false at the end.
+fn step(batch: &mut rusqlite::Batch<'_, '_>) -> rusqlite::Result<bool> {
+    let Some(mut statement) = FallibleIterator::next(batch)? else { return Ok(false) };
+    let mut rows = statement.raw_query();
+    while rows.next()?.is_some() {}
+    Ok(true)
+}
+
+fn explain(error: &rusqlite::Error, statement: usize) -> SourceError {
+    let message = match error {
+        // Its own words would repeat all of the script.
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+        other => other.to_string(),
+    };
+    let message = format!("statement {statement}: {message}");
+    SourceError::Statement { message, offset: None }
 }
 
 /// Whoever was first has it; a hard link does not replace another's work.

@@ -119,11 +119,40 @@ async fn reaching_the_threshold_is_spoken_of_each_time_it_stops_the_batch() {
 }
 
 #[tokio::test]
+async fn rows_that_end_well_after_the_threshold_stopped_the_batch_do_not_hide_it() {
+    let limit = FailureLimit::Percent(10.0);
+    let threshold = Some(FailureThreshold { limit, then: OnThreshold::Pause });
+    // Its rows still come in, so the share is one of the rows that have ended.
+    let mut batch = Batch { threshold, sealed: false, ..batch().await };
+    batch.counts = Counts { ready: 500, leased: 60, done: 90, failed: 10, ..Counts::default() };
+    advance(&mut batch, minute(0));
+    assert_eq!(batch.status, BatchStatus::Paused);
+    batch.counts = Counts { ready: 500, done: 150, failed: 10, ..Counts::default() };
+    advance(&mut batch, minute(1));
+    let alerts = watch(&batch, TEN_MINUTES, &mut Seen::default(), minute(1));
+    let words = "the batch is paused: 10 of 100 units failed (10.0 %), the threshold is 10 %";
+    assert_eq!(alerts.iter().map(|alert| alert.words.as_str()).collect::<Vec<_>>(), [words]);
+}
+
+#[tokio::test]
+async fn a_batch_that_its_threshold_failed_is_spoken_of() {
+    let limit = FailureLimit::Units(5);
+    let threshold = Some(FailureThreshold { limit, then: OnThreshold::Fail });
+    let mut batch = Batch { threshold, ..batch().await };
+    batch.counts.failed = 5;
+    advance(&mut batch, minute(0));
+    assert_eq!(said(&batch, &mut Seen::default(), 0), [AlertCode::Threshold]);
+    act(&mut batch, &BatchAction::Fail { reason: "enough of it".to_owned() }).unwrap();
+    assert_eq!(said(&batch, &mut Seen::default(), 0), [], "somebody gave it up by hand");
+}
+
+#[tokio::test]
 async fn a_pause_by_hand_is_no_threshold() {
     let limit = FailureLimit::Units(5);
     let threshold = Some(FailureThreshold { limit, then: OnThreshold::Fail });
     let mut batch = Batch { threshold, ..batch().await };
     batch.counts.failed = 4;
     act(&mut batch, &BatchAction::Pause { reason: "looking".to_owned() }).unwrap();
+    batch.counts.failed = 6;
     assert_eq!(said(&batch, &mut Seen::default(), 0), []);
 }

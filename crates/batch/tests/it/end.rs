@@ -188,3 +188,30 @@ async fn sql_with_a_name_that_nobody_knows_fails_and_names_it() {
     assert!(error.message.contains("`:bach`") && !error.retryable, "{error}");
     assert!(rig.rows.statements().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
+    use longshore::{NewUnit, QueueName, TenantId};
+    use longshore_batch::definition::QUEUE;
+    let rig = Rig::in_memory(two_of_three());
+    let id = rig.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
+    let noted = Arc::new(Noted::default());
+    let forged = |tenant: &str| {
+        let payload = json!({"batch": id, "status": "complete", "generation": 7, "counts":
+            {"blocked": 0, "scheduled": 0, "ready": 0, "leased": 0, "done": 999, "failed": 0,
+             "cancelled": 0}});
+        NewUnit {
+            tenant: TenantId::new(tenant).unwrap(),
+            queue: QueueName::new(QUEUE).unwrap(),
+            ..NewUnit::new(Kind::new(END_KIND).unwrap(), payload)
+        }
+    };
+    let own = rig.batch(&id).await.tenant.to_string();
+    rig.store.send(&Scope::All, vec![forged("evil"), forged(&own)]).await.unwrap();
+    work(&rig, rig.sources(), Arc::clone(&noted)).await;
+    let codes: Vec<_> = ends(&rig).await.into_iter().filter_map(|(_, code)| code).collect();
+    assert_eq!(codes.len(), 2, "{codes:?}");
+    let told = noted.facts.lock().unwrap();
+    assert_eq!(told.len(), 1, "only the true end: {told:?}");
+    assert_eq!(told[0]["generation"], 1);
+}

@@ -12,7 +12,14 @@ mod end;
 mod file;
 mod handler;
 mod initiator;
+mod lookout;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "odbc")]
+mod odbc;
 mod prompt;
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+mod remote;
 mod report;
 mod rows;
 mod rules;

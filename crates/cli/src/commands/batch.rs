@@ -17,29 +17,34 @@ pub mod crew;
 mod drain;
 mod dry_run;
 mod ends;
+mod finish;
 mod halt;
 pub mod lookout;
 pub mod place;
+mod recover;
 mod report;
 mod rows;
 mod run;
+mod seed;
 mod show;
 pub mod summary;
+
+use place::connect_to;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (name, action) = match typed {
         Typed::Run(typed) => return run::run(*typed, settings).await,
         Typed::Start(typed) => return run::start(*typed, settings).await,
-        Typed::Recover { names } => return run::recover(names, settings).await,
+        Typed::Recover { names } => return recover::run(names, settings).await,
         Typed::List { status, page } => return list(status, &page, settings).await,
         Typed::Status(batch) => return status(&batch.name, settings).await,
         Typed::Watch { batch, limit } => {
-            let (_, client) = connect(settings)?;
+            let (_, client) = connect_to(&batch.name, settings)?;
             return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
         }
         Typed::Drain { batch, limit } => {
-            let (_, client) = connect(settings)?;
+            let (_, client) = connect_to(&batch.name, settings)?;
             return drain::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
         }
         Typed::Rows { batch, failed, state, page } => {
@@ -55,7 +60,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         // Whether or not --failed was said: there is nothing else to retry.
         Typed::Retry { batch, failed: _ } => (batch.name, BatchAction::RetryFailed),
     };
-    let (_, client) = connect(settings)?;
+    let (_, client) = connect_to(&name, settings)?;
     act(&client, &name, action, settings).await
 }
 
@@ -105,7 +110,7 @@ fn table(batches: &[Batch]) -> Table {
 }
 
 async fn status(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings)?;
+    let (store, client) = connect_to(name, settings)?;
     let batch = store.batch(client.scope(), name).await?;
     settings.output.record(&Summary::of(&batch), || record(&batch))?;
     Ok(ExitCode::Good)

@@ -152,15 +152,23 @@ impl View {
 /// Units per second, recent ones counting most.
 #[derive(Default)]
 struct Rate {
+    /// How many had ended when we began to look.
+    start: Option<u64>,
     last: Option<(u64, Instant)>,
-    mean: Option<f64>,
+    /// A sum of rates and the weight of all that is in it: early on there is little, and it counts
+    /// in full.
+    sum: f64,
+    weight: f64,
 }
 
 impl Rate {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     fn note(&mut self, finished: u64, at: Instant) {
+        let start = *self.start.get_or_insert(finished);
         let Some((before, then)) = self.last else {
-            return self.last = Some((finished, at));
+            // How long the first takes says nothing about the pace of many.
+            self.last = (finished > start).then_some((finished, at));
+            return;
         };
         let passed = at.duration_since(then).as_secs_f64();
         // Changes come in bursts; over less than this a rate says nothing.
@@ -169,12 +177,13 @@ impl Rate {
         }
         let now = finished.saturating_sub(before) as f64 / passed;
         let keep = (-passed / MEMORY.as_secs_f64()).exp();
-        self.mean = Some(self.mean.map_or(now, |mean| mean * keep + now * (1.0 - keep)));
+        self.sum = self.sum * keep + now * (1.0 - keep);
+        self.weight = self.weight * keep + (1.0 - keep);
         self.last = Some((finished, at));
     }
 
     fn per_second(&self) -> Option<f64> {
-        self.mean.filter(|mean| *mean > 0.01)
+        (self.weight > 0.0).then(|| self.sum / self.weight).filter(|mean| *mean > 0.01)
     }
 }
 
@@ -192,5 +201,19 @@ mod tests {
         }
         let now = rate.per_second().unwrap();
         assert!((10.0..11.0).contains(&now), "{now}");
+    }
+    /// A worker that starts up, a first wave of slow answers, and then a steady pace.
+    #[test]
+    fn a_rate_begins_with_the_first_end_and_is_right_at_once() {
+        let (mut rate, start) = (Rate::default(), Instant::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        rate.note(7, at(0));
+        rate.note(7, at(20_000));
+        rate.note(27, at(20_500));
+        assert!(rate.per_second().is_none(), "nothing is known yet");
+        rate.note(27, at(20_750));
+        rate.note(77, at(21_000));
+        let now = rate.per_second().unwrap();
+        assert!((95.0..105.0).contains(&now), "50 in half a second: {now}");
     }
 }

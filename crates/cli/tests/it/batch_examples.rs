@@ -52,6 +52,9 @@ fn the_purchase_orders_come_to_the_verdicts_that_the_readme_promises() {
     assert_eq!(orders::<String>(&place, ends), ["complete 1 400 0"]);
     let store = ["--store", "sqlite:purchase-orders/orders.db"];
     place.run(&[&store[..], &["verify"]].concat()).ok();
+    let batches = place.run(&[&store[..], &["batch", "list", "--json"]].concat()).ok().json();
+    let answers = &batches[0]["sums"]["answers"];
+    assert_eq!(answers, 406, "six were unsure and asked again; a refusal is no answer");
     assert!(!place.path("longshore.db").exists(), "kept beside its rows, nowhere else");
 }
 

@@ -68,6 +68,11 @@ match = 'is silent\.'
 hang = true
 
 [[answer]]
+match = 'Row (?<id>\d+) is slow\.'
+delay = "500ms"
+reply = '{"n": {{ id }}}'
+
+[[answer]]
 match = 'Row (?<id>\d+) is refused\.'
 reply = '{"n": -{{ id }}}'
 
@@ -96,13 +101,14 @@ pub struct Job {
 }
 
 impl Job {
-    /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, or what makes a row fail,
-    /// `bad`, `silent`, `refused` or `gone`.
+    /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, `slow`, or what makes a row
+    /// fail, `bad`, `silent`, `refused` or `gone`.
     pub fn new(rows: u64, sort: &str) -> Self {
         let job = Self { place: Place::new() };
         job.place.write("longshore.toml", CONFIG);
         job.place.write("script.toml", SCRIPT);
-        job.place.write("seed.sql", SEED.replace(":rows", &rows.to_string()).replace(":sort", sort));
+        job.place
+            .write("seed.sql", SEED.replace(":rows", &rows.to_string()).replace(":sort", sort));
         job.write("batch.toml", &[]);
         job
     }
@@ -208,7 +214,10 @@ impl Job {
     pub fn assert_exact(&self) {
         assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1)"), 0);
         assert_eq!(self.count("effects WHERE n <> row"), 0);
-        assert_eq!(self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"), 0);
+        assert_eq!(
+            self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"),
+            0
+        );
         for batch in self.batches() {
             assert_eq!(batch["leased"], 0, "{batch}");
         }
@@ -232,7 +241,8 @@ pub struct Dice(pub u64);
 impl Dice {
     /// A number below `most`.
     pub fn roll(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 

@@ -8,7 +8,8 @@ use crate::support::{Run, SOON, eventually};
 const ROWS: u64 = 600;
 
 /// A little slow, so that two are at work at once.
-const SLOW: (&str, &str) = ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"20ms\"");
+const SLOW: (&str, &str) =
+    ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"20ms\"");
 
 /// Two batch files over the same rows, `one.toml` and `two.toml`.
 fn twins() -> Job {
@@ -58,7 +59,8 @@ fn no_row_is_done_twice_by_two_batches_at_once() {
 #[test]
 fn what_another_batch_has_is_skipped_and_done_and_skipped_add_up() {
     let job = twins();
-    let sent = job.place.run(&["batch", "start", "one.toml", "--limit", "400", "--json"]).ok().json();
+    let sent =
+        job.place.run(&["batch", "start", "one.toml", "--limit", "400", "--json"]).ok().json();
     assert_eq!((&sent["sent"], &sent["sealed"]), (&json!(400), &json!(true)));
     let two = job.place.run(&["batch", "run", "two.toml", "--json"]).ok().json();
     assert_eq!((&two["done"], &two["skipped"]), (&json!(ROWS - 400), &json!(400)), "{two}");
@@ -96,6 +98,29 @@ fn another_claim_takes_the_same_rows() {
     }
 }
 
+/// The second run of a file that is being run takes part in it.
+#[test]
+fn one_holder_when_two_runs_work_on_the_same_batch() {
+    let job = twins();
+    let slower = (SLOW.0, "script = \"script.toml\"\ndelay = \"50ms\"");
+    job.write("one.toml", &[slower]);
+    let mut first = job.place.start(&["batch", "run", "one.toml"]);
+    job.until_done(10);
+    let second =
+        job.place.run(&["batch", "run", "one.toml", "--json"]).ok().says("taking up batch").json();
+    assert_eq!(first.ends_within(SOON), 0);
+    assert_eq!(
+        (&second["done"], &second["status"]),
+        (&json!(ROWS), &json!("complete")),
+        "{second}"
+    );
+    assert_eq!(second["batch"], job.name());
+    let workers = "SELECT count(DISTINCT substr(worker, 1, instr(worker, '-') - 1)) FROM effects";
+    assert_eq!(job.query::<u64>(workers), 2, "both had a part in it");
+    job.assert_exact();
+    assert_eq!(job.count("ends"), 1);
+}
+
 /// Both tenants review the same rows at once; a claim of one is no business of the other.
 #[test]
 fn tenants_neither_see_nor_hinder_each_other() {
@@ -106,7 +131,8 @@ fn tenants_neither_see_nor_hinder_each_other() {
     assert_ne!(names[0], names[1]);
     let [blue, red] = [("blue", &names[0]), ("red", &names[1])];
     for ((mine, own), (_, others)) in [(blue, red), (red, blue)] {
-        let as_tenant = |args: &[&str]| job.place.run(&[&["--tenant", mine, "--json"], args].concat());
+        let as_tenant =
+            |args: &[&str]| job.place.run(&[&["--tenant", mine, "--json"], args].concat());
         let list = as_tenant(&["batch", "list"]).ok().json();
         assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
         assert_eq!((&list[0]["batch"], &list[0]["tenant"]), (&json!(own), &json!(mine)));
@@ -172,7 +198,10 @@ fn a_worker_shared_by_two_batches_works_for_both() {
         let name = batch["batch"].as_str().unwrap();
         assert_eq!(job.count(&format!("effects WHERE batch = '{name}'")), ROWS / 2);
     }
-    assert_eq!(job.count("notes WHERE words = CASE row % 2 WHEN 0 THEN 'even' ELSE 'odd' END"), ROWS);
+    assert_eq!(
+        job.count("notes WHERE words = CASE row % 2 WHEN 0 THEN 'even' ELSE 'odd' END"),
+        ROWS
+    );
     let batches = "SELECT count(DISTINCT batch || words) FROM notes";
     assert_eq!(job.query::<u64>(batches), 2, "each note is of its own batch");
     job.assert_exact();

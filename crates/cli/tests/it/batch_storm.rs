@@ -16,10 +16,12 @@ const SORTS: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'b
 const CODES: [(&str, &str); 4] =
     [("bad", "bad-answer"), ("silent", "timeout"), ("refused", "effect"), ("gone", "pre-error")];
 
-/// With a clock for the silent ones, and slow enough for many kills on a fast machine.
-const EDITS: [(&str, &str); 3] = [
+/// With a clock for the silent ones that others never hear, however busy the machine is, and slow
+/// enough for many kills on a fast one. A worker's death uses an attempt.
+const EDITS: [(&str, &str); 4] = [
     ("workers = 8", "workers = 20"),
-    ("timeout = \"30s\"", "timeout = \"300ms\""),
+    ("timeout = \"30s\"", "timeout = \"2s\""),
+    ("attempts = 2", "attempts = 9"),
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"15ms\""),
 ];
 
@@ -44,7 +46,10 @@ impl Storm {
         assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(self.rows), &json!(0)));
         assert_eq!((&batch["done"], &batch["failed"]), (&json!(of("good")), &json!(failed)));
         assert_eq!(self.job.count("effects"), of("good"), "one effect for each row that is done");
-        assert_eq!(self.job.count("effects WHERE row IN (SELECT id FROM rows WHERE sort <> 'good')"), 0);
+        assert_eq!(
+            self.job.count("effects WHERE row IN (SELECT id FROM rows WHERE sort <> 'good')"),
+            0
+        );
         self.job.assert_exact();
         self.assert_failures_have_their_reasons();
         self.assert_no_answer_paid_twice();
@@ -58,10 +63,15 @@ impl Storm {
         for row in &listed {
             let sort = format!("SELECT sort FROM rows WHERE id = {}", row["key"]);
             let code = row["code"].as_str().unwrap();
-            let expected = CODES.iter().find(|(sort_of, _)| *sort_of == self.job.query::<String>(&sort));
+            let expected =
+                CODES.iter().find(|(sort_of, _)| *sort_of == self.job.query::<String>(&sort));
             assert_eq!(code, expected.unwrap().1, "{row}");
             assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
-            assert_eq!(found.insert(row["key"].as_u64().unwrap(), code), None, "listed twice: {row}");
+            assert_eq!(
+                found.insert(row["key"].as_u64().unwrap(), code),
+                None,
+                "listed twice: {row}"
+            );
         }
         assert_eq!(found.len() as u64, self.rows / 100);
         let told = found.values().filter(|code| **code != "effect").count() as u64;
@@ -88,7 +98,7 @@ impl Storm {
 
 #[test]
 fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
-    let storm = Storm::new(10_000, &[]);
+    let storm = Storm::new(soaked(5_000, 10_000), &[]);
     storm.job.create();
     let _watcher = storm.job.watcher();
     let mut dice = Dice(1);
@@ -118,7 +128,7 @@ fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
     let mut dice = Dice(2);
     for kill in 0..soaked(12, 24) {
         let mut initiator = initiate();
-        dice.moment(300);
+        dice.moment(220);
         assert_eq!(initiator.0.try_wait().unwrap(), None, "it ended before kill {kill}");
         initiator.kill();
         if kill % 2 == 0 {
@@ -191,4 +201,43 @@ fn a_batch_in_which_everything_fails_pauses_and_goes_on_once_it_is_mended() {
     assert_eq!((&last["status"], &last["reason"]), (&json!("complete"), &json!(null)));
     job.assert_exact();
     assert_eq!(job.count("ends"), 1);
+}
+
+#[test]
+fn a_batch_that_fails_at_its_threshold_gives_up_the_rest() {
+    const ROWS: u64 = 2_000;
+    let edits = [("limit = \"none\"", "limit = \"5%\"\nthen = \"fail\"")];
+    let job = Job::new(ROWS, "'bad'").with(&edits);
+    job.run(&[]).ends(3);
+    let batch = job.batch();
+    assert_eq!(batch["status"], "failed", "{batch}");
+    assert!(batch["reason"].as_str().unwrap().contains("the threshold is 5 %"), "{batch}");
+    let (failed, cancelled) =
+        (batch["failed"].as_u64().unwrap(), batch["cancelled"].as_u64().unwrap());
+    assert_eq!((failed + cancelled, &batch["done"]), (batch["total"].as_u64().unwrap(), &json!(0)));
+    assert!(failed < ROWS / 2, "{batch}");
+    assert_eq!(batch["sums"]["answers"], failed, "no more were asked");
+    assert_eq!(job.query::<String>("SELECT status FROM ends"), "failed");
+    job.assert_exact();
+}
+
+/// Where a question may have been billed and must not be asked again, a row fails with its worker.
+#[test]
+fn rows_that_were_out_when_the_run_was_killed_are_not_asked_again_if_the_file_says_so() {
+    let sorts = "CASE WHEN i <= 5 THEN 'silent' ELSE 'good' END";
+    let edits = [("workers = 8", "workers = 8\non_lost = \"fail\"")];
+    let job = Job::new(100, sorts).with(&edits);
+    job.create();
+    let _watcher = job.watcher();
+    let mut run = job.start(&[]);
+    job.until_done(95);
+    run.kill();
+    let last = job.run(&[]).ends(3).json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(95), &json!(5)), "{last}");
+    for row in job.rows(&job.name(), "failed") {
+        assert_eq!(row["code"], "lost", "{row}");
+        assert!(row["reason"].as_str().unwrap().contains("maybe billed"), "{row}");
+    }
+    assert_eq!(job.count("failures WHERE code = 'LOST' AND row <= 5"), 5, "POST heard of it");
+    job.assert_exact();
 }

@@ -5,9 +5,17 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod batch_bad_files;
+#[cfg(test)]
+mod batch_ends;
+#[cfg(test)]
 mod batch_examples;
 #[cfg(test)]
 mod batch_job;
+#[cfg(test)]
+mod batch_looks;
+#[cfg(test)]
+mod batch_operate;
 #[cfg(test)]
 mod batch_overlap;
 #[cfg(test)]

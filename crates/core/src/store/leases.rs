@@ -113,6 +113,15 @@ pub struct Finish {
     pub outcome: Outcome,
     /// SQL that commits with it or not at all.
     pub effects: Vec<Effect>,
+    /// What the next run begins with, should there be one: kept with this end or not at all.
+    pub checkpoint: Option<Payload>,
+}
+
+impl Finish {
+    /// An end and nothing else.
+    pub fn new(lease: Lease, outcome: Outcome) -> Self {
+        Self { lease, outcome, effects: Vec::new(), checkpoint: None }
+    }
 }
 
 /// What became of one finish.
@@ -171,6 +180,8 @@ pub trait Leases: Send + Sync + 'static {
     async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;
 
     /// Records the ends of runs; counters, dependants and callbacks move in the same transaction.
+    /// Where an effect shows only at the commit that it cannot stay (a deferred key), the whole
+    /// call is [`crate::Error::Invalid`] and nothing was recorded: say them one by one.
     async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>>;
 
     /// Every lease a session has, to compare with what it knows.

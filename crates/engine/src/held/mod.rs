@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claimed, HeldUnit, ProgressNote};
 use longshore_core::unit::Weight;
-use longshore_core::{Effect, Outcome, SessionId, UnitId};
+use longshore_core::{Outcome, SessionId, UnitId};
 use tokio::sync::Notify;
 
 use crate::context::{CancelReason, Reins};
-use crate::handler::Answer;
+use crate::handler::{Answer, Commit};
 use state::{Holding, Stage, State};
 
 /// A unit in our hands. Boxed: it is large, and passes through many.
@@ -41,7 +41,7 @@ pub(crate) struct Desk {
 pub(crate) struct Settling {
     pub(crate) lease: Lease,
     pub(crate) outcome: Outcome,
-    pub(crate) effects: Vec<Effect>,
+    pub(crate) commit: Commit,
     /// The store refused the handler's own outcome and this one stands for it.
     pub(crate) replaced: bool,
 }

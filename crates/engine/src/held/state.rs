@@ -167,8 +167,8 @@ impl State {
         }
         holding.stage = Stage::Settling;
         self.unsettled += 1;
-        let Answer { outcome, effects } = answer;
-        self.answers.push_back(Settling { lease, outcome, effects, replaced: false });
+        let Answer { outcome, commit } = answer;
+        self.answers.push_back(Settling { lease, outcome, commit, replaced: false });
         true
     }
 

@@ -75,7 +75,8 @@ impl Leases for MemoryStore {
             state.amend(lease.unit, |record| record.unit.checkpoint = Some(payload));
             if let Some(record) = batch.and_then(|batch| state.batches.get_mut(&batch)) {
                 for (name, amount) in sums {
-                    *record.batch.sums.entry(name).or_default() += amount;
+                    let sum = record.batch.sums.entry(name).or_default();
+                    *sum = sum.saturating_add(amount);
                 }
             }
             true
@@ -91,6 +92,9 @@ impl Leases for MemoryStore {
         for finish in &finishes {
             if let Outcome::Done(Some(result)) = &finish.outcome {
                 check_size("result", result)?;
+            }
+            if let Some(state) = &finish.checkpoint {
+                check_size("checkpoint", state)?;
             }
         }
         Ok(self.write(|state, now| {
@@ -227,6 +231,9 @@ impl State {
         if !finish.effects.is_empty() {
             let message = "the memory store has no database for SQL effects";
             return Finished::EffectFailed(Failure::new("unsupported", message));
+        }
+        if let Some(state) = finish.checkpoint.clone() {
+            self.amend(lease.unit, |record| record.unit.checkpoint = Some(state));
         }
         let event = Event::Finished(&finish.outcome);
         self.happen(lease.unit, &event, now).map_or(Finished::LeaseLost, Finished::Recorded)

@@ -245,7 +245,7 @@ impl Voyage {
             }
         };
         again(|| store.progress(new, Vec::new())).await;
-        let done = |lease| Finish { lease, outcome: Outcome::Done(None), effects: Vec::new() };
+        let done = |lease| Finish::new(lease, Outcome::Done(None));
         let finishes: Vec<Finish> = leases.into_iter().map(done).collect();
         let answers = again(|| store.finish(new, finishes.clone())).await;
         assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);

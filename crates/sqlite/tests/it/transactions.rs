@@ -78,7 +78,7 @@ impl Shop {
     }
 
     async fn finish(&self, lease: Lease, effects: Vec<Effect>) -> Finished {
-        let end = Finish { lease, outcome: Outcome::Done(None), effects };
+        let end = Finish { effects, ..Finish::new(lease, Outcome::Done(None)) };
         self.store.finish(self.session, vec![end]).await.unwrap().remove(0)
     }
 
@@ -148,7 +148,8 @@ async fn bad_sql_in_one_effect_does_not_touch_its_neighbours() {
     let shop = shop().await;
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (bad, good) = (shop.take().await, shop.take().await);
-    let end = |lease, effect| Finish { lease, outcome: Outcome::Done(None), effects: vec![effect] };
+    let end =
+        |lease, effect| Finish { effects: vec![effect], ..Finish::new(lease, Outcome::Done(None)) };
     let broken = Effect { sql: "UPDATE nowhere SET x = 1".to_owned(), ..set_state(1, "x", None) };
     let ends = vec![end(bad, broken), end(good, set_state(2, "checked", Some(1)))];
     let answers = shop.store.finish(shop.session, ends).await.unwrap();
@@ -204,7 +205,8 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
         .unwrap();
     shop.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
     let (good, bad) = (shop.take().await, shop.take().await);
-    let end = |lease, effect| Finish { lease, outcome: Outcome::Done(None), effects: vec![effect] };
+    let end =
+        |lease, effect| Finish { effects: vec![effect], ..Finish::new(lease, Outcome::Done(None)) };
     let both =
         vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
     let error = shop.store.finish(shop.session, both).await.unwrap_err();
@@ -213,6 +215,41 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
     let alone = shop.finish(good, vec![set_state(2, "checked", None)]).await;
     assert_eq!(alone, Finished::Recorded(UnitState::Done));
     assert_eq!(shop.finish(bad, vec![]).await, Finished::Recorded(UnitState::Done));
+    assert_eq!(shop.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
+    let shop = shop().await;
+    shop.own
+        .execute_batch(
+            "CREATE TABLE card (owner INTEGER REFERENCES orders (id)
+             DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lease = shop.take().await;
+    let card = Effect { sql: "INSERT INTO card VALUES (:id)".into(), ..set_state(99, "", None) };
+    let end = Finish { effects: vec![card], ..Finish::new(lease, Outcome::Done(None)) };
+    // The lock is held, so that all verbs gather behind one commit, the bad one last.
+    shop.own.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut sends: Vec<_> = (0..20).map(|_| shop.store.send(&Scope::All, vec![unit()])).collect();
+    let mut bad = shop.store.finish(shop.session, vec![end]);
+    std::future::poll_fn(|context| {
+        assert!(sends.iter_mut().all(|send| send.as_mut().poll(context).is_pending()));
+        assert!(bad.as_mut().poll(context).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    shop.own.execute_batch("COMMIT").unwrap();
+    let error = bad.await.unwrap_err();
+    assert!(matches!(error, longshore::Error::Invalid(_)), "{error:?}");
+    for send in sends {
+        assert!(matches!(send.await.unwrap()[..], [Sent::Created(_)]), "once and for all");
+    }
+    let counts = shop.store.totals(&Scope::All, &Queues::All).await.unwrap().counts;
+    assert_eq!((counts.ready, counts.leased), (20, 1));
+    assert_eq!(shop.finish(lease, vec![]).await, Finished::Recorded(UnitState::Done));
     assert_eq!(shop.store.verify().await.unwrap(), []);
 }
 
@@ -233,7 +270,7 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
     let mut shop = shop().await;
     shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = shop.take().await;
-    let end = [Finish { lease, outcome: Outcome::Done(None), effects: vec![] }];
+    let end = [Finish::new(lease, Outcome::Done(None))];
     for (commit, expected) in [(false, UnitState::Leased), (true, UnitState::Done)] {
         let (store, session) = (Arc::clone(&shop.store), shop.session);
         let tx = shop.own.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();

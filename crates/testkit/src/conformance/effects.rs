@@ -3,8 +3,9 @@
 
 use longshore_core::outcome::Params;
 use longshore_core::session::Lease;
-use longshore_core::store::{Finish, Finished};
-use longshore_core::{Effect, NewBatch, Outcome, SessionId, SqlValue, UnitState};
+use longshore_core::store::{Finish, Finished, HeldUnit};
+use longshore_core::{Effect, Error, NewBatch, Outcome, Result, SessionId, SqlValue, UnitState};
+use tokio::task::JoinSet;
 
 use super::kit::*;
 use crate::{SqlWorld, World};
@@ -25,7 +26,7 @@ async fn finish(
     outcome: Outcome,
     effects: Vec<Effect>,
 ) -> Finished {
-    let finish = Finish { lease, outcome, effects };
+    let finish = Finish { effects, ..Finish::new(lease, outcome) };
     world.store.finish(session, vec![finish]).await.unwrap().remove(0)
 }
 
@@ -91,11 +92,10 @@ pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlWor
     let held = world.claim(session, 3).await;
     let broken = effect("no sql at all", vec![], None);
     let effects = [vec![book(1)], vec![book(10), broken], vec![book(100)]];
-    let finishes = held.iter().zip(effects).map(|(held, effects)| Finish {
-        lease: held.lease,
-        outcome: done(),
-        effects,
-    });
+    let finishes = held
+        .iter()
+        .zip(effects)
+        .map(|(held, effects)| Finish { effects, ..Finish::new(held.lease, done()) });
     let answers = world.store.finish(session, finishes.collect()).await.unwrap();
     let recorded = Finished::Recorded(UnitState::Done);
     assert_eq!((&answers[0], &answers[2]), (&recorded, &recorded));
@@ -164,7 +164,7 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWor
         let ending = effect(statement, vec![], None);
         let broken = effect("UPDATE nothing SET x = 1", vec![], None);
         let effects = vec![book(5), ending, broken];
-        let finishes = vec![Finish { lease, outcome: done(), effects }];
+        let finishes = vec![Finish { effects, ..Finish::new(lease, done()) }];
         match world.store.finish(session, finishes).await {
             Ok(answers) => assert!(matches!(answers[0], Finished::EffectFailed(_)), "{answers:?}"),
             Err(error) => assert!(!error.is_retryable(), "{error}"),
@@ -173,4 +173,83 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlWor
     }
     let answer = finish(world, session, lease, done(), vec![book(1)]).await;
     assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Done), 101));
+}
+
+/// A table whose key is looked at when the transaction commits and not before.
+const CARD: &str = "CREATE TABLE card (id INTEGER PRIMARY KEY, account INTEGER NOT NULL
+    REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)";
+
+/// The place among twenty of the one that gives a card to an account that is not there.
+const UNFIT: usize = 13;
+
+/// Ends of twenty units, each of which gives out a card.
+fn cards(held: &[HeldUnit]) -> Vec<Finish> {
+    let give = |(at, held): (usize, &HeldUnit)| {
+        let (id, account) = (i64::try_from(at).unwrap(), if at == UNFIT { 99 } else { 1 });
+        let values = vec![SqlValue::Int(id), SqlValue::Int(account)];
+        let effects = vec![effect("INSERT INTO card VALUES (?1, ?2)", values, Some(1))];
+        Finish { effects, ..Finish::new(held.lease, done()) }
+    };
+    held.iter().enumerate().map(give).collect()
+}
+
+/// Whether the store took a finish, or said that it is the finish which is at fault.
+fn is_taken(answer: &Result<Vec<Finished>>) -> bool {
+    match answer {
+        Ok(answers) => answers[0] == Finished::Recorded(UnitState::Done),
+        Err(error) => {
+            assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+            assert!(error.to_string().to_lowercase().contains("foreign key"), "{error}");
+            false
+        }
+    }
+}
+
+/// Nineteen cards are out, and the unit at fault can still be given another end.
+async fn only_the_unfit_one_is_left(sql: &dyn SqlWorld, session: SessionId, held: &[HeldUnit]) {
+    let world = sql.world();
+    assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
+    assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);
+    let counts = world.batch(&batch_id("b")).await.counts;
+    assert_eq!((counts.done, counts.leased), (19, 1));
+    let answer = finish(world, session, held[UNFIT].lease, failed(), vec![book(1)]).await;
+    assert_eq!((answer, amount(sql)), (Finished::Recorded(UnitState::Failed), 101));
+}
+
+pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    sql.execute(CARD);
+    world.sealed(NewBatch::new(batch_id("b")), 20).await;
+    let session = world.session().await;
+    let held = world.claim(session, 20).await;
+    let mut calls = JoinSet::new();
+    for (at, finish) in cards(&held).into_iter().enumerate() {
+        let store = world.store.clone();
+        calls.spawn(async move { (at, is_taken(&store.finish(session, vec![finish]).await)) });
+    }
+    for (at, taken) in calls.join_all().await {
+        assert_eq!(taken, at != UNFIT, "number {at}");
+    }
+    only_the_unfit_one_is_left(sql, session, &held).await;
+}
+
+pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlWorld) {
+    let world = sql.world();
+    sql.execute(CARD);
+    world.sealed(NewBatch::new(batch_id("b")), 20).await;
+    let session = world.session().await;
+    let held = world.claim(session, 20).await;
+    // All in one call: the store says which one is at fault, or takes none of them.
+    match world.store.finish(session, cards(&held)).await {
+        Ok(answers) => assert!(matches!(answers[UNFIT], Finished::EffectFailed(_)), "{answers:?}"),
+        refused => {
+            assert!(!is_taken(&refused));
+            assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 0);
+        }
+    }
+    for (at, finish) in cards(&held).into_iter().enumerate() {
+        let answer = world.store.finish(session, vec![finish]).await;
+        assert_eq!(is_taken(&answer), at != UNFIT, "number {at}");
+    }
+    only_the_unfit_one_is_left(sql, session, &held).await;
 }

@@ -1,6 +1,6 @@
 //! Thresholds, callbacks and generations: what happens at a batch's end and after it.
 
-use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
+use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold, stopped_by_threshold};
 use longshore_core::store::{Retention, UnitAction, UnitFilter};
 use longshore_core::{
     BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
@@ -35,6 +35,28 @@ pub(super) async fn a_threshold_pauses_its_batch(world: &World) {
     assert_eq!(world.batch(&id).await.status, BatchStatus::Running, "two were forgiven");
     world.run(session, 1, failed()).await;
     assert_eq!(world.batch(&id).await.status, BatchStatus::Paused);
+}
+
+pub(super) async fn a_batch_stopped_by_its_threshold_says_so_when_its_last_units_have_ended(
+    world: &World,
+) {
+    let (id, new) = named("b");
+    let (limit, then) = (FailureLimit::Percent(2.0), OnThreshold::Pause);
+    let new = NewBatch { threshold: Some(FailureThreshold { limit, then }), ..new };
+    world.open(new).await;
+    // Not sealed: the share is one of what has ended, and falls with every unit that ends well.
+    world.add(&id, "", "more", units(200)).await;
+    let session = world.session().await;
+    let held = world.claim(session, 150).await;
+    world.finish_all(session, &held[..2], failed()).await;
+    assert!(stopped_by_threshold(&world.batch(&id).await));
+    world.finish_all(session, &held[2..], done()).await;
+    let batch = world.batch(&id).await;
+    assert_eq!((batch.status, batch.counts.done), (BatchStatus::Paused, 148));
+    assert!(stopped_by_threshold(&batch), "{:?}", batch.reason);
+    world.act(&id, BatchAction::Resume).await;
+    world.act(&id, BatchAction::Pause { reason: "lunch".to_owned() }).await;
+    assert!(!stopped_by_threshold(&world.batch(&id).await));
 }
 
 pub(super) async fn a_threshold_fails_its_batch_and_ends_what_waits(world: &World) {

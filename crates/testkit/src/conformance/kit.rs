@@ -216,7 +216,7 @@ impl World {
         lease: Lease,
         outcome: Outcome,
     ) -> Finished {
-        let finish = Finish { lease, outcome, effects: vec![] };
+        let finish = Finish::new(lease, outcome);
         self.store.finish(session, vec![finish]).await.unwrap().remove(0)
     }
 
@@ -229,7 +229,7 @@ impl World {
     ) -> Vec<Finished> {
         let finishes = held.iter().map(|held| {
             let (lease, outcome) = (held.lease, outcome.clone());
-            Finish { lease, outcome, effects: vec![] }
+            Finish::new(lease, outcome)
         });
         self.store.finish(session, finishes.collect()).await.unwrap()
     }

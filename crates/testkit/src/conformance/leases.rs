@@ -205,10 +205,8 @@ pub(super) async fn a_lost_lease_does_not_hold_up_its_neighbours(world: &World) 
     world.send_many(3).await;
     let session = world.session().await;
     let held = world.claim(session, 3).await;
-    let mut finishes: Vec<Finish> = held
-        .iter()
-        .map(|held| Finish { lease: held.lease, outcome: done(), effects: vec![] })
-        .collect();
+    let mut finishes: Vec<Finish> =
+        held.iter().map(|held| Finish::new(held.lease, done())).collect();
     finishes[1].lease.fence += 100;
     let answers = world.store.finish(session, finishes).await.unwrap();
     let recorded = Finished::Recorded(UnitState::Done);
@@ -326,8 +324,33 @@ pub(super) async fn an_oversized_result_leaves_the_unit_held(world: &World) {
     let session = world.session().await;
     let held = world.take(session).await;
     let large = Outcome::Done(Some(Payload::from(vec![b'x'; MAX_PAYLOAD + 1])));
-    let finish = Finish { lease: held.lease, outcome: large, effects: vec![] };
+    let finish = Finish::new(held.lease, large);
     assert!(world.store.finish(session, vec![finish]).await.is_err());
     let recorded = world.finish(session, held.lease, failed()).await;
     assert_eq!(recorded, Finished::Recorded(UnitState::Failed));
+}
+
+pub(super) async fn a_checkpoint_may_come_with_the_end_of_a_run(world: &World) {
+    for state in [Payload::from(b"from here".as_slice()), large(2)] {
+        let id = world.send(unit()).await;
+        let session = world.session().await;
+        let held = world.take(session).await;
+        let end = |lease, outcome| {
+            let checkpoint = Some(state.clone());
+            vec![Finish { checkpoint, ..Finish::new(lease, outcome) }]
+        };
+        let again = end(held.lease, retry_after(secs(0)));
+        let answers = world.store.finish(session, again).await.unwrap();
+        assert_eq!(answers, [Finished::Recorded(UnitState::Ready)]);
+        let next = world.take(session).await;
+        assert_eq!(next.unit.checkpoint, Some(state.clone()));
+        // Heard again, it is recognised as stale and keeps nothing.
+        let stale = vec![Finish {
+            checkpoint: Some(Payload::from(b"stale".as_slice())),
+            ..Finish::new(held.lease, done())
+        }];
+        assert_eq!(world.store.finish(session, stale).await.unwrap(), [Finished::LeaseLost]);
+        assert_eq!(world.unit(id).await.checkpoint, Some(state.clone()));
+        world.finish(session, next.lease, done()).await;
+    }
 }

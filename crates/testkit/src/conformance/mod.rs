@@ -69,6 +69,7 @@ macro_rules! __with_cases {
                 a_checkpoint_moves_the_sums_of_its_batch
                 a_state_kept_twice_is_summed_once
                 a_lost_lease_adds_nothing
+                a_sum_stops_at_the_largest_number
                 a_unit_of_no_batch_has_nothing_to_add_to
                 a_pruned_batch_leaves_no_sums_to_its_namesake
             }
@@ -104,6 +105,7 @@ macro_rules! __with_cases {
                 a_checkpoint_is_there_for_the_next_run
                 a_checkpoint_survives_whatever_ends_the_run
                 a_checkpoint_replaces_the_one_before
+                a_checkpoint_may_come_with_the_end_of_a_run
                 progress_is_shown_while_a_unit_runs
                 held_lists_every_lease
                 an_unknown_session_claims_nothing
@@ -150,6 +152,7 @@ macro_rules! __with_cases {
             }
             generations {
                 a_threshold_pauses_its_batch
+                a_batch_stopped_by_its_threshold_says_so_when_its_last_units_have_ended
                 a_threshold_fails_its_batch_and_ends_what_waits
                 the_callback_is_sent_once_when_the_batch_ends
                 a_cancelled_batch_calls_back_too
@@ -332,6 +335,8 @@ macro_rules! __with_sql_cases {
                 values_are_bound_by_name_and_unused_ones_ignored
                 effects_go_with_any_outcome
                 an_effect_cannot_end_the_stores_transaction
+                a_broken_deferred_key_costs_its_own_unit_only
+                a_broken_deferred_key_does_not_stop_the_store
             }
         }
     };

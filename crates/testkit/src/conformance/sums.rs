@@ -73,6 +73,21 @@ pub(super) async fn a_lost_lease_adds_nothing(world: &World) {
     assert!(world.batch(&id).await.sums.is_empty());
 }
 
+pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
+    let id = batch_id("b");
+    world.sealed(NewBatch::new(id.clone()), 1).await;
+    let session = world.session().await;
+    let lease = world.take(session).await.lease;
+    for (at, amount) in [("first", i64::MAX - 1), ("second", 7), ("third", 7)] {
+        let sums = Sums::from([("most".to_owned(), amount), ("least".to_owned(), -amount - 1)]);
+        assert!(world.store.checkpoint(session, lease, state(at), sums).await.unwrap());
+    }
+    let bounds = Sums::from([("most".to_owned(), i64::MAX), ("least".to_owned(), i64::MIN)]);
+    assert_eq!(world.batch(&id).await.sums, bounds);
+    let listed = world.store.batches(&ALL, None, None, 10).await.unwrap().items;
+    assert_eq!(listed[0].sums, bounds, "it can still be listed");
+}
+
 pub(super) async fn a_unit_of_no_batch_has_nothing_to_add_to(world: &World) {
     world.send(NewUnit { ..unit() }).await;
     let session = world.session().await;

@@ -297,7 +297,7 @@ impl Run {
     }
 
     async fn say(&self, pair: Pair, outcome: &Outcome) {
-        let finish = |lease| vec![Finish { lease, outcome: outcome.clone(), effects: vec![] }];
+        let finish = |lease| vec![Finish::new(lease, outcome.clone())];
         let oracle = self.oracle.store.finish(pair.session, finish(pair.oracle)).await;
         let subject = self.subject.store.finish(pair.session, finish(pair.subject)).await;
         agree("finish", (oracle, subject));

@@ -147,3 +147,46 @@ async fn rows_elsewhere_are_written_before_the_rows_end() {
     let unit = rig.only_unit(&id).await;
     assert_eq!(rig.store.failures(&Scope::All, unit.id).await.unwrap(), vec![]);
 }
+
+/// A definition whose POST says `verdict` and writes a row that is not there.
+fn refused_on(verdict: longshore_batch::definition::Verdict) -> Definition {
+    use longshore_batch::definition::Verdict::Retry;
+    let missing = longshore_batch::definition::Statement {
+        rows: Some(1),
+        ..statement("UPDATE rows SET seen = seen + 1 WHERE id = -1")
+    };
+    let rule = longshore_batch::definition::Rule {
+        when: "true".to_owned(),
+        then: verdict,
+        reason: None,
+        after: (verdict == Retry).then_some(Duration::ZERO),
+    };
+    let (fail, retry) = (vec![missing.clone()], vec![missing]);
+    let post = SqlPost { rules: vec![rule], fail, retry, ..SqlPost::default() };
+    Definition { post: Post::Sql(post), ..shared() }
+}
+
+#[tokio::test]
+async fn no_answer_is_asked_for_again_because_what_post_writes_is_refused() {
+    use longshore_batch::definition::Verdict::{Fail, Retry};
+    for verdict in [Fail, Retry] {
+        let shop = Shared::new(1, FakeProvider::saying(r#"{"verdict": "fine"}"#));
+        let id = shop.rig.start(&refused_on(verdict), &[json!(1)]).await;
+        shop.rig.work(shop.handler()).await;
+        let (code, _) = shop.rig.failure(&id).await;
+        assert_eq!(code, "effect-rows", "{verdict:?}");
+        let sums = shop.rig.batch(&id).await.sums;
+        assert_eq!((shop.rig.provider.count(), sums["answers"]), (1, 1), "{verdict:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_is_not_asked_about_again_because_what_post_writes_is_refused() {
+    use longshore_batch::definition::Verdict::Fail;
+    let error = longshore_ai::AskError::new(longshore_ai::Code::Timeout, "too slow");
+    let shop = Shared::new(1, FakeProvider::new(move |_, _| Said::Error(error.clone())));
+    let id = shop.rig.start(&refused_on(Fail), &[json!(1)]).await;
+    shop.rig.work(shop.handler()).await;
+    assert_eq!(shop.rig.failure(&id).await.0, "effect-rows");
+    assert_eq!(shop.rig.provider.count(), 1);
+}

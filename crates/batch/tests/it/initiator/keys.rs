@@ -120,9 +120,24 @@ async fn priorities_are_numbers_names_or_nothing() {
     let units = units(&yard.store, &initiation.batch().id).await;
     let levels: Vec<u8> = units.iter().map(|unit| Priority::level(unit.priority)).collect();
     assert_eq!(levels, [5, 1, 9, 1, 9, 3, 7]);
-    for bad in [SqlValue::Int(0), SqlValue::Int(10), SqlValue::Real(1.5), text("soon")] {
-        let words = refusal(vec![row((42, bad.clone()))]).await;
-        assert!(words.contains("key `42`") && words.contains("priority"), "{bad:?}: {words}");
+}
+
+#[tokio::test]
+async fn a_row_with_a_bad_priority_goes_in_with_its_problem_and_keeps_nobody_out() {
+    let bad = [SqlValue::Int(0), SqlValue::Int(10), SqlValue::Real(1.5), text("soon")];
+    let rows = (1..)
+        .zip(bad)
+        .map(|(key, priority)| Candidate { key: SqlValue::Int(key), priority: Some(priority) });
+    let mut yard = Yard::new(0);
+    yard.table = Arc::new(Table { rows: rows.collect::<Vec<_>>().into(), ..Table::default() });
+    let mut initiation = yard.start().await;
+    fill(&yard.initiator(), &mut initiation).await.unwrap();
+    let units = units(&yard.store, &initiation.batch().id).await;
+    assert_eq!(units.len(), 4);
+    for unit in units {
+        let input: longshore_batch::handler::RowInput = unit.payload.parse().unwrap();
+        let problem = input.problem.unwrap();
+        assert!(problem.contains("bad priority"), "{problem}");
     }
 }
 

@@ -1,28 +1,24 @@
-//! Running batches to their end in this process: initiator, workers, completion, alerts and what a
-//! person sees of it, side by side.
+//! Running batches to their end in this process: their rows, one worker for their ends and the
+//! store's upkeep, and what a person sees of it, side by side.
+
+mod one;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::Context;
 use futures_util::future::join_all;
-use longshore::{Batch, BatchId, Worker, WorkerControl};
+use longshore::{Batch, Worker};
+use longshore_batch::Initiation;
 use longshore_batch::definition::Workers;
-use longshore_batch::{Initiation, Initiator, Pilot, RowSource};
+use tokio::sync::Notify;
 
 use super::crew::Crew;
-use super::ends;
+use super::ends::{Announcement, Ends};
 use super::halt::Halt;
-use super::lookout::BatchWatch;
 use super::place::Place;
 use super::show::Show;
-use crate::error::WithHint;
 use crate::settings::Settings;
-
-/// Most rows at once that `auto` tries.
-const AUTO_MOST: u32 = 256;
-/// What `auto` begins with.
-const AUTO_START: u32 = 8;
 
 /// What became of a batch that was conducted.
 pub struct Conducted {
@@ -30,20 +26,20 @@ pub struct Conducted {
     pub batch: Batch,
     /// Candidates that another batch had.
     pub skipped: u64,
-    /// It was left before its end, because a signal said so.
+    /// It was left before its end, or before its end was announced.
     pub interrupted: bool,
-    /// Its completion did not work.
-    pub completion: Option<String>,
+    /// How far the announcement of its end is.
+    pub end: Announcement,
 }
 
 /// Runs batches to their end, or until a signal; with so many `workers` each, or as many as each
-/// was started with.
+/// was started with. What goes wrong with one is no reason to leave the others.
 pub async fn conduct(
     place: &Place,
     initiations: Vec<Initiation>,
     workers: Option<Workers>,
     settings: &Settings,
-) -> anyhow::Result<Vec<Conducted>> {
+) -> anyhow::Result<Vec<anyhow::Result<Conducted>>> {
     let (crew, halt) = (Crew::new(place, settings)?, Halt::new());
     let show = Show::new(settings.output);
     let patience = patience(&initiations, settings);
@@ -60,16 +56,6 @@ fn patience(initiations: &[Initiation], settings: &Settings) -> Duration {
     given.unwrap_or_default().max(settings.worker.drain_timeout)
 }
 
-/// How many rows there will be, as far as can be told: the bar knows its length from the start.
-async fn expected(initiation: &Initiation, source: &dyn RowSource) -> Option<u64> {
-    if initiation.batch().sealed || initiation.progress().sent > 0 {
-        return None;
-    }
-    let candidates = &initiation.definition().candidates;
-    let count = source.count(candidates).await.ok()?;
-    Some(candidates.limit.map_or(count, |limit| limit.min(count)))
-}
-
 #[derive(Clone, Copy)]
 struct Conductor<'a> {
     place: &'a Place,
@@ -79,79 +65,81 @@ struct Conductor<'a> {
     workers: Option<Workers>,
 }
 
-impl Conductor<'_> {
+impl<'a> Conductor<'a> {
     /// All batches side by side, and one worker for their ends.
-    async fn all(self, initiations: Vec<Initiation>) -> anyhow::Result<Vec<Conducted>> {
+    async fn all(
+        self,
+        initiations: Vec<Initiation>,
+    ) -> anyhow::Result<Vec<anyhow::Result<Conducted>>> {
         let ender = self.crew.ends()?;
-        let control = ender.control();
+        let (over, gone) = (Notify::new(), Notify::new());
         let conducting = async {
             let all = join_all(initiations.into_iter().map(|one| self.one(one))).await;
-            let all = self.with_ends(all.into_iter().collect::<anyhow::Result<_>>()).await;
-            control.drain();
-            all
+            let ends = self.ends(&all, gone.notified()).await;
+            over.notify_one();
+            (all, ends)
         };
-        let (ended, conducted) = tokio::join!(self.work(ender), conducting);
-        let conducted = conducted?;
-        ended?;
-        Ok(conducted)
+        let keeping = async {
+            let kept = self.keep(ender, over.notified()).await;
+            gone.notify_one();
+            kept
+        };
+        let ((mut all, ends), kept) = tokio::join!(conducting, keeping);
+        let noted = match ends {
+            Ok(ends) => note(&ends, &mut all).await,
+            Err(error) => Err(error),
+        };
+        all.extend([kept, noted].into_iter().filter_map(Result::err).map(Err));
+        Ok(all)
     }
 
-    /// Waits until the batches' ends have been announced, and notes which could not be.
-    async fn with_ends(
-        self,
-        conducted: anyhow::Result<Vec<Conducted>>,
-    ) -> anyhow::Result<Vec<Conducted>> {
-        let mut conducted = conducted?;
-        let names: Vec<BatchId> = conducted.iter().map(|one| one.batch.id.clone()).collect();
-        let mut said = tokio::select! {
-            () = self.halt.stop() => return Ok(conducted),
-            said = ends::said(&*self.place.store, self.place.client.scope(), &names) => said?,
-        };
-        for one in &mut conducted {
-            one.completion = said.remove(&one.batch.id);
+    /// The worker for ends and upkeep. Without it no row is tried again and no end announced, so
+    /// that all batches are left if it ends before they are `over`.
+    async fn keep(self, ender: Worker, over: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let kept = self.beside(ender, over).await;
+        if !matches!(kept, Ok(Some(()))) && self.halt.leave() {
+            self.show.say("the worker that announces ends was told to end: leaving what is left");
         }
-        Ok(conducted)
+        kept.map(drop)
     }
 
-    /// One batch: filled, worked on, watched, until it has ended or a signal comes.
-    async fn one(self, mut initiation: Initiation) -> anyhow::Result<Conducted> {
-        let definition = initiation.definition().clone();
-        let id = initiation.batch().id.clone();
-        let source = self.place.sources.resolve(&definition.database)?;
-        let mut view = self.show.batch(&id, expected(&initiation, &*source).await);
-        let initiator = Initiator::new(self.place.client.clone(), source);
-        let mut lookout = BatchWatch::new(&id, self.crew, self.show);
-        let workers = self.workers.unwrap_or(definition.workers);
-        let (worker, pilot) = self.crew.rows(&id, most(workers))?;
+    /// The announcements of the batches' ends, once they are made, or nobody makes them.
+    async fn ends(
+        self,
+        all: &[anyhow::Result<Conducted>],
+        gone: impl Future<Output = ()>,
+    ) -> anyhow::Result<Ends<'a>> {
+        let (store, scope) = (&*self.place.store, self.place.client.scope());
+        let batches = all.iter().flatten().map(|one| &one.batch);
+        let ends = Ends::find(store, scope, batches).await?;
+        tokio::select! {
+            biased;
+            said = ends.said() => said?,
+            () = self.halt.stop() => {}
+            () = gone => {}
+        }
+        Ok(ends)
+    }
+
+    /// Runs a worker beside what it is needed for, and drains it once that is over. `None` if the
+    /// worker ended first: somebody told it to.
+    async fn beside<T>(
+        self,
+        worker: Worker,
+        needed: impl Future<Output = T>,
+    ) -> anyhow::Result<Option<T>> {
         let control = worker.control();
-        let conducting = async {
-            let left = tokio::select! {
-                biased;
-                ended = self.place.client.wait_batch(&id, None, |batch| view.update(batch)) => {
-                    ended.map(|batch| Some(Box::new(batch))).map_err(Into::into)
-                }
-                error = fill(&initiator, &mut initiation, self.halt) => {
-                    Err(error).with_context(|| format!("batch `{id}` is not complete"))
-                }
-                () = self.halt.drain() => Ok(None),
-                never = steer(&pilot, &control, workers) => match never {},
-                never = lookout.keep_looking() => match never {},
-            };
-            control.drain();
-            left
+        let mut working = pin!(self.work(worker));
+        let over = tokio::select! {
+            biased;
+            over = needed => Ok(over),
+            worked = &mut working => Err(worked),
         };
-        let (worked, left) = tokio::join!(self.work(worker), conducting);
-        worked?;
-        let ended = left.hint("what is in goes on: run the same command again to take it up")?;
-        lookout.look().await;
-        view.close();
-        let interrupted = ended.is_none();
-        let batch = match ended {
-            Some(batch) => *batch,
-            None => self.place.store.batch(self.place.client.scope(), &id).await?,
-        };
-        let skipped = initiation.progress().skipped;
-        Ok(Conducted { batch, skipped, interrupted, completion: None })
+        control.drain();
+        match over {
+            Ok(over) => working.await.map(|()| Some(over)),
+            Err(worked) => worked.map(|()| None),
+        }
     }
 
     /// A worker to its end; stopped when a signal says so.
@@ -169,26 +157,11 @@ impl Conductor<'_> {
     }
 }
 
-/// Most rows at once.
-fn most(workers: Workers) -> u32 {
-    match workers {
-        Workers::Fixed(workers) => workers,
-        Workers::Auto => AUTO_MOST,
+/// Notes how far the announcement of each batch's end came.
+async fn note(ends: &Ends<'_>, all: &mut [anyhow::Result<Conducted>]) -> anyhow::Result<()> {
+    for one in all.iter_mut().flatten() {
+        one.end = ends.look(&one.batch.id).await?;
+        one.interrupted |= one.end == Announcement::Waiting;
     }
-}
-
-/// Returns only if it fails: a batch that is filled is not yet worked on.
-async fn fill(initiator: &Initiator, initiation: &mut Initiation, halt: &Halt) -> anyhow::Error {
-    match initiator.fill(initiation, halt.drain(), |_| {}).await {
-        Ok(_) => std::future::pending().await,
-        Err(error) => error.into(),
-    }
-}
-
-async fn steer(pilot: &Pilot, control: &WorkerControl, workers: Workers) -> Infallible {
-    if workers == Workers::Auto {
-        control.resize(AUTO_START);
-        pilot.steer(control, AUTO_START, AUTO_MOST).await;
-    }
-    std::future::pending().await
+    Ok(())
 }

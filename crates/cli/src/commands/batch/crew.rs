@@ -1,19 +1,28 @@
 //! The workers of batches: the handlers for rows and ends, for `batch run` as for `worker`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::store::Queues;
 use longshore::{
     BatchId, BuildError, Kind, Policy, QueueName, RetryPolicy, Scope, Services, Worker,
     WorkerBuilder,
 };
-use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND};
+use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND, Workers};
+use longshore_batch::handler::slots_for;
 use longshore_batch::{EndHandler, Lookout, Pilot, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
 use crate::settings::Settings;
 use crate::whoami;
+
+/// How long a completion that is stopped may go on: commands and calls do not hear of it, they are
+/// dropped.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Most rows at once that `auto` tries.
+pub const AUTO_MOST: u32 = 256;
 
 /// What workers of batches have in common.
 pub struct Crew<'a> {
@@ -53,8 +62,13 @@ impl<'a> Crew<'a> {
     }
 
     /// A worker for the rows of one batch, and what steers it if it is to find its own size.
-    pub fn rows(&self, batch: &BatchId, slots: u32) -> anyhow::Result<(Worker, Pilot)> {
-        let rows = RowHandler::builder(Arc::clone(&self.place.sources)).label(label()).build();
+    pub fn rows(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
+        let rows = RowHandler::builder(Arc::clone(&self.place.sources)).label(label());
+        let (slots, rows) = match workers {
+            Workers::Fixed(workers) => (slots_for(workers), rows.at_once(workers)),
+            Workers::Auto => (AUTO_MOST, rows),
+        };
+        let rows = rows.build();
         let pilot = rows.pilot();
         let worker = self
             .builder()?
@@ -73,6 +87,7 @@ impl<'a> Crew<'a> {
             .builder()?
             .services(Services::All)
             .retention(self.settings.retention)
+            .grace(GRACE)
             .handle(Kind::new(END_KIND)?, end_policy(), ends)
             .build();
         Ok(worker?)

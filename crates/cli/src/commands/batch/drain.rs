@@ -1,9 +1,12 @@
 //! `batch drain`: nothing of a batch is begun any more, and what runs is waited for.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::{Batch, BatchId, BatchStatus, Client};
+use longshore::services::{Reclaimer, serve};
+use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
 use tokio::time::Instant;
 
 use super::Summary;
@@ -26,10 +29,10 @@ pub async fn run(
     let paused = store.operate_batch(scope, name, BatchAction::Pause { reason }).await?;
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
+    let waiting = tended(client, at_rest(client, paused, |left| bar.set_message(words(left))));
     let batch = match limit {
-        None => at_rest(client, paused, |left| bar.set_message(words(left))).await?,
+        None => waiting.await?,
         Some(limit) => {
-            let waiting = at_rest(client, paused, |left| bar.set_message(words(left)));
             let waited = tokio::time::timeout_at(Instant::now() + limit, waiting).await;
             let late = || format!("batch `{name}` still has running units after {limit:?}");
             let hint = "it stays paused; what runs goes on to its end";
@@ -45,6 +48,21 @@ pub async fn run(
 
 fn words(left: u64) -> String {
     format!("{left} still run")
+}
+
+/// Takes units back from dead workers while something is waited for: with the last worker, whoever
+/// did that may be gone as well.
+async fn tended<T>(client: &Client, waiting: impl Future<Output = T>) -> T {
+    let (store, me) = (client.store(), SessionId::new());
+    let reclaiming = serve(Reclaimer::new(Arc::clone(store)), Arc::clone(store), || Some(me));
+    let never = async {
+        reclaiming.await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        waited = waiting => waited,
+        never = never => match never {},
+    }
 }
 
 /// Waits until nothing of a batch is leased.

@@ -37,10 +37,12 @@ struct DryRun<'a> {
     cost_at_most: f64,
 }
 
+/// What would be asked about a row, or why nothing can be.
 #[derive(Serialize)]
 struct Sample {
     key: Value,
-    prompt: Result<String, String>,
+    prompt: Option<String>,
+    error: Option<String>,
 }
 
 /// Shows it.
@@ -71,7 +73,7 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
     } else {
         settings.output.line(words(&shown, &estimate))?;
     }
-    let broken = shown.prompts.iter().any(|sample| sample.prompt.is_err());
+    let broken = shown.prompts.iter().any(|sample| sample.error.is_some());
     Ok(if broken { ExitCode::Failures } else { ExitCode::Good })
 }
 
@@ -98,8 +100,11 @@ async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
             worker: "dry-run",
             source: &*checked.source,
         };
-        let prompt = prepare.prepare(&row).await.map_err(|error| error.to_string());
-        prompts.push(Sample { key: to_json(&candidate.key), prompt });
+        let (prompt, error) = match prepare.prepare(&row).await {
+            Ok(prompt) => (Some(prompt), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        prompts.push(Sample { key: to_json(&candidate.key), prompt, error });
     }
     Ok(prompts)
 }
@@ -115,7 +120,7 @@ impl Estimate {
     fn of(definition: &Definition, prompts: &[Sample], count: u64) -> Self {
         let ai = &definition.ai;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
-        let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_ref().ok());
+        let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let cost = |tokens_out: u64| {
@@ -149,11 +154,34 @@ fn words(shown: &DryRun<'_>, estimate: &Estimate) -> String {
     for sample in &shown.prompts {
         let key = show_key(&longshore_batch::value::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));
-        match &sample.prompt {
-            Ok(prompt) => text.push_str(prompt.trim_end()),
-            Err(why) => text.push_str(&format!("PRE_ERROR: {why}")),
+        match (&sample.prompt, &sample.error) {
+            (Some(prompt), _) => text.push_str(prompt.trim_end()),
+            (None, why) => text.push_str(&format!("PRE_ERROR: {}", why.as_deref().unwrap_or(""))),
         }
         text.push('\n');
     }
-    text.trim_end().to_owned()
+    visible(text.trim_end())
+}
+
+/// Control characters as they are written, so that data can neither hide nor move the cursor.
+fn visible(text: &str) -> String {
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    text.chars().fold(String::with_capacity(text.len()), |mut text, c| {
+        match is_plain(c) {
+            true => text.push(c),
+            false => text.extend(c.escape_default()),
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_not_obeyed() {
+        assert_eq!(visible("a\tb\nc"), "a\tb\nc");
+        assert_eq!(visible("\x1b[2Jno\r\u{9b}é"), "\\u{1b}[2Jno\\r\\u{9b}é");
+    }
 }

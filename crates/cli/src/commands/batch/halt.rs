@@ -1,4 +1,5 @@
 //! Ctrl-C during a batch: the first drains, the second stops, and so does too long a drain.
+//! The loss of a worker that all others need drains as well.
 
 use std::time::Duration;
 
@@ -32,6 +33,16 @@ impl Halt {
     /// Returns once everything is to end.
     pub async fn stop(&self) {
         self.reached(Level::Stop).await;
+    }
+
+    /// Asks for a drain without a signal: somebody without whom nothing ends has left. False if
+    /// that was asked for already.
+    pub fn leave(&self) -> bool {
+        self.0.send_if_modified(|level| {
+            let raised = *level < Level::Drain;
+            *level = (*level).max(Level::Drain);
+            raised
+        })
     }
 
     async fn reached(&self, level: Level) {

@@ -1,6 +1,7 @@
 //! Tells people when somebody should look at a batch.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,11 +37,15 @@ impl<'a> BatchWatch<'a> {
         Self { id, show, lookout: crew.lookout() }
     }
 
-    /// Looks at the batch now and then, for as long as it is awaited.
-    pub async fn keep_looking(&mut self) -> Infallible {
-        let mut ticks = interval(LOOK);
+    /// Looks at the batch now and then, until `over`. Who is being told something then still hears
+    /// the end of it: to drop this future would kill the command that tells.
+    pub async fn keep_looking(&mut self, over: impl Future<Output = ()>) {
+        let (mut ticks, mut over) = (interval(LOOK), pin!(over));
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                () = &mut over => return,
+                _ = ticks.tick() => {}
+            }
             self.look().await;
         }
     }

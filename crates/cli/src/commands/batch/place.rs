@@ -4,15 +4,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
-use longshore::{Client, Scope, Store};
+use anyhow::{Context, anyhow};
+use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
 use longshore_batch::check::check;
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, Loaded, Overrides};
-use longshore_batch::rows::seed;
+use longshore_batch::rows::SourceError;
 use longshore_batch::{Definition, RowSource, Sources};
 
+use super::seed::{Scratch, create};
 use crate::args::batch::File;
+use crate::commands::connect;
 use crate::error::{WithHint, hinted};
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
@@ -26,6 +28,17 @@ pub struct Checked {
     /// Where the batch is to be kept.
     pub url: StoreUrl,
     sources: Arc<Sources>,
+    /// Where a dry run has its rows, if it had to make them: gone with this.
+    _scratch: Option<Scratch>,
+}
+
+/// What a batch file is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run it: what is not there is created if the file says how.
+    Run,
+    /// To show what would be done: nothing is created but in a temporary directory.
+    DryRun,
 }
 
 /// A store, and what is needed to work in it.
@@ -43,7 +56,7 @@ pub struct Place {
 impl Checked {
     /// Reads a batch file and checks it against its database, which is created first if it is not
     /// there and the file says how.
-    pub async fn read(file: &File, settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn read(file: &File, purpose: Purpose, settings: &Settings) -> anyhow::Result<Self> {
         let overrides = Overrides {
             tenant: settings.tenant.clone(),
             params: file.param.clone(),
@@ -54,17 +67,21 @@ impl Checked {
         };
         let mut loaded = BatchFile::load(&file.path, &overrides).map_err(explain)?;
         let url = locate(&mut loaded.definition, settings);
-        create(&loaded, &url, settings)?;
-        let sources = sources(&url);
+        let scratch = match purpose {
+            Purpose::Run => create(&loaded, &url, settings).map(|()| None),
+            Purpose::DryRun => Scratch::make(&loaded, &url, settings),
+        }?;
+        let sources = match &scratch {
+            None => sources(&url),
+            Some(scratch) => scratch.sources(&loaded.definition.database, &url)?,
+        };
         let source = sources.resolve(&loaded.definition.database);
-        let source = source.with_context(|| format!("in {}", loaded.definition.source)).hint(
-            "check `database`; a batch whose rows are in the store's own database needs none",
-        )?;
+        let source = source.map_err(|error| explain(unreachable(&loaded, &error)))?;
         let checked = check(&loaded.definition, &loaded.places, &*source).await.map_err(explain)?;
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
-        Ok(Self { definition: loaded.definition, source, url, sources })
+        Ok(Self { definition: loaded.definition, source, url, sources, _scratch: scratch })
     }
 
     /// Opens the store.
@@ -77,21 +94,63 @@ impl Checked {
 }
 
 impl Place {
-    /// The store that the settings name, whatever batches it has.
-    pub fn configured(settings: &Settings) -> anyhow::Result<Self> {
-        let (store, client) = super::super::connect(settings)?;
+    /// The store that the settings name, whatever batches it has. It is not created: a new one
+    /// would have none.
+    pub fn existing(settings: &Settings) -> anyhow::Result<Self> {
+        must_exist(&settings.store)?;
+        let (store, client) = connect(settings)?;
         let url = settings.store.clone();
         Ok(Self { store, client, sources: sources(&url), url })
+    }
+
+    /// All batches in one of these states.
+    pub async fn batches(&self, statuses: &[BatchStatus]) -> anyhow::Result<Vec<Batch>> {
+        let (mut found, scope) = (Vec::new(), self.client.scope());
+        for status in statuses {
+            let mut after = None;
+            loop {
+                let page =
+                    self.store.batches(scope, Some(*status), after.as_deref(), 1_000).await?;
+                found.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The store that the settings name, for what is asked of batch `name`. It is not created: a new
+/// one would not have that batch.
+pub fn connect_to(name: &BatchId, settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+    must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
+    connect(settings)
+}
+
+fn must_exist(url: &StoreUrl) -> anyhow::Result<()> {
+    match url {
+        StoreUrl::Sqlite(path) if !path.exists() => Err(anyhow!("there is no store {url}")).hint(
+            "name the store with --store sqlite:PATH; `batch run` keeps a batch in its rows' \
+                 database unless it is told otherwise",
+        ),
+        _ => Ok(()),
     }
 }
 
 /// The databases of batches that are kept in the store at `url`.
 pub fn sources(url: &StoreUrl) -> Arc<Sources> {
+    Arc::new(new_sources(url))
+}
+
+/// The same, before they are shared.
+pub fn new_sources(url: &StoreUrl) -> Sources {
     let own = match url {
         StoreUrl::Sqlite(_) => Some(url.to_string()),
         StoreUrl::Memory => None,
     };
-    Arc::new(Sources::new(own, |name| std::env::var(name).ok()))
+    Sources::new(own, |name| std::env::var(name).ok())
 }
 
 /// Where the batch is kept: in the named store, or else beside its rows. Where both are the same
@@ -121,23 +180,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
     real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// Creates the rows' database from the file's seed, if there is one and the database is not there.
-fn create(loaded: &Loaded, url: &StoreUrl, settings: &Settings) -> anyhow::Result<()> {
-    let Some(script) = &loaded.seed else { return Ok(()) };
-    let rows = match (&loaded.definition.database, url) {
-        (Database::Store, StoreUrl::Sqlite(path)) => path.clone(),
-        (Database::Url(url), _) => match url.parse() {
-            Ok(StoreUrl::Sqlite(path)) => path,
-            _ => return Ok(()),
-        },
-        (Database::Store, StoreUrl::Memory) => return Ok(()),
+/// What is wrong with the rows' database, and the line that names it.
+fn unreachable(loaded: &Loaded, error: &SourceError) -> FileError {
+    let error = match loaded.places.find("database") {
+        Some(place) => place.error(format!("`database`: {error}")),
+        None => FileError::new(&loaded.definition.source, error.to_string()),
     };
-    let made = seed::create(&rows, script)
-        .with_context(|| format!("cannot create {} from {}", rows.display(), script.display()))?;
-    if made {
-        settings.output.note(format!("created {} from {}", rows.display(), script.display()));
-    }
-    Ok(())
+    error.hint("check `database`; a batch whose rows are in the store's own database needs none")
 }
 
 fn explain(error: FileError) -> anyhow::Error {

@@ -6,7 +6,8 @@ use anyhow::Context;
 use longshore::BatchId;
 use longshore_batch::Report;
 
-use crate::commands::{connect, now};
+use super::place::connect_to;
+use crate::commands::now;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -17,7 +18,7 @@ pub async fn run(
     file: Option<&Path>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings)?;
+    let (store, client) = connect_to(batch, settings)?;
     let report = Report::gather(&*store, client.scope(), batch, now()).await?;
     if settings.output.is_json() {
         settings.output.json(&report)?;

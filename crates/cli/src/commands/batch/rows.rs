@@ -7,8 +7,8 @@ use longshore_batch::value::{from_json, show_key};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::place::connect_to;
 use crate::args::operate::PageArgs;
-use crate::commands::connect;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -49,7 +49,7 @@ pub async fn run(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings)?;
+    let (store, client) = connect_to(batch, settings)?;
     let scope = client.scope();
     // An unknown batch is an error, not an empty list.
     store.batch(scope, batch).await?;

@@ -1,18 +1,16 @@
-//! `batch run`, `start` and `recover`: batch files, from their rows to their end.
+//! `batch run` and `start`: from a batch file to a batch, a new one or the unfinished one.
 
-use longshore::{Batch, BatchId, BatchStatus, Client};
-use longshore_batch::definition::Workers;
+use longshore::{Batch, BatchId, BatchStatus};
 use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
-use serde_json::Value;
 
-use super::conduct::{Conducted, conduct};
+use super::finish::finish;
 use super::halt::Halt;
-use super::place::{Checked, Place};
+use super::place::{Checked, Place, Purpose};
 use super::summary;
 use crate::args::batch::{File, Run};
-use crate::commands::{now, wait};
+use crate::commands::now;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -20,10 +18,11 @@ use crate::whoami;
 
 /// `batch run`
 pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let checked = Checked::read(&typed.file, settings).await?;
     if typed.dry_run {
+        let checked = Checked::read(&typed.file, Purpose::DryRun, settings).await?;
         return super::dry_run::show(&checked, settings).await;
     }
+    let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
     let place = checked.open(settings)?;
     let initiation = initiation(&checked, &place, &typed.file, settings).await?;
     finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
@@ -31,10 +30,12 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
 
 /// `batch start`
 pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let checked = Checked::read(&typed, settings).await?;
+    let checked = Checked::read(&typed, Purpose::Run, settings).await?;
     let place = checked.open(settings)?;
     let mut initiation = initiation(&checked, &place, &typed, settings).await?;
-    let initiator = Initiator::new(place.client.clone(), checked.source);
+    // An unfinished batch goes on with the rows it began with, whatever the file says now.
+    let source = place.sources.resolve(&initiation.definition().database)?;
+    let initiator = Initiator::new(place.client.clone(), source);
     let id = initiation.batch().id.clone();
     let (halt, bar) = (Halt::new(), settings.output.bar("{prefix}  {pos} rows in {msg}"));
     bar.set_prefix(id.to_string());
@@ -53,6 +54,7 @@ pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode>
     let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
     let started = Started { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
     settings.output.answer(&started, || summary::started(&started, &place.url))?;
+    summary::note_if_empty(&batch, skipped, settings.output);
     Ok(match filled.end {
         FillEnd::Sealed => ExitCode::Good,
         FillEnd::Stopped => ExitCode::Interrupted,
@@ -68,57 +70,6 @@ pub struct Started<'a> {
     pub sent: u64,
     pub skipped: u64,
     pub sealed: bool,
-}
-
-/// `batch recover`
-pub async fn recover(names: Vec<BatchId>, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let place = Place::configured(settings)?;
-    let mut initiations = Vec::new();
-    for id in unfinished(&place, names).await? {
-        let definition = definition_of(&place.client, &id).await?;
-        let source = place.sources.resolve(&definition.database)?;
-        initiations.push(Initiator::new(place.client.clone(), source).resume(&id).await?);
-    }
-    if initiations.is_empty() {
-        settings.output.answer(&Vec::<Value>::new(), || "nothing to recover".into())?;
-        return Ok(ExitCode::Good);
-    }
-    let count = initiations.len();
-    settings
-        .output
-        .note(format!("taking up {count} {}", if count == 1 { "batch" } else { "batches" }));
-    finish(&place, initiations, None, settings).await
-}
-
-/// The named batches, or every open one whose rows we know how to work on.
-async fn unfinished(place: &Place, names: Vec<BatchId>) -> anyhow::Result<Vec<BatchId>> {
-    if !names.is_empty() {
-        return Ok(names);
-    }
-    let mut found = Vec::new();
-    for batch in open_batches(&place.client, &[BatchStatus::Queued, BatchStatus::Running]).await? {
-        let definition = place.store.definition(place.client.scope(), &batch.id).await?;
-        found.extend(definition.map(|_| batch.id));
-    }
-    Ok(found)
-}
-
-async fn open_batches(client: &Client, statuses: &[BatchStatus]) -> anyhow::Result<Vec<Batch>> {
-    let mut found = Vec::new();
-    for status in statuses {
-        let mut after = None;
-        loop {
-            let scope = client.scope();
-            let page =
-                client.store().batches(scope, Some(*status), after.as_deref(), 1_000).await?;
-            found.extend(page.items);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => break,
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The unfinished batch of this file, taken up where it stopped; or else a new one.
@@ -172,7 +123,7 @@ async fn earlier(
     place: &Place,
 ) -> anyhow::Result<Option<(Batch, Definition)>> {
     let statuses = [BatchStatus::Queued, BatchStatus::Running, BatchStatus::Paused];
-    let mut open = open_batches(&place.client, &statuses).await?;
+    let mut open = place.batches(&statuses).await?;
     open.retain(|batch| batch.kind == definition.kind && batch.tenant == definition.tenant);
     open.sort_by_key(|batch| std::cmp::Reverse(batch.initiated_at));
     for batch in open {
@@ -192,34 +143,4 @@ fn is_same(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
     *one == like
-}
-
-async fn finish(
-    place: &Place,
-    initiations: Vec<Initiation>,
-    workers: Option<Workers>,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
-    let conducted = conduct(place, initiations, workers, settings).await?;
-    for one in &conducted {
-        summary::print(one, place, settings).await?;
-    }
-    Ok(code(&conducted))
-}
-
-/// The worst of all.
-fn code(conducted: &[Conducted]) -> ExitCode {
-    let one = |conducted: &Conducted| match conducted {
-        Conducted { interrupted: true, .. } => ExitCode::Interrupted,
-        Conducted { completion: Some(_), .. } => ExitCode::Error,
-        Conducted { batch, .. } => wait::batch_code(batch),
-    };
-    let rank = |code: &ExitCode| match code {
-        ExitCode::Interrupted => 4,
-        ExitCode::Error => 3,
-        ExitCode::Cancelled => 2,
-        ExitCode::Failures => 1,
-        ExitCode::Good | ExitCode::Usage => 0,
-    };
-    conducted.iter().map(one).max_by_key(rank).unwrap_or(ExitCode::Good)
 }

@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::conduct::Conducted;
+use super::ends::Announcement;
 use super::place::Place;
 use super::run::Started;
-use crate::output::{Table, cell, right};
+use crate::output::{Output, Table, cell, right};
 use crate::settings::Settings;
 use crate::span::brief;
 use crate::store::StoreUrl;
@@ -48,7 +49,11 @@ pub async fn print(
     place: &Place,
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    let Conducted { batch, skipped, interrupted, completion, .. } = conducted;
+    let Conducted { batch, skipped, interrupted, end } = conducted;
+    let completion = match end {
+        Announcement::Failed(why) => Some(why.as_str()),
+        Announcement::Made | Announcement::Waiting => None,
+    };
     let counts = &batch.counts;
     let line = Line {
         batch: &batch.id,
@@ -63,8 +68,9 @@ pub async fn print(
         skipped: *skipped,
         interrupted: *interrupted,
         reason: batch.reason.as_deref(),
-        completion_error: completion.as_deref(),
+        completion_error: completion,
     };
+    note_if_empty(batch, *skipped, settings.output);
     if settings.output.is_json() {
         return settings.output.json(&line);
     }
@@ -82,13 +88,23 @@ pub async fn print(
     Ok(())
 }
 
+/// An end without a row looks like a mistake: says what it is.
+pub fn note_if_empty(batch: &Batch, skipped: u64, output: Output) {
+    if batch.sealed && batch.counts.total() == 0 {
+        output.note(match skipped {
+            0 => "no candidates: nothing to do".to_owned(),
+            _ => format!("all {skipped} candidates are another batch's: nothing to do"),
+        });
+    }
+}
+
 fn table(conducted: &Conducted, settings: &Settings) -> Table {
     let Conducted { batch, skipped, .. } = conducted;
     let counts = &batch.counts;
     let mut table = Table::record();
     table.field("batch", &batch.id);
     let status = match (conducted.interrupted, batch.status.is_final()) {
-        (true, false) => format!("{} (left by a signal)", batch.status),
+        (true, false) => format!("{} (left before its end)", batch.status),
         _ => settings.output.paint(batch.status.as_str(), batch.status.as_str()),
     };
     table.field("status", status);
@@ -204,6 +220,10 @@ fn hints(conducted: &Conducted, url: &StoreUrl) -> Vec<String> {
     let mut hints = Vec::new();
     if conducted.batch.counts.failed > 0 {
         hints.push(format!("hint: {longshore} rows --failed {id}"));
+    }
+    if conducted.end == Announcement::Waiting {
+        let worker = format!("longshore --store {url} worker --until-idle");
+        hints.push(format!("hint: its end has not been announced yet; {worker} does that"));
     }
     match conducted.batch.status {
         BatchStatus::Paused => {
