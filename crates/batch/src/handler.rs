@@ -156,9 +156,9 @@ impl RowHandlerBuilder {
 }
 
 /// How many slots a worker wants that is to have `questions` out at once: some more, for rows that
-/// are being read, kept or recorded. Few workers get none: who asks for one wants one row at a time.
+/// are being read, kept or recorded. Few workers get none: there it is rows that people count.
 pub fn slots_for(questions: u32) -> u32 {
-    questions.saturating_add(questions / 8)
+    if questions < 16 { questions } else { questions.saturating_add(questions / 8) }
 }
 
 impl Handler for RowHandler {

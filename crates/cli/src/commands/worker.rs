@@ -7,10 +7,11 @@ use longshore::store::Queues;
 use longshore::{
     ClaimAhead, Kind, Policy, RetryPolicy, Store, Worker as Engine, WorkerBuilder, WorkerReport,
 };
+use longshore_batch::Lookout;
 use longshore_batch::definition::{END_KIND, ROW_KIND};
 
 use super::batch::crew::{Handlers, end_policy, label};
-use super::batch::lookout::beside_worker;
+use super::batch::lookout::beside;
 use super::batch::place::sources;
 use super::chaos::{self, ChaosHandler};
 use super::connect;
@@ -31,10 +32,8 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let sources = sources(&settings.store);
     let batches = Handlers::new(&sources, Arc::clone(&actions));
     let worker = build(typed, settings, Arc::clone(&store), batches)?;
-    let (report, signal) = tokio::select! {
-        ended = run_with_signals(worker, drain) => ended?,
-        never = beside_worker(store, settings.scope(), sources, actions) => match never {},
-    };
+    let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
+    let (report, signal) = beside(run_with_signals(worker, drain), store, lookout).await?;
     tell(&report, settings)?;
     if report.left > 0 {
         anyhow::bail!(

@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, Scope, SessionId, Store};
+use longshore::{BatchId, SessionId, Store};
+use longshore_batch::Lookout;
 use longshore_batch::alerts::Alert;
-use longshore_batch::{Lookout, Sources};
-use tokio::time::interval;
+use tokio::sync::Notify;
+use tokio::time::{interval, timeout};
 
 use super::crew::Crew;
 use super::show::Show;
-use crate::actions::Actions;
 use crate::commands::now;
 
 /// How often batches are looked at.
@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const ROUND: Duration = Duration::from_secs(5);
 /// How long one of several workers is the one that looks.
 const TERM: Duration = Duration::from_secs(15);
+/// How long an alert may take that is being told when the worker ends.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// The role for which workers elect one.
 const ROLE: &str = "batch-lookout";
 
@@ -62,18 +64,38 @@ fn words(alert: &Alert) -> String {
     format!("alert: batch `{}`: {}", alert.batch, alert.words)
 }
 
-/// Watches all batches of a store beside a worker, if no other worker does, for as long as it is
-/// awaited. What is said goes to the log and to whom the batches name.
-pub async fn beside_worker(
+/// Runs `worker`, and watches all batches of the store beside it if no other worker does. What is
+/// said goes to the log and to whom the batches name. Whom an alert is being told to when the worker
+/// ends hears the end of it, within bounds.
+pub async fn beside<T>(
+    worker: impl Future<Output = T>,
     store: Arc<dyn Store>,
-    scope: Scope,
-    sources: Arc<Sources>,
-    actions: Arc<Actions>,
-) -> Infallible {
-    let mut lookout = Lookout::new(Arc::clone(&store), scope, sources, actions);
-    let (me, mut ticks) = (SessionId::new(), interval(ROUND));
+    lookout: Lookout,
+) -> T {
+    let over = Notify::new();
+    let mut looking = pin!(look_around(store, lookout, over.notified()));
+    let ended = tokio::select! {
+        ended = worker => ended,
+        never = ends_never(&mut looking) => match never {},
+    };
+    over.notify_one();
+    let _ = timeout(LAST_WORDS, looking).await;
+    ended
+}
+
+/// Looking ends only when it is told to.
+async fn ends_never(looking: &mut (impl Future<Output = ()> + Unpin)) -> Infallible {
+    looking.await;
+    std::future::pending().await
+}
+
+async fn look_around(store: Arc<dyn Store>, mut lookout: Lookout, over: impl Future<Output = ()>) {
+    let (me, mut ticks, mut over) = (SessionId::new(), interval(ROUND), pin!(over));
     loop {
-        ticks.tick().await;
+        tokio::select! {
+            () = &mut over => return,
+            _ = ticks.tick() => {}
+        }
         if store.lead(ROLE, me, TERM).await.unwrap_or(false) {
             lookout.look_around(now()).await;
         }
