@@ -1,5 +1,7 @@
 //! Checkpoints: what a run has reached, and what it added to its batch's sums.
 
+use std::collections::BTreeMap;
+
 use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
 use longshore_core::{Payload, Result, SessionId};
@@ -27,7 +29,7 @@ pub(crate) fn keep(
     }
     finish::keep(tx, lease.unit, Part::Checkpoint, state)?;
     if !sums.is_empty() {
-        add(tx.db, row.stream, sums)?;
+        tx.sums.push((row.stream, sums.clone()));
     }
     Ok(true)
 }
@@ -46,9 +48,19 @@ fn kept(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
         .or_translate()
 }
 
-/// Adds to the sums of the stream's batch. Beyond the largest integer SQLite would go on as REAL,
+/// Adds to the sums of the streams' batches. Beyond the largest integer SQLite would go on as REAL,
 /// which nobody could read back; the cast stops there.
-fn add(db: &Connection, stream: i64, sums: &Sums) -> Result<()> {
+pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums)>) -> Result<()> {
+    let mut all: BTreeMap<(i64, &str), i64> = BTreeMap::new();
+    for (stream, sums) in sums {
+        for (name, amount) in sums {
+            let sum = all.entry((*stream, name)).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
     let mut statement = db
         .prepare_cached(
             "INSERT INTO longshore_sum (batch, name, amount)
@@ -57,7 +69,7 @@ fn add(db: &Connection, stream: i64, sums: &Sums) -> Result<()> {
              DO UPDATE SET amount = CAST(amount + excluded.amount AS INTEGER)",
         )
         .or_translate()?;
-    for (name, amount) in sums {
+    for ((stream, name), amount) in all {
         statement.execute((stream, name, amount)).or_translate()?;
     }
     Ok(())

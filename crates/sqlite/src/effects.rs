@@ -15,19 +15,24 @@ pub(crate) fn run(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     if effects.is_empty() {
         return Ok(None);
     }
-    tx.db.execute_batch("SAVEPOINT effects").or_translate()?;
+    statement(tx, "SAVEPOINT effects")?;
     let failure = effects.iter().find_map(|effect| run_one(tx, effect).err());
     if tx.db.is_autocommit() {
         // `OR ROLLBACK`, or a trigger that says so: everything since BEGIN is gone, and this verb
         // with it. Whoever sent the effect hears of it; the others of the group try again.
         return Err(Error::Invalid("an effect rolled the store's transaction back".to_owned()));
     }
-    let end = match failure {
-        Some(_) => "ROLLBACK TO effects; RELEASE effects",
-        None => "RELEASE effects",
-    };
-    tx.db.execute_batch(end).or_translate()?;
+    if failure.is_some() {
+        statement(tx, "ROLLBACK TO effects")?;
+    }
+    statement(tx, "RELEASE effects")?;
     Ok(failure)
+}
+
+/// Prepared once: each unit with effects has two of these.
+fn statement(tx: &Tx<'_>, sql: &str) -> Result<()> {
+    tx.db.prepare_cached(sql).or_translate()?.execute([]).or_translate()?;
+    Ok(())
 }
 
 fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use longshore_core::batch::Sums;
 use longshore_core::{Result, Timestamp, UnitId, UnitState};
 use rusqlite::{CachedStatement, Connection};
 
@@ -24,6 +25,9 @@ pub(crate) struct Tx<'c> {
     pub(crate) last_change: u64,
     /// Roll this verb back although it has an answer.
     pub(crate) abandon: bool,
+    /// What is to be added to the sums of batches, by stream. The writer does it, once for all
+    /// verbs of a commit.
+    pub(crate) sums: Vec<(i64, Sums)>,
     deltas: HashMap<i64, Delta>,
     batches: BTreeSet<i64>,
     ended: Vec<(UnitId, bool)>,
@@ -55,6 +59,7 @@ impl<'c> Tx<'c> {
             woke: false,
             last_change: 0,
             abandon: false,
+            sums: Vec::new(),
             deltas: HashMap::new(),
             batches: BTreeSet::new(),
             ended: Vec::new(),

@@ -22,6 +22,7 @@ use rusqlite::{Connection, ErrorCode};
 use tokio::sync::watch;
 
 use crate::busy::patiently;
+use crate::checkpoint;
 use crate::error::{Translate, translate};
 use crate::known::Known;
 use crate::sync::Syncer;
@@ -194,7 +195,8 @@ impl State {
         }
         let alone = jobs.len() == 1;
         let ran: Vec<Ran> = jobs.iter_mut().map(|job| self.run(job, alone)).collect();
-        let committed = self.end(ran.iter().any(|ran| ran.commit));
+        let committed =
+            self.add_sums(&ran).and_then(|()| self.end(ran.iter().any(|ran| ran.commit)));
         if !alone && matches!(committed, Err(Error::Invalid(_))) {
             // SQLite does not say whose fault it is.
             for job in jobs {
@@ -203,6 +205,19 @@ impl State {
             return;
         }
         self.answer(jobs, &ran, &committed);
+    }
+
+    /// Adds what all verbs of a commit have for the sums of batches: once per sum, and not once per
+    /// verb.
+    fn add_sums(&self, ran: &[Ran]) -> Result<()> {
+        if self.db.is_autocommit() {
+            return Err(rolled_back());
+        }
+        let added = checkpoint::add(&self.db, ran.iter().flat_map(|ran| &ran.sums));
+        if added.is_err() {
+            let _ = self.end(false);
+        }
+        added
     }
 
     /// Tells the callers, and this process' waiters.

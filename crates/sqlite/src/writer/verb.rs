@@ -3,6 +3,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+use longshore_core::batch::Sums;
 use longshore_core::{Clock, Error, Result};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -23,7 +24,7 @@ pub(crate) trait Verb: Send {
 }
 
 /// What a run leaves to the writer.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Ran {
     /// Whether anything of it is to stay.
     pub(super) commit: bool,
@@ -31,6 +32,8 @@ pub(crate) struct Ran {
     pub(super) woke: bool,
     /// Its last entry in the change feed; 0 for none.
     pub(super) last_change: u64,
+    /// What it adds to the sums of batches, by stream.
+    pub(super) sums: Vec<(i64, Sums)>,
 }
 
 /// A verb and its caller.
@@ -68,7 +71,7 @@ where
         if self.said.is_err() || tx.abandon {
             return Ran::default();
         }
-        Ran { commit: true, woke: tx.woke, last_change: tx.last_change }
+        Ran { commit: true, woke: tx.woke, last_change: tx.last_change, sums: tx.sums }
     }
 
     fn refuse(&mut self, error: Error) {
