@@ -102,7 +102,10 @@ impl Query<'_> {
                 }
             }
             SourceError::Data(message) => self.error(format!("`{}`: {message}", self.key)),
-            away => self.desk.error("database", 0, away.to_string()),
+            away => self
+                .desk
+                .error("database", 0, away.to_string())
+                .hint("is the address right, and is the server there?"),
         }
     }
 

@@ -151,7 +151,8 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
         ("sqlite:script.toml", "is not a SQLite database"),
         ("sqlite:.", "is not a file"),
         ("postgres://me:secret@127.0.0.1:1/rows", "PostgreSQL"),
-        ("mysql://me:secret@127.0.0.1:1/rows", "`mysql:`"),
+        // Not built in, or (as `./test` builds it) built in and not there: `database` is to mend.
+        ("mysql://me:secret@127.0.0.1:1/rows", "database"),
         ("env:NO_SUCH_VARIABLE", "`NO_SUCH_VARIABLE` is not set"),
     ] {
         let job = job().with(&[seed, ("sqlite:rows.db", database)]);

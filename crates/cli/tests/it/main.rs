@@ -13,6 +13,7 @@ mod batch_examples;
 #[cfg(test)]
 mod batch_job;
 #[cfg(test)]
+mod batch_left;
 mod batch_looks;
 #[cfg(test)]
 mod batch_operate;
