@@ -161,3 +161,17 @@ async fn a_table_that_changes_meanwhile_does_no_harm() {
     let expected: Vec<Value> = numbers(1..=11).into_iter().filter(|key| *key != 7).collect();
     assert_eq!(yard.keys(&initiation.batch().id).await, expected);
 }
+
+#[tokio::test]
+async fn the_number_1_and_the_text_1_are_two_rows() {
+    let rows = [SqlValue::Int(1), text("1")];
+    let rows = rows.map(|key| Candidate { key, priority: None });
+    let mut yard = Yard::new(0);
+    yard.table = Arc::new(Table { rows: rows.to_vec().into(), ..Table::default() });
+    let mut initiation = yard.start().await;
+    fill(&yard.initiator(), &mut initiation).await.unwrap();
+    let units = units(&yard.store, &initiation.batch().id).await;
+    let mut keys: Vec<_> = units.iter().map(|unit| unit.key.clone().unwrap()).collect();
+    keys.dedup();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+}
