@@ -82,6 +82,23 @@ CREATE TABLE longshore_queue (
     max_bytes INTEGER
 );
 
+CREATE TABLE longshore_schedule (
+    tenant     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    plan       TEXT NOT NULL,     -- JSON: expression, zone, policies, template without its payload
+    payload    BLOB NOT NULL,     -- of the template
+    paused     INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    revision   INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    last_fire  INTEGER,
+    next_fire  INTEGER,
+    fired      INTEGER NOT NULL DEFAULT 0 CHECK (fired >= 0),
+    skipped    INTEGER NOT NULL DEFAULT 0 CHECK (skipped >= 0),
+    missed     INTEGER NOT NULL DEFAULT 0 CHECK (missed >= 0),
+    CHECK (fired = 0 OR last_fire IS NOT NULL),
+    PRIMARY KEY (tenant, name)
+);
+
 CREATE TABLE longshore_session (
     num       INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: units point to it
     id        BLOB NOT NULL UNIQUE CHECK (length(id) = 16),
@@ -122,6 +139,17 @@ CREATE TABLE longshore_sum (
     PRIMARY KEY (batch, name)
 ) WITHOUT ROWID;
 
+CREATE TABLE longshore_tenant (
+    num        INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    weight     INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
+    cap        INTEGER CHECK (cap > 0),
+    max_units  INTEGER,
+    max_bytes  INTEGER,
+    suspended  INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL
+);
+
 CREATE TABLE longshore_unit (
     id         BLOB PRIMARY KEY CHECK (length(id) = 16),
     stream     INTEGER NOT NULL,
@@ -156,6 +184,10 @@ CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE stat
 CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 
 CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
+
+CREATE INDEX longshore_lane_tenant ON longshore_lane (tenant);
+
+CREATE INDEX longshore_schedule_due ON longshore_schedule (next_fire) WHERE paused = 0 AND next_fire IS NOT NULL;
 
 CREATE INDEX longshore_stream_batch ON longshore_stream (batch) WHERE batch <> 0;
 

@@ -97,6 +97,13 @@ pub(crate) fn print(rows: &[Row]) {
     }
 }
 
+/// Says what ran. After `--once` figures mean nothing: it is small, and perhaps a debug build.
+pub(crate) fn list(rows: &[Row]) {
+    for Row { name, .. } in rows {
+        println!("ran: {name}");
+    }
+}
+
 fn line(name: &str, ours: (&str, &str), against: (&str, &str), verdict: &str) {
     let ((ours, spread), (against, others)) = (ours, against);
     println!("{name:<60} {ours:>7} {spread:>11} {against:>8} {others:>11}   {verdict}");

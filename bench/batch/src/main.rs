@@ -85,6 +85,10 @@ async fn main() -> Result<()> {
     if args.wants("memory") {
         rows.extend(memory(&args)?);
     }
+    if args.once {
+        figures::list(&rows);
+        return Ok(());
+    }
     println!(
         "rounds: {} (memory: 1); medians, and the least and the most beside them",
         args.rounds

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Subcommand;
 use longshore::{BatchId, Client, Context, NewBatch, NewUnit, Policy, Worker};
 
-use crate::{figures, ours};
+use crate::{figures, ours, peer};
 
 /// What the child process does.
 #[derive(Debug, Subcommand)]
@@ -28,6 +28,8 @@ pub(crate) enum Child {
         /// Where its database is.
         folder: PathBuf,
     },
+    /// One run beside the peers: what `bench/peers/run` calls.
+    Peer(peer::Peer),
 }
 
 /// What the child used.
@@ -42,6 +44,7 @@ impl Child {
         match self {
             Self::Idle { seconds, folder } => idle(seconds, &folder).await,
             Self::Stream { count, folder } => stream(count, &folder).await,
+            Self::Peer(peer) => peer.run().await,
         }
     }
 }

@@ -25,6 +25,11 @@ impl Row {
         Self { name: name.to_owned(), ours, against: Some(floor), verdict }
     }
 
+    /// A figure that is only shown.
+    pub(crate) fn plain(name: &str, ours: f64) -> Self {
+        Self { name: name.to_owned(), ours, against: None, verdict: String::new() }
+    }
+
     /// A figure with an upper bound.
     pub(crate) fn most(name: &str, ours: f64, most: f64) -> Self {
         let verdict = format!("(goal under {most}) {}", mark(ours < most));
@@ -42,6 +47,13 @@ pub(crate) fn print(rows: &[Row]) {
     for Row { name, ours, against, verdict } in rows {
         let against = against.map_or_else(String::new, number);
         println!("{name:<58} {:>12} {against:>12}   {verdict}", number(*ours));
+    }
+}
+
+/// Says what ran. After `--once` figures mean nothing: it is small, and perhaps a debug build.
+pub(crate) fn list(rows: &[Row]) {
+    for Row { name, .. } in rows {
+        println!("ran: {name}");
     }
 }
 

@@ -9,7 +9,10 @@
 mod child;
 mod figures;
 mod limit;
+mod limit_pg;
 mod ours;
+mod peer;
+mod postgres;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -79,8 +82,40 @@ async fn main() -> Result<()> {
     if "rest".contains(&args.only) {
         rows.extend(rest(&args)?);
     }
-    figures::print(&rows);
+    rows.extend(on_postgres(&args).await?);
+    if args.once {
+        figures::list(&rows);
+    } else {
+        figures::print(&rows);
+    }
     Ok(())
+}
+
+/// The sections that need a PostgreSQL: their names begin with `pg-`.
+async fn on_postgres(args: &Args) -> Result<Vec<Row>> {
+    let names = ["pg-throughput", "pg-latency", "pg-depth", "pg-horizon", "pg-idle"];
+    let wanted = |name: &str| name.contains(&args.only);
+    let mut rows = Vec::new();
+    if !names.into_iter().any(wanted) {
+        return Ok(rows);
+    }
+    let server = postgres::Server::start().await?;
+    if wanted("pg-throughput") {
+        rows.extend(postgres::throughput(args, &server).await?);
+    }
+    if wanted("pg-latency") {
+        rows.push(postgres::latency(args, &server).await?);
+    }
+    if wanted("pg-depth") {
+        rows.extend(postgres::depth(args, &server).await?);
+    }
+    if wanted("pg-idle") {
+        rows.push(postgres::idle(args, &server).await?);
+    }
+    if wanted("pg-horizon") {
+        rows.push(postgres::horizon(args, &server).await?);
+    }
+    Ok(rows)
 }
 
 fn say(what: &str) {

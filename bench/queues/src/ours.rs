@@ -58,15 +58,24 @@ pub(crate) async fn process(store: &Arc<dyn Store>, count: usize, slots: u32) ->
 
 /// From before `send` to the handler's first line, one lone unit at a time.
 pub(crate) async fn latencies(store: &Arc<dyn Store>, count: usize) -> Result<Vec<Duration>> {
+    latencies_between(store, store, count).await
+}
+
+/// The same with a sender and a worker that have a store each, as on two machines.
+pub(crate) async fn latencies_between(
+    sender: &Arc<dyn Store>,
+    worker: &Arc<dyn Store>,
+    count: usize,
+) -> Result<Vec<Duration>> {
     let (started, mut starts) = mpsc::unbounded_channel();
-    let worker = Worker::builder(Arc::clone(store))
+    let worker = Worker::builder(Arc::clone(worker))
         .slots(4)
         .handle_fn(noop()?, Policy::default(), move |_: Context, _: serde::de::IgnoredAny| {
             let _ = started.send(Instant::now());
             async { Ok::<(), String>(()) }
         })
         .build()?;
-    let (control, client, kind) = (worker.control(), Client::new(Arc::clone(store)), noop()?);
+    let (control, client, kind) = (worker.control(), Client::new(Arc::clone(sender)), noop()?);
     let send = async {
         let mut times = Vec::with_capacity(count);
         for i in 0..count {

@@ -165,6 +165,23 @@ impl Initiator {
         Err(taken.map_or_else(words, InitiateError::Store))
     }
 
+    /// Opens the batch of this name, or takes it up as it was started, where its initiator is: for
+    /// whoever may be asked twice to start the same batch.
+    pub async fn start_named(
+        &self,
+        id: &BatchId,
+        definition: Definition,
+        options: StartOptions,
+    ) -> Result<Initiation, InitiateError> {
+        let mark = json!({ "initiation": id });
+        let batch = record::new_batch(id.clone(), &definition, &options, mark)?;
+        let writer = self.client.open_batch(batch).await?;
+        if writer.resumed() {
+            return Initiation::new(definition_of(&self.client, id).await?, writer);
+        }
+        Initiation::new(definition, writer)
+    }
+
     /// Takes up a batch where its initiator is, in this process' life or in another.
     pub async fn resume(&self, id: &BatchId) -> Result<Initiation, InitiateError> {
         let definition = definition_of(&self.client, id).await?;

@@ -8,8 +8,14 @@ mod mysql;
 #[cfg(feature = "odbc")]
 mod odbc;
 mod open;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
+#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+#[cfg_attr(
+    not(all(feature = "mysql", feature = "odbc", feature = "postgres")),
+    allow(dead_code, unused_imports, reason = "each driver uses its part")
+)]
 mod positional;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod seed;
 mod sqlite;
 
@@ -23,6 +29,8 @@ pub use mysql::MysqlRows;
 #[cfg(feature = "odbc")]
 pub use odbc::OdbcRows;
 pub use open::{Sources, open};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresRows;
 pub use sqlite::{OpenMode, SqliteRows};
 
 /// A database with the rows of a batch.

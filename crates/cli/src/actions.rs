@@ -7,11 +7,15 @@ use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::definition::Action;
 use longshore_batch::end::{Act, ActError};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, Url};
 use serde_json::Value;
 
 use crate::exec::payload::Exec;
 use crate::exec::run::{End, Run};
 use crate::exec::warden::Warden;
+use crate::http::call::{Call, CallError, Caller};
+use crate::http::statuses::{Expect, RetryOn, Trouble};
 
 /// Longest command or call.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -20,15 +24,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Actions {
     dir: PathBuf,
     warden: Warden,
-    http: reqwest::Client,
+    caller: Caller,
 }
 
 impl Actions {
-    /// Commands run in `dir`.
-    pub fn new(dir: PathBuf) -> anyhow::Result<Self> {
-        let agent = concat!("longshore/", env!("CARGO_PKG_VERSION"));
-        let http = reqwest::Client::builder().timeout(LIMIT).user_agent(agent).build()?;
-        Ok(Self { dir, warden: Warden::new(), http })
+    /// Commands run in `dir`, and URLs are called through `caller`.
+    pub fn new(dir: PathBuf, caller: Caller) -> Self {
+        Self { dir, warden: Warden::new(), caller }
     }
 
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActError> {
@@ -48,16 +50,21 @@ impl Actions {
     }
 
     async fn post(&self, url: &str, facts: &Value) -> Result<(), ActError> {
-        let sent = self.http.post(url).header("content-type", "application/json");
-        // Not the URL in the message: it may hold a secret.
-        let answer = sent.body(facts.to_string()).send().await;
-        let answer = answer.map_err(|error| failed(words(&error.without_url())))?;
-        let status = answer.status();
-        if status.is_success() {
+        // Not the URL in any message: it may hold a secret.
+        let url = Url::parse(url).map_err(|error| hopeless(format!("its URL: {error}")))?;
+        let mut call = Call::new(Method::POST, url);
+        call.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        call.body = Some(facts.to_string().into_bytes());
+        (call.timeout, call.follow) = (LIMIT, true);
+        let answer = self.caller.call(call).await.map_err(|error| match error {
+            CallError::NotAllowed(_) | CallError::BadRedirect(_) => hopeless(error.to_string()),
+            CallError::Connection(_) | CallError::Timeout(_) => failed(error.to_string()),
+        })?;
+        if Expect::default().contains(answer.status) {
             return Ok(());
         }
-        let retryable = status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429);
-        Err(ActError { message: format!("the server answered {status}"), retryable })
+        let retryable = RetryOn::default().contains(Trouble::Status(answer.status));
+        Err(ActError { message: format!("the server answered {}", answer.status), retryable })
     }
 }
 
@@ -67,10 +74,7 @@ impl Act for Actions {
         match action {
             Action::Command(argv) => self.command(argv, facts).await,
             Action::Http(url) => self.post(url, facts).await,
-            Action::Sql(_) => Err(ActError {
-                message: "SQL is for the rows' database to run".into(),
-                retryable: false,
-            }),
+            Action::Sql(_) => Err(hopeless("SQL is for the rows' database to run".to_owned())),
         }
     }
 }
@@ -79,15 +83,14 @@ fn failed(message: String) -> ActError {
     ActError { message, retryable: true }
 }
 
+fn hopeless(message: String) -> ActError {
+    ActError { message, retryable: false }
+}
+
 fn not_started(verdict: &Verdict) -> ActError {
     match verdict {
-        Verdict::Fail(failure) => ActError { message: failure.to_string(), retryable: false },
+        Verdict::Fail(failure) => hopeless(failure.to_string()),
         Verdict::Retry { failure, .. } => failed(failure.to_string()),
         _ => failed("the command was not started".to_owned()),
     }
-}
-
-fn words(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
 }

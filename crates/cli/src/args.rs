@@ -7,11 +7,17 @@ use longshore::TenantId;
 
 use crate::settings::LogFormat;
 
+pub mod about;
 pub mod batch;
+pub mod cron;
+pub mod http;
+pub mod limit;
 pub mod operate;
 pub mod proof;
+pub mod queue;
 pub mod resource;
 pub mod submit;
+pub mod tenant;
 pub mod worker;
 
 /// Durable queues, exact batches and workers, in one binary.
@@ -24,7 +30,7 @@ pub mod worker;
   longshore worker --until-idle                     work until nothing is left
 
 Exit codes: 0 good, 1 error, 2 usage, 3 finished with failures, 4 cancelled or paused,
-130 interrupted.")]
+5 refused (no room, or suspended), 130 interrupted.")]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -72,12 +78,18 @@ pub enum Command {
     /// Look at units, retry or cancel them
     #[command(subcommand)]
     Unit(operate::Unit),
-    /// Look at queues, pause, resume or purge them
+    /// Look at queues, pause, resume, bound or purge them
     #[command(subcommand)]
-    Queue(operate::Queue),
+    Queue(queue::Queue),
+    /// Look at tenants, set their shares and limits, suspend them
+    #[command(subcommand)]
+    Tenant(tenant::Tenant),
     /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
     Batch(batch::Batch),
+    /// Send units or start batches at set times
+    #[command(subcommand)]
+    Cron(cron::Cron),
     /// Look at workers, or give them orders
     Workers(operate::Workers),
     /// Bring the store's schema up to date
@@ -88,6 +100,14 @@ pub enum Command {
     Chaos(proof::Chaos),
     /// Measure this machine: sending, processing, latency
     Bench(proof::Bench),
+    /// Print what a shell needs to complete commands and options
+    #[command(after_help = about::COMPLETIONS)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of a command, or write those of all
+    Man(about::Man),
     /// Watches over the commands of one worker (started by it).
     #[command(hide = true, name = "__warden")]
     Warden {

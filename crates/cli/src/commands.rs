@@ -10,19 +10,34 @@ use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store;
 
-mod batch;
+pub mod batch;
 mod bench;
 mod chaos;
+mod completions;
+mod cron;
+mod man;
 mod migrate;
 mod queue;
 mod submit;
+mod submit_http;
 mod submit_lines;
+mod tenant;
 mod unit;
 mod verify;
 mod wait;
 mod watch;
 mod worker;
 mod workers;
+
+/// Runs a command that is about the binary itself: it needs no settings, and a shell that starts
+/// must not stumble over the configuration of the directory it starts in.
+pub fn about(command: &Command) -> Option<anyhow::Result<ExitCode>> {
+    match command {
+        Command::Completions { shell } => Some(completions::run(*shell)),
+        Command::Man(typed) => Some(man::run(typed)),
+        _ => None,
+    }
+}
 
 /// Runs a command; SIGINT and SIGTERM end all but those that know better ways.
 pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -45,14 +60,19 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Submit(typed) => submit::run(*typed, settings).await,
         Command::Unit(typed) => unit::run(typed, settings).await,
         Command::Queue(typed) => queue::run(typed, settings).await,
+        Command::Tenant(typed) => tenant::run(typed, settings).await,
         Command::Batch(typed) => batch::run(typed, settings).await,
+        Command::Cron(typed) => cron::run(typed, settings).await,
         Command::Workers(typed) => workers::run(typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,
         Command::Bench(typed) => bench::run(typed, settings).await,
-        // Both never come here: see `run` above and `main`.
-        Command::Worker(_) | Command::Warden { .. } => Ok(ExitCode::Usage),
+        // These never come here: see `run` and `about` above, and `main`.
+        Command::Worker(_)
+        | Command::Completions { .. }
+        | Command::Man(_)
+        | Command::Warden { .. } => Ok(ExitCode::Usage),
     }
 }
 
@@ -67,14 +87,14 @@ async fn interrupted() -> anyhow::Result<()> {
 }
 
 /// The store, and a client that sees what the settings allow.
-fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
-    let store = store::open(settings)?;
+async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+    let store = store::open(settings).await?;
     let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
     Ok((store, client))
 }
 
 /// The time now, for people.
-fn now() -> longshore::Timestamp {
+pub fn now() -> longshore::Timestamp {
     use longshore::Clock;
     longshore::SystemClock.now()
 }

@@ -33,10 +33,14 @@ pub struct Config {
     pub log: Log,
     /// How the embedded store writes.
     pub sqlite: Sqlite,
+    /// How a PostgreSQL store is reached.
+    pub postgres: Postgres,
     /// How workers work.
     pub worker: Worker,
     /// How units are sent.
     pub submit: Submit,
+    /// What kind `http` may do.
+    pub http: Http,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -50,8 +54,10 @@ impl Default for Config {
             patience: "30s".into(),
             log: Log::default(),
             sqlite: Sqlite::default(),
+            postgres: Postgres::default(),
             worker: Worker::default(),
             submit: Submit::default(),
+            http: Http::default(),
             keep: Keep::default(),
         }
     }
@@ -83,6 +89,20 @@ pub struct Sqlite {
 impl Default for Sqlite {
     fn default() -> Self {
         Self { synchronous: "full".into() }
+    }
+}
+
+/// `[postgres]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Postgres {
+    pub listen_url: String,
+    pub connections: u32,
+}
+
+impl Default for Postgres {
+    fn default() -> Self {
+        Self { listen_url: String::new(), connections: 8 }
     }
 }
 
@@ -122,6 +142,14 @@ impl Default for Submit {
     fn default() -> Self {
         Self { queue: "default".into() }
     }
+}
+
+/// `[http]`
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    pub allow: Vec<String>,
+    pub env: Vec<String>,
 }
 
 /// `[keep]`

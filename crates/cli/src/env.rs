@@ -4,6 +4,10 @@
 
 /// Where the configuration file is.
 pub const CONFIG: &str = "LONGSHORE_CONFIG";
+/// Where the units are.
+pub const STORE: &str = "LONGSHORE_STORE";
+/// Where a PostgreSQL store listens for changes.
+pub const LISTEN_URL: &str = "LONGSHORE_LISTEN_URL";
 /// Who runs us, by the login; the first that is set counts.
 pub const USER: [&str; 2] = ["USER", "LOGNAME"];
 /// Set and not empty: no colours (<https://no-color.org>).
@@ -19,8 +23,8 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 15] = [
-    Var { name: "LONGSHORE_STORE", key: "store" },
+pub const VARS: [Var; 19] = [
+    Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
     Var { name: "LONGSHORE_LOG", key: "log.level" },
@@ -28,6 +32,8 @@ pub const VARS: [Var; 15] = [
     Var { name: "LONGSHORE_LOG_DIR", key: "log.dir" },
     Var { name: "LONGSHORE_LOG_KEEP", key: "log.keep" },
     Var { name: "LONGSHORE_SQLITE_SYNCHRONOUS", key: "sqlite.synchronous" },
+    Var { name: LISTEN_URL, key: "postgres.listen_url" },
+    Var { name: "LONGSHORE_CONNECTIONS", key: "postgres.connections" },
     Var { name: "LONGSHORE_SLOTS", key: "worker.slots" },
     Var { name: "LONGSHORE_QUEUES", key: "worker.queues" },
     Var { name: "LONGSHORE_KINDS", key: "worker.kinds" },
@@ -35,7 +41,14 @@ pub const VARS: [Var; 15] = [
     Var { name: "LONGSHORE_TTL", key: "worker.ttl" },
     Var { name: "LONGSHORE_EXEC_DIR", key: "worker.exec_dir" },
     Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
+    Var { name: "LONGSHORE_HTTP_ALLOW", key: "http.allow" },
+    Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
 ];
+
+/// A variable that `http.env` lists, for a header of a call.
+pub fn secret(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
 
 /// What a command run by kind `exec` learns about its unit.
 pub mod exec {

@@ -5,7 +5,11 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io::{self, Write};
 
+use longshore::store::{Bound, Refusal};
+
 use crate::exit::ExitCode;
+
+pub use longshore_batch::file::did_you_mean;
 
 /// An error together with what the user can do about it.
 #[derive(Debug)]
@@ -68,7 +72,33 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     // Nobody is left to tell if stderr is gone too.
     let _ = write(error, &mut io::stderr().lock());
-    if causes(error).any(<dyn StdError>::is::<Usage>) { ExitCode::Usage } else { ExitCode::Error }
+    if causes(error).any(<dyn StdError>::is::<Usage>) {
+        return ExitCode::Usage;
+    }
+    let refused = causes(error).filter_map(refusal).any(Refusal::keeps_chunk_out);
+    if refused { ExitCode::Refused } else { ExitCode::Error }
+}
+
+/// Why a unit was not taken, if that is what went wrong.
+fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
+    match cause.downcast_ref() {
+        Some(longshore::SendError::Refused(refusal)) => Some(refusal),
+        _ => cause.downcast_ref(),
+    }
+}
+
+/// What helps against a refusal.
+fn against(refusal: &Refusal) -> Option<String> {
+    let raise = match refusal {
+        Refusal::Suspended(tenant) => {
+            return Some(format!("`longshore tenant resume {tenant}` lets it go on"));
+        }
+        Refusal::Full { bound: Bound::Tenant, .. } => "tenant set NAME --max-units N",
+        Refusal::Full { bound: Bound::Lane, .. } => "queue set QUEUE --lane TENANT --max-units N",
+        Refusal::Full { .. } => "queue set QUEUE --max-units N",
+        _ => return None,
+    };
+    Some(format!("wait for room (`--wait-room 5m`), or raise the bound (`longshore {raise}`)"))
 }
 
 /// All causes, those included that a hint is wrapped around.
@@ -104,10 +134,14 @@ fn hint(error: &anyhow::Error) -> Option<String> {
 /// Hints for causes that may come from anywhere.
 fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
     use longshore::Error;
+    if let Some(hint) = refusal(cause).and_then(against) {
+        return Some(hint);
+    }
     let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
         Error::Schema { found, known } if found < known => "run `longshore migrate`",
         Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
+        Error::NotFound { what: "tenant", .. } => "`longshore tenant list` shows the tenants",
         Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",
         Error::NotFound { what: "unit", .. } => {
             "`longshore unit list` shows the units; ended ones are pruned after a while"
@@ -142,16 +176,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         let io = cause.downcast_ref::<io::Error>();
         io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
-}
-
-/// The candidate most like `given`, if any is like enough to be meant.
-pub fn did_you_mean<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let scored = candidates.into_iter().map(|word| (strsim::jaro_winkler(given, word), word));
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
-    best.filter(|(score, _)| *score > 0.75).map(|(_, word)| word)
 }
 
 #[cfg(test)]

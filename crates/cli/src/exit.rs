@@ -13,6 +13,8 @@ pub enum ExitCode {
     Failures,
     /// The unit or batch that was waited for was cancelled or paused.
     Cancelled,
+    /// What was sent was refused: a bound was reached, or the tenant is suspended.
+    Refused,
     /// A signal ended it before it was through.
     Interrupted,
 }
@@ -25,6 +27,7 @@ impl From<ExitCode> for std::process::ExitCode {
             ExitCode::Usage => 2,
             ExitCode::Failures => 3,
             ExitCode::Cancelled => 4,
+            ExitCode::Refused => 5,
             ExitCode::Interrupted => 130,
         })
     }

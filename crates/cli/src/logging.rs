@@ -13,10 +13,14 @@ use crate::settings::{LogFormat, LogSettings};
 #[must_use = "dropping it ends the log"]
 pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<WorkerGuard>);
 
+/// What the drivers of PostgreSQL say of each connection that ends, and of notices: the store says
+/// what matters of it, once. Whoever wants it names these targets in the level.
+const QUIET: &str = "tokio_postgres=error,deadpool=error";
+
 /// Starts logging, at level `by_default` unless the settings name one.
 pub fn start(settings: &LogSettings, by_default: &str) -> anyhow::Result<Logging> {
     let level = if settings.level.is_empty() { by_default } else { &settings.level };
-    let filter = EnvFilter::try_new(level)
+    let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
         .map_err(|error| usage(format!("log level `{level}`: {error}")))?;
     let Some(dir) = &settings.dir else {
         install(filter, settings.format, std::io::stderr)?;

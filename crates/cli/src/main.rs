@@ -4,16 +4,19 @@
 
 mod actions;
 mod args;
+mod batch_start;
 mod commands;
 mod config;
 mod env;
 mod error;
 mod exec;
 mod exit;
+mod http;
 mod lines;
 mod logging;
 mod output;
 mod settings;
+mod size;
 mod span;
 mod store;
 mod whoami;
@@ -42,6 +45,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Command::Warden { mark } = &cli.command {
         exec::warden::watch_over(std::io::stdin().lock(), mark);
         return Ok(ExitCode::Good);
+    }
+    if let Some(ended) = commands::about(&cli.command) {
+        return ended;
     }
     let settings = Settings::resolve(&cli.global)?;
     let by_default = match cli.command {

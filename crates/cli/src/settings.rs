@@ -3,6 +3,7 @@
 //! [`crate::args`] is what was typed; commands see only this.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,12 +13,13 @@ use longshore::{Kind, QueueName, Scope, TenantId};
 use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{did_you_mean, usage};
+use crate::http::rules::Rules;
 use crate::output::{Form, Output};
 use crate::span::Span;
-use crate::store::{StoreUrl, Synchronous};
+use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 
 /// Everything that holds for all commands.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Where the units are.
     pub store: StoreUrl,
@@ -25,6 +27,8 @@ pub struct Settings {
     pub store_named: bool,
     /// How the embedded store writes.
     pub synchronous: Synchronous,
+    /// How a PostgreSQL store is reached.
+    pub postgres: PostgresSettings,
     /// The only tenant, if there is only one.
     pub tenant: Option<TenantId>,
     /// How long a store that is away is waited for.
@@ -37,8 +41,19 @@ pub struct Settings {
     pub worker: WorkerSettings,
     /// The queue of units that name none.
     pub queue: QueueName,
+    /// What calls of URLs may do.
+    pub http: HttpSettings,
     /// How long ended things are kept.
     pub retention: Retention,
+}
+
+/// How a PostgreSQL store is reached.
+#[derive(Debug, Clone)]
+pub struct PostgresSettings {
+    /// Where the server itself is, for who listens, if the store's URL leads to a pooler.
+    pub listen: Option<PostgresUrl>,
+    /// Connections at most, not counting the one that listens.
+    pub connections: usize,
 }
 
 /// How we log.
@@ -80,6 +95,15 @@ pub struct WorkerSettings {
     pub exec_dir: PathBuf,
 }
 
+/// What calls of URLs may do.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Where they may go.
+    pub rules: Arc<Rules>,
+    /// Variables that header values may name.
+    pub env: Vec<String>,
+}
+
 impl Settings {
     /// Finds out what is meant.
     pub fn resolve(typed: &Global) -> anyhow::Result<Self> {
@@ -89,12 +113,14 @@ impl Settings {
             store: store.parse()?,
             store_named: typed.store.is_some() || config.store_named,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
+            postgres: postgres(&config)?,
             tenant: tenant(typed, &config)?,
             patience: span("patience", &config.patience)?,
             output: Output::new(form(typed)),
             log: log(typed, &config)?,
             worker: worker(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
+            http: http(&config)?,
             retention: retention(&config)?,
         })
     }
@@ -121,6 +147,13 @@ fn tenant(typed: &Global, config: &Config) -> anyhow::Result<Option<TenantId>> {
     }
 }
 
+fn postgres(config: &Config) -> anyhow::Result<PostgresSettings> {
+    let config::Postgres { listen_url, connections } = &config.postgres;
+    let listen = Some(listen_url).filter(|url| !url.is_empty()).map(|url| url.parse());
+    let listen = listen.transpose().with_context(|| in_key("postgres.listen_url"))?;
+    Ok(PostgresSettings { listen, connections: usize::try_from((*connections).max(1))? })
+}
+
 fn log(typed: &Global, config: &Config) -> anyhow::Result<LogSettings> {
     let log = &config.log;
     let dir = typed.log_dir.clone().or_else(|| path(&log.dir));
@@ -145,6 +178,12 @@ fn worker(config: &Config) -> anyhow::Result<WorkerSettings> {
         ttl: span("worker.ttl", &worker.ttl)?,
         exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
     })
+}
+
+fn http(config: &Config) -> anyhow::Result<HttpSettings> {
+    let rules = Rules::new(&config.http.allow).map_err(usage);
+    let rules = Arc::new(rules.with_context(|| in_key("http.allow"))?);
+    Ok(HttpSettings { rules, env: config.http.env.clone() })
 }
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {

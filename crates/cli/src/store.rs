@@ -1,5 +1,8 @@
 //! Which store a URL names, and opening it.
 
+mod postgres;
+mod scratch;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -11,11 +14,16 @@ use longshore_sqlite::{SqliteOptions, SqliteStore};
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::settings::Settings;
 
-/// A store's address.
+pub use postgres::PostgresUrl;
+pub use scratch::ScratchDatabase;
+
+/// A store's address. Shown without its password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// `sqlite:PATH`
     Sqlite(PathBuf),
+    /// `postgres://…`
+    Postgres(PostgresUrl),
     /// `memory:`: gone with the process, so only for commands that do everything in one.
     Memory,
 }
@@ -40,10 +48,7 @@ impl FromStr for StoreUrl {
         match scheme {
             "sqlite" => sqlite(text, rest),
             "memory" => Ok(Self::Memory),
-            "postgres" | "postgresql" => {
-                Err(usage("this build of longshore has no PostgreSQL store yet"))
-                    .hint("use sqlite:PATH")
-            }
+            "postgres" | "postgresql" => text.parse().map(Self::Postgres),
             other => Err(unknown(other)),
         }
     }
@@ -72,29 +77,42 @@ impl std::fmt::Display for StoreUrl {
                 write!(f, "sqlite://{}", path.display())
             }
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) => url.fmt(f),
             Self::Memory => f.write_str("memory:"),
         }
     }
 }
 
-/// Opens the store that the settings name.
-pub fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    open_at(&settings.store, settings)
-}
-
-/// Opens a store that is to outlive the command.
-pub fn open_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match url {
-        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
-        StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
-            .hint("use sqlite:PATH; only `bench` can measure memory:"),
+impl StoreUrl {
+    /// The URL with all its secrets, for a child process: in its environment, never among its
+    /// arguments, which everybody can read.
+    pub fn with_password(&self) -> String {
+        match self {
+            Self::Postgres(url) => url.with_password().to_owned(),
+            other => other.to_string(),
+        }
     }
 }
 
-/// Opens a store of either kind, for commands that do everything in one process.
-pub fn open_any(url: &StoreUrl, synchronous: Synchronous) -> anyhow::Result<Arc<dyn Store>> {
+/// Opens the store that the settings name.
+pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    open_at(&settings.store, settings).await
+}
+
+/// Opens a store that is to outlive the command.
+pub async fn open_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     match url {
-        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, synchronous)?)),
+        StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
+            .hint("use sqlite:PATH or postgres://…; only `bench` can measure memory:"),
+        url => open_any(url, settings).await,
+    }
+}
+
+/// Opens a store of any kind, for commands that do everything in one process.
+pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    match url {
+        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
+        StoreUrl::Postgres(url) => Ok(Arc::new(url.open(&settings.postgres).await?)),
         StoreUrl::Memory => Ok(Arc::new(MemoryStore::default())),
     }
 }
@@ -149,7 +167,8 @@ mod tests {
     fn a_url_that_names_no_store_is_explained() {
         for (text, words) in [
             ("sqllite:a.db", "did you mean `sqlite:`?"),
-            ("postgres://localhost/x", "no PostgreSQL store yet"),
+            ("postgres:localhost/x", "not a PostgreSQL URL"),
+            ("postgres://me@localhost:port/x", "not a PostgreSQL URL"),
             ("sqlite:", "names no file"),
             ("longshore.db", "is not a URL"),
         ] {
@@ -165,7 +184,7 @@ mod tests {
         ) {
             match text.parse::<StoreUrl>() {
                 Ok(url) => {
-                    let again = url.to_string().parse::<StoreUrl>().unwrap();
+                    let again = url.with_password().parse::<StoreUrl>().unwrap();
                     proptest::prop_assert_eq!(again, url);
                 }
                 Err(error) => {

@@ -48,8 +48,14 @@ impl LaneShare {
     /// The lane gives one unit.
     pub fn serve(&mut self) {
         self.available -= 1;
-        self.pass += STRIDE / u64::from(self.weight.max(1));
+        // At least one step: a lane whose weight is beyond all measure must not stand still.
+        self.pass += (STRIDE / u64::from(self.weight.max(1))).max(1);
     }
+}
+
+/// A lane's share against the others: its own weight times its tenant's.
+pub fn share(lane: u32, tenant: u32) -> u32 {
+    lane.saturating_mul(tenant)
 }
 
 /// The pass a lane starts with when it gets its first unit after a pause: level with the lane

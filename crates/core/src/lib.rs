@@ -4,12 +4,14 @@
 //! a batch does next is a pure function ([`machine::next`], [`batch::advance`]), so every store
 //! reaches the same decision and tests can reach every state from data.
 //!
-//! The seam to storage is [`Store`], five small traits grouped by a unit's life:
+//! The seam to storage is [`Store`], seven small traits grouped by a unit's life:
 //! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
-//! [`Operate`] (cancel, retry, pause) and [`Inspect`] (read, changes, verify).
+//! [`Operate`] (cancel, retry, pause), [`Inspect`] (read, changes, verify), [`Tenants`] (shares, caps
+//! and bounds of whole customers) and [`Schedules`] (put, fire).
 
 pub mod adaptive;
 pub mod batch;
+pub mod columns;
 pub mod counts;
 pub mod error;
 pub mod fair;
@@ -18,6 +20,7 @@ pub mod name;
 pub mod outcome;
 pub mod rank;
 pub mod retry;
+pub mod schedule;
 pub mod session;
 pub mod stall;
 pub mod store;
@@ -27,10 +30,11 @@ pub mod unit;
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use counts::Counts;
 pub use error::{Error, Result};
-pub use name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
+pub use name::{BatchId, Kind, QueueName, ScheduleName, Scope, SessionId, TenantId, UnitId};
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use rank::Priority;
 pub use retry::{OnLost, Policy, RetryPolicy};
-pub use store::{Inspect, Intake, Leases, Operate, Store, Upkeep};
+pub use schedule::{NewSchedule, Schedule};
+pub use store::{Inspect, Intake, Leases, Operate, Schedules, Store, Tenants, Upkeep};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use unit::{Dedup, NewUnit, Payload, Unit, UnitState};

@@ -1,6 +1,6 @@
 //! Names and identities: who owns a unit, where it waits, what it is.
 //!
-//! Names that people write (tenant, queue, kind, batch) are checked once, when they enter, so that
+//! Names that people write (tenant, queue, kind, batch, schedule) are checked once, when they enter, so that
 //! nothing behind this module has to ask again. Ids are UUIDs: the sender makes a unit's id, so a
 //! send that is repeated after a lost answer is recognised and not doubled.
 
@@ -111,6 +111,18 @@ name!(
     BatchId,
     "batch"
 );
+name!(
+    /// A schedule's name, chosen by whoever adds it; unique within its tenant.
+    ScheduleName,
+    "schedule"
+);
+
+impl BatchId {
+    /// A name made of a short word and a number: for whoever must make one that cannot be refused.
+    pub(crate) fn numbered(word: &'static str, number: u128) -> Self {
+        Self(format!("{word}-{number:032x}").into())
+    }
+}
 
 impl Default for TenantId {
     fn default() -> Self {

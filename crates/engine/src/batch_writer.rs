@@ -1,7 +1,7 @@
 //! Filling a batch, chunk by chunk: each chunk and the initiator's cursor go in together, so that
 //! a killed initiator takes up without gap or repeat.
 
-use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Sent};
+use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Refusal, Sent};
 use longshore_core::{Batch, NewUnit};
 
 use crate::backoff::Backoff;
@@ -13,6 +13,7 @@ pub struct BatchWriter {
     client: Client,
     batch: Batch,
     resumed: bool,
+    when_full: WhenFull,
 }
 
 impl BatchWriter {
@@ -21,7 +22,14 @@ impl BatchWriter {
             Opened::Created(batch) => (batch, false),
             Opened::Existing(batch) => (batch, true),
         };
-        Self { client, batch, resumed }
+        Self { client, batch, resumed, when_full: WhenFull::Wait }
+    }
+
+    /// What `add` does when there is no room for a chunk: waits, unless told otherwise here.
+    #[must_use]
+    pub fn when_full(mut self, choice: WhenFull) -> Self {
+        self.when_full = choice;
+        self
     }
 
     /// The batch as it was when opened or sealed; its cursor is up to date.
@@ -39,9 +47,10 @@ impl BatchWriter {
         self.resumed
     }
 
-    /// Adds units and moves the cursor, both or neither. Waits for room and for a store that is
-    /// away; a chunk larger than its queue's or lane's capacity is refused. Use a fresh
-    /// `next_cursor` for each chunk: it is how a repeat is recognised.
+    /// Adds units and moves the cursor, both or neither. Waits for room (or as
+    /// [`Self::when_full`] says) and for a store that is away; a chunk larger than its queue's, lane's or tenant's capacity is refused, and so is
+    /// one of a suspended tenant. Use a fresh `next_cursor` for each chunk: it is how a repeat is
+    /// recognised.
     pub async fn add(
         &mut self,
         units: Vec<NewUnit>,
@@ -50,25 +59,33 @@ impl BatchWriter {
         let expected = self.batch.cursor.clone();
         let chunk = BatchChunk { expected, next: next_cursor, units };
         let client = self.client.clone();
-        let mut room = Room::new(&client, WhenFull::Wait);
+        let mut room = Room::new(&client, self.when_full);
         loop {
             let answers = self.add_chunk(&chunk).await?;
+            if let Some(refusal) = suspended(&answers) {
+                return Err(SendError::Refused(refusal));
+            }
             let Some(full) = answers.iter().find(|answer| is_full(answer)) else {
                 self.batch.cursor = chunk.next;
                 return Ok(answers);
             };
-            if let (Sent::Refused(refusal), true) = (full, self.never_fits(&chunk).await?) {
+            let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
+            let waits = !self.never_fits(&chunk).await? && room.wait(full, &queues).await?;
+            if let (Sent::Refused(refusal), false) = (full, waits) {
                 return Err(SendError::Refused(refusal.clone()));
             }
-            let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
-            room.wait(full, &queues).await?;
         }
     }
 
-    /// Whether a chunk is larger than a queue or lane it goes to: then no waiting helps.
+    /// Whether a chunk is larger than a queue, lane or tenant it goes to: then no waiting helps.
     async fn never_fits(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let lanes = self.client.patiently(|| store.queues(scope)).await?;
+        let tenants = self.client.patiently(|| store.tenants(scope)).await?;
+        let own = tenants.iter().find(|tenant| tenant.id == self.batch.tenant);
+        if own.is_some_and(|tenant| exceeds(chunk.units.iter(), tenant.capacity)) {
+            return Ok(true);
+        }
         Ok(lanes.iter().any(|lane| {
             let in_queue = |unit: &&NewUnit| unit.queue == lane.queue;
             let in_lane = |unit: &&NewUnit| unit.queue == lane.queue && unit.tenant == lane.tenant;
@@ -104,6 +121,13 @@ impl BatchWriter {
             }
         }
     }
+}
+
+fn suspended(answers: &[Sent]) -> Option<Refusal> {
+    answers.iter().find_map(|answer| match answer {
+        Sent::Refused(refusal @ Refusal::Suspended(_)) => Some(refusal.clone()),
+        _ => None,
+    })
 }
 
 fn exceeds<'u>(units: impl Iterator<Item = &'u NewUnit>, bound: Capacity) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use longshore_core::store::{Refusal, Sent, Topic};
+use longshore_core::store::{Bound, Refusal, Sent, Topic};
 use longshore_core::{Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
 use tokio::time::Instant;
 
@@ -282,10 +282,11 @@ impl<'a> Room<'a> {
         if let (Place::InsideHandler, Sent::Refused(refusal)) = (self.client.place, answer) {
             return Err(SendError::WouldDeadlock(refusal.clone()));
         }
+        let concern = Concern { queues, anywhere: is_tenants(answer) };
         // The first time only takes the feed's place and tries again: room that appeared between
         // the refusal and here would otherwise be missed.
         let Some(cursor) = self.cursor else {
-            self.cursor = Some(self.look(u64::MAX, Duration::ZERO, queues).await?);
+            self.cursor = Some(self.look(u64::MAX, Duration::ZERO, &concern).await?);
             return Ok(true);
         };
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -294,26 +295,19 @@ impl<'a> Room<'a> {
         }
         self.gap.wait().await;
         let wait = left.map_or(RECHECK, |left| left.min(RECHECK));
-        self.cursor = Some(self.look(cursor, wait, queues).await?);
+        self.cursor = Some(self.look(cursor, wait, &concern).await?);
         Ok(true)
     }
 
-    /// Follows the feed until one of `queues` changed or `wait` is over.
-    async fn look(
-        &self,
-        mut since: u64,
-        wait: Duration,
-        queues: &HashSet<QueueName>,
-    ) -> Result<u64> {
+    /// Follows the feed until something of concern changed or `wait` is over.
+    async fn look(&self, mut since: u64, wait: Duration, concern: &Concern<'_>) -> Result<u64> {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Client { store, scope, .. } = self.client;
             let set = self.client.patiently(|| store.changes(scope, since, left)).await?;
             since = set.cursor;
-            let concerns =
-                |topic: &Topic| matches!(topic, Topic::Queue(queue) if queues.contains(queue));
-            if set.missed || set.changes.iter().any(|change| concerns(&change.topic)) {
+            if set.missed || set.changes.iter().any(|change| concern.covers(&change.topic)) {
                 return Ok(since);
             }
             if Instant::now() >= until {
@@ -321,4 +315,26 @@ impl<'a> Room<'a> {
             }
         }
     }
+}
+
+/// Which changes may mean room.
+struct Concern<'q> {
+    queues: &'q HashSet<QueueName>,
+    /// A tenant's bound is over all its queues: what ends in any of them makes room.
+    anywhere: bool,
+}
+
+impl Concern<'_> {
+    fn covers(&self, topic: &Topic) -> bool {
+        match topic {
+            Topic::Queue(queue) => self.anywhere || self.queues.contains(queue),
+            // A tenant's bound may have been lifted.
+            Topic::Setting(_) => true,
+            _ => false,
+        }
+    }
+}
+
+fn is_tenants(answer: &Sent) -> bool {
+    matches!(answer, Sent::Refused(Refusal::Full { bound: Bound::Tenant, .. }))
 }

@@ -50,6 +50,7 @@ mod settler;
 pub mod signals;
 mod station;
 mod stats;
+mod timetable;
 mod wait;
 mod worker;
 
@@ -65,5 +66,6 @@ pub use memory::MemoryStore;
 pub use pulse::Heartbeat;
 pub use services::Services;
 pub use stats::{WorkerReport, WorkerStats};
+pub use timetable::{Timetable, TimetableError, zones};
 pub use wait::WaitError;
 pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError, most_at_risk};

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use longshore_core::batch::{self as machine, BatchAction, Sums};
-use longshore_core::store::{Added, BatchChunk, Opened, Refusal, Sent};
+use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
     TenantId, Timestamp,
@@ -84,7 +84,7 @@ pub(crate) fn add(
         )));
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
-    if answers.iter().any(|answer| matches!(answer, Sent::Refused(Refusal::Full { .. }))) {
+    if answers.iter().any(keeps_out) {
         tx.abandon = true;
         return Ok(Added::Committed(answers));
     }
@@ -94,6 +94,10 @@ pub(crate) fn add(
         .execute((num, &chunk.next))
         .or_translate()?;
     Ok(Added::Committed(answers))
+}
+
+fn keeps_out(answer: &Sent) -> bool {
+    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
 /// Says that all units are in.

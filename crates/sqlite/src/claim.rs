@@ -1,13 +1,14 @@
 //! Claiming: streams first, then rows by index.
 //!
-//! Paused queues, lanes and batches, kinds the worker does not have and other tenants fall away
-//! with their streams, before any row is looked at. Lanes share by stride; within a lane the
+//! Paused queues, lanes and batches, suspended tenants, kinds the worker does not have and other
+//! tenants fall away with their streams, before any row is looked at. Lanes share by stride; within a lane the
 //! smallest rank goes first, whichever stream it is in.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use longshore_core::fair::{LaneShare, turn};
+use longshore_core::fair::{LaneShare, share, turn};
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -23,6 +24,7 @@ use crate::hot::Hot;
 use crate::inspect::FullRow;
 use crate::known::Facts;
 use crate::row::{ALONE, PARKED, Spec, StreamNames, UnitParts, UnitRow, code, flag, unit};
+use crate::tenants;
 use crate::tx::Tx;
 
 /// Takes units for a session.
@@ -51,6 +53,7 @@ struct Stream {
     ready: u64,
     weight: u32,
     cap: Option<u64>,
+    tenant_cap: Option<u64>,
     pass: u64,
     joins: bool,
 }
@@ -59,10 +62,12 @@ fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
-             b.name, l.joins FROM longshore_stream s INDEXED BY longshore_stream_ready
+             b.name, l.joins, coalesce(t.weight, 1), t.cap
+             FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch
-             WHERE s.ready > 0 AND NOT l.paused AND NOT q.paused
+             LEFT JOIN longshore_tenant t ON t.name = l.tenant
+             WHERE s.ready > 0 AND NOT l.paused AND NOT q.paused AND NOT coalesce(t.suspended, 0)
              AND coalesce(b.status, 'running') IN ('queued', 'running')",
         )
         .or_translate()?;
@@ -84,8 +89,9 @@ fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
             lane: row.get(1).or_translate()?,
             names: names(kind, tenant, queue, batch.as_deref())?,
             ready: row.get(3).or_translate()?,
-            weight: row.get(5).or_translate()?,
+            weight: share(row.get(5).or_translate()?, row.get(11).or_translate()?),
             cap: row.get(6).or_translate()?,
+            tenant_cap: row.get(12).or_translate()?,
             pass: row.get(7).or_translate()?,
             joins: row.get(10).or_translate()?,
         });
@@ -120,6 +126,8 @@ struct Lane<'s> {
     share: LaneShare,
     joins: bool,
     capped: bool,
+    /// How many more its tenant may lease, over all its lanes; `None` if it has no cap.
+    tenant_room: Option<u64>,
     taken: u64,
     streams: Vec<&'s Stream>,
     /// Its next units, and where to look for more.
@@ -148,7 +156,35 @@ fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> 
             lane.share.available = lane.share.available.min(free);
         }
     }
+    bound_tenants(db, &mut lanes)?;
     Ok(lanes)
+}
+
+/// Notes how much room capped tenants have left, on each of their lanes.
+fn bound_tenants(db: &Connection, lanes: &mut [Lane<'_>]) -> Result<()> {
+    let mut rooms: HashMap<&TenantId, u64> = HashMap::new();
+    for lane in lanes {
+        let Some(stream) = lane.streams.first() else { continue };
+        let Some(cap) = stream.tenant_cap else { continue };
+        let room = match rooms.entry(&stream.names.tenant) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let leased = tenants::leased(db, &stream.names.tenant)?;
+                *new.insert(cap.saturating_sub(leased))
+            }
+        };
+        lane.bound_by_tenant(room);
+    }
+    Ok(())
+}
+
+/// A unit of this lane was taken: its tenant's other lanes have less room, too.
+fn take_from_tenant(lanes: &mut [Lane<'_>], at: usize) {
+    let Some(left) = lanes[at].tenant_room.map(|room| room.saturating_sub(1)) else { return };
+    let tenant = lanes[at].tenant().cloned();
+    for lane in lanes.iter_mut().filter(|lane| lane.tenant() == tenant.as_ref()) {
+        lane.bound_by_tenant(left);
+    }
 }
 
 fn leased(db: &Connection, lane: i64) -> Result<u64> {
@@ -167,12 +203,22 @@ impl<'s> Lane<'s> {
             num: stream.lane,
             share: LaneShare { pass: stream.pass, weight: stream.weight, available: 0 },
             joins: stream.joins,
-            capped: stream.cap.is_some(),
+            capped: stream.cap.is_some() || stream.tenant_cap.is_some(),
+            tenant_room: None,
             taken: 0,
             streams: Vec::new(),
             window: VecDeque::new(),
             after: Candidate::FIRST,
         }
+    }
+
+    fn tenant(&self) -> Option<&'s TenantId> {
+        self.streams.first().map(|stream| &stream.names.tenant)
+    }
+
+    fn bound_by_tenant(&mut self, room: u64) {
+        self.tenant_room = Some(room);
+        self.share.available = self.share.available.min(room);
     }
 
     /// The lane's next unit by rank; looks for `limit` more at once when it must look.
@@ -329,6 +375,7 @@ impl<'c> Taker<'c> {
                 Fit::Start | Fit::Ahead => {
                     lane.share.serve();
                     lane.taken += 1;
+                    take_from_tenant(lanes, at);
                 }
                 Fit::Pass => {}
                 Fit::LeaveLane => lane.share.available = 0,

@@ -136,7 +136,8 @@ pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
              q.max_bytes, l.max_units, l.max_bytes, coalesce(sum(s.blocked), 0),
              coalesce(sum(s.scheduled), 0), coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0),
              coalesce(sum(s.done), 0), coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0),
-             coalesce(sum(s.bytes), 0)
+             coalesce(sum(s.bytes), 0), EXISTS (SELECT 1 FROM longshore_tenant t
+             WHERE t.name = l.tenant AND t.suspended)
              FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_stream s ON s.lane = l.num
              WHERE ?1 IS NULL OR l.tenant = ?1 GROUP BY l.num ORDER BY q.name, l.tenant",
@@ -167,6 +168,7 @@ fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {
         queue: QueueName::new(text(1)?).map_err(damaged)?,
         tenant: TenantId::new(text(2)?).map_err(damaged)?,
         paused: row.get(3).or_translate()?,
+        suspended: row.get(18).or_translate()?,
         weight: row.get(4).or_translate()?,
         cap: row.get(5).or_translate()?,
         capacity: capacity(6)?,

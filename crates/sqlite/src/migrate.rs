@@ -21,6 +21,12 @@ const MIGRATIONS: &[Migration] = &[
         name: "definitions",
         sql: include_str!("../migrations/002_definitions.sql"),
     },
+    Migration { version: 3, name: "tenants", sql: include_str!("../migrations/003_tenants.sql") },
+    Migration {
+        version: 4,
+        name: "schedules",
+        sql: include_str!("../migrations/004_schedules.sql"),
+    },
 ];
 
 /// The newest version this program knows.

@@ -254,11 +254,22 @@ fn set(
     if let Some(paused) = paused {
         let sql = format!("UPDATE {table} SET paused = ?2 WHERE num = ?1");
         tx.db.execute(&sql, (num, paused)).or_translate()?;
+        if !paused {
+            level_again(tx, table, num)?;
+        }
     }
     if let Some(Capacity { units, bytes }) = capacity {
         let sql = format!("UPDATE {table} SET max_units = ?2, max_bytes = ?3 WHERE num = ?1");
         tx.db.execute(&sql, (num, units, bytes)).or_translate()?;
     }
     tx.woke = true;
+    Ok(())
+}
+
+/// What was paused earned no credit by that: its lanes join the others anew.
+fn level_again(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
+    let column = if table == "longshore_lane" { "num" } else { "queue" };
+    let sql = format!("UPDATE longshore_lane SET joins = 1 WHERE {column} = ?1");
+    tx.db.execute(&sql, [num]).or_translate()?;
     Ok(())
 }

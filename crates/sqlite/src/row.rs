@@ -1,134 +1,20 @@
 //! Rows of `longshore_unit`: what is in them and how they become [`Unit`]s.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_core::machine::{Head, runs_alone};
-use longshore_core::unit::{Cap, Weight};
+use longshore_core::machine::Head;
 use longshore_core::{
-    BatchId, Kind, NewUnit, Payload, Policy, Priority, QueueName, Result, SessionId, TenantId,
-    Timestamp, Unit, UnitId, UnitState,
+    BatchId, Kind, Payload, Priority, QueueName, Result, SessionId, TenantId, Timestamp, Unit,
+    UnitId, UnitState,
 };
 use rusqlite::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Translate, damaged};
 
-/// Ready, but its cap is reached: out of the way of claims until another unit of its key leaves.
-pub(crate) const PARKED: u8 = 7;
-/// Ready, but must run alone: out of the way of claims that cannot take it.
-pub(crate) const ALONE: u8 = 8;
-
-/// The code under which a state is stored.
-pub(crate) fn code(state: UnitState) -> u8 {
-    match state {
-        UnitState::Blocked => 0,
-        UnitState::Scheduled => 1,
-        UnitState::Ready => 2,
-        UnitState::Leased => 3,
-        UnitState::Done => 4,
-        UnitState::Failed => 5,
-        UnitState::Cancelled => 6,
-    }
-}
-
-/// The code for a unit that enters `state` after `lost` losses.
-pub(crate) fn entry_code(state: UnitState, lost: u32) -> u8 {
-    if state == UnitState::Ready && runs_alone(lost) { ALONE } else { code(state) }
-}
-
-/// The state behind a code.
-pub(crate) fn state(code: u8) -> Result<UnitState> {
-    match code {
-        PARKED | ALONE => Ok(UnitState::Ready),
-        _ => UnitState::ALL
-            .get(usize::from(code))
-            .copied()
-            .ok_or_else(|| damaged(format!("unit state {code}"))),
-    }
-}
-
-/// All codes of a state.
-pub(crate) fn codes(state: UnitState) -> &'static [u8] {
-    match state {
-        UnitState::Blocked => &[0],
-        UnitState::Scheduled => &[1],
-        UnitState::Ready => &[2, PARKED, ALONE],
-        UnitState::Leased => &[3],
-        UnitState::Done => &[4],
-        UnitState::Failed => &[5],
-        UnitState::Cancelled => &[6],
-    }
-}
-
-/// Bits of the `flags` column: what a verb must look at besides the plain columns.
-pub(crate) mod flag {
-    /// A claim must look closer: weight, resources, cap or deadline.
-    pub(crate) const SPECIAL: i64 = 1;
-    /// Other units wait for it.
-    pub(crate) const WAITED_ON: i64 = 2;
-    /// Someone wants it cancelled.
-    pub(crate) const CANCEL: i64 = 4;
-    /// Its dedup key is free again once it has ended.
-    pub(crate) const KEY_WHILE_LIVE: i64 = 8;
-    /// Its payload, checkpoint or result is in `longshore_body`: bits 4, 5 and 6.
-    pub(crate) const BODY: [i64; 3] = [16, 32, 64];
-    /// A failed dependency releases it instead of cancelling it.
-    pub(crate) const RELEASED_BY_FAILURE: i64 = 128;
-    /// A run left a checkpoint.
-    pub(crate) const CHECKPOINTED: i64 = 256;
-    /// Someone waits for its end.
-    pub(crate) const AWAITED: i64 = 512;
-    /// Its dedup key stays its own after its end, until one takes it that looks less far back.
-    pub(crate) const KEY_SINCE: i64 = 1024;
-}
-
-/// What few units have, in one column of JSON so that most rows have none.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Spec {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) slots: Option<u32>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) resources: BTreeMap<String, u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cap: Option<Cap>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) policy: Option<Policy>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) trace: Option<String>,
-}
-
-impl Spec {
-    /// The column's text for a new unit; `None` for a plain one.
-    pub(crate) fn text(unit: &NewUnit) -> Result<Option<String>> {
-        let spec = Self {
-            key: unit.dedup.as_ref().map(|dedup| dedup.key.clone()),
-            slots: (unit.weight.slots != 1).then_some(unit.weight.slots),
-            resources: unit.weight.resources.clone(),
-            cap: unit.cap.clone(),
-            policy: unit.policy.clone(),
-            trace: unit.trace.clone(),
-        };
-        if spec == Self::default() {
-            return Ok(None);
-        }
-        serde_json::to_string(&spec).map(Some).map_err(|error| damaged(error.to_string()))
-    }
-
-    /// Reads the column.
-    pub(crate) fn parse(text: Option<&str>) -> Result<Self> {
-        let Some(text) = text else { return Ok(Self::default()) };
-        serde_json::from_str(text).map_err(|error| damaged(format!("a bad unit spec: {error}")))
-    }
-
-    /// What the unit takes up.
-    pub(crate) fn weight(&self) -> Weight {
-        Weight { slots: self.slots.unwrap_or(1), resources: self.resources.clone() }
-    }
-}
+pub(crate) use longshore_core::columns::{
+    ALONE, PARKED, Spec, code, codes, entry_code, flag, state,
+};
 
 /// The columns that decisions need.
 #[derive(Debug, Clone)]

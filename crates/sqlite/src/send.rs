@@ -1,7 +1,6 @@
 //! Taking units in.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use longshore_core::machine::{Event, Head, next};
 use longshore_core::store::{Refusal, Sent};
@@ -10,13 +9,14 @@ use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, U
 use rusqlite::OptionalExtension;
 
 use crate::body::{self, Part};
+use crate::capacity::Rooms;
 use crate::error::Translate;
 use crate::finish;
 use crate::hot::Hot;
 use crate::row::{Spec, code, flag, state};
 use crate::tx::Tx;
 
-/// Whether a queue's bound applies.
+/// Whether bounds and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// A sender's units.
@@ -33,25 +33,30 @@ pub(crate) fn send(
     batch: i64,
     admission: Admission,
 ) -> Result<Vec<Sent>> {
-    let mut lanes = Lanes::default();
+    let (mut lanes, mut rooms) = (Lanes::default(), Rooms::default());
     let mut answers = Vec::with_capacity(units.len());
     for unit in units {
         unit.check()?;
         if !scope.covers(&unit.tenant) {
             return Err(Error::not_found("tenant", &unit.tenant));
         }
-        answers.push(send_one(tx, &mut lanes, unit, batch, admission)?);
+        answers.push(send_one(tx, (&mut lanes, &mut rooms), unit, batch, admission)?);
     }
     Ok(answers)
 }
 
 fn send_one(
     tx: &mut Tx<'_>,
-    lanes: &mut Lanes,
+    (lanes, rooms): (&mut Lanes, &mut Rooms),
     unit: &NewUnit,
     batch: i64,
     admission: Admission,
 ) -> Result<Sent> {
+    if admission == Admission::Bounded
+        && let Some(suspended) = rooms.refuse_suspended(tx, unit)?
+    {
+        return Ok(Sent::Refused(suspended));
+    }
     let (stream, lane) = lanes.stream(tx, unit, batch)?;
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
@@ -69,14 +74,14 @@ fn send_one(
         Err(refusal) => return Ok(Sent::Refused(refusal)),
     };
     if admission == Admission::Bounded
-        && let Some(full) = lanes.admit(tx, lane, unit)?
+        && let Some(full) = rooms.admit(tx, lane, unit)?
     {
         return Ok(Sent::Refused(full));
     }
     if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
         waits.record(tx, unit)?;
         if waits.failed.is_some() && admission == Admission::Bounded {
-            lanes.leave(lane, unit);
+            rooms.leave(lane, unit);
         }
     }
     Ok(Sent::Created(unit.id))
@@ -256,13 +261,11 @@ impl Waits {
     }
 }
 
-/// Streams and bounds looked up once per call.
+/// Streams looked up once per call.
 #[derive(Default)]
 struct Lanes {
     streams: HashMap<StreamKey, (i64, i64)>,
     last: Option<(StreamKey, (i64, i64))>,
-    bounds: HashMap<i64, [Bound; 2]>,
-    room: HashMap<Bound, Option<Room>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -270,14 +273,6 @@ struct StreamKey {
     queue: longshore_core::QueueName,
     tenant: longshore_core::TenantId,
     kind: longshore_core::Kind,
-}
-
-/// What is left under one bound.
-struct Room {
-    live: u64,
-    bytes: u64,
-    max_units: Option<u64>,
-    max_bytes: Option<u64>,
 }
 
 impl Lanes {
@@ -306,117 +301,6 @@ impl Lanes {
         self.streams.insert(key.clone(), found);
         self.last = Some((key, found));
         Ok(found)
-    }
-
-    /// Why the unit has no room, or takes its room.
-    fn admit(&mut self, tx: &mut Tx<'_>, lane: i64, unit: &NewUnit) -> Result<Option<Refusal>> {
-        let bounds = match self.bounds.entry(lane) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                *new.insert([Bound::Lane(lane), Bound::Queue(queue_of(tx, lane)?)])
-            }
-        };
-        let bytes = unit.payload.len() as u64;
-        for bound in bounds {
-            if let Entry::Vacant(new) = self.room.entry(bound) {
-                new.insert(bound.room(tx)?);
-            }
-        }
-        let bounded = bounds.iter().any(|bound| matches!(self.room.get(bound), Some(Some(_))));
-        if !bounded || finish::find(tx, unit.id)?.is_some() {
-            // What is in already takes no more room.
-            return Ok(None);
-        }
-        for bound in bounds {
-            if let Some(Some(room)) = self.room.get(&bound)
-                && let Some(limit) = room.exceeded(bytes)
-            {
-                let (live, bytes) = (room.live, room.bytes);
-                return Ok(Some(Refusal::Full { live, bytes, limit }));
-            }
-        }
-        for bound in bounds {
-            if let Some(Some(room)) = self.room.get_mut(&bound) {
-                room.live += 1;
-                room.bytes += bytes;
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl Lanes {
-    /// A unit that ended as soon as it was in takes up no room.
-    fn leave(&mut self, lane: i64, unit: &NewUnit) {
-        for bound in self.bounds.get(&lane).into_iter().flatten() {
-            if let Some(Some(room)) = self.room.get_mut(bound) {
-                room.live -= 1;
-                room.bytes -= unit.payload.len() as u64;
-            }
-        }
-    }
-}
-
-fn queue_of(tx: &Tx<'_>, lane: i64) -> Result<i64> {
-    tx.db
-        .prepare_cached("SELECT queue FROM longshore_lane WHERE num = ?1")
-        .or_translate()?
-        .query_row([lane], |row| row.get(0))
-        .or_translate()
-}
-
-/// Something with a capacity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Bound {
-    Lane(i64),
-    Queue(i64),
-}
-
-impl Room {
-    fn exceeded(&self, bytes: u64) -> Option<String> {
-        match (self.max_units, self.max_bytes) {
-            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
-            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
-            _ => None,
-        }
-    }
-}
-
-impl Bound {
-    /// What is left under the bound; `None` where none is set, so that unbounded queues count
-    /// nothing.
-    fn room(self, tx: &Tx<'_>) -> Result<Option<Room>> {
-        let (limits, lanes, num) = match self {
-            Self::Lane(num) => {
-                ("SELECT max_units, max_bytes FROM longshore_lane WHERE num = ?1", "= ?1", num)
-            }
-            Self::Queue(num) => (
-                "SELECT max_units, max_bytes FROM longshore_queue WHERE num = ?1",
-                "IN (SELECT num FROM longshore_lane WHERE queue = ?1)",
-                num,
-            ),
-        };
-        let (max_units, max_bytes): (Option<u64>, Option<u64>) = tx
-            .db
-            .prepare_cached(limits)
-            .or_translate()?
-            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
-            .or_translate()?;
-        if max_units.is_none() && max_bytes.is_none() {
-            return Ok(None);
-        }
-        let live = format!(
-            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0)
-             FROM longshore_stream INDEXED BY longshore_stream_live
-             WHERE blocked + scheduled + ready + leased > 0 AND lane {lanes}"
-        );
-        let (live, bytes) = tx
-            .db
-            .prepare_cached(&live)
-            .or_translate()?
-            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
-            .or_translate()?;
-        Ok(Some(Room { live, bytes, max_units, max_bytes }))
     }
 }
 

@@ -78,8 +78,8 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let cancel = ids(tx.db, "u.flags & 4", num)?;
     let unwanted = ids(
         tx.db,
-        "u.started_at IS NULL AND (l.paused OR q.paused OR coalesce(b.status, 'running')
-         NOT IN ('queued', 'running'))",
+        "u.started_at IS NULL AND (l.paused OR q.paused OR coalesce(t.suspended, 0)
+         OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
     Ok(BeatAnswer { order: order(&wanted)?, cancel, unwanted, held })
@@ -89,7 +89,8 @@ fn ids(db: &Connection, condition: &str, session: i64) -> Result<Vec<UnitId>> {
     let sql = format!(
         "SELECT u.id FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
          JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
-         LEFT JOIN longshore_batch b ON b.num = s.batch WHERE u.session = ?1 AND ({condition})"
+         LEFT JOIN longshore_batch b ON b.num = s.batch
+         LEFT JOIN longshore_tenant t ON t.name = l.tenant WHERE u.session = ?1 AND ({condition})"
     );
     db.prepare_cached(&sql)
         .or_translate()?
@@ -252,11 +253,12 @@ fn start_carefully(
     Ok(Some(now))
 }
 
-/// Whether any queue, lane or batch with leased units is paused or given up.
+/// Whether any queue, lane, tenant or batch with leased units is paused, suspended or given up.
 fn anything_closed(db: &Connection) -> Result<bool> {
     db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM longshore_queue WHERE paused)
          OR EXISTS (SELECT 1 FROM longshore_lane WHERE paused)
+         OR EXISTS (SELECT 1 FROM longshore_tenant WHERE suspended)
          OR EXISTS (SELECT 1 FROM longshore_stream s INDEXED BY longshore_stream_live
            JOIN longshore_batch b ON b.num = s.batch
            WHERE s.blocked + s.scheduled + s.ready + s.leased > 0
@@ -267,17 +269,18 @@ fn anything_closed(db: &Connection) -> Result<bool> {
     .or_translate()
 }
 
-/// Whether nothing that a stream belongs to is paused or given up. Asked once per stream and call.
+/// Whether nothing that a stream belongs to is paused, suspended or given up. Asked once per stream and call.
 fn is_open(db: &Connection, known: &mut HashMap<i64, bool>, stream: i64) -> Result<bool> {
     if let Some(open) = known.get(&stream) {
         return Ok(*open);
     }
     let open = db
         .prepare_cached(
-            "SELECT NOT (l.paused OR q.paused OR coalesce(b.status, 'running')
-             NOT IN ('queued', 'running')) FROM longshore_stream s
+            "SELECT NOT (l.paused OR q.paused OR coalesce(t.suspended, 0)
+             OR coalesce(b.status, 'running') NOT IN ('queued', 'running')) FROM longshore_stream s
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
-             LEFT JOIN longshore_batch b ON b.num = s.batch WHERE s.num = ?1",
+             LEFT JOIN longshore_batch b ON b.num = s.batch
+             LEFT JOIN longshore_tenant t ON t.name = l.tenant WHERE s.num = ?1",
         )
         .or_translate()?
         .query_row([stream], |row| row.get(0))

@@ -7,18 +7,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_core::batch::{BatchAction, Sums};
+use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::session::{Lease, NewSession, Order, Session};
 use longshore_core::stall::Dead;
 use longshore_core::store::{
     Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
     LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,
-    Queues, Reclaimed, Retention, Sent, Totals, UnitAction, UnitFailure, UnitFilter, UnitSelection,
-    Violation,
+    Queues, Reclaimed, Retention, Sent, Tenant, TenantChange, Totals, UnitAction, UnitFailure,
+    UnitFilter, UnitSelection, Violation,
 };
+use longshore_core::store::{DueSchedules, Fired, Firing, IfThere, Placed, ScheduleSwitch};
 use longshore_core::{
     Batch, BatchId, BatchStatus, Clock, Error, Inspect, Intake, Leases, NewBatch, NewUnit, Operate,
-    Payload, QueueName, Result, Scope, SessionId, SystemClock, TenantId, Timestamp, Unit, UnitId,
-    Upkeep,
+    Payload, QueueName, Result, ScheduleName, Schedules, Scope, SessionId, SystemClock, TenantId,
+    Tenants, Timestamp, Unit, UnitId, Upkeep,
 };
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -33,8 +35,8 @@ use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 use crate::writer::{Signals, Writer};
 use crate::{
-    batch, checkpoint, claim, finish, inspect, lists, location, maintain, migrate, operate, send,
-    session, verify, watch as wal,
+    batch, checkpoint, claim, finish, inspect, lists, location, maintain, migrate, operate,
+    schedules, send, session, tenants, verify, watch as wal,
 };
 
 /// How sure a commit is.
@@ -547,5 +549,93 @@ impl Inspect for SqliteStore {
 
     async fn verify(&self) -> Result<Vec<Violation>> {
         self.read(verify::verify).await
+    }
+}
+
+#[async_trait]
+impl Tenants for SqliteStore {
+    async fn put_tenant(
+        &self,
+        scope: &Scope,
+        id: &TenantId,
+        change: TenantChange,
+    ) -> Result<Tenant> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.writer.call(Durable, move |tx| tenants::put(tx, &scope, &id, change)).await
+    }
+
+    async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()> {
+        let (scope, id) = (scope.clone(), id.clone());
+        self.writer.call(Durable, move |tx| tenants::remove(tx, &scope, &id)).await
+    }
+
+    async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
+        let scope = scope.clone();
+        self.read(move |db| tenants::list(db, &scope)).await
+    }
+}
+
+#[async_trait]
+impl Schedules for SqliteStore {
+    async fn put_schedule(
+        &self,
+        scope: &Scope,
+        new: NewSchedule,
+        if_there: IfThere,
+    ) -> Result<Placed> {
+        let scope = scope.clone();
+        self.writer.call(Durable, move |tx| schedules::put(tx, &scope, &new, if_there)).await
+    }
+
+    async fn remove_schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+    ) -> Result<()> {
+        let (scope, tenant, name) = (scope.clone(), tenant.clone(), name.clone());
+        self.writer.call(Durable, move |tx| schedules::remove(tx, &scope, &tenant, &name)).await
+    }
+
+    async fn switch_schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+        switch: ScheduleSwitch,
+    ) -> Result<Schedule> {
+        let (scope, tenant, name) = (scope.clone(), tenant.clone(), name.clone());
+        let verb = move |tx: &mut Tx<'_>| schedules::switch(tx, &scope, &tenant, &name, switch);
+        self.writer.call(Durable, verb).await
+    }
+
+    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {
+        let scope = scope.clone();
+        self.writer.call(Durable, move |tx| schedules::fire(tx, &scope, &firing)).await
+    }
+
+    async fn schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+    ) -> Result<Schedule> {
+        let (scope, tenant, name) = (scope.clone(), tenant.clone(), name.clone());
+        self.read(move |db| schedules::show(db, &scope, &tenant, &name)).await
+    }
+
+    async fn schedules(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Schedule>> {
+        let (scope, after) = (scope.clone(), after.map(str::to_owned));
+        self.read(move |db| schedules::list(db, &scope, after.as_deref(), limit)).await
+    }
+
+    async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
+        let (now, after) = (self.options.clock.now(), after.map(str::to_owned));
+        self.read(move |db| schedules::due(db, now, after.as_deref(), limit)).await
     }
 }

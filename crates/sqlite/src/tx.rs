@@ -159,7 +159,9 @@ impl<'c> Tx<'c> {
         let (batch, queue, tenant, lane, capped, now_ready) = self
             .db
             .prepare_cached(
-                "SELECT s.batch, q.name, l.tenant, l.num, l.cap IS NOT NULL, s.ready
+                "SELECT s.batch, q.name, l.tenant, l.num, 
+                 l.cap IS NOT NULL OR EXISTS (SELECT 1 FROM longshore_tenant t
+                 WHERE t.name = l.tenant AND t.cap IS NOT NULL), s.ready
                  FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
                  JOIN longshore_queue q ON q.num = l.queue WHERE s.num = ?1",
             )
@@ -173,7 +175,7 @@ impl<'c> Tx<'c> {
         if batch != 0 {
             self.batches.insert(batch);
         }
-        // A place under the lane's cap came free.
+        // A place under the lane's or the tenant's cap came free.
         self.woke |= capped && leased < 0;
         if ready > 0 && now_ready == ready {
             fairness::mark_if_joining(self.db, lane, stream)?;

@@ -1,6 +1,6 @@
 //! The whole seam, listed once, so that a wrapper is one method.
 //!
-//! `forward!(Wrapper)` implements all five traits for a type with a field `inner: Arc<dyn Store>`
+//! `forward!(Wrapper)` implements all its traits for a type with a field `inner: Arc<dyn Store>`
 //! and a method `around(verb, call)`: every verb goes through it. A verb missing here does not
 //! compile, so no wrapper can forget one.
 
@@ -39,6 +39,22 @@ macro_rules! forward {
             change_queue(scope: &Scope, queue: &QueueName, change: QueueChange) -> ();
             change_lane(scope: &Scope, queue: &QueueName, tenant: &TenantId, change: LaneChange) -> ();
             order(session: SessionId, order: Order) -> ();
+        } {});
+        $crate::forward::forward!(@part $wrapper, Tenants {
+            put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
+            remove_tenant(scope: &Scope, id: &TenantId) -> ();
+            tenants(scope: &Scope) -> Vec<Tenant>;
+        } {});
+        $crate::forward::forward!(@part $wrapper, Schedules {
+            put_schedule(scope: &Scope, new: NewSchedule, if_there: IfThere) -> Placed;
+            remove_schedule(scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> ();
+            switch_schedule(
+                scope: &Scope, tenant: &TenantId, name: &ScheduleName, switch: ScheduleSwitch
+            ) -> Schedule;
+            fire_schedule(scope: &Scope, firing: Firing) -> Fired;
+            schedule(scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> Schedule;
+            schedules(scope: &Scope, after: Option<&str>, limit: u32) -> Page<Schedule>;
+            due_schedules(after: Option<&str>, limit: u32) -> DueSchedules;
         } {});
         $crate::forward::forward!(@part $wrapper, Inspect {
             unit(scope: &Scope, id: UnitId) -> Unit;
@@ -80,17 +96,22 @@ pub(crate) use forward;
 pub(crate) mod seam {
     pub(crate) use std::time::Duration;
 
+    pub(crate) use longshore_core::ScheduleName;
     pub(crate) use longshore_core::batch::{BatchAction, Sums};
+    pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
     pub(crate) use longshore_core::session::{Lease, NewSession, Order, Session};
     pub(crate) use longshore_core::stall::Dead;
     pub(crate) use longshore_core::store::{
         Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
         LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,
-        Queues, Reclaimed, Retention, Sent, Totals, UnitAction, UnitFailure, UnitFilter,
-        UnitSelection, Violation,
+        Queues, Reclaimed, Retention, Sent, Tenant, TenantChange, Totals, UnitAction, UnitFailure,
+        UnitFilter, UnitSelection, Violation,
+    };
+    pub(crate) use longshore_core::store::{
+        DueSchedules, Fired, Firing, IfThere, Placed, ScheduleSwitch, Schedules,
     };
     pub(crate) use longshore_core::{
         Batch, BatchId, BatchStatus, Inspect, Intake, Leases, NewBatch, NewUnit, Operate, Payload,
-        QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit, UnitId, Upkeep,
+        QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId, Upkeep,
     };
 }

@@ -10,6 +10,7 @@
 
 mod clock;
 pub mod conformance;
+pub mod fairness;
 mod faulty;
 mod forward;
 mod instrumented;

@@ -5,7 +5,10 @@
 //! that ended. Where a product is missing, starting fails and says which package brings it.
 
 mod account;
+mod certificate;
 mod mariadb;
+mod netns;
+mod pgbouncer;
 mod postgres;
 mod process;
 
@@ -14,6 +17,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 pub use mariadb::PrivateMariaDb;
+pub use netns::PrivateNetwork;
+pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
 
 /// How often another port is tried: somebody may take one between our look and the server's.

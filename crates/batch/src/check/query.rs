@@ -9,6 +9,13 @@ use super::Desk;
 /// Statements that change rows.
 const WRITING: [&str; 6] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE", "WITH"];
 
+/// Where databases list their tables.
+const TABLES: [&str; 2] = [
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')",
+    "SELECT table_name FROM information_schema.tables
+     WHERE table_schema NOT IN ('information_schema', 'pg_catalog')",
+];
+
 /// A statement and where it was written.
 pub(super) struct Query<'a> {
     pub(super) desk: &'a Desk<'a>,
@@ -111,13 +118,13 @@ impl Query<'_> {
 
     /// Where the name that the database misses stands first.
     fn place_of_missing(&self, message: &str) -> Option<usize> {
-        let name = missing(message, "table").or_else(|| missing(message, "column"))?;
+        let name = missing_table(message).or_else(|| missing(message, "column"))?;
         sql::significant(self.sql).find(|token| token.text == name).map(|token| token.at)
     }
 
     /// The column or table that was probably meant, if the database misses one.
     async fn meant(&self, message: &str) -> Option<String> {
-        if let Some(table) = missing(message, "table") {
+        if let Some(table) = missing_table(message) {
             let tables = self.tables().await;
             return did_you_mean(table, tables.iter().map(String::as_str)).map(str::to_owned);
         }
@@ -130,13 +137,25 @@ impl Query<'_> {
         did_you_mean(column, columns.iter().map(String::as_str)).map(str::to_owned)
     }
 
-    /// The tables of a SQLite database; of another, none: it is only for a hint.
+    /// The database's tables, as SQLite or the standard lists them; elsewhere none: it is only for a
+    /// hint.
     async fn tables(&self) -> Vec<String> {
-        let sql = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')";
-        let rows = self.desk.source.fetch(sql, &[]).await.unwrap_or_default();
-        let names = rows.iter().flat_map(|row| &row.columns);
-        names.map(|(_, name)| crate::value::show_key(name)).collect()
+        let mut names = Vec::new();
+        for sql in TABLES {
+            let rows = self.desk.source.fetch(sql, &[]).await.unwrap_or_default();
+            let found = rows.iter().flat_map(|row| &row.columns);
+            names.extend(found.map(|(_, name)| crate::value::show_key(name)));
+        }
+        names
     }
+}
+
+/// The name in `no such table: linse` or `relation "linse" does not exist`.
+fn missing_table(message: &str) -> Option<&str> {
+    let relation = message.strip_prefix("relation \"").and_then(|rest| rest.split_once('"'));
+    let relation = relation.filter(|(_, says)| says.trim() == "does not exist");
+    let relation = relation.and_then(|(name, _)| name.rsplit('.').next());
+    relation.or_else(|| missing(message, "table"))
 }
 
 /// The name in `no such column: l.vendr`, `has no column named vendr`, `column "vendr" does not

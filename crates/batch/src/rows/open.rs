@@ -8,7 +8,8 @@ use super::{OpenMode, RowSource, SourceError, SqliteRows};
 use crate::definition::Database;
 
 /// Opens the rows that a URL names: `sqlite:PATH`, relative to the working directory; with the
-/// features of that name also `mysql://…` and `odbc:…`, which are connected to when first needed.
+/// features of that name also `postgres://…`, `mysql://…` and `odbc:…`, which are connected to when
+/// first needed.
 ///
 /// `env:NAME` is not a URL but the place of one: [`Sources`] looks there.
 pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
@@ -21,13 +22,14 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
             let path = rest.strip_prefix("//").unwrap_or(rest);
             Ok(Arc::new(SqliteRows::open(Path::new(path), OpenMode::Write)?))
         }
-        "postgres" | "postgresql" => {
-            Err(SourceError::Data("rows in PostgreSQL come with the postgres store".to_owned()))
-        }
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(super::PostgresRows::open(url)?)),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Ok(Arc::new(super::MysqlRows::open(url)?)),
         #[cfg(feature = "odbc")]
         "odbc" => Ok(Arc::new(super::OdbcRows::open(rest))),
+        #[cfg(not(feature = "postgres"))]
+        "postgres" | "postgresql" => Err(not_built(scheme, "postgres")),
         #[cfg(not(feature = "mysql"))]
         "mysql" | "mariadb" => Err(not_built(scheme, "mysql")),
         #[cfg(not(feature = "odbc"))]
@@ -41,7 +43,7 @@ fn unknown(words: &str) -> SourceError {
     SourceError::Data(format!("{words}; known are sqlite:, postgres:, mysql: and odbc:"))
 }
 
-#[cfg(not(all(feature = "mysql", feature = "odbc")))]
+#[cfg(not(all(feature = "mysql", feature = "odbc", feature = "postgres")))]
 fn not_built(scheme: &str, feature: &str) -> SourceError {
     SourceError::Data(format!(
         "this build of longshore cannot read rows from `{scheme}:`; build it with --features {feature}"
@@ -63,8 +65,9 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// `store_url` is where the store's own tables are, `None` if they are in memory;
-    /// `lookup_env` reads an environment variable.
+    /// `store_url` is where the store's own tables are, a SQLite file or a PostgreSQL database;
+    /// `None` if they are in memory. Rows of [`Database::Store`] are read there, by connections of
+    /// their own. `lookup_env` reads an environment variable.
     pub fn new(
         store_url: Option<String>,
         lookup_env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,

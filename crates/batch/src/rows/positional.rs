@@ -1,4 +1,4 @@
-//! Statements for drivers that know parameters only by their place: `:name` becomes `?`.
+//! Statements for drivers that know parameters only by their place: `:name` becomes `?`, or `$1`.
 //!
 //! Our own tokens decide what is a parameter, so that nothing inside of text, quoted names or
 //! comments is one. Comments are left out: drivers look for `?` themselves, and not all of them
@@ -9,27 +9,38 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub(super) use quirks::refuse_mysql_quirks;
+pub(super) use rules::{about, changes, column, expect, key, not_a_read, params, reads};
+
 use longshore::SqlValue;
 use longshore::outcome::Params;
 
 use super::SourceError;
 use crate::sql::{self, Token, TokenKind};
 
-pub(super) use quirks::refuse_mysql_quirks;
-pub(super) use rules::{about, changes, column, expect, key, not_a_read, params, reads};
+/// How a driver wants parameters written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marks {
+    /// `?`, each a parameter of its own.
+    Questions,
+    /// `$1`, the same for all uses of a name: PostgreSQL finds out its type from all of them. A `?`
+    /// without a number is an operator there.
+    Dollars,
+}
 
-/// A statement with `?` for its parameters.
-#[derive(Debug, Default)]
+/// A statement with marks for its parameters.
+#[derive(Debug)]
 pub(super) struct Positional {
     /// The statement as the driver gets it.
     pub(super) sql: String,
+    marks: Marks,
     slots: Vec<Slot>,
     /// Where tokens of the user's begin: here, and as they were written.
     places: Vec<(usize, usize)>,
 }
 
-/// Which value a `?` stands for.
-#[derive(Debug)]
+/// Which value a mark stands for.
+#[derive(Debug, PartialEq, Eq)]
 enum Slot {
     Named(String),
     /// From 0.
@@ -38,12 +49,17 @@ enum Slot {
 
 impl Positional {
     /// One statement of the user's, without the semicolon after it.
-    pub(super) fn of(sql: &str) -> Result<Self, SourceError> {
-        Self::around("", sql, "")
+    pub(super) fn of(marks: Marks, sql: &str) -> Result<Self, SourceError> {
+        Self::around(marks, "", sql, "")
     }
 
     /// One statement of the user's between two pieces of our own.
-    pub(super) fn around(head: &str, sql: &str, tail: &str) -> Result<Self, SourceError> {
+    pub(super) fn around(
+        marks: Marks,
+        head: &str,
+        sql: &str,
+        tail: &str,
+    ) -> Result<Self, SourceError> {
         let parts = sql::split(sql);
         let [part] = parts[..] else {
             let none = "there is no statement here";
@@ -51,7 +67,8 @@ impl Positional {
             let offset = parts.get(1).map(|second| second.at);
             return Err(SourceError::Statement { message: message.to_owned(), offset });
         };
-        let mut statement = Self::default();
+        let (slots, places) = (Vec::new(), Vec::new());
+        let mut statement = Self { sql: String::new(), marks, slots, places };
         statement.push(head, None);
         statement.push(part.sql, Some(part.at));
         statement.push(tail, None);
@@ -71,6 +88,10 @@ impl Positional {
                 }
                 TokenKind::Other if token.text == "?" => {
                     let number = tokens.next_if(|next| number(next).is_some());
+                    if number.is_none() && self.marks == Marks::Dollars {
+                        self.sql.push('?');
+                        continue;
+                    }
                     let number = number.as_ref().and_then(number_before);
                     self.slot(Slot::Numbered(number.unwrap_or(self.slots.len())));
                 }
@@ -80,8 +101,30 @@ impl Positional {
     }
 
     fn slot(&mut self, slot: Slot) {
-        self.sql.push('?');
-        self.slots.push(slot);
+        if self.marks == Marks::Questions {
+            self.sql.push('?');
+            self.slots.push(slot);
+            return;
+        }
+        let known = self.slots.iter().position(|known| *known == slot);
+        let at = known.unwrap_or(self.slots.len());
+        self.sql.push_str(&format!("${}", at + 1));
+        if known.is_none() {
+            self.slots.push(slot);
+        }
+    }
+
+    /// How many values it wants.
+    pub(super) fn width(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What the user wrote for a mark, counted from 1.
+    pub(super) fn written(&self, mark: usize) -> Option<String> {
+        match self.slots.get(mark.checked_sub(1)?)? {
+            Slot::Named(name) => Some(format!(":{name}")),
+            Slot::Numbered(at) => Some(format!("?{}", at + 1)),
+        }
     }
 
     /// The parameters' names, each once, in order.
@@ -99,7 +142,7 @@ impl Positional {
         Ok(names)
     }
 
-    /// A value for every `?`; one without would be an error of the driver's, or NULL.
+    /// A value for every mark; one without would be an error of the driver's, or NULL.
     pub(super) fn named<'v>(
         &self,
         values: &'v [(String, SqlValue)],

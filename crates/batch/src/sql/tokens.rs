@@ -7,7 +7,7 @@ pub enum TokenKind {
     Space,
     /// `-- …` or `/* … */`
     Comment,
-    /// `'text'`
+    /// `'text'`; in PostgreSQL's ways also `E'it\'s'` and `$tag$text$tag$`.
     Text,
     /// An identifier in quotes: `"a"`, `` `a` ``, `[a]`.
     Quoted,
@@ -53,7 +53,9 @@ fn next(rest: &str) -> (TokenKind, usize) {
     let first = rest.chars().next().unwrap_or(' ');
     match first {
         '\'' => (TokenKind::Text, quoted(rest, '\'')),
+        'e' | 'E' if rest[1..].starts_with('\'') => (TokenKind::Text, 1 + escaped(&rest[1..])),
         '"' | '`' => (TokenKind::Quoted, quoted(rest, first)),
+        '$' => dollar(rest),
         '[' => bracketed(rest),
         '-' if rest.starts_with("--") => (TokenKind::Comment, until(rest, 2, "\n")),
         '/' if rest.starts_with("/*") => (TokenKind::Comment, until(rest, 2, "*/")),
@@ -97,6 +99,32 @@ fn quoted(rest: &str, quote: char) -> usize {
         at += 1;
     }
     rest.len()
+}
+
+/// The length of text in quotes where a backslash takes the next character's meaning.
+fn escaped(rest: &str) -> usize {
+    let mut at = 1;
+    while let Some(found) = rest[at..].find(['\'', '\\']) {
+        let is_quote = rest[at + found..].starts_with('\'');
+        at += found + 1;
+        match rest[at..].chars().next() {
+            Some('\'') if is_quote => at += 1,
+            _ if is_quote => return at,
+            next => at += next.map_or(0, char::len_utf8),
+        }
+    }
+    rest.len()
+}
+
+/// `$tag$ … $tag$`, if it is closed; other databases know no such thing.
+fn dollar(rest: &str) -> (TokenKind, usize) {
+    let tag = run(&rest[1..], |c| c.is_alphanumeric() || c == '_');
+    let quote = rest.get(..tag + 2).filter(|quote| quote.ends_with('$'));
+    let quote = quote.filter(|_| !rest[1..].starts_with(|c: char| c.is_ascii_digit()));
+    match quote.and_then(|quote| rest[quote.len()..].find(quote).map(|at| at + 2 * quote.len())) {
+        Some(length) => (TokenKind::Text, length),
+        None => (TokenKind::Other, 1),
+    }
 }
 
 fn until(rest: &str, from: usize, end: &str) -> usize {

@@ -17,8 +17,10 @@ mod lookout;
 mod mysql;
 #[cfg(feature = "odbc")]
 mod odbc;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod prompt;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
+#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
 mod remote;
 mod report;
 mod rows;

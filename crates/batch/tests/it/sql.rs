@@ -12,6 +12,9 @@ fn parameters_are_found_outside_of_strings_comments_and_casts() {
         ("SELECT 1 -- :no\n, :yes /* :no */", vec!["yes"]),
         ("SELECT x::text, a[:n], :1, ': ', :", vec!["n"]),
         ("SELECT :größe", vec!["größe"]),
+        ("SELECT $$ :no '$$, $a$ :no $$ $b$ $a$, :yes", vec!["yes"]),
+        ("SELECT $1, a$b$ || :yes || 'c$b$', $open$ || :also", vec!["yes", "also"]),
+        (r"SELECT E'it\'s :no\\', e'''\\\':no', :yes", vec!["yes"]),
         ("SELECT 'open :no", vec![]),
         ("SELECT /* open :no", vec![]),
     ] {
@@ -66,8 +69,7 @@ fn tables_are_guessed_for_hints() {
     assert_eq!(tables(sql), ["log", "\"po lines\"", "vendors", "t"]);
 }
 
-const SQLISH: &str =
-    r#"([;:'"`\[\]()\-/*. \n]|--|/\*|\*/|''|:[a-zü]{1,2}|SELECT|LIMIT|order by|\PC){0,30}"#;
+const SQLISH: &str = r#"([;:'"`\[\]()\-/*. \n$\\]|--|E'|\$a\$|/\*|\*/|''|:[a-zü]{1,2}|SELECT|LIMIT|order by|\PC){0,30}"#;
 
 proptest::proptest! {
     #[test]

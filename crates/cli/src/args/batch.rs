@@ -156,9 +156,18 @@ pub struct File {
     pub notes: String,
 }
 
-fn param(text: &str) -> Result<(String, String), String> {
+/// `NAME=VALUE`.
+pub(super) fn param(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it must be NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+impl File {
+    /// A file with these parameters, and nothing else that is different.
+    pub fn of(path: PathBuf, param: Vec<(String, String)>) -> Self {
+        let (workers, limit, notes) = (None, None, String::new());
+        Self { path, param, workers, limit, allow_duplicates: false, new: false, notes }
+    }
 }
 
 fn workers(text: &str) -> Result<Workers, String> {

@@ -1,4 +1,4 @@
-//! `longshore unit|queue|workers …` as typed.
+//! `longshore unit|workers …` as typed.
 
 use clap::{Args, Subcommand};
 use longshore::{BatchId, Kind, QueueName, SessionId, UnitId, UnitState};
@@ -55,36 +55,6 @@ pub struct Units {
     /// The units
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<UnitId>,
-}
-
-/// Look at queues, pause, resume or purge them.
-#[derive(Debug, Subcommand)]
-pub enum Queue {
-    /// Queues, one line per tenant
-    List,
-    /// One queue
-    Show {
-        /// The queue
-        queue: QueueName,
-    },
-    /// Claim no more from it
-    Pause {
-        /// The queue
-        queue: QueueName,
-    },
-    /// Claim from it again
-    Resume {
-        /// The queue
-        queue: QueueName,
-    },
-    /// Cancel everything that waits in it
-    Purge {
-        /// The queue
-        queue: QueueName,
-        /// Do not ask
-        #[arg(long, short)]
-        yes: bool,
-    },
 }
 
 /// Look at workers, or give them orders.

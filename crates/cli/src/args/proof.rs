@@ -10,10 +10,14 @@ use clap::Args;
   longshore chaos                                   half a minute, in a temporary directory
   longshore chaos --units 20000 --kills 100         a storm
   longshore chaos --seed 7 --keep                   the same storm again, and keep the store
+  longshore chaos --store postgres://me@db/x        in a database of its own on that server
+  longshore chaos --store postgres://me@db/x --restart-command 'pg_ctl -D data restart -m immediate'
+                                                    the server dies midway as well
 
-It starts real worker processes on its own SQLite store (--store is not touched), kills them with
-SIGKILL at random moments, kills the submitter midway and runs it again, and ends with the books:
-every unit ran, every unit is counted once, nothing is held, `verify` finds nothing.")]
+It starts real worker processes on a store of its own (--store is not touched; of a PostgreSQL URL
+only the server is used, for a database that is dropped at the end), kills them with SIGKILL at
+random moments, kills the submitter midway and runs it again, and ends with the books: every unit
+ran, every unit is counted once, nothing is held, `verify` finds nothing.")]
 pub struct Chaos {
     /// How many units
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -27,6 +31,9 @@ pub struct Chaos {
     /// How many workers are killed
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub kills: u32,
+    /// Restart the database server with this shell command midway
+    #[arg(long, value_name = "COMMAND")]
+    pub restart_command: Option<String>,
     /// Makes the random choices repeatable
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -42,7 +49,8 @@ pub struct Chaos {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   longshore bench                                   on a temporary file beside the store
-  longshore bench --store memory:                   the engine alone, without a disk")]
+  longshore bench --store memory:                   the engine alone, without a disk
+  longshore bench --store postgres://me@db/x        in a database of its own on that server")]
 pub struct Bench {
     /// How many units
     #[arg(long, default_value_t = 50_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]

@@ -3,8 +3,9 @@
 use clap::{Args, ValueEnum};
 use longshore::batch::{FailureLimit, OnThreshold};
 use longshore::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId};
+use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull};
 
+use super::http::HttpCall;
 use super::resource::Resource;
 use crate::span::Span;
 
@@ -14,15 +15,17 @@ use crate::span::Span;
   longshore submit exec '{\"argv\":[\"sh\",\"-c\",\"make test\"],\"timeout\":\"10m\"}'
   longshore submit exec @job.json --wait            prints the result; exit code 3 if it failed
   seq 1000 | sed 's/.*/{\"argv\":[\"echo\",\"&\"]}/' | longshore submit exec --lines - --batch demo
+  longshore submit http --url https://example.com/hook --body '{\"n\":7}'
   longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
 
 A batch that was interrupted goes on where it stopped when the same command is run again with the
-same input. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
+same input. A queue is unbounded until `queue set` or `tenant set` bounds it; in a full one a sender
+waits for room, unless --wait-room or --no-wait says otherwise. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
 pub struct Submit {
     /// What the unit is: names the handler, as `exec`
     pub kind: Kind,
     /// JSON, `@FILE`, or `-` for stdin
-    #[arg(required_unless_present = "lines", conflicts_with = "lines")]
+    #[arg(required_unless_present_any = ["lines", "url"], conflicts_with = "lines")]
     pub payload: Option<String>,
     /// Send one unit per line of JSON in this file (`-`: stdin)
     #[arg(long, value_name = "FILE")]
@@ -80,6 +83,14 @@ pub struct Submit {
     #[arg(long, value_name = "N", requires = "cap_key", value_parser = clap::value_parser!(u32).range(1..))]
     pub cap_limit: Option<u32>,
 
+    /// If there is no room for it (see `queue set`): wait at most this long, then exit with code 5
+    /// [default: wait as long as it takes]
+    #[arg(long, value_name = "TIME", conflicts_with = "no_wait")]
+    pub wait_room: Option<Span>,
+    /// If there is no room for it: do not wait, exit with code 5
+    #[arg(long)]
+    pub no_wait: bool,
+
     /// Wait for the end and print the result; the exit code tells how it went
     #[arg(long)]
     pub wait: bool,
@@ -88,10 +99,23 @@ pub struct Submit {
     pub wait_limit: Option<Span>,
 
     #[command(flatten)]
+    pub call: HttpCall,
+    #[command(flatten)]
     pub about: About,
     /// How many lines are sent at once.
     #[arg(long, hide = true, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk: u32,
+}
+
+impl Submit {
+    /// What to do when there is no room.
+    pub fn when_full(&self) -> WhenFull {
+        match (self.no_wait, self.wait_room) {
+            (true, _) => WhenFull::Refuse,
+            (false, Some(Span(limit))) => WhenFull::WaitFor(limit),
+            (false, None) => WhenFull::Wait,
+        }
+    }
 }
 
 /// What is noted about a batch.

@@ -40,11 +40,11 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::List { status, page } => return list(status, &page, settings).await,
         Typed::Status(batch) => return status(&batch.name, settings).await,
         Typed::Watch { batch, limit } => {
-            let (_, client) = connect_to(&batch.name, settings)?;
+            let (_, client) = connect_to(&batch.name, settings).await?;
             return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
         }
         Typed::Drain { batch, limit } => {
-            let (_, client) = connect_to(&batch.name, settings)?;
+            let (_, client) = connect_to(&batch.name, settings).await?;
             return drain::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
         }
         Typed::Rows { batch, failed, state, page } => {
@@ -60,7 +60,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         // Whether or not --failed was said: there is nothing else to retry.
         Typed::Retry { batch, failed: _ } => (batch.name, BatchAction::RetryFailed),
     };
-    let (_, client) = connect_to(&name, settings)?;
+    let (_, client) = connect_to(&name, settings).await?;
     act(&client, &name, action, settings).await
 }
 
@@ -74,7 +74,7 @@ async fn list(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings)?;
+    let (store, client) = connect(settings).await?;
     let scope = client.scope();
     let found = store.batches(scope, status, page.after.as_deref(), page.limit).await?;
     let items: Vec<Summary<'_>> = found.items.iter().map(Summary::of).collect();
@@ -110,7 +110,7 @@ fn table(batches: &[Batch]) -> Table {
 }
 
 async fn status(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect_to(name, settings)?;
+    let (store, client) = connect_to(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
     settings.output.record(&Summary::of(&batch), || record(&batch))?;
     Ok(ExitCode::Good)

@@ -21,7 +21,7 @@ use crate::args::proof::Bench;
 use crate::exit::ExitCode;
 use crate::output::{Table, right};
 use crate::settings::Settings;
-use crate::store::{StoreUrl, open_any};
+use crate::store::{ScratchDatabase, StoreUrl, open_any};
 
 const CHUNK: u64 = 1000;
 const LONE: u32 = 200;
@@ -44,8 +44,8 @@ struct Measured {
 
 /// Runs the command.
 pub async fn run(typed: Bench, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (url, _dir) = place(&settings.store)?;
-    let store = open_any(&url, settings.synchronous)?;
+    let (own, place) = Place::make(settings).await?;
+    let store = open_any(&own.store, &own).await?;
     let bar = settings.output.bar("{spinner} {msg}");
     let mut measured = Measured {
         store: settings.store.to_string(),
@@ -61,20 +61,49 @@ pub async fn run(typed: Bench, settings: &Settings) -> anyhow::Result<ExitCode> 
     bar.set_message("one at a time, then idling");
     lone(&store, &typed, &mut measured).await?;
     bar.finish_and_clear();
+    drop(store);
+    place.remove().await?;
     settings.output.record(&measured, || table(&measured))?;
     Ok(ExitCode::Good)
 }
 
-/// A temporary store on the same disk as the configured one.
-fn place(url: &StoreUrl) -> anyhow::Result<(StoreUrl, Option<tempfile::TempDir>)> {
-    let StoreUrl::Sqlite(path) = url else {
-        return Ok((StoreUrl::Memory, None));
-    };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let beside = parent.unwrap_or(Path::new("."));
-    let dir = tempfile::Builder::new().prefix(".longshore-bench").tempdir_in(beside);
-    let dir = dir.with_context(|| format!("cannot make a directory in {}", beside.display()))?;
-    Ok((StoreUrl::Sqlite(dir.path().join("bench.db")), Some(dir)))
+/// Where it is measured; gone afterwards.
+enum Place {
+    Memory,
+    /// On the same disk as the configured store.
+    File(tempfile::TempDir),
+    /// On the same server.
+    Database(ScratchDatabase),
+}
+
+impl Place {
+    /// Makes one, and the settings that name it.
+    async fn make(settings: &Settings) -> anyhow::Result<(Settings, Self)> {
+        match &settings.store {
+            StoreUrl::Memory => Ok((settings.clone(), Self::Memory)),
+            StoreUrl::Sqlite(path) => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let beside = parent.unwrap_or(Path::new("."));
+                let dir = tempfile::Builder::new().prefix(".longshore-bench").tempdir_in(beside);
+                let dir = dir
+                    .with_context(|| format!("cannot make a directory in {}", beside.display()))?;
+                let store = StoreUrl::Sqlite(dir.path().join("bench.db"));
+                Ok((Settings { store, ..settings.clone() }, Self::File(dir)))
+            }
+            StoreUrl::Postgres(server) => {
+                let scratch = ScratchDatabase::make(server).await?;
+                Ok((scratch.settings(settings), Self::Database(scratch)))
+            }
+        }
+    }
+
+    async fn remove(self) -> anyhow::Result<()> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::File(dir) => dir.close().context("cannot remove the temporary store"),
+            Self::Database(scratch) => scratch.drop().await,
+        }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

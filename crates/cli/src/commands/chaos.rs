@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use crate::args::proof::Chaos;
+use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::store::{ScratchDatabase, StoreUrl};
 
 pub use handler::{ChaosHandler, KIND};
 
@@ -23,6 +25,7 @@ mod storm;
 /// Runs the command.
 pub async fn run(typed: Chaos, settings: &Settings) -> anyhow::Result<ExitCode> {
     let place = Place::new(&typed)?;
+    let (settings, scratch) = own_store(&typed, place.dir(), settings).await?;
     let output = settings.output;
     let seed = typed.seed.unwrap_or_else(random::seed);
     output.note(format!(
@@ -33,14 +36,34 @@ pub async fn run(typed: Chaos, settings: &Settings) -> anyhow::Result<ExitCode> 
         typed.kills,
         place.dir().display()
     ));
-    let record = storm::run(&typed, seed, place.dir(), settings).await?;
-    let books = books::check(&record, place.dir(), settings).await?;
+    let record = storm::run(&typed, seed, place.dir(), &settings).await?;
+    let books = books::check(&record, place.dir(), &settings).await?;
     books.print(output)?;
     if !books.balance() || typed.keep {
         let kept = place.keep();
-        output.note(format!("kept: {}", kept.display()));
+        output.note(format!("kept: {}, {}", kept.display(), settings.store));
+    } else if let Some(scratch) = scratch {
+        scratch.drop().await?;
     }
     Ok(if books.balance() { ExitCode::Good } else { ExitCode::Error })
+}
+
+/// The storm's own store, in the settings: a file, or a database on the server that was named.
+async fn own_store(
+    typed: &Chaos,
+    dir: &Path,
+    settings: &Settings,
+) -> anyhow::Result<(Settings, Option<ScratchDatabase>)> {
+    if let StoreUrl::Postgres(server) = &settings.store {
+        let scratch = ScratchDatabase::make(server).await?;
+        return Ok((scratch.settings(settings), Some(scratch)));
+    }
+    if typed.restart_command.is_some() {
+        return Err(usage("--restart-command: this storm has no server that could be restarted"))
+            .hint("name one with --store postgres://…");
+    }
+    let store = StoreUrl::Sqlite(database(dir));
+    Ok((Settings { store, ..settings.clone() }, None))
 }
 
 /// Where the storm happens; gone afterwards unless it is kept.
@@ -77,7 +100,7 @@ impl Place {
     }
 }
 
-/// The storm's own store.
+/// The storm's own store, if it is a file.
 fn database(dir: &Path) -> PathBuf {
     dir.join("chaos.db")
 }

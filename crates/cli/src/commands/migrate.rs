@@ -6,7 +6,7 @@ use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let version = store.migrate().await?;
     let answer = serde_json::json!({ "schema": version });
     settings

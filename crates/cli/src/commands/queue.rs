@@ -1,34 +1,37 @@
-//! `queue`: looking at queues, pausing, resuming and purging them.
+//! `queue`: looking at queues, pausing, resuming, bounding and purging them.
 
 use std::io::{BufRead, IsTerminal};
 
-use longshore::store::{Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
-use longshore::{Error, QueueName, Store, UnitState};
+use longshore::store::{LaneChange, Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
+use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
 use super::unit::told;
 use super::{connect, now};
-use crate::args::operate::Queue as Typed;
+use crate::args::queue::{Lane, Queue as Typed};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 use crate::span::ago;
 
+mod set;
+
 /// The states in which a unit waits.
 const WAITING: [UnitState; 3] = [UnitState::Blocked, UnitState::Scheduled, UnitState::Ready];
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     match typed {
         Typed::List => {
             let lanes = store.queues(&settings.scope()).await?;
             settings.output.list(&lanes, || table(&lanes))?;
         }
         Typed::Show { queue } => show(&*store, &queue, settings).await?,
-        Typed::Pause { queue } => pause(&*store, &queue, true, settings).await?,
-        Typed::Resume { queue } => pause(&*store, &queue, false, settings).await?,
+        Typed::Pause(lane) => pause(&*store, &lane, true, settings).await?,
+        Typed::Resume(lane) => pause(&*store, &lane, false, settings).await?,
+        Typed::Set(change) => set::run(&*store, &change, settings).await?,
         Typed::Purge { queue, yes } => return purge(&*store, &queue, yes, settings).await,
     }
     Ok(ExitCode::Good)
@@ -50,7 +53,12 @@ async fn lanes(
 
 async fn show(store: &dyn Store, queue: &QueueName, settings: &Settings) -> anyhow::Result<()> {
     let lanes = lanes(store, queue, settings).await?;
-    settings.output.list(&lanes, || table(&lanes))
+    settings.output.list(&lanes, || table(&lanes))?;
+    if settings.output.is_json() {
+        return Ok(());
+    }
+    settings.output.line("")?;
+    settings.output.list(&lanes, || set::table(&lanes))
 }
 
 fn table(lanes: &[QueueInfo]) -> Table {
@@ -77,7 +85,7 @@ fn table(lanes: &[QueueInfo]) -> Table {
         table.row([
             cell(&lane.queue),
             cell(&lane.tenant),
-            cell(if lane.paused { "paused" } else { "open" }),
+            cell(state(lane)),
             right(counts.blocked),
             right(counts.scheduled),
             right(counts.ready),
@@ -91,21 +99,42 @@ fn table(lanes: &[QueueInfo]) -> Table {
     table
 }
 
+fn state(lane: &QueueInfo) -> &'static str {
+    match (lane.suspended, lane.paused) {
+        (true, _) => "suspended",
+        (false, true) => "paused",
+        (false, false) => "open",
+    }
+}
+
 async fn pause(
     store: &dyn Store,
-    queue: &QueueName,
+    typed: &Lane,
     paused: bool,
     settings: &Settings,
 ) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Answer<'a> {
         queue: &'a QueueName,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lane: Option<&'a TenantId>,
         paused: bool,
     }
-    let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
-    store.change_queue(&settings.scope(), queue, change).await?;
+    let (queue, scope) = (&typed.queue, settings.scope());
+    let lane = set::lane(typed, settings);
+    match lane {
+        Some(tenant) => {
+            let change = LaneChange { paused: Some(paused), ..LaneChange::default() };
+            store.change_lane(&scope, queue, tenant, change).await?;
+        }
+        None => {
+            let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
+            store.change_queue(&scope, queue, change).await?;
+        }
+    }
     let is = if paused { "paused" } else { "open" };
-    settings.output.answer(&Answer { queue, paused }, || format!("queue `{queue}` is {is}"))
+    let answer = Answer { queue, lane, paused };
+    settings.output.answer(&answer, || format!("{} is {is}", set::name(queue, lane)))
 }
 
 async fn purge(

@@ -5,10 +5,10 @@ use std::io::Read;
 use anyhow::Context;
 use longshore::store::Sent;
 use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
-use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState, WhenFull};
+use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
 use serde::Serialize;
 
-use super::{connect, now, submit_lines, wait};
+use super::{connect, now, submit_http, submit_lines, wait};
 use crate::args::resource;
 use crate::args::submit::Submit;
 use crate::error::{WithHint, usage};
@@ -21,11 +21,14 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     if typed.lines.is_some() {
         return submit_lines::run(typed, settings).await;
     }
-    let payload = payload(typed.payload.as_deref().unwrap_or("-"))?;
+    let payload = match &typed.call.url {
+        Some(url) => submit_http::payload(url, &typed)?,
+        None => payload(typed.payload.as_deref().unwrap_or("-"))?,
+    };
     let mut unit = Pattern::new(&typed, settings)?.unit(payload);
     unit.awaited = typed.wait;
-    let (_store, client) = connect(settings)?;
-    let (id, status) = match client.send_many(vec![unit], WhenFull::Wait).await?.pop() {
+    let (_store, client) = connect(settings).await?;
+    let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
         Some(Sent::Created(id)) => (id, "created"),
         Some(Sent::Existing(id)) => (id, "existing"),
         Some(Sent::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
@@ -73,7 +76,7 @@ fn ended(unit: &Unit, status: &'static str, settings: &Settings) -> anyhow::Resu
 }
 
 /// Reads the payload from the argument, a file or stdin.
-fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
+pub fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
     let bytes = match (argument, argument.strip_prefix('@')) {
         ("-", _) => read(std::io::stdin().lock()).context("cannot read stdin")?,
         (_, Some(path)) => {
@@ -91,7 +94,7 @@ fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Reads no more than is needed to see that it is too much.
-fn read(from: impl Read) -> std::io::Result<Vec<u8>> {
+pub fn read(from: impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MAX_PAYLOAD as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

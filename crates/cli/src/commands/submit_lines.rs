@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
 use longshore::store::Sent;
-use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, WhenFull};
+use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -30,7 +30,7 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     if typed.wait && typed.batch.is_none() {
         return Err(usage("--wait with --lines needs --batch NAME"));
     }
-    let (_store, client) = connect(settings)?;
+    let (_store, client) = connect(settings).await?;
     let bar = settings.output.bar("{spinner} {human_pos} units sent  {per_sec}  {msg}");
     let lines = Sending { typed: &typed, settings, client: &client, bar };
     match &typed.batch {
@@ -58,7 +58,8 @@ struct Answer<'a> {
 
 impl Sending<'_> {
     async fn as_batch(&self, name: &BatchId) -> anyhow::Result<ExitCode> {
-        let mut writer = self.client.open_batch(self.describe(name)).await?;
+        let writer = self.client.open_batch(self.describe(name)).await?;
+        let mut writer = writer.when_full(self.typed.when_full());
         let mut new = 0;
         let batch = if writer.batch().sealed {
             let status = writer.batch().status;
@@ -133,7 +134,7 @@ impl Sending<'_> {
         while let Some(chunk) = chunks.recv().await {
             let units: Vec<_> = chunk.payloads.into_iter().map(|p| pattern.unit(p)).collect();
             let count = units.len() as u64;
-            refused(&self.client.send_many(units, WhenFull::Wait).await?, at)?;
+            refused(&self.client.send_many(units, self.typed.when_full()).await?, at)?;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {
@@ -213,9 +214,12 @@ fn ended(end: End, at: u64, way_on: impl Fn(u64) -> String) -> anyhow::Result<()
 }
 
 fn refused(answers: &[Sent], after: u64) -> anyhow::Result<()> {
+    let is_in = |answer: &&Sent| !matches!(answer, Sent::Refused(_));
     for answer in answers {
         if let Sent::Refused(refusal) = answer {
-            return Err(anyhow!("a unit after line {after} was refused: {refusal}"));
+            let more = answers.iter().filter(is_in).count();
+            let words = format!("a unit after line {after} was refused, {more} after it were sent");
+            return Err(refusal.clone()).context(words);
         }
     }
     Ok(())
@@ -234,6 +238,9 @@ fn while_adding(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
         }
         SendError::Store(error) if error.is_retryable() => {
             format!("run the same command again later: it goes on after line {at}")
+        }
+        SendError::Refused(refusal) if refusal.keeps_chunk_out() => {
+            format!("run the same command again when there is room: it goes on after line {at}")
         }
         _ => return anyhow::Error::from(error).context(cannot),
     };

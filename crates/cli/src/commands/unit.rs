@@ -32,7 +32,7 @@ struct Shown<'a> {
 }
 
 async fn show(id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let unit = store.unit(&settings.scope(), id).await?;
     let failures = store.failures(&settings.scope(), id).await?;
     let shown = Shown { unit: &unit, failures: &failures };
@@ -99,7 +99,7 @@ struct Listed<'a> {
 async fn list(typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
     let UnitList { state, queue, kind, batch, page } = typed;
     let filter = UnitFilter { state, queue, kind, batch };
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let scope = settings.scope();
     let found = store.units(&scope, &filter, page.after.as_deref(), page.limit).await?;
     let items: Vec<Listed<'_>> = found.items.iter().map(listed).collect();
@@ -158,7 +158,7 @@ async fn operate(
     became: &str,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let selection = UnitSelection::Ids(units.ids);
     let done = store.operate_units(&settings.scope(), selection, action).await?;
     settings.output.answer(&done, || told(&done, became))?;

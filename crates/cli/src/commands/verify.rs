@@ -23,7 +23,7 @@ pub struct Verdict {
 
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let verdict = check(&*store).await?;
     settings.output.answer(&verdict, || told(&verdict))?;
     Ok(if verdict.ok { ExitCode::Good } else { ExitCode::Error })

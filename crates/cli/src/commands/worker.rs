@@ -18,20 +18,25 @@ use super::connect;
 use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
+use crate::batch_start::{self, BatchStartHandler};
 use crate::error::{WithHint, usage};
 use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
+use crate::http::call::Caller;
+use crate::http::{self, HttpHandler};
 use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
-    let actions = Arc::new(Actions::new(dir)?);
+    let caller = Caller::new(Arc::clone(&settings.http.rules))?;
+    let actions = Arc::new(Actions::new(dir, caller.clone()));
     let sources = sources(&settings.store);
     let batches = Handlers::new(&sources, Arc::clone(&actions));
-    let worker = build(typed, settings, Arc::clone(&store), batches)?;
+    let http = HttpHandler::new(caller, settings.http.env.clone());
+    let worker = build(typed, settings, Arc::clone(&store), (batches, http))?;
     let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
     let (report, signal) = beside(run_with_signals(worker, drain), store, lookout).await?;
     tell(&report, settings)?;
@@ -59,11 +64,12 @@ fn build(
     typed: Worker,
     settings: &Settings,
     store: Arc<dyn Store>,
-    batches: Handlers,
+    (batches, http): (Handlers, HttpHandler),
 ) -> anyhow::Result<Engine> {
     let defaults = &settings.worker;
     let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
     let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
+    let starts = BatchStartHandler::new(Arc::clone(&store), settings);
     let mut builder = Engine::builder(store)
         .slots(typed.slots.unwrap_or(defaults.slots))
         .resources(resource::sum_up(&typed.resource)?)
@@ -79,7 +85,8 @@ fn build(
     }
     let wanted = if typed.kind.is_empty() { defaults.kinds.clone() } else { typed.kind };
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
-    let mut built_in = BuiltIn { exec: Some(ExecHandler::new(dir)), batches, chaos: None };
+    let exec = ExecHandler::new(dir);
+    let mut built_in = BuiltIn { exec, http, batches, starts, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
     }
@@ -88,8 +95,10 @@ fn build(
 
 /// The handlers that this binary has.
 struct BuiltIn {
-    exec: Option<ExecHandler>,
+    exec: ExecHandler,
+    http: HttpHandler,
     batches: Handlers,
+    starts: BatchStartHandler,
     chaos: Option<ChaosHandler>,
 }
 
@@ -97,24 +106,35 @@ impl BuiltIn {
     /// Registers those that are wanted, or all.
     fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
+        let http_kind = Kind::new(http::KIND)?;
         let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(END_KIND)?);
+        let start_kind = Kind::new(batch_start::KIND)?;
         let has = |kind: &Kind| {
-            [&exec_kind, &row_kind, &end_kind].contains(&kind)
+            [&exec_kind, &http_kind, &row_kind, &end_kind, &start_kind].contains(&kind)
                 || (*kind == chaos_kind && self.chaos.is_some())
         };
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
-            let known = format!("`{exec_kind}`, `{row_kind}` and `{end_kind}`");
+            let batches = format!("`{start_kind}`, `{row_kind}` and `{end_kind}`");
+            let known = format!("`{exec_kind}`, `{http_kind}`, {batches}");
             return Err(usage(format!("this worker has no handler for kind `{unknown}`")))
                 .hint(format!("built in are {known}; other kinds need their own program"));
         }
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
-        if let Some(handler) = self.exec.filter(|_| wants(&exec_kind)) {
+        if wants(&exec_kind) {
             // A command may have done half its work: it is repeated only by request.
             let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
-            to = to.handle(exec_kind, policy, handler);
+            to = to.handle(exec_kind, policy, self.exec);
+        }
+        if wants(&http_kind) {
+            // A call that is repeated carries the same key, so the server can tell.
+            to = to.handle(http_kind, Policy::default(), self.http);
         }
         if wants(&row_kind) {
             to = to.handle(row_kind, Policy::default(), self.batches.rows);
+        }
+        if wants(&start_kind) {
+            // The batch has the unit's name for it, so a repeat goes on where it was.
+            to = to.handle(start_kind, Policy::default(), self.starts);
         }
         if wants(&end_kind) {
             to = to.handle(end_kind, end_policy(), self.batches.ends);

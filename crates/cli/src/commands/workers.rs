@@ -14,7 +14,7 @@ use crate::span::ago;
 
 /// Runs the command.
 pub async fn run(typed: Workers, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings)?;
+    let (store, _) = connect(settings).await?;
     let sessions = store.sessions().await?;
     let (who, order) = match typed.order {
         None | Some(WorkerOrder::List) => {

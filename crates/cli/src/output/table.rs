@@ -101,7 +101,7 @@ pub fn paint(colour: bool, word: &str, text: &str) -> String {
     let code = match word {
         "done" | "complete" | "ok" | "✓" => "32",
         "failed" | "✗" => "31",
-        "paused" | "cancelled" | "scheduled" | "blocked" => "33",
+        "paused" | "suspended" | "cancelled" | "scheduled" | "blocked" => "33",
         "running" | "leased" => "36",
         "heading" => "2",
         _ => return text.to_owned(),

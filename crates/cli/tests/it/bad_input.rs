@@ -95,7 +95,7 @@ fn usage_errors_end_with_two() {
         &["unit", "show", "not-an-id"],
         &["queue", "purge"],
         &["--store", "mongo:x", "queue", "list"],
-        &["--store", "postgres://x/y", "queue", "list"],
+        &["--store", "postgres:x/y", "queue", "list"],
         &["--store", "memory:", "queue", "list"],
     ] {
         let run = place.run(args).ends(2);

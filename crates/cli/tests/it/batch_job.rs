@@ -1,10 +1,15 @@
 //! Batches over generated rows: a folder with a batch file, a script that answers, and a database
-//! in which each effect leaves a line. The rows' database is the store as well.
+//! in which each effect leaves a line. The rows' database is the store as well, unless a job says
+//! otherwise.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
-use longshore_sqlite::rusqlite::{Connection, types::FromSql};
+use longshore_sqlite::rusqlite::Connection;
+use longshore_sqlite::rusqlite::types::{FromSql, Value as SqlValue};
+use longshore_testkit::servers::PrivatePostgres;
 use serde_json::Value;
 
 use crate::support::{Place, Run, Running, SOON, eventually};
@@ -95,16 +100,21 @@ INSERT INTO rows (id, sort) SELECT i, :sort FROM count;
 /// Dead workers are found fast, and every command looks into the rows' database.
 const CONFIG: &str = "store = \"sqlite:rows.db\"\n[worker]\nttl = \"1s\"\n";
 
+/// A server that a test restarts while its job looks into it.
+pub type Server = Rc<RefCell<PrivatePostgres>>;
+
 /// A folder with a batch in it.
 pub struct Job {
     pub place: Place,
+    /// Where the rows are, if not in the file `rows.db`.
+    server: Option<Server>,
 }
 
 impl Job {
     /// So many rows, numbered from 1. `sort` is SQL over `i`: `good`, `slow`, or what makes a row
     /// fail, `bad`, `silent`, `refused` or `gone`.
     pub fn new(rows: u64, sort: &str) -> Self {
-        let job = Self { place: Place::new() };
+        let job = Self { place: Place::new(), server: None };
         job.place.write("longshore.toml", CONFIG);
         job.place.write("script.toml", SCRIPT);
         job.place
@@ -116,6 +126,24 @@ impl Job {
     /// So many rows, all good.
     pub fn good(rows: u64) -> Self {
         Self::new(rows, "'good'")
+    }
+
+    /// The same with the rows in the database of `rows`, and the store in that of `store`. `keys` are
+    /// edits of the seed.
+    pub fn move_to(mut self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
+        let config = CONFIG.replace("sqlite:rows.db", &store.borrow().url());
+        self.place.write("longshore.toml", config);
+        self.place.write("seed.sql", replaced(self.place.read("seed.sql"), keys));
+        self.server = Some(Rc::clone(rows));
+        self
+    }
+
+    /// Makes the rows, wherever they are.
+    pub fn seed(&self) {
+        match &self.server {
+            None => drop(self.create()),
+            Some(_) => self.execute(&self.place.read("seed.sql")),
+        }
     }
 
     /// With these edits of the batch file.
@@ -155,6 +183,11 @@ impl Job {
     /// What a query of one value says.
     #[track_caller]
     pub fn query<T: FromSql>(&self, sql: &str) -> T {
+        if let Some(server) = &self.server {
+            let text = server.borrow().run(sql).unwrap().trim_end().to_owned();
+            let value = text.parse().map_or(SqlValue::Text(text), SqlValue::Integer);
+            return T::column_result((&value).into()).unwrap();
+        }
         let db = Connection::open(self.place.path("rows.db")).unwrap();
         db.busy_timeout(SOON).unwrap();
         db.query_one(sql, [], |row| row.get(0)).unwrap()
@@ -168,6 +201,10 @@ impl Job {
 
     /// Changes rows, as their owner might.
     pub fn execute(&self, sql: &str) {
+        if let Some(server) = &self.server {
+            server.borrow().run(sql).unwrap();
+            return;
+        }
         let db = Connection::open(self.place.path("rows.db")).unwrap();
         db.busy_timeout(SOON).unwrap();
         db.execute_batch(sql).unwrap();
@@ -212,7 +249,7 @@ impl Job {
     /// exact, nothing held by anybody.
     #[track_caller]
     pub fn assert_exact(&self) {
-        assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1)"), 0);
+        assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1) AS twice"), 0);
         assert_eq!(self.count("effects WHERE n <> row"), 0);
         assert_eq!(
             self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"),
@@ -227,9 +264,12 @@ impl Job {
 
 /// The batch file with each first text replaced by the second.
 pub fn edited(edits: &[(&str, &str)]) -> String {
-    let mut text = BATCH.to_owned();
+    replaced(BATCH.to_owned(), edits)
+}
+
+fn replaced(mut text: String, edits: &[(&str, &str)]) -> String {
     for (right, wrong) in edits {
-        assert!(text.contains(right), "the batch file has no {right}");
+        assert!(text.contains(right), "there is no {right} to be edited");
         text = text.replacen(right, wrong, 1);
     }
     text

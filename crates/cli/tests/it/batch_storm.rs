@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::batch_job::{Dice, Job};
+use crate::batch_job::{Dice, Job, Server};
 use crate::support::{Running, SOON, eventually, limit, soaked};
 
 /// One row in a hundred is poison, of four sorts in turn.
@@ -25,15 +25,46 @@ const EDITS: [(&str, &str); 4] = [
     ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"15ms\""),
 ];
 
+/// An initiator that waits for the workers, so that it can be killed midway.
+pub const AHEAD: (&str, &str) = ("key = \"id\"", "key = \"id\"\nahead = 200");
+
 /// A batch with poison in it.
-struct Storm {
+pub struct Storm {
     job: Job,
     rows: u64,
 }
 
 impl Storm {
-    fn new(rows: u64, more: &[(&str, &str)]) -> Self {
+    pub fn new(rows: u64, more: &[(&str, &str)]) -> Self {
         Self { job: Job::new(rows, SORTS).with(&[&EDITS, more].concat()), rows }
+    }
+
+    /// The same with the rows and the store on these servers.
+    pub fn move_to(self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
+        Self { job: self.job.move_to(rows, store, keys), ..self }
+    }
+
+    /// Every other process brings the batch a step further before it is killed: on a slow machine
+    /// they would all be killed at their start.
+    fn until_its_share_is_done(&self, kill: usize) {
+        if kill % 2 == 1 {
+            let share = self.rows * kill as u64 / (kills() as u64 + 2);
+            eventually(limit(2 * SOON), || (self.job.count("effects") >= share).then_some(()));
+        }
+    }
+
+    /// How often the batch was taken up where it was left.
+    fn taken_up(&self) -> usize {
+        self.job.place.read("stderr").matches("taking up batch").count()
+    }
+
+    fn until_taken_up(&self, before: usize) {
+        eventually(limit(2 * SOON), || (self.taken_up() > before).then_some(()));
+    }
+
+    fn assert_alive(&self, process: &mut Running, kill: usize) {
+        let ended = process.0.try_wait().unwrap();
+        assert_eq!(ended, None, "it ended before kill {kill}: {}", self.job.place.read("stderr"));
     }
 
     /// The books after it: every row has ended once, as its sort wants.
@@ -96,16 +127,34 @@ impl Storm {
     }
 }
 
-#[test]
-fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
-    let storm = Storm::new(soaked(5_000, 10_000), &[]);
-    storm.job.create();
+/// More rows than come to their end before the last kill.
+pub fn enough_rows() -> u64 {
+    soaked(3_000, 10_000)
+}
+
+/// Before which kill the middle of a storm is.
+const MIDDLE: usize = 6;
+
+/// How often a process is killed.
+fn kills() -> usize {
+    soaked(12, 24)
+}
+
+/// Lets a run be killed again and again, with something else in the `middle` of the storm.
+pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
+    storm.job.seed();
     let _watcher = storm.job.watcher();
     let mut dice = Dice(1);
-    for kill in 0..soaked(12, 24) {
+    for kill in 0..kills() {
+        let before = storm.taken_up();
         let mut run = storm.job.start(&[]);
+        if kill == MIDDLE {
+            storm.until_taken_up(before);
+            middle();
+        }
+        storm.until_its_share_is_done(kill);
         dice.moment(400);
-        assert_eq!(run.0.try_wait().unwrap(), None, "it ended before kill {kill}");
+        storm.assert_alive(&mut run, kill);
         run.kill();
     }
     let last = storm.job.run(&[]).ends(3).says("taking up batch").json();
@@ -115,21 +164,26 @@ fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
     assert!(storm.job.place.read("stderr").contains("took units back from dead workers"));
 }
 
-/// The initiator and two workers, each a process of its own, are killed in turn.
-#[test]
-fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
+/// The initiator and two workers, each a process of its own, are killed in turn, with something
+/// else in the `middle` of the storm.
+pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
     const WORKERS: usize = 2;
-    let storm = Storm::new(soaked(3_000, 10_000), &[("key = \"id\"", "key = \"id\"\nahead = 200")]);
-    storm.job.create();
+    storm.job.seed();
     let _watcher = storm.job.watcher();
     let work = || storm.job.place.start(&["worker", "--slots", "10"]);
     let initiate = || storm.job.place.start(&["batch", "start", "."]);
     let mut workers: [Running; WORKERS] = std::array::from_fn(|_| work());
     let mut dice = Dice(2);
-    for kill in 0..soaked(12, 24) {
+    for kill in 0..kills() {
+        let before = storm.taken_up();
         let mut initiator = initiate();
+        if kill == MIDDLE {
+            storm.until_taken_up(before);
+            middle();
+        }
+        storm.until_its_share_is_done(kill);
         dice.moment(220);
-        assert_eq!(initiator.0.try_wait().unwrap(), None, "it ended before kill {kill}");
+        storm.assert_alive(&mut initiator, kill);
         initiator.kill();
         if kill % 2 == 0 {
             let victim = &mut workers[kill / 2 % WORKERS];
@@ -147,6 +201,16 @@ fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
     }
     storm.assert_exact();
     storm.assert_ended_once();
+}
+
+#[test]
+fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
+    kill_runs(&Storm::new(soaked(5_000, 10_000), &[]), || {});
+}
+
+#[test]
+fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
+    kill_initiators_and_workers(&Storm::new(enough_rows(), &[AHEAD]), || {});
 }
 
 /// Rows whose POST does not work for a while, however often it is tried and by whom, are asked

@@ -12,37 +12,45 @@ use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 const SLOTS: u64 = 8;
 
 /// A batch `b` that runs while workers are killed.
-struct Storm {
-    place: Place,
-    units: u64,
+pub struct Storm {
+    pub place: Place,
+    pub units: u64,
     kills: u64,
     workers: u64,
+    /// How often the store's server is restarted meanwhile, if it has one.
+    restarts: u64,
 }
 
 impl Storm {
-    fn new() -> Self {
+    /// On the store that the place's configuration names.
+    pub fn new(place: Place, restarts: u64) -> Self {
         Self {
-            place: Place::new(),
+            place,
             units: soaked(2_000, 20_000),
             kills: soaked(10, 100),
             workers: soaked(3, 6),
+            restarts,
         }
     }
 
-    fn submit(&self, kind: &str, line: impl Fn(u64) -> String) {
+    pub fn submit(&self, kind: &str, line: impl Fn(u64) -> String) {
         let lines: String = (0..self.units).map(|n| line(n) + "\n").collect();
         let args = ["submit", kind, "--lines", "-", "--batch", "b"];
         self.place.run_with(&args, lines).ok();
     }
 
-    /// Works, with kills spread over the batch, until every unit has ended; then drains.
-    fn rage(&self, more: &[&str]) {
+    /// Works, with kills and restarts spread over the batch, until every unit has ended; then
+    /// drains.
+    pub fn rage(&self, more: &[&str], mut restart: impl FnMut()) {
         let slots = SLOTS.to_string();
         let args = [&["worker", "--slots", &slots, "--ttl", "2s"], more].concat();
         let start = || self.place.start(&args);
         let mut workers: Vec<Running> = (0..self.workers).map(|_| start()).collect();
         for kill in 1..=self.kills {
             self.until_finished(kill * self.units / (self.kills + 2));
+            if kill % (self.kills / (self.restarts + 1)) == 0 && kill < self.kills {
+                restart();
+            }
             let victim = usize::try_from(kill * 7 % self.workers).unwrap();
             workers[victim].kill();
             workers[victim] = start();
@@ -63,7 +71,7 @@ impl Storm {
     }
 
     /// The books after it.
-    fn assert_exact(&self, done: u64, failed: u64) {
+    pub fn assert_exact(&self, done: u64, failed: u64) {
         let batch = self.place.batch("b");
         assert_eq!((&batch["done"], &batch["failed"]), (&done.into(), &failed.into()), "{batch}");
         assert_eq!((&batch["total"], &batch["cancelled"]), (&self.units.into(), &0.into()));
@@ -73,12 +81,14 @@ impl Storm {
     }
 
     /// Every unit ran, and not more were repeated than were in a killed worker's hands: those it
-    /// ran, and those it had run but not yet recorded.
-    fn assert_repeats_are_bounded(&self) {
+    /// ran, and those it had run but not yet recorded. A restart of the server may cost every
+    /// worker as much as a kill.
+    pub fn assert_repeats_are_bounded(&self) {
         let runs = runs(&self.place);
         assert_eq!(runs.len() as u64, self.units, "every unit ran");
         let repeats: u64 = runs.values().map(|times| times - 1).sum();
-        let most = self.kills * u64::from(longshore::most_at_risk(u32::try_from(SLOTS).unwrap()));
+        let at_risk = u64::from(longshore::most_at_risk(u32::try_from(SLOTS).unwrap()));
+        let most = (self.kills + self.restarts * self.workers) * at_risk;
         assert!(repeats <= most, "{repeats} repeats after {} kills, not {most}", self.kills);
     }
 }
@@ -94,9 +104,9 @@ fn runs(place: &Place) -> BTreeMap<u64, u64> {
 
 #[test]
 fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills() {
-    let storm = Storm::new();
+    let storm = Storm::new(Place::new(), 0);
     storm.submit("chaos", |n| format!("{{\"n\":{n},\"ms\":{}}}", n % 20));
-    storm.rage(&["--chaos-log", "runs"]);
+    storm.rage(&["--chaos-log", "runs"], || {});
     storm.assert_exact(storm.units, 0);
     storm.assert_repeats_are_bounded();
 }
@@ -104,12 +114,12 @@ fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills() {
 /// With commands that append to a file; one in ten then fails.
 #[test]
 fn tally_is_exact_in_a_storm_of_kills() {
-    let storm = Storm::new();
+    let storm = Storm::new(Place::new(), 0);
     storm.submit("exec", |n| {
         let script = format!("echo {n} >> runs; test {} != 0", n % 10);
         serde_json::json!({ "argv": ["sh", "-c", script] }).to_string()
     });
-    storm.rage(&[]);
+    storm.rage(&[], || {});
     storm.assert_exact(storm.units - storm.units / 10, storm.units / 10);
     storm.assert_repeats_are_bounded();
 }

@@ -22,11 +22,17 @@ mod batch_overlap;
 #[cfg(test)]
 mod batch_storm;
 #[cfg(test)]
+mod complaints;
+#[cfg(test)]
+mod completions;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod cron;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
@@ -34,12 +40,22 @@ mod exec;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod http;
+#[cfg(test)]
 mod looks;
 #[cfg(test)]
 mod operate;
+#[cfg(test)]
+mod pg_batch_storm;
+#[cfg(test)]
+mod pg_storm;
 #[cfg(test)]
 mod sending;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod tenants;
+#[cfg(test)]
+mod two_hosts;

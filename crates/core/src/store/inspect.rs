@@ -46,6 +46,8 @@ pub struct QueueInfo {
     pub tenant: TenantId,
     /// Whether claims pass the queue or this lane by.
     pub paused: bool,
+    /// Whether the lane's tenant is suspended: claims pass all its lanes by.
+    pub suspended: bool,
     /// The lane's share.
     pub weight: u32,
     /// How many of the lane's units may be leased at once.

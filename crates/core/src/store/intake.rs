@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::batch::{Batch, NewBatch};
-use crate::name::{BatchId, Scope, UnitId};
+use crate::name::{BatchId, Scope, TenantId, UnitId};
 use crate::unit::NewUnit;
 
 /// What became of one sent unit.
@@ -27,10 +27,12 @@ pub enum Refusal {
     /// Its key is taken by this unit.
     #[error("its key is taken by unit {0}")]
     Duplicate(UnitId),
-    /// The queue is full. Waiting may help: a change of the queue is announced as room appears.
-    #[error("queue is full: {live} live units ({bytes} bytes), the limit is {limit}")]
+    /// A bound is reached. Waiting may help: a change of the queue is announced as room appears.
+    #[error("{bound} is full: {live} live units ({bytes} bytes), the limit is {limit}")]
     Full {
-        /// Live units now.
+        /// Whose bound.
+        bound: Bound,
+        /// Live units under it now.
         live: u64,
         /// Their payloads' bytes.
         bytes: u64,
@@ -40,6 +42,39 @@ pub enum Refusal {
     /// It waits for a unit that the store does not know.
     #[error("it waits for unit {0}, which does not exist")]
     UnknownDependency(UnitId),
+    /// Its tenant is suspended. Waiting helps only if somebody resumes it.
+    #[error("tenant `{0}` is suspended")]
+    Suspended(TenantId),
+}
+
+impl Refusal {
+    /// Whether a chunk of a batch that meets it must stay out as a whole: its rows are to be sent
+    /// again, so the cursor must not pass them.
+    pub fn keeps_chunk_out(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Suspended(_))
+    }
+}
+
+/// What has a capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// A queue, over all tenants.
+    Queue,
+    /// One tenant's part of a queue.
+    Lane,
+    /// A tenant, over all queues.
+    Tenant,
+}
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "queue",
+            Self::Lane => "lane",
+            Self::Tenant => "tenant",
+        })
+    }
 }
 
 /// A batch that was opened.
@@ -65,8 +100,8 @@ pub struct BatchChunk {
 /// What became of a chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Added {
-    /// The chunk and the cursor are in; one answer per unit. If any unit found its queue full,
-    /// nothing of the chunk is in and the answers say why.
+    /// The chunk and the cursor are in; one answer per unit. If any unit met a bound or its
+    /// tenant is suspended, nothing of the chunk is in and the answers say why.
     Committed(Vec<Sent>),
     /// Somebody moved the cursor (or an earlier try of this chunk did): go on from here.
     CursorMoved(String),

@@ -44,7 +44,7 @@ pub struct Claim {
     /// Named resources in all: a unit that needs more is not for this worker, one that needs more
     /// than is free now is waited for.
     pub all_resources: BTreeMap<String, u32>,
-    /// This many further units, claimed but not started. Never from a capped lane or key.
+    /// This many further units, claimed but not started. Never from a capped lane, tenant or key.
     pub ahead: u32,
     /// Whether the worker holds nothing. Only then is a unit given that must run alone.
     pub empty_handed: bool,
@@ -97,7 +97,8 @@ pub struct BeatAnswer {
     pub order: Order,
     /// Units it holds that someone wants cancelled.
     pub cancel: Vec<UnitId>,
-    /// Units it holds that wait to be given back if not started: their queue or batch was paused.
+    /// Units it holds that wait to be given back if not started: their queue, lane or batch
+    /// was paused, or their tenant suspended.
     pub unwanted: Vec<UnitId>,
     /// How many leases the store counts for it. More than it knows of means that a claim's answer
     /// was lost: see [`Leases::held`].
@@ -158,8 +159,9 @@ pub trait Leases: Send + Sync + 'static {
     async fn claim(&self, claim: Claim) -> Result<Claimed>;
 
     /// Counts the attempt of units claimed ahead, just before they run. `None` for each that was
-    /// taken away or is no longer wanted (paused, cancel requested, late): it must not run, and is
-    /// the caller's to release. Need not survive a power failure, but must survive this process.
+    /// taken away or is no longer wanted (paused, suspended, cancel requested, late): it must not
+    /// run, and is the caller's to release. Need not survive a power failure, but must survive this
+    /// process.
     async fn start(&self, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>>;
 
     /// Gives units back that were not started. Unknown or lost ones are skipped.

@@ -6,3 +6,4 @@ mod batch;
 mod batch_actions;
 mod machine;
 mod machine_laws;
+mod schedule;

@@ -8,7 +8,7 @@ use std::collections::btree_set;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use longshore_core::fair::{LaneShare, divide, entry_pass};
+use longshore_core::fair::{LaneShare, divide, entry_pass, share};
 use longshore_core::machine::{Event, runs_alone};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Claimed, HeldUnit, Queues};
@@ -91,7 +91,15 @@ struct OpenLane<'a> {
     lane: &'a Lane,
     ready: Peekable<btree_set::Iter<'a, (Timestamp, UnitId)>>,
     taken: u64,
+    /// How many more the lane's tenant may lease; `None` if it has no cap.
+    tenant_room: Option<u64>,
     taken_by_key: BTreeMap<&'a str, u32>,
+}
+
+impl OpenLane<'_> {
+    fn has_cap(&self) -> bool {
+        self.lane.cap.is_some() || self.tenant_room.is_some()
+    }
 }
 
 /// Whether a unit can go now.
@@ -114,21 +122,23 @@ impl<'a> Picker<'a> {
         let lanes: Vec<OpenLane<'a>> = open
             .map(|(key, lane)| {
                 let ready = lane.ready.iter().peekable();
-                OpenLane { key, lane, ready, taken: 0, taken_by_key: BTreeMap::new() }
+                let (taken, tenant_room) = (0, state.tenant_room(&key.1));
+                OpenLane { key, lane, ready, taken, tenant_room, taken_by_key: BTreeMap::new() }
             })
             .collect();
         let level = level(&lanes);
-        let share = |open: &OpenLane<'_>| {
+        let lane_share = |open: &OpenLane<'_>| {
             let Lane { pass, weight, rejoins, .. } = *open.lane;
             let pass = if rejoins { entry_pass(pass, level) } else { pass };
-            LaneShare { pass, weight, available: 0 }
+            let tenants = state.tenants.get(&open.key.1).map_or(1, |tenant| tenant.weight);
+            LaneShare { pass, weight: share(weight, tenants), available: 0 }
         };
         Self {
             state,
             claim,
             now,
             kinds: claim.kinds.iter().collect(),
-            shares: lanes.iter().map(share).collect(),
+            shares: lanes.iter().map(lane_share).collect(),
             lanes,
             free: claim.free,
             resources: claim.resources.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
@@ -230,6 +240,9 @@ impl<'a> Picker<'a> {
             *open.taken_by_key.entry(&cap.key).or_default() += 1;
         }
         self.picked.units.push((record.unit.id, started));
+        for open in self.lanes.iter_mut().filter(|open| open.key.1 == record.unit.tenant) {
+            open.tenant_room = open.tenant_room.map(|room| room.saturating_sub(1));
+        }
     }
 
     /// The next unit by share and rank, its lane, and that lane's pass before.
@@ -246,7 +259,7 @@ impl<'a> Picker<'a> {
 
     /// The first unit of a lane that can go; those before it are passed over for good.
     fn head(&mut self, at: usize, ahead: bool) -> Option<&'a Record> {
-        if self.is_capped(at) || (ahead && self.lanes[at].lane.cap.is_some()) {
+        if self.is_capped(at) || (ahead && self.lanes[at].has_cap()) {
             return None;
         }
         while let Some((_, id)) = self.lanes[at].ready.peek() {
@@ -263,6 +276,9 @@ impl<'a> Picker<'a> {
 
     fn is_capped(&self, at: usize) -> bool {
         let open = &self.lanes[at];
+        if open.tenant_room == Some(0) {
+            return true;
+        }
         let leased = open.lane.counts.leased + open.taken;
         open.lane.cap.is_some_and(|cap| leased >= u64::from(cap))
     }

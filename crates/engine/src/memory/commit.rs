@@ -18,6 +18,7 @@ pub(super) struct Touched {
     pub(super) queues: BTreeSet<QueueName>,
     pub(super) batches: BTreeSet<BatchId>,
     pub(super) sessions: BTreeSet<SessionId>,
+    pub(super) tenants: BTreeSet<TenantId>,
     /// Units that ended and are awaited, with whose they are.
     pub(super) ended: Vec<(UnitId, TenantId)>,
     /// Something may have become claimable.
@@ -113,6 +114,9 @@ impl State {
         }
         for session in touched.sessions {
             self.feed.push(Topic::Session(session), None);
+        }
+        for tenant in touched.tenants {
+            self.feed.push(Topic::Setting("tenant".to_owned()), Some(tenant));
         }
         let seq = Some(self.feed.newest()).filter(|newest| *newest > before);
         News { seq, claimable: touched.claimable }

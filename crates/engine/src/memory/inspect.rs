@@ -214,7 +214,8 @@ impl State {
         QueueInfo {
             queue: key.0.clone(),
             tenant: key.1.clone(),
-            paused: !self.is_flowing(key),
+            paused: self.is_paused(key),
+            suspended: self.is_suspended(&key.1),
             weight: lane.weight,
             cap: lane.cap,
             capacity: self.queues.get(&key.0).map(|queue| queue.capacity).unwrap_or_default(),

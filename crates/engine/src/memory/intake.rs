@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use longshore_core::batch::{BatchRefusal, Sums};
 use longshore_core::machine::Event;
-use longshore_core::store::{Added, BatchChunk, Capacity, Intake, Opened, Refusal, Sent};
+use longshore_core::store::{Added, BatchChunk, Bound, Capacity, Intake, Opened, Refusal, Sent};
 use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
 use longshore_core::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp,
@@ -63,9 +63,17 @@ enum Dependencies {
 
 impl State {
     /// Takes one unit in, or says why not.
-    fn take_in(&mut self, unit: NewUnit, batch: Option<&BatchId>, now: Timestamp) -> Sent {
+    pub(super) fn take_in(
+        &mut self,
+        unit: NewUnit,
+        batch: Option<&BatchId>,
+        now: Timestamp,
+    ) -> Sent {
         if self.units.contains_key(&unit.id) {
             return Sent::Created(unit.id);
+        }
+        if self.is_suspended(&unit.tenant) {
+            return Sent::Refused(Refusal::Suspended(unit.tenant));
         }
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
@@ -125,13 +133,13 @@ impl State {
         failed.map_or(Dependencies::Pending(pending), Dependencies::Failed)
     }
 
-    /// Whether the queue or the lane has no room for this unit.
+    /// Whether the lane, the queue or the tenant has no room for this unit.
     fn full(&self, unit: &NewUnit) -> Option<Refusal> {
         let add = unit.payload.len() as u64;
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
-        let of_lane =
-            lane.and_then(|lane| over("lane", lane.capacity, lane.counts.live(), lane.bytes, add));
-        of_lane.or_else(|| {
+        let of_lane = lane
+            .and_then(|lane| over(Bound::Lane, lane.capacity, lane.counts.live(), lane.bytes, add));
+        let of_queue = || {
             let capacity = self.queues.get(&unit.queue)?.capacity;
             if capacity == Capacity::default() {
                 return None;
@@ -140,8 +148,14 @@ impl State {
             let (live, bytes) = lanes.fold((0, 0), |(live, bytes), (_, lane)| {
                 (live + lane.counts.live(), bytes + lane.bytes)
             });
-            over("queue", capacity, live, bytes, add)
-        })
+            over(Bound::Queue, capacity, live, bytes, add)
+        };
+        let of_tenant = || {
+            let capacity = self.tenants.get(&unit.tenant)?.capacity;
+            let (counts, bytes) = self.counted(&unit.tenant);
+            over(Bound::Tenant, capacity, counts.live(), bytes, add)
+        };
+        of_lane.or_else(of_queue).or_else(of_tenant)
     }
 
     fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<Opened> {
@@ -187,7 +201,7 @@ impl State {
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
         let take_in = |unit| self.take_in(unit, Some(id), now);
         let mut answers: Vec<Sent> = chunk.units.into_iter().map(take_in).collect();
-        if let Some(full) = answers.iter().find(|sent| is_full(sent)).cloned() {
+        if let Some(full) = answers.iter().find(|sent| keeps_out(sent)).cloned() {
             self.take_back(&mut answers, &full, &known);
         } else {
             self.batch_mut(scope, id)?.cursor = chunk.next;
@@ -231,19 +245,19 @@ impl State {
     }
 }
 
-fn is_full(sent: &Sent) -> bool {
-    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+fn keeps_out(sent: &Sent) -> bool {
+    matches!(sent, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
-fn over(whose: &str, capacity: Capacity, live: u64, bytes: u64, add: u64) -> Option<Refusal> {
+fn over(bound: Bound, capacity: Capacity, live: u64, bytes: u64, add: u64) -> Option<Refusal> {
     let units = capacity.units.filter(|most| live + 1 > *most);
     let size = capacity.bytes.filter(|most| bytes + add > *most);
     let limit = match (units, size) {
-        (Some(most), _) => format!("{most} units in the {whose}"),
-        (None, Some(most)) => format!("{most} bytes in the {whose}"),
+        (Some(most), _) => format!("{most} units"),
+        (None, Some(most)) => format!("{most} bytes"),
         (None, None) => return None,
     };
-    Some(Refusal::Full { live, bytes, limit })
+    Some(Refusal::Full { bound, live, bytes, limit })
 }
 
 fn fresh(new: NewBatch, now: Timestamp) -> Batch {

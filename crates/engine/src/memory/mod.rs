@@ -3,7 +3,7 @@
 //!
 //! Everything is under one lock and every decision comes from `longshore_core`, so the files here
 //! only say which units are meant and in which order. They mirror the seam: intake, leases (with
-//! claim), upkeep, operate, inspect (with verify). `state` owns the books that they all write in.
+//! claim), upkeep, operate, inspect (with verify), tenants. `state` owns the books that they all write in.
 
 mod claim;
 mod commit;
@@ -13,7 +13,9 @@ mod intake;
 mod leases;
 mod operate;
 mod record;
+mod schedules;
 mod state;
+mod tenants;
 mod upkeep;
 mod verify;
 

@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_core::machine::{Event, NotApplicable, runs_alone};
 use longshore_core::session::{NewSession, Order};
-use longshore_core::store::Capacity;
+use longshore_core::store::{Capacity, Tenant};
 use longshore_core::{
-    Batch, BatchId, Counts, Payload, Policy, QueueName, SessionId, TenantId, Timestamp, UnitId,
-    UnitState,
+    Batch, BatchId, Counts, Payload, Policy, QueueName, Schedule, SessionId, TenantId, Timestamp,
+    UnitId, UnitState,
 };
 
 use super::commit::Touched;
 use super::feed::Feed;
 use super::record::{LaneKey, Record};
+use super::schedules::ScheduleKey;
 
 /// Everything the store knows.
 #[derive(Default)]
@@ -25,8 +26,11 @@ pub(super) struct State {
     pub(super) queues: BTreeMap<QueueName, Queue>,
     pub(super) lanes: BTreeMap<LaneKey, Lane>,
     pub(super) batches: BTreeMap<BatchId, BatchRecord>,
+    /// Records only: what a tenant has in its lanes is added up when asked for.
+    pub(super) tenants: BTreeMap<TenantId, Tenant>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(super) leaders: BTreeMap<String, (SessionId, Timestamp)>,
+    pub(super) schedules: BTreeMap<ScheduleKey, Schedule>,
     pub(super) index: Index,
     pub(super) feed: Feed,
     pub(super) touched: Touched,
@@ -308,8 +312,11 @@ impl State {
         let unit = &record.unit;
         self.index.take_out(record);
         if let Some(lane) = self.lanes.get_mut(&record.lane()) {
-            // A lease that ends may let another unit of a capped lane or key go.
-            let capped = lane.cap.is_some() || unit.cap.is_some();
+            // A lease that ends may let another unit of a capped lane, tenant or key go.
+            let tenant = self.tenants.get(&unit.tenant);
+            let capped = lane.cap.is_some()
+                || unit.cap.is_some()
+                || tenant.is_some_and(|tenant| tenant.cap.is_some());
             self.touched.claimable |= capped && unit.state == UnitState::Leased;
             lane.take_out(record);
         }
@@ -327,14 +334,20 @@ impl State {
         }
     }
 
-    /// Whether units of this lane may be claimed as far as queue and lane go.
+    /// Whether units of this lane may be claimed as far as queue, lane and tenant go.
     pub(super) fn is_flowing(&self, lane: &LaneKey) -> bool {
-        let queue_paused = self.queues.get(&lane.0).is_some_and(|queue| queue.paused);
-        !queue_paused && self.lanes.get(lane).is_none_or(|lane| !lane.paused)
+        !self.is_paused(lane) && !self.is_suspended(&lane.1)
     }
 
-    /// Whether a unit may run: nothing it belongs to is paused or given up, and nobody wants it
-    /// cancelled.
+    /// Whether the queue or this lane of it is paused.
+    pub(super) fn is_paused(&self, lane: &LaneKey) -> bool {
+        let queue_paused = self.queues.get(&lane.0).is_some_and(|queue| queue.paused);
+        let lane_paused = self.lanes.get(lane).is_some_and(|lane| lane.paused);
+        queue_paused || lane_paused
+    }
+
+    /// Whether a unit may run: nothing it belongs to is paused, suspended or given up, and
+    /// nobody wants it cancelled.
     pub(super) fn is_wanted(&self, record: &Record) -> bool {
         let open = |id| self.batches.get(id).is_none_or(|found| found.batch.status.is_open());
         let unit = &record.unit;

@@ -1,30 +1,36 @@
-//! Upkeep services: reclaim, promote, prune. One shape, one loop.
+//! Upkeep services: reclaim, promote, prune, fire schedules. One shape, one loop.
 //!
-//! A service says what it does once and how often; the loop asks for leadership (one process at a
-//! time does each service), spreads the times, backs off from a store that is away, and repeats at
-//! once while there is more.
+//! A service says what it does once and how often; the loop waits for leadership (one process at a
+//! time does the upkeep, see [`Elector`]), spreads the times, backs off from a store that is away,
+//! and repeats at once while there is more.
 
+mod elector;
 mod promoter;
 mod pruner;
 mod reclaimer;
+mod scheduler;
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::{Result, SessionId, Store};
+use longshore_core::Result;
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 
+pub use elector::{Elector, Leadership, TERM};
 pub use promoter::Promoter;
 pub use pruner::Pruner;
 pub use reclaimer::Reclaimer;
+pub use scheduler::Scheduler;
+
+/// The role that all services share: whoever does one does them all, and asks for one role only.
+pub const ROLE: &str = "upkeep";
 
 /// Which upkeep services a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Services {
-    /// All, one process at a time each.
+    /// All, one process at a time.
     #[default]
     All,
     /// None: others do.
@@ -44,7 +50,7 @@ pub struct Report {
 
 /// A piece of upkeep.
 pub trait Service: Send {
-    /// Its name, and the role it leads.
+    /// Its name, for the log.
     const NAME: &'static str;
 
     /// How often it looks.
@@ -62,27 +68,18 @@ pub trait Service: Send {
     }
 }
 
-/// How long a leadership lasts without renewal: as long as upkeep pauses when its leader dies.
-const TERM: Duration = Duration::from_secs(5);
-
-/// Runs a service for ever, while `session` leads its role.
-pub async fn serve<S: Service>(
-    mut service: S,
-    store: Arc<dyn Store>,
-    session: impl Fn() -> Option<SessionId>,
-) {
-    let mut seat = Seat { store, leads_until: None };
+/// Runs a service for ever, while its process leads.
+pub async fn serve<S: Service>(mut service: S, mut leadership: Leadership) {
     let mut backoff = Backoff::store();
     loop {
-        let round = match seat.take::<S>(&session).await {
-            Ok(true) => service.run_once(Instant::now()).await.map(Some),
-            Ok(false) => Ok(None),
-            Err(error) => Err(error),
-        };
-        let wait = match round {
-            Ok(Some(report)) if report.more => Duration::ZERO,
-            Ok(Some(report)) => report.next.unwrap_or_else(|| jitter(service.every())),
-            Ok(None) => jitter(TERM),
+        if !leadership.leads() {
+            leadership.gained().await;
+            // Others did it meanwhile: what was seen before is old.
+            service.interrupted();
+        }
+        let wait = match service.run_once(Instant::now()).await {
+            Ok(report) if report.more => Duration::ZERO,
+            Ok(report) => report.next.unwrap_or_else(|| jitter(service.every())),
             Err(error) => {
                 tracing::debug!(%error, service = S::NAME, "the round could not be done");
                 service.interrupted();
@@ -93,35 +90,8 @@ pub async fn serve<S: Service>(
         backoff.reset();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = service.hint(), if seat.leads() => {}
+            () = service.hint() => {}
+            () = leadership.lost() => {}
         }
-    }
-}
-
-/// A place at the head of a role.
-struct Seat {
-    store: Arc<dyn Store>,
-    leads_until: Option<Instant>,
-}
-
-impl Seat {
-    fn leads(&self) -> bool {
-        self.leads_until.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// Whether we lead; asks the store only in the second half of a term.
-    async fn take<S: Service>(&mut self, session: &impl Fn() -> Option<SessionId>) -> Result<bool> {
-        let asked = Instant::now();
-        if self.leads_until.is_some_and(|until| asked + TERM / 2 < until) {
-            return Ok(true);
-        }
-        let Some(session) = session() else {
-            return Ok(false);
-        };
-        self.leads_until = None;
-        if self.store.lead(S::NAME, session, TERM).await? {
-            self.leads_until = Some(asked + TERM);
-        }
-        Ok(self.leads_until.is_some())
     }
 }

@@ -108,7 +108,7 @@ async fn after_a_jump_back_a_dead_leaders_units_are_still_taken_over_in_time() {
         _ = doomed.run() => unreachable!(),
         () = harbour.until_running(1) => {}
     }
-    assert!(harbour.store.calls("lead") >= 3, "it led every service");
+    assert!(harbour.store.calls("lead") >= 1, "it led the upkeep");
     harbour.jump(Jump::Back(HOUR));
     let heir = harbour.worker(1).build().unwrap();
     let control = heir.control();

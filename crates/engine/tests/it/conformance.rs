@@ -46,6 +46,7 @@ fn doubling(store: Arc<dyn Store>) -> FaultyStore {
         "lead",
         "change_queue",
         "change_lane",
+        "put_tenant",
         "order",
     ] {
         store.always(verb, Some(Fault::Duplicate));

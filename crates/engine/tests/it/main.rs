@@ -4,6 +4,9 @@
 mod client;
 mod clock;
 mod conformance;
+mod cron;
+mod elector;
+mod fairness;
 mod faults;
 mod harbour;
 mod idle;
@@ -16,3 +19,5 @@ mod settling;
 mod shutdown;
 mod signals;
 mod slots;
+mod tenants;
+mod timetable;

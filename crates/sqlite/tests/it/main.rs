@@ -4,6 +4,7 @@
 
 mod conformance;
 mod deferred;
+mod fairness;
 mod faults;
 mod kit;
 mod processes;

@@ -20,10 +20,12 @@ mod operate;
 mod order;
 mod outcomes;
 mod pages;
+mod schedules;
 mod scopes;
 mod sending;
 mod sessions;
 mod sums;
+mod tenants;
 mod upkeep;
 mod weights;
 
@@ -226,6 +228,34 @@ macro_rules! __with_cases {
                 sending_the_same_id_again_needs_no_room
                 a_unit_that_ends_as_soon_as_it_is_in_leaves_its_room
             }
+            tenants {
+                a_tenant_is_made_by_its_first_change
+                a_change_of_a_tenant_leaves_the_rest
+                a_tenant_of_no_weight_or_cap_is_refused
+                a_tenant_shows_what_it_has_over_all_queues
+                only_who_is_in_charge_steers_tenants
+                a_tenant_sees_its_own_record_only
+                a_tenant_with_live_units_is_not_removed
+                a_removed_tenant_works_as_if_it_had_never_been_set
+                tenants_share_by_weight
+                a_lanes_share_is_its_weight_times_its_tenants
+                a_tenants_cap_is_over_all_its_queues
+                a_lanes_cap_and_its_tenants_both_hold
+                nothing_is_claimed_ahead_of_a_capped_tenant
+                a_unit_that_runs_alone_keeps_to_its_tenants_cap
+                the_end_of_a_unit_of_a_capped_tenant_wakes
+                a_tenants_bound_is_over_all_its_queues
+                one_send_into_two_queues_keeps_to_the_tenants_bound
+                a_tenants_bytes_are_bounded_too
+                a_suspended_tenant_is_passed_by_and_its_sends_refused
+                what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted
+                a_suspended_tenants_running_units_retry_and_end
+                callbacks_and_retries_are_never_refused
+                a_chunk_of_a_suspended_tenant_leaves_nothing_behind
+                a_suspended_tenant_earned_no_credit
+                a_paused_lane_earned_no_credit
+                a_change_of_a_tenant_is_announced_and_wakes
+            }
             sessions {
                 an_open_session_is_listed
                 every_beat_moves_the_counter
@@ -261,6 +291,7 @@ macro_rules! __with_cases {
                 ended_batches_are_pruned_and_open_ones_kept
                 one_session_leads_at_a_time
                 a_leader_from_before_the_clock_went_back_does_not_lead_for_ever
+                a_session_that_ended_leads_no_more
             }
             operate {
                 a_retried_unit_has_fresh_attempts
@@ -298,6 +329,23 @@ macro_rules! __with_cases {
                 lists_leave_out_what_may_be_large
                 batches_are_listed_newest_first
                 a_cursor_that_is_none_is_refused
+            }
+            schedules {
+                a_schedule_is_kept_whole
+                a_name_that_is_taken_is_kept_or_replaced_as_told
+                a_firing_moves_the_schedule_and_sends_its_unit
+                one_firing_per_time_however_many_try
+                a_firing_by_hand_that_is_repeated_counts_once
+                times_that_are_left_out_are_counted
+                a_firing_that_finds_no_room_leaves_everything_as_it_was
+                a_paused_schedule_is_not_due_and_what_was_decided_before_is_refused
+                a_removed_schedule_does_not_fire
+                a_schedule_put_again_does_not_send_the_same_time_twice
+                due_schedules_come_in_pages_with_the_time_to_the_next
+                a_tenant_sees_and_steers_its_own_schedules_only
+                lists_are_in_order_without_gap_or_repeat
+                what_opens_a_batch_is_told_its_name
+                a_fired_unit_runs_like_any_other
             }
             changes {
                 a_change_is_told_once_per_topic_and_call

@@ -175,3 +175,15 @@ pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_e
     world.clock.advance(secs(5));
     assert!(lead(old).await);
 }
+
+pub(super) async fn a_session_that_ended_leads_no_more(world: &World) {
+    let (closed, killed, heir) =
+        (world.session().await, world.session().await, world.session().await);
+    let lead = async |session| world.store.lead("r", session, secs(60)).await.unwrap();
+    assert!(lead(closed).await);
+    assert!(!lead(killed).await);
+    world.store.close_session(closed).await.unwrap();
+    assert!(lead(killed).await, "whoever stops makes way at once");
+    world.kill(killed).await;
+    assert!(lead(heir).await, "and so does one that was found dead");
+}

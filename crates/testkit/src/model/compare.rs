@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-use longshore_core::store::{Added, QueueInfo, Refusal, Sent};
-use longshore_core::{Batch, BatchId, Result, Scope, Unit, UnitId, UnitState};
+use longshore_core::store::{Added, QueueInfo, Refusal, Sent, Tenant};
+use longshore_core::{Batch, BatchId, Counts, Result, Scope, Unit, UnitId, UnitState};
 
 use super::Step;
 use crate::World;
@@ -36,6 +36,8 @@ pub(super) async fn compare(
     }
     let (ours, theirs) = (lanes(oracle).await, lanes(subject).await);
     assert_eq!(ours, theirs, "lanes after {step:?}");
+    let (ours, theirs) = (tenants(oracle).await, tenants(subject).await);
+    assert_eq!(ours, theirs, "tenants after {step:?}");
 }
 
 async fn batch(world: &World, id: &BatchId) -> Option<Batch> {
@@ -68,6 +70,18 @@ async fn lanes(world: &World) -> Vec<(String, [u64; 4], u64, bool)> {
     };
     let lanes = world.store.queues(&Scope::All).await.unwrap();
     lanes.into_iter().filter(|lane| lane.counts.live() > 0).map(shown).collect()
+}
+
+/// Tenants as they are set, and what they have live.
+async fn tenants(world: &World) -> Vec<Tenant> {
+    let tenants = world.store.tenants(&Scope::All).await.unwrap();
+    tenants.into_iter().map(with_live).collect()
+}
+
+/// A tenant without what it had: how long ended units are counted is the store's choice.
+pub(super) fn with_live(tenant: Tenant) -> Tenant {
+    let Counts { blocked, scheduled, ready, leased, .. } = tenant.counts;
+    Tenant { counts: Counts { blocked, scheduled, ready, leased, ..Counts::default() }, ..tenant }
 }
 
 fn is_full(sent: &Sent) -> bool {

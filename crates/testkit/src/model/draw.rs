@@ -1,10 +1,10 @@
 //! Makes units of sketches.
 
 use longshore_core::unit::{After, Cap, Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore_core::{NewUnit, OnLost, Policy, Priority, RetryPolicy, TenantId, Timestamp, UnitId};
+use longshore_core::{NewUnit, OnLost, Policy, Priority, RetryPolicy, Timestamp, UnitId};
 
 use super::Sketch;
-use super::runner::{choose, kind, seconds_of};
+use super::runner::{choose, kind, seconds_of, tenant_of};
 
 /// A unit as sketched, at `now`; it may wait for one of `known`.
 pub(super) fn draw(sketch: &Sketch, known: &[UnitId], now: Timestamp) -> NewUnit {
@@ -12,7 +12,7 @@ pub(super) fn draw(sketch: &Sketch, known: &[UnitId], now: Timestamp) -> NewUnit
     let retry = RetryPolicy { max_attempts: sketch.attempts, ..RetryPolicy::default() };
     let on_lost = if sketch.fails_when_lost { OnLost::Fail } else { OnLost::Rerun };
     NewUnit {
-        tenant: TenantId::new(if sketch.tenant { "acme" } else { "default" }).unwrap(),
+        tenant: tenant_of(sketch.tenant),
         priority: Priority::new(sketch.priority).unwrap(),
         dedup: sketch.key.map(|key| dedup(key, sketch.kept_key)),
         not_before: sketch.delay.map(later),

@@ -12,6 +12,7 @@ mod runner;
 
 use longshore_core::Outcome;
 use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold};
+use longshore_core::store::{Capacity, TenantChange};
 use longshore_core::{Failure, FailureThreshold};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -44,6 +45,8 @@ pub enum Step {
     Retry { unit: u8 },
     PauseQueue(bool),
     Bound(Option<u64>),
+    PutTenant { tenant: bool, change: TenantChange },
+    RemoveTenant { tenant: bool },
     Advance { seconds: u16 },
     Prune { seconds: u16 },
 }
@@ -138,9 +141,24 @@ fn steering() -> impl Strategy<Value = Step> {
         4 => any::<u8>().prop_map(|unit| Step::Retry { unit }),
         1 => any::<bool>().prop_map(Step::PauseQueue),
         1 => proptest::option::of(2..20_u64).prop_map(Step::Bound),
+        2 => (any::<bool>(), tenant_change())
+            .prop_map(|(tenant, change)| Step::PutTenant { tenant, change }),
+        1 => any::<bool>().prop_map(|tenant| Step::RemoveTenant { tenant }),
         5 => (1..200_u16).prop_map(|seconds| Step::Advance { seconds }),
         1 => (1..400_u16).prop_map(|seconds| Step::Prune { seconds }),
     ]
+}
+
+fn tenant_change() -> impl Strategy<Value = TenantChange> {
+    use proptest::option::of;
+    let cap = of(of(1..5_u32));
+    let capacity = of(of(2..20_u64)).prop_map(|bound| {
+        let units = bound?;
+        Some(Capacity { units, bytes: units.map(|units| units * 2) })
+    });
+    (of(1..4_u32), cap, capacity, of(any::<bool>())).prop_map(
+        |(weight, cap, capacity, suspended)| TenantChange { weight, cap, capacity, suspended },
+    )
 }
 
 fn action() -> impl Strategy<Value = BatchAction> {

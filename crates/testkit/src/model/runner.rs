@@ -16,7 +16,7 @@ use longshore_core::{
     Scope, SessionId, TenantId, UnitId,
 };
 
-use super::compare::{agree, compare, in_short, kind_of_added};
+use super::compare::{agree, compare, in_short, kind_of_added, with_live};
 use super::draw::draw;
 use super::{Sketch, Step};
 use crate::World;
@@ -105,6 +105,14 @@ impl Run {
             Step::Bound(units) => {
                 let capacity = Some(Capacity { units: *units, bytes: None });
                 self.steer(QueueChange { paused: None, capacity }).await;
+            }
+            Step::PutTenant { tenant, change } => {
+                let id = tenant_of(*tenant);
+                let (oracle, subject) = both!(self, put_tenant(&ALL, &id, *change));
+                agree("put tenant", (oracle.map(with_live), subject.map(with_live)));
+            }
+            Step::RemoveTenant { tenant } => {
+                agree("remove tenant", both!(self, remove_tenant(&ALL, &tenant_of(*tenant))));
             }
             Step::Advance { seconds } => {
                 for world in [&self.oracle, &self.subject] {
@@ -340,6 +348,10 @@ impl Run {
 
 pub(super) fn choose<T: Copy>(things: &[T], n: u8) -> Option<T> {
     (!things.is_empty()).then(|| things[usize::from(n) % things.len()])
+}
+
+pub(super) fn tenant_of(other: bool) -> TenantId {
+    TenantId::new(if other { "acme" } else { "default" }).unwrap()
 }
 
 pub(super) fn kind() -> Kind {

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 /// Debian's `nobody`.
 const NOBODY: u32 = 65_534;
 
-fn is_root() -> bool {
+/// Whether we may do everything.
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

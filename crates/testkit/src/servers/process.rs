@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use super::account;
 
-/// Stops the server once its own input ends: when we say so, or when we are no more.
+/// Stops the server once its own input ends: when we say so, or when we are no more. A line of
+/// input is another signal to stop it with.
 const WATCH: &str = r#"signal=$1; shift; "$@" </dev/null & server=$!
-exec 2>/dev/null; read -r _; kill "-$signal" "$server"; wait "$server""#;
+exec 2>/dev/null; read -r other; kill "-${other:-$signal}" "$server"; wait "$server""#;
 /// Lines of its log that are told when it does not start.
 const TAIL: usize = 30;
 /// A server that has said nothing for so long will not start.
@@ -48,6 +49,12 @@ impl Process {
         let process = Self { watch, input, log };
         await_ready(&heard)?;
         Ok(process)
+    }
+
+    /// Stops the server with another signal than the usual one and waits for its end.
+    pub(super) fn stop_with(mut self, signal: &str) -> io::Result<()> {
+        let input = self.input.as_mut().ok_or_else(|| io::Error::other("it is stopped"))?;
+        writeln!(input, "{signal}")
     }
 
     /// Stops the server and waits for its end.

@@ -6,7 +6,7 @@ use mysql_async::{Column, Conn, Params, Statement};
 
 use super::{error, key, value, write};
 use crate::definition::Candidates;
-use crate::rows::positional::{self, Positional, refuse_mysql_quirks};
+use crate::rows::positional::{self, Marks, Positional, refuse_mysql_quirks};
 use crate::rows::{Candidate, Described, Row, SourceError};
 
 /// What a statement would return and wants bound.
@@ -31,7 +31,12 @@ async fn prepare_change(conn: &mut Conn, statement: &Positional) -> Result<State
 /// How many candidates there are.
 pub(super) async fn count(conn: &mut Conn, candidates: &Candidates) -> Result<u64, SourceError> {
     refuse_mysql_quirks(&candidates.sql)?;
-    let statement = Positional::around("SELECT count(*) FROM (", &candidates.sql, "\n) AS c")?;
+    let statement = Positional::around(
+        Marks::Questions,
+        "SELECT count(*) FROM (",
+        &candidates.sql,
+        "\n) AS c",
+    )?;
     let rows = query(conn, &statement, &positional::params(candidates)).await?;
     match rows.first().and_then(|row| row.columns.first()) {
         Some((_, SqlValue::Int(count))) => Ok(u64::try_from(*count).unwrap_or(0)),
@@ -51,7 +56,7 @@ pub(super) async fn candidates(
     let columns = own.columns();
     let at = positional::column(names(&columns).iter().map(String::as_str), &candidates.key)?;
     let (head, tail) = key::around(candidates, &columns[at], from.is_some());
-    let statement = Positional::around(&head, &candidates.sql, &tail)?;
+    let statement = Positional::around(Marks::Questions, &head, &candidates.sql, &tail)?;
     let mut params = positional::params(candidates);
     params.extend(from.map(|from| (key::FROM.to_owned(), from.clone())));
     params.push((key::LIMIT.to_owned(), SqlValue::Int(limit.into())));
@@ -102,7 +107,7 @@ fn row(row: mysql_async::Row) -> Result<Row, SourceError> {
 /// A statement that MySQL and we read in the same way.
 pub(super) fn positional(sql: &str) -> Result<Positional, SourceError> {
     refuse_mysql_quirks(sql)?;
-    Positional::of(sql)
+    Positional::of(Marks::Questions, sql)
 }
 
 /// Prepares a statement, or finds it prepared.

@@ -9,7 +9,7 @@ use super::dialect::Dialect;
 use super::error;
 use super::value::{self, Column, Kind};
 use crate::definition::Candidates;
-use crate::rows::positional::{self, Positional, refuse_mysql_quirks};
+use crate::rows::positional::{self, Marks, Positional, refuse_mysql_quirks};
 use crate::rows::{Candidate, Described, Row, SourceError};
 
 /// Our own parameter has a name that no person would choose.
@@ -29,7 +29,7 @@ pub(super) fn describe(live: &Live, sql: &str) -> Result<Described, SourceError>
 
 /// Has the database plan a change. All values are NULL; none is used.
 fn rehearse(live: &Live, rehearsal: &str, sql: &str) -> Result<(), SourceError> {
-    let statement = Positional::around(rehearsal, sql, "")?;
+    let statement = Positional::around(Marks::Questions, rehearsal, sql, "")?;
     let nulls: Vec<_> = statement.names()?.into_iter().map(|name| (name, SqlValue::Null)).collect();
     query(live, &statement, &nulls).map(drop).map_err(|error| match error {
         // It was not run: what is wrong is the statement.
@@ -41,7 +41,8 @@ fn rehearse(live: &Live, rehearsal: &str, sql: &str) -> Result<(), SourceError> 
 /// How many candidates there are.
 pub(super) fn count(live: &Live, candidates: &Candidates) -> Result<u64, SourceError> {
     positional(live, &candidates.sql)?;
-    let statement = Positional::around("SELECT count(*) FROM (", &candidates.sql, "\n) c")?;
+    let statement =
+        Positional::around(Marks::Questions, "SELECT count(*) FROM (", &candidates.sql, "\n) c")?;
     let rows = query(live, &statement, &positional::params(candidates))?;
     let count = rows.first().and_then(|row| row.columns.first()).map(|(_, count)| count);
     Ok(match count {
@@ -63,7 +64,7 @@ pub(super) fn candidates(
     let names = columns.iter().map(|column| column.name.as_str());
     let key = &columns[positional::column(names, &candidates.key)?];
     let (head, tail) = around(live, candidates, key, from.is_some(), limit);
-    let statement = Positional::around(&head, &candidates.sql, &tail)?;
+    let statement = Positional::around(Marks::Questions, &head, &candidates.sql, &tail)?;
     let mut params = positional::params(candidates);
     params.extend(from.map(|from| (FROM.to_owned(), from.clone())));
     // Read as what they are compared as: SQLite's driver judges a column by its first row.
@@ -167,7 +168,7 @@ pub(super) fn positional(live: &Live, sql: &str) -> Result<Positional, SourceErr
     if live.dialect == Dialect::Mysql {
         refuse_mysql_quirks(sql)?;
     }
-    Positional::of(sql)
+    Positional::of(Marks::Questions, sql)
 }
 
 /// Values as ODBC wants them.

@@ -9,7 +9,7 @@ fn int(value: i64) -> SqlValue {
 #[test]
 fn only_parameters_become_question_marks() {
     let sql = "SELECT ':a', \"b:c\", `:d`, x::text -- :e ?\n/* :f ? */ FROM t WHERE a = :a AND b = :b OR a = :a ;";
-    let statement = Positional::of(sql).unwrap();
+    let statement = Positional::of(Marks::Questions, sql).unwrap();
     let expected = "SELECT ':a', \"b:c\", `:d`, x::text    FROM t WHERE a = ? AND b = ? OR a = ?";
     assert_eq!(statement.sql, expected);
     assert_eq!(statement.names().unwrap(), ["a", "b"]);
@@ -21,20 +21,22 @@ fn only_parameters_become_question_marks() {
 
 #[test]
 fn a_hint_for_the_database_is_kept() {
-    let statement = Positional::of("SELECT /*+ MAX_EXECUTION_TIME(9) */ 1").unwrap();
+    let statement =
+        Positional::of(Marks::Questions, "SELECT /*+ MAX_EXECUTION_TIME(9) */ 1").unwrap();
     assert_eq!(statement.sql, "SELECT /*+ MAX_EXECUTION_TIME(9) */ 1");
 }
 
 #[test]
 fn numbered_values_are_bound_by_their_numbers() {
     let ordered = |values: &[i64]| Params::Ordered(values.iter().copied().map(int).collect());
-    let statement = Positional::of("UPDATE t SET a = ?2, b = ?1, c = ?2").unwrap();
+    let statement =
+        Positional::of(Marks::Questions, "UPDATE t SET a = ?2, b = ?1, c = ?2").unwrap();
     assert_eq!(statement.sql, "UPDATE t SET a = ?, b = ?, c = ?");
     let values = ordered(&[1, 2]);
     assert_eq!(statement.values(&values).unwrap(), [&int(2), &int(1), &int(2)]);
     let error = statement.values(&ordered(&[1])).unwrap_err().to_string();
     assert_eq!(error, "1 values for 2 parameters");
-    let statement = Positional::of("UPDATE t SET a = ?, b = ?").unwrap();
+    let statement = Positional::of(Marks::Questions, "UPDATE t SET a = ?, b = ?").unwrap();
     assert_eq!(statement.values(&values).unwrap(), [&int(1), &int(2)]);
     assert!(statement.names().unwrap_err().to_string().contains("write `:name`"));
 }
@@ -42,7 +44,8 @@ fn numbered_values_are_bound_by_their_numbers() {
 #[test]
 fn a_place_is_the_one_in_the_users_text() {
     let sql = " -- first\n SELECT :a, missing FROM t;";
-    let statement = Positional::around("SELECT k FROM (", sql, ") c LIMIT :n").unwrap();
+    let statement =
+        Positional::around(Marks::Questions, "SELECT k FROM (", sql, ") c LIMIT :n").unwrap();
     let at = statement.sql.find("missing").unwrap();
     assert_eq!(statement.place(at), sql.find("missing"));
     assert_eq!(statement.place_of("db.MISSING"), sql.find("missing"));
@@ -55,7 +58,7 @@ fn there_must_be_one_statement() {
     for (sql, words) in
         [("", "no statement"), (" -- none\n;", "no statement"), ("a; b", "only one")]
     {
-        let error = Positional::of(sql).unwrap_err().to_string();
+        let error = Positional::of(Marks::Questions, sql).unwrap_err().to_string();
         assert!(error.contains(words), "{sql}: {error}");
     }
 }

@@ -14,6 +14,7 @@ use longshore_batch::{EndHandler, Lookout, Pilot, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
+use crate::http::call::Caller;
 use crate::settings::Settings;
 use crate::whoami;
 
@@ -50,7 +51,8 @@ impl Handlers {
 impl<'a> Crew<'a> {
     /// A crew for the batches of `place`.
     pub fn new(place: &'a Place, settings: &'a Settings) -> anyhow::Result<Self> {
-        let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone())?);
+        let caller = Caller::new(Arc::clone(&settings.http.rules))?;
+        let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone(), caller));
         Ok(Self { place, settings, actions })
     }
 

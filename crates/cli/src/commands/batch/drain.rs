@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
-use longshore::services::{Reclaimer, serve};
+use longshore::services::{Elector, Reclaimer, serve};
 use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
 use tokio::time::Instant;
 
@@ -54,9 +54,10 @@ fn words(left: u64) -> String {
 /// did that may be gone as well.
 async fn tended<T>(client: &Client, waiting: impl Future<Output = T>) -> T {
     let (store, me) = (client.store(), SessionId::new());
-    let reclaiming = serve(Reclaimer::new(Arc::clone(store)), Arc::clone(store), || Some(me));
+    // A role of its own: whoever has the workers' does all their upkeep, and we do one part of it.
+    let (elector, leads) = Elector::new(Arc::clone(store), "drain");
     let never = async {
-        reclaiming.await;
+        tokio::join!(elector.stand(|| Some(me)), serve(Reclaimer::new(Arc::clone(store)), leads));
         std::future::pending::<Infallible>().await
     };
     tokio::select! {

@@ -45,7 +45,7 @@ fn code(conducted: &Conducted) -> ExitCode {
 pub fn worst(codes: impl IntoIterator<Item = ExitCode>) -> ExitCode {
     let rank = |code: &ExitCode| match code {
         ExitCode::Interrupted => 4,
-        ExitCode::Error | ExitCode::Usage => 3,
+        ExitCode::Error | ExitCode::Usage | ExitCode::Refused => 3,
         ExitCode::Cancelled => 2,
         ExitCode::Failures => 1,
         ExitCode::Good => 0,

@@ -85,8 +85,8 @@ impl Checked {
     }
 
     /// Opens the store.
-    pub fn open(&self, settings: &Settings) -> anyhow::Result<Place> {
-        let store = store::open_at(&self.url, settings)?;
+    pub async fn open(&self, settings: &Settings) -> anyhow::Result<Place> {
+        let store = store::open_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
         let client = Client::scoped(Arc::clone(&store), scope).with_patience(settings.patience);
         Ok(Place { store, client, sources: Arc::clone(&self.sources), url: self.url.clone() })
@@ -96,9 +96,9 @@ impl Checked {
 impl Place {
     /// The store that the settings name, whatever batches it has. It is not created: a new one
     /// would have none.
-    pub fn existing(settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn existing(settings: &Settings) -> anyhow::Result<Self> {
         must_exist(&settings.store)?;
-        let (store, client) = connect(settings)?;
+        let (store, client) = connect(settings).await?;
         let url = settings.store.clone();
         Ok(Self { store, client, sources: sources(&url), url })
     }
@@ -124,9 +124,12 @@ impl Place {
 
 /// The store that the settings name, for what is asked of batch `name`. It is not created: a new
 /// one would not have that batch.
-pub fn connect_to(name: &BatchId, settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+pub async fn connect_to(
+    name: &BatchId,
+    settings: &Settings,
+) -> anyhow::Result<(Arc<dyn Store>, Client)> {
     must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
-    connect(settings)
+    connect(settings).await
 }
 
 fn must_exist(url: &StoreUrl) -> anyhow::Result<()> {
@@ -148,26 +151,28 @@ pub fn sources(url: &StoreUrl) -> Arc<Sources> {
 pub fn new_sources(url: &StoreUrl) -> Sources {
     let own = match url {
         StoreUrl::Sqlite(_) => Some(url.to_string()),
+        StoreUrl::Postgres(url) => Some(url.with_password().to_owned()),
         StoreUrl::Memory => None,
     };
     Sources::new(own, |name| std::env::var(name).ok())
 }
 
-/// Where the batch is kept: in the named store, or else beside its rows. Where both are the same
-/// file, the definition says so: then POST commits with a row's end.
+/// Where the batch is kept: in the named store, or else beside its rows if those are in a file.
+/// Where both are the same database, the definition says so: then POST commits with a row's end.
 fn locate(definition: &mut Definition, settings: &Settings) -> StoreUrl {
     let Database::Url(url) = &definition.database else { return settings.store.clone() };
-    let Ok(StoreUrl::Sqlite(rows)) = url.parse() else { return settings.store.clone() };
-    let shared = match &settings.store {
-        _ if !settings.store_named => true,
-        StoreUrl::Sqlite(store) => is_same(&rows, store),
-        StoreUrl::Memory => false,
+    let shared = match (url.parse(), &settings.store) {
+        (Ok(StoreUrl::Sqlite(rows)), _) if !settings.store_named => StoreUrl::Sqlite(rows),
+        (Ok(StoreUrl::Sqlite(rows)), StoreUrl::Sqlite(store)) if is_same(&rows, store) => {
+            StoreUrl::Sqlite(rows)
+        }
+        (Ok(StoreUrl::Postgres(rows)), StoreUrl::Postgres(store)) if rows.is_same(store) => {
+            settings.store.clone()
+        }
+        _ => return settings.store.clone(),
     };
-    if !shared {
-        return settings.store.clone();
-    }
     definition.database = Database::Store;
-    StoreUrl::Sqlite(rows)
+    shared
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
@@ -189,7 +194,8 @@ fn unreachable(loaded: &Loaded, error: &SourceError) -> FileError {
     error.hint("check `database`; a batch whose rows are in the store's own database needs none")
 }
 
-fn explain(error: FileError) -> anyhow::Error {
+/// What is wrong with a batch file, with the hint it has.
+pub fn explain(error: FileError) -> anyhow::Error {
     match error.hint.clone() {
         Some(hint) => hinted(error.into(), hint),
         None => error.into(),

@@ -14,7 +14,7 @@ use crate::settings::Settings;
 
 /// Runs the command. A batch that cannot be taken up is no reason to leave the others.
 pub async fn run(names: Vec<BatchId>, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let place = Place::existing(settings)?;
+    let place = Place::existing(settings).await?;
     let (mut initiations, mut refused) = (Vec::new(), Vec::new());
     for id in unfinished(&place, names).await? {
         match take_up(&place, &id).await {

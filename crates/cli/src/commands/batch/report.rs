@@ -18,7 +18,7 @@ pub async fn run(
     file: Option<&Path>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect_to(batch, settings)?;
+    let (store, client) = connect_to(batch, settings).await?;
     let report = Report::gather(&*store, client.scope(), batch, now()).await?;
     if settings.output.is_json() {
         settings.output.json(&report)?;

@@ -49,7 +49,7 @@ pub async fn run(
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect_to(batch, settings)?;
+    let (store, client) = connect_to(batch, settings).await?;
     let scope = client.scope();
     // An unknown batch is an error, not an empty list.
     store.batch(scope, batch).await?;

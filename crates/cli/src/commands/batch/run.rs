@@ -23,7 +23,7 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
         return super::dry_run::show(&checked, settings).await;
     }
     let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
-    let place = checked.open(settings)?;
+    let place = checked.open(settings).await?;
     let initiation = initiation(&checked, &place, &typed.file, settings).await?;
     finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
 }
@@ -31,7 +31,7 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
 /// `batch start`
 pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
     let checked = Checked::read(&typed, Purpose::Run, settings).await?;
-    let place = checked.open(settings)?;
+    let place = checked.open(settings).await?;
     let mut initiation = initiation(&checked, &place, &typed, settings).await?;
     // An unfinished batch goes on with the rows it began with, whatever the file says now.
     let source = place.sources.resolve(&initiation.definition().database)?;

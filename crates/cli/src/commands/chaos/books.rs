@@ -8,13 +8,13 @@ use longshore::{BatchId, Scope};
 use serde::Serialize;
 
 use super::process::BATCH;
+use super::run_log;
 use super::storm::Record;
-use super::{database, run_log};
 use crate::commands::verify;
 use crate::output::Output;
 use crate::settings::Settings;
 use crate::span::brief;
-use crate::store::{StoreUrl, open_any};
+use crate::store;
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -22,6 +22,7 @@ pub struct Books {
     ok: bool,
     units: u64,
     kills: u32,
+    restarts: u32,
     repeats: u64,
     seconds: f64,
     checks: Vec<Check>,
@@ -36,14 +37,16 @@ struct Check {
 
 /// Looks at everything that the storm left.
 pub async fn check(record: &Record, dir: &Path, settings: &Settings) -> anyhow::Result<Books> {
-    let store = open_any(&StoreUrl::Sqlite(database(dir)), settings.synchronous)?;
+    let store = store::open(settings).await?;
     let batch = store.batch(&Scope::All, &BatchId::new(BATCH)?).await?;
     let leased = store.totals(&Scope::All, &Queues::All).await?.counts.leased;
     let verdict = verify::check(&*store).await?;
     let (distinct, runs) = runs(dir)?;
     let repeats = runs - distinct;
-    // A killed worker repeats at most what ran in it and what it had not yet recorded.
-    let most = u64::from(record.kills) * u64::from(longshore::most_at_risk(record.slots));
+    // A killed worker repeats at most what ran in it and what it had not yet recorded; a restart of
+    // the server may cost all workers that much.
+    let struck = u64::from(record.kills) + u64::from(record.restarts) * u64::from(record.workers);
+    let most = struck * u64::from(longshore::most_at_risk(record.slots));
     let counts = &batch.counts;
     let checks = vec![
         look("no_unit_lost", distinct == record.units, || {
@@ -68,7 +71,7 @@ pub async fn check(record: &Record, dir: &Path, settings: &Settings) -> anyhow::
         ),
         look("nothing_leased", leased == 0, || format!("{leased} units are still held")),
         look("repeats_are_bounded", repeats <= most, || {
-            format!("{repeats} runs repeated after {} kills, at most {most} allowed", record.kills)
+            format!("{repeats} runs repeated after {}, at most {most} allowed", blows(record))
         }),
         look("drain_is_clean", record.bad_ends.is_empty(), || match &record.bad_ends[..] {
             [] => "all workers ended with exit code 0".into(),
@@ -78,9 +81,16 @@ pub async fn check(record: &Record, dir: &Path, settings: &Settings) -> anyhow::
             format!("recounted {} units: {} violations", verdict.units, verdict.violations.len())
         }),
     ];
-    let (units, kills) = (record.units, record.kills);
+    let Record { units, kills, restarts, .. } = *record;
     let ok = checks.iter().all(|check| check.ok);
-    Ok(Books { ok, units, kills, repeats, seconds: record.took.as_secs_f64(), checks })
+    Ok(Books { ok, units, kills, restarts, repeats, seconds: record.took.as_secs_f64(), checks })
+}
+
+fn blows(record: &Record) -> String {
+    match record.restarts {
+        0 => format!("{} kills", record.kills),
+        restarts => format!("{} kills and {restarts} restart of the server", record.kills),
+    }
 }
 
 fn look(name: &'static str, ok: bool, found: impl FnOnce() -> String) -> Check {

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::handler::KIND;
-use super::{database, run_log};
+use super::run_log;
+use crate::env;
+use crate::settings::Settings;
 
 /// The batch's name.
 pub const BATCH: &str = "chaos";
@@ -20,8 +22,8 @@ pub struct Process(Child);
 
 impl Process {
     /// A worker.
-    pub fn worker(dir: &Path, slots: u32) -> io::Result<Self> {
-        let mut command = longshore(dir)?;
+    pub fn worker(dir: &Path, settings: &Settings, slots: u32) -> io::Result<Self> {
+        let mut command = longshore(dir, settings)?;
         let log =
             std::fs::File::options().create(true).append(true).open(dir.join("workers.log"))?;
         command.args(["worker", "--ttl", "2s", "--slots", &slots.to_string(), "--chaos-log"]);
@@ -30,8 +32,8 @@ impl Process {
     }
 
     /// A submitter that reads the batch's lines from its stdin.
-    pub fn submitter(dir: &Path) -> io::Result<Self> {
-        let mut command = longshore(dir)?;
+    pub fn submitter(dir: &Path, settings: &Settings) -> io::Result<Self> {
+        let mut command = longshore(dir, settings)?;
         command.args(["submit", KIND, "--quiet", "--lines", "-", "--batch", BATCH]);
         command.args(["--chunk", CHUNK]);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -87,13 +89,17 @@ impl Drop for Process {
     }
 }
 
-/// This binary on the storm's store, deaf to the user's own settings.
-fn longshore(dir: &Path) -> io::Result<Command> {
+/// This binary on the storm's store, deaf to the user's own settings. The store is named in the
+/// environment: arguments can be read by everybody, and a URL may hold a password.
+fn longshore(dir: &Path, settings: &Settings) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    for var in crate::env::VARS {
+    for var in env::VARS {
         command.env_remove(var.name);
     }
-    command.env_remove(crate::env::CONFIG).current_dir(dir);
-    command.arg("--store").arg(format!("sqlite:{}", database(dir).display()));
+    command.env_remove(env::CONFIG).current_dir(dir);
+    command.env(env::STORE, settings.store.with_password());
+    if let Some(url) = &settings.postgres.listen {
+        command.env(env::LISTEN_URL, url.with_password());
+    }
     Ok(command)
 }

@@ -8,13 +8,12 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use longshore::{Batch, BatchId, Scope, Store};
 
-use super::database;
 use super::handler::Task;
 use super::process::{BATCH, Process};
 use super::random::Random;
 use crate::args::proof::Chaos;
 use crate::settings::Settings;
-use crate::store::{StoreUrl, open_any};
+use crate::store;
 
 /// How often we look at the batch.
 const LOOK: Duration = Duration::from_millis(30);
@@ -28,8 +27,12 @@ pub struct Record {
     pub units: u64,
     /// Slots per worker.
     pub slots: u32,
+    /// Worker processes at a time.
+    pub workers: u32,
     /// Workers killed.
     pub kills: u32,
+    /// Restarts of the database server.
+    pub restarts: u32,
     /// Lines that were in the store when the submitter was killed.
     pub submitter_killed_at: u64,
     /// Workers that did not end well when they were asked to.
@@ -46,33 +49,44 @@ pub async fn run(
     settings: &Settings,
 ) -> anyhow::Result<Record> {
     let began = Instant::now();
-    let url = StoreUrl::Sqlite(database(dir));
-    let store = open_any(&url, settings.synchronous)?;
+    let store = store::open(settings).await?;
     let bar = settings.output.bar("{spinner} {bar:40.green/dim} {pos}/{len}  {msg}");
     bar.set_length(typed.units);
-    let mut storm = Storm { typed, dir, store, random: Random::new(seed), workers: vec![], bar };
+    let random = Random::new(seed);
+    let (workers, restarts) = (Vec::new(), 0);
+    let mut storm = Storm { typed, dir, settings, store, random, workers, restarts, bar };
     storm.start_workers()?;
     let submitter_killed_at = storm.submit().await?;
     let kills = storm.rage().await?;
     let bad_ends = storm.calm().await;
     storm.bar.finish_and_clear();
-    let Chaos { units, slots, .. } = *typed;
-    Ok(Record { units, slots, kills, submitter_killed_at, bad_ends, took: began.elapsed() })
+    let Chaos { units, slots, workers, .. } = *typed;
+    let (restarts, took) = (storm.restarts, began.elapsed());
+    Ok(Record { units, slots, workers, kills, restarts, submitter_killed_at, bad_ends, took })
+}
+
+/// What happens to the processes of the storm.
+#[derive(Debug, Clone, Copy)]
+enum Blow {
+    Kill,
+    Restart,
 }
 
 struct Storm<'a> {
     typed: &'a Chaos,
     dir: &'a Path,
+    settings: &'a Settings,
     store: Arc<dyn Store>,
     random: Random,
     workers: Vec<Process>,
+    restarts: u32,
     bar: ProgressBar,
 }
 
 impl Storm<'_> {
     fn start_workers(&mut self) -> anyhow::Result<()> {
         for _ in 0..self.typed.workers {
-            self.workers.push(Process::worker(self.dir, self.typed.slots)?);
+            self.workers.push(Process::worker(self.dir, self.settings, self.typed.slots)?);
         }
         Ok(())
     }
@@ -81,7 +95,7 @@ impl Storm<'_> {
     async fn submit(&mut self) -> anyhow::Result<u64> {
         let lines = self.lines();
         self.bar.set_message("submitting");
-        let mut first = Process::submitter(self.dir)?;
+        let mut first = Process::submitter(self.dir, self.settings)?;
         let half = lines.len() / 2;
         first.feed(lines[..half].concat().as_bytes());
         // Small storms may be over before the first chunk is: then nothing is there to be killed
@@ -91,7 +105,7 @@ impl Storm<'_> {
         first.kill();
         let there = self.batch().await?.map_or(0, |batch| batch.counts.total());
         self.bar.println(format!("  ✂ killed the submitter after {there} units, running it again"));
-        let mut second = Process::submitter(self.dir)?;
+        let mut second = Process::submitter(self.dir, self.settings)?;
         let fed = tokio::task::spawn_blocking(move || {
             second.feed(lines.concat().as_bytes());
             second.finish()
@@ -113,31 +127,59 @@ impl Storm<'_> {
         (0..self.typed.units).map(|n| line(task(n))).collect()
     }
 
-    /// Kills workers at random points of the batch's progress, until it has ended.
+    /// Kills workers at random points of the batch's progress, and restarts the server in the middle
+    /// if that is wanted, until the batch has ended.
     async fn rage(&mut self) -> anyhow::Result<u32> {
-        let mut points: Vec<u64> =
-            (0..self.typed.kills).map(|_| self.random.below(self.typed.units * 95 / 100)).collect();
-        points.sort_unstable();
         let mut kills = 0;
-        for point in points {
+        for (point, blow) in self.blows() {
             let batch = self.until(|batch| batch.counts.finished() >= point).await?;
             if batch.status.is_final() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(self.random.below(60))).await;
-            self.strike()?;
-            kills += 1;
-            self.bar.set_message(format!("⚡ kill {kills} of {}", self.typed.kills));
+            match blow {
+                Blow::Restart => self.restart().await?,
+                Blow::Kill => {
+                    self.strike()?;
+                    kills += 1;
+                    self.bar.set_message(format!("⚡ kill {kills} of {}", self.typed.kills));
+                }
+            }
         }
         self.bar.set_message(format!("⚡ {kills} kills; their units come back"));
         self.until(|batch| batch.status.is_final()).await?;
         Ok(kills)
     }
 
+    /// What is to happen, and after how many units.
+    fn blows(&mut self) -> Vec<(u64, Blow)> {
+        let units = self.typed.units;
+        let kills =
+            (0..self.typed.kills).map(|_| (self.random.below(units * 95 / 100), Blow::Kill));
+        let mut blows: Vec<_> = kills.collect();
+        if self.typed.restart_command.is_some() {
+            blows.push((units / 2, Blow::Restart));
+        }
+        blows.sort_by_key(|(point, _)| *point);
+        blows
+    }
+
+    /// Restarts the server as the user said.
+    async fn restart(&mut self) -> anyhow::Result<()> {
+        let Some(typed) = &self.typed.restart_command else { return Ok(()) };
+        self.bar.println("  ⚡ restarting the server");
+        self.restarts += 1;
+        let status = tokio::process::Command::new("sh").args(["-c", typed]).status().await;
+        match status.context("cannot run the restart command")? {
+            status if status.success() => Ok(()),
+            status => bail!("the restart command ended with {status}"),
+        }
+    }
+
     fn strike(&mut self) -> anyhow::Result<()> {
         let victim = usize::try_from(self.random.below(self.workers.len() as u64))?;
         self.workers[victim].kill();
-        self.workers[victim] = Process::worker(self.dir, self.typed.slots)?;
+        self.workers[victim] = Process::worker(self.dir, self.settings, self.typed.slots)?;
         Ok(())
     }
 
@@ -198,6 +240,8 @@ impl Storm<'_> {
         match self.store.batch(&Scope::All, &name).await {
             Ok(batch) => Ok(Some(batch)),
             Err(longshore::Error::NotFound { .. }) => Ok(None),
+            // Connections of before the restart are broken; whether it came back shows in time.
+            Err(error) if self.restarts > 0 && error.is_retryable() => Ok(None),
             Err(error) => Err(error).context("cannot look at the batch"),
         }
     }

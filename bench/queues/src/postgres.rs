@@ -1,0 +1,241 @@
+//! The same figures on PostgreSQL: a private server with Debian's defaults, fsync on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use longshore::{Context, Policy, Store, Worker};
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use longshore_testkit::servers::PrivatePostgres;
+
+use crate::figures::{Row, median, percentile};
+use crate::limit_pg::Limit;
+use crate::{Args, ours, rate, say};
+
+/// A server as Debian sets it up: durable, with its default memory.
+pub(crate) struct Server {
+    server: PrivatePostgres,
+    template: String,
+}
+
+impl Server {
+    /// Starts one, with a template that has the store's tables.
+    pub(crate) async fn start() -> Result<Self> {
+        let settings = [("fsync", "on"), ("shared_buffers", "128MB"), ("max_wal_size", "1GB")];
+        let server = PrivatePostgres::start_with(&settings)?;
+        let url = server.fresh_database(None)?;
+        drop(open(&url, Listen::Off).await?);
+        let template = url.rsplit('/').next().context("a URL without a database")?.to_owned();
+        Ok(Self { server, template })
+    }
+
+    fn fresh(&self) -> Result<String> {
+        Ok(self.server.fresh_database(Some(&self.template))?)
+    }
+
+    fn ask(&self, url: &str, sql: &str) -> Result<f64> {
+        let database = url.rsplit('/').next().context("a URL without a database")?;
+        Ok(self.server.run_in(database, sql)?.trim().parse()?)
+    }
+}
+
+/// A store as a user would open it.
+pub(crate) async fn open(url: &str, listen: Listen) -> Result<Arc<dyn Store>> {
+    let options = PostgresOptions { listen, ..PostgresOptions::default() };
+    Ok(Arc::new(PostgresStore::open(url, options).await?))
+}
+
+/// Bulk send and processing, limit and ours by turns; what a unit costs in WAL and commits.
+pub(crate) async fn throughput(args: &Args, server: &Server) -> Result<Vec<Row>> {
+    let (mut limit_send, mut limit_process) = (Vec::new(), Vec::new());
+    let (mut our_send, mut our_process, mut our_few) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut wal, mut commits) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds {
+        say(&format!("PostgreSQL throughput, round {} of {}", round + 1, args.rounds));
+        let (send, process) = limit_round(args, server).await?;
+        limit_send.push(send);
+        limit_process.push(process);
+        let round = our_round(args, server, args.slots).await?;
+        our_send.push(round.send);
+        our_process.push(round.process);
+        wal.push(round.wal);
+        commits.push(round.commits);
+        our_few.push(our_round(args, server, args.few_slots).await?.process);
+    }
+    let limit = median(&limit_process);
+    let name = |slots| format!("PostgreSQL: process with {slots} slots, units/s");
+    Ok(vec![
+        Row::ratio("PostgreSQL: bulk send, units/s", median(&our_send), median(&limit_send), 0.7),
+        Row::ratio(&name(args.slots), median(&our_process), limit, 0.8),
+        Row::ratio(&name(args.few_slots), median(&our_few), limit, 0.6),
+        Row::plain("PostgreSQL: WAL per unit sent and processed, bytes", median(&wal)),
+        Row::plain("PostgreSQL: commits per 1000 units", median(&commits)),
+    ])
+}
+
+/// The best of one, two and four connections: what is best depends on the machine.
+async fn limit_round(args: &Args, server: &Server) -> Result<(f64, f64)> {
+    let (mut best_send, mut best_process) = (0.0_f64, 0.0_f64);
+    for connections in [1, 2, 4] {
+        let limit = Limit::connect(&server.fresh()?, connections).await?;
+        let start = Instant::now();
+        limit.send(args.units).await?;
+        best_send = best_send.max(rate(args.units, start.elapsed()));
+        let start = Instant::now();
+        let done = limit.process().await?;
+        best_process = best_process.max(rate(done, start.elapsed()));
+    }
+    Ok((best_send, best_process))
+}
+
+struct Round {
+    send: f64,
+    process: f64,
+    wal: f64,
+    commits: f64,
+}
+
+const WAL: &str = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')";
+const COMMITS: &str = "SELECT pg_stat_clear_snapshot(); SELECT xact_commit FROM pg_stat_database
+                       WHERE datname = current_database()";
+
+async fn our_round(args: &Args, server: &Server, slots: u32) -> Result<Round> {
+    let url = server.fresh()?;
+    let store = open(&url, Listen::Auto).await?;
+    let (wal, commits) = (server.ask(&url, WAL)?, server.ask(&url, COMMITS)?);
+    let start = Instant::now();
+    ours::send(&store, args.units).await?;
+    let send = rate(args.units, start.elapsed());
+    let took = ours::process(&store, args.units, slots).await?;
+    let units = args.units as f64;
+    // A connection's counts reach the statistics when it has been idle for a moment.
+    drop(store);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    Ok(Round {
+        send,
+        process: rate(args.units, took),
+        wal: (server.ask(&url, WAL)? - wal) / units,
+        commits: (server.ask(&url, COMMITS)? - commits) * 1000.0 / units,
+    })
+}
+
+/// A lone unit on an idle system.
+pub(crate) async fn latency(args: &Args, server: &Server) -> Result<Row> {
+    let count = if args.once { 5 } else { 200 };
+    say("PostgreSQL latency");
+    let url = server.fresh()?;
+    // As two machines would: what one sends, the other hears of by a notice.
+    let (sender, worker) = (open(&url, Listen::Off).await?, open(&url, Listen::At(url.clone())).await?);
+    let times = ours::latencies_between(&sender, &worker, count).await?;
+    let times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+    Ok(Row::most("PostgreSQL: send to handler start, ms p50", percentile(&times, 50), 3.0))
+}
+
+/// The same stretch of work with little and with much behind it, and beside it.
+pub(crate) async fn depth(args: &Args, server: &Server) -> Result<Vec<Row>> {
+    let stretch = if args.once { 1_000 } else { 10_000 };
+    let beside = args.deep / 10;
+    say("PostgreSQL depth: filling");
+    let (few, many, mixed) = (server.fresh()?, server.fresh()?, server.fresh()?);
+    Limit::connect(&few, 1).await?.company(stretch * (args.rounds + 1) * 2, 2).await?;
+    Limit::connect(&many, 1).await?.company(args.deep, 2).await?;
+    let company = Limit::connect(&mixed, 1).await?;
+    for (count, state) in [(args.deep, 2), (beside, 0), (beside, 1)] {
+        company.company(count, state).await?;
+    }
+    drop(company);
+    let mut rates: [Vec<f64>; 3] = Default::default();
+    for _ in 0..args.rounds {
+        for (url, rates) in [&few, &many, &mixed].into_iter().zip(&mut rates) {
+            let store = open(url, Listen::Auto).await?;
+            let took = ours::process(&store, stretch, args.slots).await?;
+            rates.push(rate(stretch, took));
+        }
+    }
+    let [few, many, mixed] = rates.map(|rates| median(&rates));
+    let deep = format!("PostgreSQL: process with {} waiting, units/s (over {stretch})", args.deep);
+    let among = format!("PostgreSQL: the same beside {beside} blocked, {beside} scheduled");
+    Ok(vec![Row::ratio(&deep, many, few, 0.8), Row::ratio(&among, mixed, few, 0.8)])
+}
+
+/// Work before and while a reader holds back what may be cleaned up.
+pub(crate) async fn horizon(args: &Args, server: &Server) -> Result<Row> {
+    let (calm, held) = if args.once { (1, 2) } else { (15, 60) };
+    say("PostgreSQL with a long-running reader");
+    let url = server.fresh()?;
+    let (reader, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(async move {
+        let _ = connection.await;
+    });
+    let store = open(&url, Listen::Auto).await?;
+    let before = busy(&store, args.slots, Duration::from_secs(calm)).await?;
+    reader
+        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM longshore_unit")
+        .await?;
+    busy(&store, args.slots, Duration::from_secs(held * 3 / 4)).await?;
+    // The last quarter is the worst: by then most has piled up.
+    let during = busy(&store, args.slots, Duration::from_secs(held / 4)).await?;
+    reader.batch_execute("COMMIT").await?;
+    let name = format!("PostgreSQL: process, reader open for {held} s, units/s (over none)");
+    Ok(Row::ratio(&name, during, before, 0.8))
+}
+
+/// Sends and processes for a while; units per second. Sent is a little ahead of what is processed.
+async fn busy(store: &Arc<dyn Store>, slots: u32, time: Duration) -> Result<f64> {
+    let worker = Worker::builder(Arc::clone(store))
+        .slots(slots)
+        .handle_fn(ours::noop()?, Policy::default(), |_: Context, _: serde::de::IgnoredAny| async {
+            Ok::<(), String>(())
+        })
+        .build()?;
+    let (control, stats) = (worker.control(), worker.stats());
+    let start = Instant::now();
+    let feed = async {
+        let mut sent = 0;
+        while start.elapsed() < time {
+            if sent < stats.report().done + 20_000 {
+                ours::send(store, 5_000).await?;
+                sent += 5_000;
+            } else {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let done = stats.report().done;
+        control.drain();
+        anyhow::Ok(done as f64 / start.elapsed().as_secs_f64())
+    };
+    let (report, rate) = tokio::join!(worker.run(), feed);
+    report?;
+    rate
+}
+
+/// Queries of a worker that has nothing to do.
+pub(crate) async fn idle(args: &Args, server: &Server) -> Result<Row> {
+    let seconds = if args.once { 2 } else { 30 };
+    say("PostgreSQL: idle worker");
+    let url = server.fresh()?;
+    let store = open(&url, Listen::Auto).await?;
+    let worker = Worker::builder(store)
+        .slots(64)
+        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async {
+            Ok::<(), String>(())
+        })
+        .build()?;
+    let control = worker.control();
+    let watch = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = server.ask(&url, QUERIES)?;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let after = server.ask(&url, QUERIES)?;
+        control.drain();
+        // Asking is a transaction too.
+        anyhow::Ok((after - before - 1.0) / seconds as f64)
+    };
+    let (report, rate) = tokio::join!(worker.run(), watch);
+    report?;
+    Ok(Row::most("PostgreSQL: idle worker, transactions/s", rate?, 2.0))
+}
+
+const QUERIES: &str = "SELECT xact_commit + xact_rollback FROM pg_stat_database
+                       WHERE datname = current_database()";

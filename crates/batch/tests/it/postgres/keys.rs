@@ -1,0 +1,113 @@
+//! Keys of all types: pages of them meet exactly.
+
+use longshore_batch::rows::SourceError;
+
+use super::{directly, through_a_pooler};
+use crate::remote::{Place, by_id, int, page, pages_agree, text};
+
+#[tokio::test]
+async fn keys_of_other_types_keep_their_order() {
+    let place = through_a_pooler();
+    place.run("CREATE TYPE size AS ENUM ('small', 'medium', 'large', 'huge')");
+    place.run("CREATE DOMAIN code AS INT");
+    for (kind, values, keys) in [
+        (
+            "NUMERIC(38, 20)",
+            "(123456789012345678.00000000000000000002), (-1.5), (123456789012345678.00000000000000000001), (0)",
+            [
+                text("-1.50000000000000000000"),
+                text("0.00000000000000000000"),
+                text("123456789012345678.00000000000000000001"),
+                text("123456789012345678.00000000000000000002"),
+            ],
+        ),
+        (
+            "TIMESTAMP",
+            "('2026-01-02 03:04:05.000002'), ('2026-01-02 03:04:05.000001'), ('1999-12-31'), ('2026-10-02')",
+            [
+                text("1999-12-31 00:00:00"),
+                text("2026-01-02 03:04:05.000001"),
+                text("2026-01-02 03:04:05.000002"),
+                text("2026-10-02 00:00:00"),
+            ],
+        ),
+        ("INT", "(10), (9), (-1), (100)", [int(-1), int(9), int(10), int(100)]),
+        ("code", "(10), (9), (-1), (100)", [int(-1), int(9), int(10), int(100)]),
+        (
+            "UUID",
+            "('a0000000-0000-0000-0000-000000000000'), ('B0000000-0000-0000-0000-000000000000'),
+             ('00000000-0000-0000-0000-00000000000F'), ('00000000-0000-0000-0000-00000000000a')",
+            [
+                text("00000000-0000-0000-0000-00000000000a"),
+                text("00000000-0000-0000-0000-00000000000f"),
+                text("a0000000-0000-0000-0000-000000000000"),
+                text("b0000000-0000-0000-0000-000000000000"),
+            ],
+        ),
+        (
+            "size",
+            "('small'), ('medium'), ('large'), ('huge')",
+            [text("huge"), text("large"), text("medium"), text("small")],
+        ),
+    ] {
+        place.run(&format!("CREATE TABLE k (id {kind}); INSERT INTO k VALUES {values}"));
+        let found = pages_agree(&*place.rows(), &by_id("SELECT id FROM k")).await;
+        assert_eq!(found, keys, "{kind}");
+        place.run("DROP TABLE k");
+    }
+}
+
+#[tokio::test]
+async fn several_columns_make_a_key_of_text() {
+    let place = directly();
+    place.run("CREATE TABLE part (orders INT, line INT, PRIMARY KEY (orders, line))");
+    place
+        .run("INSERT INTO part SELECT o, l FROM generate_series(9, 11) o, generate_series(1, 2) l");
+    let of = by_id("SELECT orders || '/' || line AS id FROM part");
+    let found = pages_agree(&*place.rows(), &of).await;
+    assert_eq!(found, ["10/1", "10/2", "11/1", "11/2", "9/1", "9/2"].map(text));
+    let one = "SELECT line FROM part WHERE orders = split_part(:key, '/', 1)::int
+               AND line = split_part(:key, '/', 2)::int";
+    let row = place.rows().fetch(one, &[("key".to_owned(), text("11/2"))]).await.unwrap();
+    assert_eq!(row[0].columns, [("line".to_owned(), int(2))]);
+}
+
+#[tokio::test]
+async fn keys_that_name_no_row_are_refused() {
+    let place = directly();
+    place.run(
+        "CREATE TABLE k (id INT, raw BYTEA); INSERT INTO k VALUES (1, 'a'), (2, 'b'), (NULL, 'c')",
+    );
+    let rows = place.rows();
+    // Though it comes last, it is found before the first page.
+    let error = rows.candidates(&by_id("SELECT id FROM k"), None, 1).await.unwrap_err();
+    assert!(error.to_string().contains("`id` is NULL"), "{error}");
+    let error = rows.candidates(&by_id("SELECT raw AS id FROM k"), None, 1).await.unwrap_err();
+    assert!(matches!(&error, SourceError::Data(words) if words.contains("bytes")), "{error:?}");
+    let some = by_id("SELECT id FROM k WHERE id IS NOT NULL");
+    assert_eq!(page(&*rows, &some, None, 1).await, [int(1)]);
+}
+
+#[tokio::test]
+async fn a_page_of_numbers_is_read_by_the_index() {
+    let place = directly();
+    place.lines(5);
+    place.run("INSERT INTO line (id) SELECT generate_series(6, 20000)");
+    place.run("ANALYZE line");
+    place.run("SELECT pg_stat_reset()");
+    let rows = place.rows();
+    let of = by_id("SELECT id FROM line WHERE status = 'open'");
+    for from in [5, 10_000, 19_000] {
+        assert_eq!(page(&*rows, &of, Some(&int(from)), 10).await.len(), 10);
+    }
+    drop(rows);
+    // A session reports what it did at its end.
+    let ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'longshore'";
+    while place.run(ours).trim() != "0" {
+        tokio::task::yield_now().await;
+    }
+    // The planner itself may look for the last key; all pages together are 30 rows.
+    let read =
+        "SELECT seq_scan, idx_tup_fetch < 100 FROM pg_stat_user_tables WHERE relname = 'line'";
+    assert_eq!(place.run(read), "0\tt\n");
+}

@@ -1,0 +1,65 @@
+//! `longshore submit http --url …` as typed: a payload of kind `http` for people.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+/// What is called, instead of a payload.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for kind http, instead of a payload")]
+pub struct HttpCall {
+    /// Call this URL
+    #[arg(long, value_name = "URL", conflicts_with_all = ["payload", "lines"])]
+    pub url: Option<String>,
+    /// By this method [default: POST]
+    #[arg(long, value_name = "METHOD", requires = "url")]
+    pub method: Option<String>,
+    /// With this header, as 'Authorization: Bearer env:TOKEN' (may be repeated)
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    pub header: Vec<Header>,
+    /// Send this: JSON if it is an object or a list, text otherwise
+    #[arg(long, value_name = "TEXT", requires = "url", conflicts_with = "body_file")]
+    pub body: Option<String>,
+    /// Send what is in this file (`-`: stdin)
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub body_file: Option<PathBuf>,
+    /// Follow redirects
+    #[arg(long, requires = "url")]
+    pub follow: bool,
+}
+
+/// One header.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Header {
+    pub name: String,
+    pub value: String,
+}
+
+impl std::str::FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Not the text in the message: it may hold a secret.
+        let (name, value) = text.split_once(':').ok_or("there is no `:` between name and value")?;
+        let (name, value) = (name.trim(), value.trim());
+        if name.is_empty() {
+            return Err("there is no name before the `:`".to_owned());
+        }
+        Ok(Self { name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_a_name_and_a_value() {
+        let header: Header = "Authorization: Bearer env:TOKEN".parse().unwrap();
+        assert_eq!((&*header.name, &*header.value), ("Authorization", "Bearer env:TOKEN"));
+        assert_eq!("X:".parse::<Header>().unwrap().value, "");
+        assert!("X".parse::<Header>().unwrap_err().contains("no `:`"));
+        assert!(": x".parse::<Header>().unwrap_err().contains("no name"));
+    }
+}

@@ -1,0 +1,137 @@
+//! The built-in kind `batch.start`: does what `batch start` does, once per unit. Schedules send it.
+//!
+//! The batch's name is part of the payload, so a run that is repeated goes on with the batch that
+//! the first run opened. Filling waits while enough rows are in; a run that waits gives its slot
+//! back, for it may be the one that the rows need.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BatchId, Client, Context, Handler, HandlerResult, Reply, Store, Verdict};
+use longshore_batch::Initiator;
+use longshore_batch::initiator::{FillEnd, Initiation, StartOptions};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::args::batch::File;
+use crate::commands::batch::place::{Checked, Purpose};
+use crate::commands::now;
+use crate::settings::Settings;
+
+/// The kind's name.
+pub const KIND: &str = "batch.start";
+
+/// A run that sends nothing for this long gives its slot back for as long.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// What such a unit carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchStart {
+    /// The batch file as it was named.
+    pub file: PathBuf,
+    /// The folder that it was named in.
+    pub folder: PathBuf,
+    /// Parameters of the candidates' SQL.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub params: Vec<(String, String)>,
+    /// What the batch is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchId>,
+    /// The time that a schedule fired for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fired_for: Option<String>,
+}
+
+impl BatchStart {
+    /// For a file that was named in `folder`.
+    pub fn new(file: &Path, folder: &Path, params: Vec<(String, String)>) -> anyhow::Result<Self> {
+        let text = |path: &Path| path.to_str().map(PathBuf::from);
+        let (Some(file), Some(folder)) = (text(file), text(folder)) else {
+            anyhow::bail!("{}: the path is not valid UTF-8", file.display());
+        };
+        Ok(Self { file, folder, params, batch: None, fired_for: None })
+    }
+}
+
+/// What became of it.
+#[derive(Debug, Serialize)]
+pub struct Started {
+    batch: BatchId,
+    sent: u64,
+    skipped: u64,
+}
+
+/// Starts batch files in the worker's own store.
+pub struct BatchStartHandler {
+    store: Arc<dyn Store>,
+    settings: Settings,
+}
+
+impl BatchStartHandler {
+    /// Starts batches in `store`, which is the one that `settings` name.
+    pub fn new(store: Arc<dyn Store>, settings: &Settings) -> Self {
+        // The batch belongs where the worker is, even if nobody named that store.
+        Self { store, settings: Settings { store_named: true, ..settings.clone() } }
+    }
+
+    /// The batch, opened now or by an earlier run.
+    async fn open(
+        &self,
+        context: &Context,
+        input: BatchStart,
+    ) -> anyhow::Result<(Initiator, Initiation)> {
+        let unit = context.unit();
+        let settings = Settings { tenant: Some(unit.tenant.clone()), ..self.settings.clone() };
+        let file = File::of(input.folder.join(&input.file), input.params);
+        let checked = Checked::read(&file, Purpose::Run, &settings).await?;
+        let scope = longshore::Scope::Tenant(unit.tenant.clone());
+        let client = Client::scoped(Arc::clone(&self.store), scope);
+        let initiator = Initiator::new(client, checked.source.clone());
+        let id = match input.batch {
+            Some(id) => id,
+            None => BatchId::new(format!("start-{}", unit.id))?,
+        };
+        let initiated_by = unit.key.clone().unwrap_or_else(|| format!("unit {}", unit.id));
+        let options = StartOptions { now: now(), initiated_by, notes: String::new() };
+        let initiation = initiator.start_named(&id, checked.definition.clone(), options).await?;
+        Ok((initiator, initiation))
+    }
+}
+
+impl Handler for BatchStartHandler {
+    type Input = BatchStart;
+    type Output = Started;
+
+    async fn run(&self, context: Context, input: BatchStart) -> HandlerResult<Started> {
+        let opened = self.open(&context, input).await;
+        let (initiator, mut initiation) =
+            opened.map_err(|error| Verdict::retry("batch_start", format!("{error:#}")))?;
+        let (moved, cancelled) = (Notify::new(), context.cancelled());
+        let stop = async {
+            tokio::select! {
+                () = still(&moved) => {}
+                () = cancelled.cancelled() => {}
+            }
+        };
+        let filled = initiator.fill(&mut initiation, stop, |_| moved.notify_one()).await?;
+        let batch = initiation.batch().id.clone();
+        match filled.end {
+            FillEnd::Sealed => {
+                let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
+                Ok(Reply::new(Started { batch, sent, skipped }))
+            }
+            FillEnd::Stopped if cancelled.is_cancelled() => Err(Verdict::Cancel),
+            FillEnd::Stopped => Err(Verdict::Snooze(IDLE)),
+            FillEnd::GivenUp(status) => {
+                Err(Verdict::fail("given_up", format!("batch `{batch}` is {status}")))
+            }
+        }
+    }
+}
+
+/// Returns once nothing has moved for a while.
+async fn still(moved: &Notify) {
+    while tokio::time::timeout(IDLE, moved.notified()).await.is_ok() {}
+}

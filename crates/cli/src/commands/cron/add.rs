@@ -1,0 +1,98 @@
+//! `cron add`: from what was typed to a schedule, with every check made before it is put.
+
+use std::path::Path;
+
+use anyhow::Context;
+use longshore::schedule::{NewSchedule, Plan, Starts, Template};
+use longshore::store::{IfThere, Placed};
+use longshore::{Kind, Payload, Policy, RetryPolicy, TenantId};
+use longshore_batch::file::{BatchFile, Overrides};
+
+use super::times::read;
+use super::{Book, show};
+use crate::args::cron::Add;
+use crate::batch_start::{self, BatchStart};
+use crate::commands::batch::place::explain;
+use crate::commands::{now, submit};
+use crate::error::{WithHint, usage};
+use crate::exec;
+use crate::settings::Settings;
+
+/// Adds a schedule.
+pub async fn run(typed: Add, settings: &Settings) -> anyhow::Result<()> {
+    let times = read(&typed.times.cron, &typed.times.tz)?;
+    let Some(next) = times.after(now()) else {
+        let cron = &typed.times.cron;
+        return Err(usage(format!("--cron `{cron}`: this time never comes")))
+            .hint("is it a day that its month does not have, or a year that has passed?");
+    };
+    let book = Book::open(settings).await?;
+    let new = NewSchedule {
+        name: typed.name.clone(),
+        tenant: book.tenant.clone(),
+        plan: plan(&typed, &book.tenant, settings)?,
+        paused: typed.paused,
+        next_fire: Some(next),
+    };
+    let if_there = if typed.replace { IfThere::Replace } else { IfThere::Keep };
+    match book.store.put_schedule(&book.scope, new.clone(), if_there).await? {
+        Placed::Created(schedule) | Placed::Replaced(schedule) => show::state(&schedule, settings),
+        // The same command again: what it wants is so.
+        Placed::Kept(found) if found.plan == new.plan => show::state(&found, settings),
+        Placed::Kept(found) => {
+            Err(usage(format!("schedule `{}` is there already, and is another", found.name)))
+                .hint("say --replace to change it; `longshore cron show` shows what it is now")
+        }
+    }
+}
+
+fn plan(typed: &Add, tenant: &TenantId, settings: &Settings) -> anyhow::Result<Plan> {
+    let mut template = match (&typed.batch, &typed.kind) {
+        (Some(file), _) => batch(file, typed, tenant)?,
+        (None, Some(kind)) => {
+            let payload = submit::payload(typed.payload.as_deref().unwrap_or("-"))?;
+            Template::new(kind.clone(), payload)
+        }
+        (None, None) => return Err(usage("--kind or --batch is wanted")),
+    };
+    template.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());
+    template.priority = typed.priority;
+    template.deadline = typed.deadline.map(|span| span.0);
+    template.policy = policy(typed, &template.kind);
+    Ok(Plan {
+        cron: typed.times.cron.trim().to_owned(),
+        zone: typed.times.tz.clone(),
+        missed: typed.missed,
+        overlap: typed.overlap,
+        template,
+    })
+}
+
+/// A unit that starts a batch file. The file is read now, so that what is wrong with it is said to
+/// whoever can mend it; and again at each firing.
+fn batch(file: &Path, typed: &Add, tenant: &TenantId) -> anyhow::Result<Template> {
+    let (tenant, params) = (Some(tenant.clone()), typed.param.clone());
+    let overrides = Overrides { tenant, params: params.clone(), ..Overrides::default() };
+    BatchFile::load(file, &overrides).map_err(explain)?;
+    let folder = std::env::current_dir().context("cannot tell the present folder")?;
+    let start = BatchStart::new(file, &folder, params)?;
+    let payload = Payload::json(&start).context("the batch file cannot be named")?;
+    let kind = Kind::new(batch_start::KIND)?;
+    Ok(Template { starts: Starts::Batch, ..Template::new(kind, payload) })
+}
+
+/// The schedule's policy, if it has one; otherwise the kind's holds.
+fn policy(typed: &Add, kind: &Kind) -> Option<Policy> {
+    if typed.max_attempts.is_none() && typed.timeout.is_none() {
+        return None;
+    }
+    // As for `submit`: a command is repeated only by request.
+    let is_exec = kind.as_str() == exec::KIND;
+    let retry = if is_exec { RetryPolicy::never() } else { RetryPolicy::default() };
+    let max_attempts = typed.max_attempts.unwrap_or(retry.max_attempts);
+    Some(Policy {
+        retry: RetryPolicy { max_attempts, ..retry },
+        timeout: typed.timeout.map(|span| span.0),
+        ..Policy::default()
+    })
+}

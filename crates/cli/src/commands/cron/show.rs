@@ -1,0 +1,129 @@
+//! What people and scripts see of schedules.
+
+use longshore::schedule::{Schedule, Starts};
+use longshore::{Timestamp, Timetable};
+use serde::Serialize;
+
+use crate::commands::now;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::span::ago;
+
+/// Schedules, one line each.
+pub fn table(schedules: &[Schedule]) -> Table {
+    let [fired, skipped, missed] = ["fired", "skipped", "missed"].map(right);
+    let heading = [
+        cell("name"),
+        cell("tenant"),
+        cell("cron"),
+        cell("zone"),
+        cell("starts"),
+        cell("next"),
+        cell("last"),
+        fired,
+        skipped,
+        missed,
+    ];
+    let mut table = Table::new(heading, "no schedules");
+    let now = now();
+    for schedule in schedules {
+        table.row([
+            cell(&schedule.name),
+            cell(&schedule.tenant),
+            cell(&schedule.plan.cron),
+            cell(&schedule.plan.zone),
+            cell(starts(schedule)),
+            cell(next(schedule, now)),
+            cell(schedule.last_fire.map_or("never".to_owned(), |time| ago(time, now))),
+            right(schedule.fired),
+            right(schedule.skipped),
+            right(schedule.missed_times),
+        ]);
+    }
+    table
+}
+
+/// Everything about one.
+pub fn one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
+    settings.output.record(schedule, || {
+        let (plan, template, now) = (&schedule.plan, &schedule.plan.template, now());
+        let times = Timetable::new(&plan.cron, &plan.zone).ok();
+        let local = |time: Timestamp| {
+            times.as_ref().map_or_else(|| time.to_string(), |times| times.local(time))
+        };
+        let mut table = Table::record();
+        table.field("name", &schedule.name);
+        table.field("tenant", &schedule.tenant);
+        table.field("cron", &plan.cron);
+        table.field("zone", &plan.zone);
+        table.field("means", times.as_ref().map_or(String::new(), Timetable::describe));
+        table.field("starts", starts(schedule));
+        table.field("queue", &template.queue);
+        table.field("priority", template.priority);
+        table.field("payload", String::from_utf8_lossy(template.payload.as_bytes()));
+        table.field("missed", plan.missed);
+        table.field("overlap", plan.overlap);
+        table.field("next", schedule.next_fire.map_or(String::new(), local));
+        table.field("", next(schedule, now));
+        table.field("last", schedule.last_fire.map_or("never".to_owned(), local));
+        table.field("fired", schedule.fired);
+        table.field("skipped", schedule.skipped);
+        table.field("missed times", schedule.missed_times);
+        table.field("added", ago(schedule.created_at, now));
+        table
+    })
+}
+
+/// What it starts, in few words.
+fn starts(schedule: &Schedule) -> String {
+    let template = &schedule.plan.template;
+    let file =
+        || template.payload.parse::<serde_json::Value>().ok()?["file"].as_str().map(str::to_owned);
+    match template.starts {
+        Starts::Unit => template.kind.to_string(),
+        Starts::Batch => format!("batch {}", file().unwrap_or_default()),
+    }
+}
+
+fn next(schedule: &Schedule, now: Timestamp) -> String {
+    match schedule.next_fire {
+        _ if schedule.paused => "paused".to_owned(),
+        Some(time) if time <= now => "due".to_owned(),
+        Some(time) => ago(time, now),
+        None => "never".to_owned(),
+    }
+}
+
+/// Whether it fires, after it was added or steered.
+pub fn state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()> {
+    settings.output.answer(schedule, || {
+        let name = &schedule.name;
+        let times = Timetable::new(&schedule.plan.cron, &schedule.plan.zone);
+        match (schedule.next_fire, times) {
+            _ if schedule.paused => format!("schedule `{name}` is paused"),
+            (Some(next), Ok(times)) => {
+                format!("schedule `{name}` fires next at {}", times.local(next))
+            }
+            _ => format!("schedule `{name}` does not fire again"),
+        }
+    })
+}
+
+/// The coming times, in the schedule's zone.
+pub fn coming(coming: &[Timestamp], times: &Timetable, settings: &Settings) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Time {
+        at: Timestamp,
+        local: String,
+    }
+    let listed: Vec<Time> =
+        coming.iter().map(|at| Time { at: *at, local: times.local(*at) }).collect();
+    settings.output.list(&listed, || {
+        let mut table = Table::new([cell("time"), cell("from now")], "it never fires");
+        let now = now();
+        for time in &listed {
+            table.row([cell(&time.local), cell(ago(time.at, now))]);
+        }
+        table
+    })
+}

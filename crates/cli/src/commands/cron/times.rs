@@ -1,0 +1,97 @@
+//! Reading what was typed as an expression and a zone, with words for what is wrong.
+
+use longshore::{Timetable, TimetableError, zones};
+
+use crate::error::{did_you_mean, hinted, usage};
+
+/// The times of an expression in a zone.
+pub fn read(expression: &str, zone: &str) -> anyhow::Result<Timetable> {
+    Timetable::new(expression, zone).map_err(|error| {
+        let hint = hint(&error, expression);
+        hinted(usage(format!("{}: {error}", subject(&error, expression))), hint)
+    })
+}
+
+fn subject(error: &TimetableError, expression: &str) -> String {
+    match error {
+        TimetableError::Zone(_) => "--tz".to_owned(),
+        _ => format!("--cron `{expression}`"),
+    }
+}
+
+fn hint(error: &TimetableError, expression: &str) -> String {
+    match error {
+        TimetableError::Zone(given) => zone_hint(given),
+        TimetableError::Fields { found } if *found < 5 => {
+            "write `*` for a field that does not matter, as '0 2 * * *' for 02:00 every day \
+             (and quote the expression, or the shell reads the stars)"
+                .to_owned()
+        }
+        TimetableError::Fields { .. } => {
+            "there may be a sixth field in front for seconds, and a seventh behind for the year; \
+             if the shell has read your stars, quote the expression"
+                .to_owned()
+        }
+        TimetableError::Field { .. } if expression.split_whitespace().count() == 6 => {
+            "with six fields the first is the second: second minute hour day month weekday; \
+             leave it out for whole minutes"
+                .to_owned()
+        }
+        _ => "fields are: minute (0-59) hour (0-23) day (1-31) month (1-12 or jan-dec) \
+              weekday (0-7 or sun-sat); each may be *, a list 1,2, a range 1-5, a step */15"
+            .to_owned(),
+    }
+}
+
+/// The zone that may be meant: `Berlin` is `Europe/Berlin`.
+fn zone_hint(given: &str) -> String {
+    let known = zones();
+    let wanted = given.to_lowercase().replace(' ', "_");
+    let city =
+        |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);
+    let meant = known.iter().find(city).map(String::as_str);
+    match meant.or_else(|| did_you_mean(given, known.iter().map(String::as_str))) {
+        Some(zone) => format!("did you mean `{zone}`?"),
+        None => "zones are named as in the IANA list: Europe/Berlin, America/New_York, UTC".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_that_is_nearly_right_is_guessed() {
+        for (given, meant) in [
+            ("Europe/Berln", "Europe/Berlin"),
+            ("berlin", "Europe/Berlin"),
+            ("new york", "America/New_York"),
+        ] {
+            assert!(zone_hint(given).contains(meant), "{given}: {}", zone_hint(given));
+        }
+        assert!(zone_hint("qqqqqqqqq").contains("IANA"));
+    }
+
+    #[test]
+    fn a_bad_field_is_named_with_its_place() {
+        for (expression, words) in [
+            ("0 25 * * *", "hour `25` (at character 3)"),
+            ("0 2 * * nov", "weekday `nov` (at character 9)"),
+            ("61 0 2 * * *", "second `61` (at character 1)"),
+            ("0 2 * *", "has 4"),
+            ("@noon", "@daily"),
+            ("", "has 0"),
+            ("ü 2 * * *", "minute `ü` (at character 1)"),
+        ] {
+            let error = read(expression, "UTC").unwrap_err().to_string();
+            assert!(error.contains(words), "{expression}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(expression in r"(\PC{0,5} ?){0,8}|[0-9*/,#LW -]{0,30}") {
+            let _ = read(&expression, "UTC");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `queue set`: a queue's bound, or a lane's share, cap and bound.
+
+use longshore::store::{Capacity, LaneChange, QueueChange, QueueInfo};
+use longshore::{QueueName, Store, TenantId};
+
+use crate::args::queue::{Lane, Settings as Typed};
+use crate::commands::tenant::shown;
+use crate::error::{WithHint, usage};
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::size;
+
+/// Runs the command.
+pub async fn run(store: &dyn Store, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
+    if typed.bounds.is_empty() && typed.weight.is_none() && typed.cap.is_none() {
+        return Err(usage("nothing to set"))
+            .hint("name --max-units or --max-bytes; with --lane also --weight or --cap");
+    }
+    let queue = &typed.lane.queue;
+    match lane(&typed.lane, settings) {
+        Some(tenant) => set_lane(store, typed, tenant, settings).await?,
+        None => set_queue(store, typed, settings).await?,
+    }
+    let mut lanes = store.queues(&settings.scope()).await?;
+    lanes.retain(|lane| lane.queue == *queue);
+    settings.output.list(&lanes, || table(&lanes))
+}
+
+async fn set_queue(store: &dyn Store, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
+    let (queue, scope) = (&typed.lane.queue, settings.scope());
+    let lanes = store.queues(&scope).await?;
+    let now = lanes.iter().find(|lane| lane.queue == *queue).map(|lane| lane.capacity);
+    let capacity = typed.bounds.over(now.unwrap_or_default());
+    Ok(store.change_queue(&scope, queue, QueueChange { paused: None, capacity }).await?)
+}
+
+async fn set_lane(
+    store: &dyn Store,
+    typed: &Typed,
+    tenant: &TenantId,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let (queue, scope) = (&typed.lane.queue, settings.scope());
+    let own = |lane: &&QueueInfo| lane.queue == *queue && lane.tenant == *tenant;
+    let lanes = store.queues(&scope).await?;
+    let now = lanes.iter().find(own).map_or(Capacity::default(), |lane| lane.lane_capacity);
+    let change = LaneChange {
+        paused: None,
+        weight: typed.weight.map(|weight| weight.0),
+        cap: typed.cap.map(|cap| cap.0.map(|cap| cap.0)),
+        capacity: typed.bounds.over(now),
+    };
+    let changed = store.change_lane(&scope, queue, tenant, change).await;
+    if settings.tenant.is_some() {
+        return changed
+            .hint("a tenant cannot set its own share of a shared queue: leave out --tenant");
+    }
+    Ok(changed?)
+}
+
+/// The lane that is meant: the one named, or the only tenant's own if the queue is shared.
+pub fn lane<'a>(typed: &'a Lane, settings: &'a Settings) -> Option<&'a TenantId> {
+    let own = settings.tenant.as_ref().filter(|_| typed.queue.owner().is_none());
+    typed.lane.as_ref().or(own)
+}
+
+/// What was steered, for people.
+pub fn name(queue: &QueueName, lane: Option<&TenantId>) -> String {
+    match lane {
+        Some(tenant) => format!("lane `{tenant}` of queue `{queue}`"),
+        None => format!("queue `{queue}`"),
+    }
+}
+
+/// What is set for a queue and its lanes.
+pub fn table(lanes: &[QueueInfo]) -> Table {
+    let [units, bytes] = ["max units", "max bytes"].map(right);
+    let [weight, cap] = ["weight", "cap"].map(right);
+    let [lane_units, lane_bytes] = ["lane max units", "lane max bytes"].map(right);
+    let heading = [cell("queue"), units, bytes, cell("lane"), weight, cap, lane_units, lane_bytes];
+    let mut table = Table::new(heading, "no queues");
+    for lane in lanes {
+        table.row([
+            cell(&lane.queue),
+            right(shown(lane.capacity.units)),
+            right(shown(lane.capacity.bytes.map(size::brief))),
+            cell(&lane.tenant),
+            right(lane.weight),
+            right(shown(lane.cap)),
+            right(shown(lane.lane_capacity.units)),
+            right(shown(lane.lane_capacity.bytes.map(size::brief))),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,199 @@
+//! `tenant`: shares, caps and bounds of whole customers, and suspension.
+
+use anyhow::anyhow;
+use longshore::store::{Capacity, Tenant, TenantChange};
+use longshore::{Error, Store, TenantId};
+
+use super::connect;
+use crate::args::tenant::{Named, Tenant as Typed};
+use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::size;
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, _) = connect(settings).await?;
+    let desk = Desk { store: &*store, settings };
+    match typed {
+        Typed::Add(named) => desk.add(&named).await?,
+        Typed::List => desk.list().await?,
+        Typed::Show { id } => desk.show(&id).await?,
+        Typed::Set(named) => desk.set(&named).await?,
+        Typed::Suspend { id } => desk.suspend(&id, true).await?,
+        Typed::Resume { id } => desk.suspend(&id, false).await?,
+        Typed::Remove { id } => desk.remove(&id).await?,
+    }
+    Ok(ExitCode::Good)
+}
+
+struct Desk<'a> {
+    store: &'a dyn Store,
+    settings: &'a Settings,
+}
+
+impl Desk<'_> {
+    async fn add(&self, named: &Named) -> anyhow::Result<()> {
+        let id = &named.id;
+        if self.find(id).await?.is_some() {
+            return Err(anyhow!("tenant `{id}` has settings already"))
+                .hint(format!("`longshore tenant set {id} …` changes them"));
+        }
+        let tenant = self.put(id, change(named, Capacity::default())).await?;
+        self.answer(&tenant, "was added")
+    }
+
+    async fn set(&self, named: &Named) -> anyhow::Result<()> {
+        let nothing = named.weight.is_none() && named.cap.is_none() && named.bounds.is_empty();
+        if nothing {
+            return Err(usage("nothing to set"))
+                .hint("name --weight, --cap, --max-units or --max-bytes");
+        }
+        let now = self.known(&named.id).await?.map(|tenant| tenant.capacity);
+        let tenant = self.put(&named.id, change(named, now.unwrap_or_default())).await?;
+        self.answer(&tenant, "was changed")
+    }
+
+    async fn suspend(&self, id: &TenantId, suspended: bool) -> anyhow::Result<()> {
+        self.known(id).await?;
+        let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+        let tenant = self.put(id, change).await?;
+        self.answer(&tenant, if suspended { "is suspended" } else { "may go on" })
+    }
+
+    async fn remove(&self, id: &TenantId) -> anyhow::Result<()> {
+        if self.find(id).await?.is_none() {
+            return Err(self.unknown(id).await?);
+        }
+        let removed = self.store.remove_tenant(&self.settings.scope(), id).await;
+        if let Err(Error::Invalid(_)) = removed {
+            return removed.hint(format!("`longshore unit list --tenant {id}` shows its units"));
+        }
+        removed.map_err(|error| self.not_in_charge(error))?;
+        let answer = serde_json::json!({ "tenant": id, "removed": true });
+        self.settings.output.answer(&answer, || format!("the settings of tenant `{id}` are gone"))
+    }
+
+    async fn list(&self) -> anyhow::Result<()> {
+        let tenants = self.store.tenants(&self.settings.scope()).await?;
+        self.settings.output.list(&tenants, || table(&tenants))
+    }
+
+    async fn show(&self, id: &TenantId) -> anyhow::Result<()> {
+        let Some(tenant) = self.find(id).await? else { return Err(self.unknown(id).await?) };
+        self.settings.output.record(&tenant, || record(&tenant))
+    }
+
+    async fn put(&self, id: &TenantId, change: TenantChange) -> anyhow::Result<Tenant> {
+        let put = self.store.put_tenant(&self.settings.scope(), id, change).await;
+        put.map_err(|error| self.not_in_charge(error))
+    }
+
+    fn not_in_charge(&self, error: Error) -> anyhow::Error {
+        match &self.settings.tenant {
+            Some(own) => hinted(
+                error.into(),
+                format!("this is seen as tenant `{own}`: leave out --tenant (LONGSHORE_TENANT)"),
+            ),
+            None => error.into(),
+        }
+    }
+
+    async fn find(&self, id: &TenantId) -> anyhow::Result<Option<Tenant>> {
+        let tenants = self.store.tenants(&self.settings.scope()).await?;
+        Ok(tenants.into_iter().find(|tenant| tenant.id == *id))
+    }
+
+    /// A tenant that has settings or at least a lane: others are likely a slip of the keyboard.
+    async fn known(&self, id: &TenantId) -> anyhow::Result<Option<Tenant>> {
+        let found = self.find(id).await?;
+        if found.is_none() && !self.names().await?.contains(id) {
+            return Err(self.unknown(id).await?);
+        }
+        Ok(found)
+    }
+
+    async fn unknown(&self, id: &TenantId) -> anyhow::Result<anyhow::Error> {
+        let names = self.names().await?;
+        let hint = match did_you_mean(id.as_str(), names.iter().map(TenantId::as_str)) {
+            Some(same) if same == id.as_str() => {
+                format!("it has units but no settings: `longshore tenant add {id}` makes some")
+            }
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("`longshore tenant add {id}` makes it"),
+        };
+        Ok(hinted(Error::not_found("tenant", id).into(), hint))
+    }
+
+    /// Everybody who has settings or a lane.
+    async fn names(&self) -> anyhow::Result<Vec<TenantId>> {
+        let scope = self.settings.scope();
+        let mut names: Vec<TenantId> =
+            self.store.tenants(&scope).await?.into_iter().map(|tenant| tenant.id).collect();
+        names.extend(self.store.queues(&scope).await?.into_iter().map(|lane| lane.tenant));
+        Ok(names)
+    }
+
+    fn answer(&self, tenant: &Tenant, became: &str) -> anyhow::Result<()> {
+        self.settings.output.answer(tenant, || format!("tenant `{}` {became}", tenant.id))
+    }
+}
+
+fn change(named: &Named, now: Capacity) -> TenantChange {
+    TenantChange {
+        weight: named.weight.map(|weight| weight.0),
+        cap: named.cap.map(|cap| cap.0.map(|cap| cap.0)),
+        capacity: named.bounds.over(now),
+        suspended: None,
+    }
+}
+
+/// A limit for people; nothing where there is none.
+pub fn shown<T: ToString>(limit: Option<T>) -> String {
+    limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())
+}
+
+fn state(tenant: &Tenant) -> &'static str {
+    if tenant.suspended { "suspended" } else { "open" }
+}
+
+fn table(tenants: &[Tenant]) -> Table {
+    let [weight, cap, units, bytes] = ["weight", "cap", "max units", "max bytes"].map(right);
+    let [ready, leased, live, size] = ["ready", "leased", "live", "bytes"].map(right);
+    let heading =
+        [cell("tenant"), cell("state"), weight, cap, units, bytes, ready, leased, live, size];
+    let empty = "no tenant has settings; without them a tenant has weight 1 and no limits";
+    let mut table = Table::new(heading, empty);
+    for tenant in tenants {
+        table.row([
+            cell(&tenant.id),
+            cell(state(tenant)),
+            right(tenant.weight),
+            right(shown(tenant.cap)),
+            right(shown(tenant.capacity.units)),
+            right(shown(tenant.capacity.bytes.map(size::brief))),
+            right(tenant.counts.ready),
+            right(tenant.counts.leased),
+            right(tenant.counts.live()),
+            right(size::brief(tenant.bytes)),
+        ]);
+    }
+    table
+}
+
+fn record(tenant: &Tenant) -> Table {
+    let mut table = Table::record();
+    table.field("tenant", &tenant.id);
+    table.field("state", state(tenant));
+    table.field("weight", tenant.weight);
+    table.field("cap", shown(tenant.cap));
+    table.field("max units", shown(tenant.capacity.units));
+    table.field("max bytes", shown(tenant.capacity.bytes.map(size::brief)));
+    table.field("since", tenant.created_at);
+    for state in longshore::UnitState::ALL {
+        table.field(state.as_str(), tenant.counts.of(state));
+    }
+    table.field("bytes", size::brief(tenant.bytes));
+    table
+}

@@ -1,0 +1,152 @@
+//! A PostgreSQL URL: it may hold a password, so it is shown without one everywhere.
+
+use std::str::FromStr;
+
+use anyhow::Context;
+use longshore_postgres::tokio_postgres::Config;
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+
+use crate::error::{WithHint, usage};
+use crate::settings::PostgresSettings;
+
+/// A PostgreSQL URL.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+impl FromStr for PostgresUrl {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let known = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
+        // The text itself is not repeated: it may hold a password.
+        let read = || text.parse::<Config>().map_err(|error| format!(": {error}"));
+        match if known { read() } else { Err(String::new()) } {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(why) => Err(usage(format!("not a PostgreSQL URL{why}")))
+                .hint("write postgres://USER:PASSWORD@HOST:5432/DATABASE"),
+        }
+    }
+}
+
+impl PostgresUrl {
+    /// The URL with all its secrets.
+    pub fn with_password(&self) -> &str {
+        &self.0
+    }
+
+    /// The same server, another database.
+    pub fn with_database(&self, name: &str) -> Self {
+        let (before, query) = match self.0.split_once('?') {
+            Some((before, query)) => (before, format!("?{query}")),
+            None => (self.0.as_str(), String::new()),
+        };
+        let server = before.find("://").map_or(0, |at| at + 3);
+        let end = before[server..].find('/').map_or(before.len(), |at| server + at);
+        Self(format!("{}/{name}{query}", &before[..end]))
+    }
+
+    /// Whether both lead to the same database, as far as their texts tell.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |url: &Self| {
+            let config: Config = url.0.parse().ok()?;
+            let ports: Vec<u16> = match config.get_ports() {
+                [] => vec![5432],
+                ports => ports.to_vec(),
+            };
+            let name = config.get_dbname().or(config.get_user()).map(str::to_owned);
+            Some((config.get_hosts().to_vec(), ports, name))
+        };
+        place(self).is_some_and(|own| Some(own) == place(other))
+    }
+
+    /// Opens the store.
+    pub async fn open(&self, settings: &PostgresSettings) -> anyhow::Result<PostgresStore> {
+        let listen = settings.listen.as_ref();
+        let options = PostgresOptions {
+            connections: settings.connections,
+            listen: listen.map_or(Listen::Auto, |url| Listen::At(url.0.clone())),
+            ..PostgresOptions::default()
+        };
+        let store = PostgresStore::open(&self.0, options).await;
+        store.with_context(|| format!("cannot open the store {self}"))
+    }
+}
+
+impl std::fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", &self.0));
+        write!(f, "{scheme}://")?;
+        // Up to the last @: a password may hold one that nobody escaped.
+        let rest = match rest.rsplit_once('@') {
+            None => rest,
+            Some((who, rest)) => {
+                match who.split_once(':') {
+                    Some((user, _)) => write!(f, "{user}:***@")?,
+                    None => write!(f, "{who}@")?,
+                }
+                rest
+            }
+        };
+        match rest.find("password=") {
+            Some(at) => write!(f, "{}password=***", &rest[..at]),
+            None => f.write_str(rest),
+        }
+    }
+}
+
+impl std::fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PostgresUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> PostgresUrl {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn secrets_never_printed() {
+        for (text, shown) in [
+            ("postgres://ada@db/x", "postgres://ada@db/x"),
+            (
+                "postgres://ada:s3cret@db:1/x?sslmode=require",
+                "postgres://ada:***@db:1/x?sslmode=require",
+            ),
+            ("postgresql://ada:s3%40cret@db/x", "postgresql://ada:***@db/x"),
+            ("postgres://ada@db/x?password=s3cret", "postgres://ada@db/x?password=***"),
+            ("postgres://db/x?password=s3cret&user=ada", "postgres://db/x?password=***"),
+        ] {
+            let url = url(text);
+            assert_eq!(url.to_string(), shown);
+            assert!(!format!("{url:?}").contains("cret"), "{url:?}");
+            assert_eq!(url.with_password(), text);
+        }
+        for bad in ["postgres:ada:s3cret@db", "postgres://ada:s3cret@db:port/x"] {
+            let error = bad.parse::<PostgresUrl>().unwrap_err();
+            assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn another_database_of_the_same_server_keeps_all_else() {
+        for (text, other) in [
+            ("postgres://a:b@db:1/x?sslmode=disable", "postgres://a:b@db:1/y?sslmode=disable"),
+            ("postgres://a:b@db", "postgres://a:b@db/y"),
+            ("postgres://db/?user=a", "postgres://db/y?user=a"),
+        ] {
+            assert_eq!(url(text).with_database("y"), url(other));
+        }
+    }
+
+    #[test]
+    fn two_urls_of_one_database_are_the_same_place() {
+        let one = url("postgres://ada:x@db/orders");
+        assert!(one.is_same(&url("postgresql://bob@db:5432/orders?sslmode=disable")));
+        assert!(!one.is_same(&url("postgres://ada:x@db/other")));
+        assert!(!one.is_same(&url("postgres://ada:x@db:6432/orders")));
+    }
+}

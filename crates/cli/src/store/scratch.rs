@@ -1,0 +1,50 @@
+//! A database that is made for one command and dropped at its end, on the server that the settings
+//! name: whatever happens in it, no store of anybody's is touched.
+
+use anyhow::Context;
+use longshore::SessionId;
+use longshore_postgres::run_statement;
+
+use super::{PostgresUrl, StoreUrl};
+use crate::error::WithHint;
+use crate::settings::{PostgresSettings, Settings};
+
+/// A database for one command.
+#[derive(Debug)]
+pub struct ScratchDatabase {
+    server: PostgresUrl,
+    name: String,
+}
+
+impl ScratchDatabase {
+    /// Makes one beside the database of `server`.
+    pub async fn make(server: &PostgresUrl) -> anyhow::Result<Self> {
+        let name = format!("longshore_{}", SessionId::new().to_string().replace('-', ""));
+        run_statement(server.with_password(), &format!("CREATE DATABASE {name}"))
+            .await
+            .hint("the user of the URL must be allowed to create databases: ALTER ROLE … CREATEDB")
+            .with_context(|| format!("cannot make a database beside {server}"))?;
+        Ok(Self { server: server.clone(), name })
+    }
+
+    /// The settings with it as the store.
+    pub fn settings(&self, settings: &Settings) -> Settings {
+        let listen = settings.postgres.listen.as_ref();
+        Settings {
+            store: StoreUrl::Postgres(self.server.with_database(&self.name)),
+            postgres: PostgresSettings {
+                listen: listen.map(|url| url.with_database(&self.name)),
+                ..settings.postgres.clone()
+            },
+            ..settings.clone()
+        }
+    }
+
+    /// Drops it, whoever is still connected.
+    pub async fn drop(self) -> anyhow::Result<()> {
+        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
+        run_statement(self.server.with_password(), &sql)
+            .await
+            .with_context(|| format!("cannot drop the database {}", self.name))
+    }
+}

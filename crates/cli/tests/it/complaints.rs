@@ -1,0 +1,38 @@
+//! What users of other queues complain about, one test per complaint: the same trouble is looked for
+//! here, on SQLite and on PostgreSQL, and must not be found. `docs/complaints.md` has the list, with
+//! who suffers and why it cannot happen here.
+//!
+//! Calls, rows, pages, notices and attempts are counted; no assertion is about time.
+
+mod batches;
+mod dying;
+mod files;
+mod idle;
+mod kit;
+mod memory;
+mod once;
+mod outage;
+mod pages;
+mod sharing;
+mod versions;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The table names exactly the tests that are here.
+#[test]
+fn every_complaint_of_the_table_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = std::fs::read_to_string(root.join("../../docs/complaints.md")).unwrap();
+    let words = table.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let named: BTreeSet<String> =
+        words.filter(|word| word.starts_with("complaint_")).map(str::to_owned).collect();
+    let folder = std::fs::read_dir(root.join("tests/it/complaints")).unwrap();
+    let mut tests = BTreeSet::new();
+    for file in folder {
+        let code = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let functions = code.split("fn complaint_").skip(1);
+        tests.extend(functions.map(|rest| format!("complaint_{}", rest.split('(').next().unwrap())));
+    }
+    assert_eq!(named, tests);
+}

@@ -1,0 +1,98 @@
+//! 4: claims that slow down as more waits.
+//!
+//! What a claim reads is counted, in pages: by the server for PostgreSQL, by the kernel for a whole
+//! worker process on SQLite.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::unit::After;
+use longshore::{Clock, Kind, NewUnit, Outcome, Store, SystemClock};
+use tokio::task::block_in_place;
+
+use super::kit::{Ground, claim, finish, send, session, unit, units};
+use crate::support::{SOON, eventually, soaked};
+
+/// Claims that are counted.
+const CLAIMS: u64 = 20;
+
+/// How much waits.
+struct Backlog {
+    ready: usize,
+    blocked: usize,
+    scheduled: usize,
+}
+
+const SHALLOW: Backlog = Backlog { ready: 1_000, blocked: 0, scheduled: 0 };
+
+fn deep() -> Backlog {
+    let part = soaked(20_000, 50_000);
+    Backlog { ready: part * 2, blocked: part, scheduled: part }
+}
+
+/// Fills a store. `first` is what is ready first of all.
+async fn fill(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
+    // Nobody here handles this kind.
+    let needed = NewUnit::new(Kind::new("other").unwrap(), serde_json::json!(0));
+    let needs = After { units: vec![needed.id], ..After::default() };
+    send(store, vec![first, needed]).await;
+    send(store, units(backlog.ready)).await;
+    let blocked = units(backlog.blocked).into_iter();
+    send(store, blocked.map(|unit| NewUnit { after: needs.clone(), ..unit }).collect()).await;
+    let later = Some(SystemClock.now() + Duration::from_secs(3_600));
+    let scheduled = units(backlog.scheduled).into_iter();
+    send(store, scheduled.map(|unit| NewUnit { not_before: later, ..unit }).collect()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn complaint_04_a_claim_reads_as_little_with_a_deep_backlog_as_with_a_shallow_one() {
+    let shallow = pages_read_by_claims(&SHALLOW).await;
+    let deep_read = pages_read_by_claims(&deep()).await;
+    assert!(deep_read <= 3 * shallow + 20 * CLAIMS, "{deep_read} pages, {shallow} when shallow");
+
+    let shallow = bytes_read_by_a_worker(&SHALLOW).await;
+    let deep_read = bytes_read_by_a_worker(&deep()).await;
+    // The whole file is some ten megabytes larger.
+    assert!(deep_read <= shallow + 1_000_000, "{deep_read} bytes, {shallow} when shallow");
+}
+
+/// What the server read, from memory or disk, for some claims and ends of ten units each.
+async fn pages_read_by_claims(backlog: &Backlog) -> u64 {
+    let ground = block_in_place(|| Ground::postgres_with(&[("autovacuum", "off")]));
+    let store = ground.open().await;
+    fill(&store, unit(0), backlog).await;
+    let id = session(&*store).await;
+    drop(store);
+    ground.until_left().await;
+    ground.ask("VACUUM ANALYZE");
+    let (pages, scans) = (ground.number(PAGES), ground.number(SCANS));
+    let store = ground.open().await;
+    for _ in 0..CLAIMS {
+        let held = claim(&*store, id, 10).await;
+        assert_eq!(held.len(), 10);
+        finish(&*store, id, &held, &Outcome::Done(None)).await;
+    }
+    drop(store);
+    ground.until_left().await;
+    assert_eq!(ground.number(SCANS), scans, "the whole table of units was read");
+    ground.number(PAGES) - pages
+}
+
+const PAGES: &str = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit
+    FROM pg_statio_user_tables WHERE relname = 'longshore_unit'";
+const SCANS: &str = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'longshore_unit'";
+
+/// What a worker's process has read, its start and its upkeep included, when it runs its first unit.
+async fn bytes_read_by_a_worker(backlog: &Backlog) -> u64 {
+    let ground = Ground::sqlite();
+    let store = ground.open().await;
+    let hangs = serde_json::json!({ "argv": ["sh", "-c", "echo > started; sleep 600"] });
+    fill(&store, NewUnit::new(Kind::new("exec").unwrap(), hangs), backlog).await;
+    drop(store);
+    let place = &ground.place;
+    let worker = place.start(&["worker", "--slots", "1", "--ttl", "1s"]);
+    block_in_place(|| eventually(SOON, || place.path("started").exists().then_some(())));
+    let io = std::fs::read_to_string(format!("/proc/{}/io", worker.0.id())).unwrap();
+    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+    read.parse().unwrap()
+}

@@ -1,0 +1,106 @@
+//! A little server on loopback: each connection is one request, answered as the test says.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use crate::support::SOON;
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    /// By lower-case name.
+    pub headers: BTreeMap<String, String>,
+    pub body: String,
+}
+
+/// A server that lives as long as the test's process.
+pub struct Server {
+    pub url: String,
+    requests: Mutex<Receiver<Request>>,
+}
+
+impl Server {
+    /// Answers request number `n`, from 0, by what `answer` writes.
+    pub fn new(answer: impl Fn(usize, &Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (send, requests) = channel();
+        let answer = Arc::new(answer);
+        std::thread::spawn(move || {
+            for (n, stream) in listener.incoming().enumerate() {
+                let (answer, send, mut stream) =
+                    (Arc::clone(&answer), send.clone(), stream.unwrap());
+                std::thread::spawn(move || {
+                    let request = read(&stream);
+                    // Before the answer: who has that may ask what was seen.
+                    let _ = send.send(request.clone());
+                    answer(n, &request, &mut stream);
+                });
+            }
+        });
+        Self { url, requests: Mutex::new(requests) }
+    }
+
+    /// Answers with these, one after the other, and the last for ever.
+    pub fn saying(answers: &[String]) -> Self {
+        let answers = answers.to_vec();
+        Self::new(move |n, _, stream| {
+            let answer = answers.get(n).or(answers.last()).unwrap();
+            let _ = stream.write_all(answer.as_bytes());
+        })
+    }
+
+    /// Never answers; ends with its caller, and then says so.
+    pub fn silent() -> (Self, Receiver<()>) {
+        let (gone, goes) = channel();
+        let gone = Mutex::new(gone);
+        let server = Self::new(move |_, _, stream| {
+            let _ = stream.read(&mut [0]);
+            let _ = gone.lock().unwrap().send(());
+        });
+        (server, goes)
+    }
+
+    /// The next request that came.
+    #[track_caller]
+    pub fn request(&self) -> Request {
+        self.requests.lock().unwrap().recv_timeout(SOON).unwrap()
+    }
+
+    /// Whether nobody asked (any more).
+    pub fn is_untouched(&self) -> bool {
+        self.requests.lock().unwrap().try_recv().is_err()
+    }
+}
+
+/// A whole answer; `headers` are lines that end with `\r\n`.
+pub fn answer(status: u16, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} So\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+}
+
+fn read(stream: &TcpStream) -> Request {
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap(), words.next().unwrap_or_default());
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.insert(name.to_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    lines.read_exact(&mut body).unwrap();
+    Request { method, path, headers, body: String::from_utf8(body).unwrap() }
+}

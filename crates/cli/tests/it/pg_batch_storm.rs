@@ -1,0 +1,74 @@
+//! The storms of `batch_storm` on PostgreSQL, with a server that dies and comes back in the middle.
+//!
+//! Where the rows and the store are one database, effects are exactly once. Where they are two, POST is
+//! at least once, and the rows' own keys recognise a repeat.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use longshore_testkit::servers::PrivatePostgres;
+
+use crate::batch_job::Server;
+use crate::batch_storm::{AHEAD, Storm, enough_rows, kill_initiators_and_workers, kill_runs};
+
+fn server() -> Server {
+    Rc::new(RefCell::new(PrivatePostgres::start_with(&[("fsync", "on")]).unwrap()))
+}
+
+fn restart(server: &Server) {
+    server.borrow_mut().restart_immediate().unwrap();
+}
+
+/// A storm whose rows and store are where these servers have them.
+fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
+    let database = format!("database = \"{}\"", rows.borrow().url());
+    let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
+    Storm::new(enough_rows(), &[&edits, more].concat()).move_to(rows, store, keys)
+}
+
+#[test]
+fn effects_exactly_once_in_a_storm_of_killed_runs_on_one_postgres() {
+    let server = server();
+    let storm = storm(&server, &server, &[], &[]);
+    kill_runs(&storm, || restart(&server));
+}
+
+#[test]
+fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers_on_one_postgres() {
+    let server = server();
+    let storm = storm(&server, &server, &[], &[AHEAD]);
+    kill_initiators_and_workers(&storm, || restart(&server));
+}
+
+/// What a table needs to recognise a repeat.
+const KEYS: [(&str, &str); 3] = [
+    ("n INTEGER CHECK (n > 0)", "n INTEGER CHECK (n > 0), unit TEXT UNIQUE"),
+    ("code TEXT", "code TEXT, unit TEXT UNIQUE"),
+    ("failed INTEGER)", "failed INTEGER, UNIQUE (batch, generation))"),
+];
+
+/// SQL that does no harm twice.
+const REPEATABLE: [(&str, &str); 4] = [
+    ("SET done = done + 1", "SET done = 1"),
+    (
+        "(row, batch, worker, n) VALUES (:key, :batch_id, :worker_id, :n)",
+        "(row, batch, worker, n, unit) VALUES (:key, :batch_id, :worker_id, :n, :unit_id) \
+         ON CONFLICT DO NOTHING",
+    ),
+    (
+        "(row, batch, code) VALUES (:key, :batch_id, :error_code)",
+        "(row, batch, code, unit) VALUES (:key, :batch_id, :error_code, :unit_id) \
+         ON CONFLICT DO NOTHING",
+    ),
+    (":done, :failed)", ":done, :failed) ON CONFLICT DO NOTHING"),
+];
+
+#[test]
+fn repeats_are_recognised_by_their_key_in_a_storm_with_the_rows_in_another_postgres() {
+    let (rows, store) = (server(), server());
+    let storm = storm(&rows, &store, &KEYS, &REPEATABLE);
+    kill_runs(&storm, || {
+        restart(&store);
+        restart(&rows);
+    });
+}

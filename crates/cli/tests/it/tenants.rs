@@ -1,0 +1,137 @@
+//! Tenants, lanes and bounds from the command line: shares, caps, suspension, and what a sender
+//! hears when there is no room.
+
+use serde_json::{Value, json};
+
+use crate::support::{Place, Run, SOON, eventually};
+
+fn show(place: &Place, name: &str) -> Value {
+    place.run(&["tenant", "show", name, "--json"]).ok().json()
+}
+
+fn submit(place: &Place, more: &[&str]) -> Run {
+    place.run(&[&["submit", "exec", r#"{"argv":["true"]}"#], more].concat())
+}
+
+#[test]
+fn a_tenant_is_added_set_shown_and_removed() {
+    let place = Place::new();
+    assert_eq!(place.run(&["tenant", "list", "--json"]).ok().json(), json!([]));
+    let add = ["tenant", "add", "acme", "--weight", "3", "--cap", "2", "--max-bytes", "10MB"];
+    place.run(&add).ok();
+    place.run(&add).ends(1).says("has settings already").says("tenant set acme");
+    place.run(&["tenant", "set", "acme", "--max-units", "5"]).ok();
+    let acme = show(&place, "acme");
+    assert_eq!((&acme["tenant"], &acme["weight"]), (&json!("acme"), &json!(3)));
+    assert_eq!((&acme["cap"], &acme["suspended"]), (&json!(2), &json!(false)));
+    assert_eq!(acme["capacity"], json!({ "units": 5, "bytes": 10_000_000 }), "both stay");
+    place.run(&["tenant", "set", "acme", "--max-bytes", "none", "--cap", "none"]).ok();
+    let acme = show(&place, "acme");
+    assert_eq!((&acme["cap"], &acme["capacity"]["bytes"]), (&Value::Null, &Value::Null));
+    let table = place.run(&["tenant", "list"]).ok().out;
+    assert!(table.contains("acme") && table.contains("open"), "{table}");
+    place.run(&["tenant", "remove", "acme"]).ok();
+    place.run(&["tenant", "show", "acme"]).ends(1).says("there is no tenant `acme`");
+}
+
+#[test]
+fn what_makes_no_sense_for_a_tenant_is_refused_with_a_hint() {
+    let place = Place::new();
+    place.run(&["tenant", "add", "acme"]).ok();
+    for (args, code, words) in [
+        (&["tenant", "add", "b", "--weight", "0"][..], 2, "whole number from 1"),
+        (&["tenant", "add", "b", "--cap", "0"], 2, "whole number from 1"),
+        (&["tenant", "add", "b", "--max-bytes", "10XB"], 2, "64KiB"),
+        (&["tenant", "set", "acme"], 2, "--weight"),
+        (&["tenant", "suspend", "acne"], 1, "did you mean `acme`?"),
+        (&["tenant", "set", "zzz", "--weight", "2"], 1, "tenant add zzz"),
+        (&["tenant", "set", "acme", "--weight", "2", "--tenant", "acme"], 1, "leave out --tenant"),
+        (&["queue", "set", "mail"], 2, "--max-units"),
+        (&["queue", "set", "mail", "--weight", "2"], 2, "--lane"),
+    ] {
+        place.run(args).ends(code).says(words);
+    }
+    submit(&place, &["--tenant", "acme"]).ok();
+    place.run(&["tenant", "remove", "acme"]).ends(1).says("1 live units").says("unit list");
+    submit(&place, &["--tenant", "guest"]).ok();
+    place.run(&["tenant", "show", "guest"]).ends(1).says("tenant add guest");
+}
+
+#[test]
+fn a_suspended_tenant_waits_and_its_sends_are_refused() {
+    let place = Place::new();
+    let theirs = place.submit_script("true", &["--tenant", "acme"]);
+    place.run(&["tenant", "suspend", "acme"]).ok();
+    let refused = submit(&place, &["--tenant", "acme"]);
+    refused.ends(5).says("tenant `acme` is suspended").says("tenant resume acme");
+    let list = place.run(&["queue", "list"]).ok().out;
+    assert!(list.contains("suspended"), "{list}");
+    let _worker = place.start(&["worker", "--slots", "1"]);
+    let other = place.submit_script("true", &[]);
+    eventually(SOON, || (place.unit(&other)["state"] == "done").then_some(()));
+    assert_eq!(place.unit(&theirs)["state"], "ready");
+    place.run(&["tenant", "resume", "acme"]).ok();
+    eventually(SOON, || (place.unit(&theirs)["state"] == "done").then_some(()));
+}
+
+#[test]
+fn one_lane_is_paused_and_the_others_go_on() {
+    let place = Place::new();
+    let theirs = place.submit_script("true", &["--tenant", "acme"]);
+    place.run(&["queue", "pause", "default", "--lane", "acme"]).ok();
+    let _worker = place.start(&["worker", "--slots", "1"]);
+    let other = place.submit_script("true", &[]);
+    eventually(SOON, || (place.unit(&other)["state"] == "done").then_some(()));
+    assert_eq!(place.unit(&theirs)["state"], "ready");
+    let resumed = place.run(&["queue", "resume", "default", "--tenant", "acme"]).ok();
+    assert!(resumed.out.contains("lane `acme` of queue `default` is open"), "{}", resumed.out);
+    eventually(SOON, || (place.unit(&theirs)["state"] == "done").then_some(()));
+}
+
+#[test]
+fn a_queue_and_a_lane_keep_what_was_set() {
+    let place = Place::new();
+    place.run(&["queue", "set", "mail", "--max-units", "10", "--max-bytes", "1kB"]).ok();
+    let lane = ["queue", "set", "mail", "--lane", "acme", "--weight", "4", "--cap", "2"];
+    place.run(&[&lane[..], &["--max-units", "3"]].concat()).ok();
+    place.run(&["queue", "set", "mail", "--max-bytes", "none"]).ok();
+    let lanes = place.run(&["queue", "show", "mail", "--json"]).ok().json();
+    let acme = lanes.as_array().unwrap().iter().find(|lane| lane["tenant"] == "acme").unwrap();
+    assert_eq!(acme["capacity"], json!({ "units": 10, "bytes": null }));
+    assert_eq!((&acme["weight"], &acme["cap"]), (&json!(4), &json!(2)));
+    assert_eq!(acme["lane_capacity"]["units"], 3);
+    let shown = place.run(&["queue", "show", "mail"]).ok().out;
+    assert!(shown.contains("LANE MAX UNITS"), "{shown}");
+}
+
+#[test]
+fn a_sender_to_a_full_queue_is_refused_waits_a_while_or_waits() {
+    let place = Place::new();
+    place.run(&["queue", "set", "default", "--max-units", "1"]).ok();
+    submit(&place, &["--no-wait"]).ok();
+    let refused = submit(&place, &["--no-wait"]).ends(5);
+    refused.says("queue is full: 1 live units").says("hint: wait for room");
+    submit(&place, &["--wait-room", "200ms"]).ends(5).says("queue is full");
+    submit(&place, &["--wait-room", "1s", "--no-wait"]).ends(2);
+    let mut waits = place.start(&["submit", "exec", r#"{"argv":["true"]}"#]);
+    assert!(waits.0.try_wait().unwrap().is_none(), "it waits for room");
+    place.work();
+    assert_eq!(waits.ends_within(SOON), 0);
+    place.run(&["tenant", "add", "acme", "--max-units", "1"]).ok();
+    let theirs = ["--tenant", "acme", "--queue", "other", "--no-wait"];
+    submit(&place, &theirs).ok();
+    submit(&place, &theirs).ends(5).says("tenant is full").says("tenant set");
+}
+
+#[test]
+fn a_batch_that_finds_no_room_goes_on_later() {
+    let place = Place::new();
+    place.run(&["queue", "set", "default", "--max-units", "4"]).ok();
+    let lines = "{\"argv\":[\"true\"]}\n".repeat(6);
+    let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--chunk", "2", "--no-wait"];
+    place.run_with(&args, &lines).ends(5).says("it goes on after line 4");
+    let _worker = place.start(&["worker", "--slots", "2"]);
+    eventually(SOON, || (place.batch("b")["done"] == 4).then_some(()));
+    let sent = place.run_with(&[&args[..], &["--json"]].concat(), &lines).ok().json();
+    assert_eq!(sent, json!({ "batch": "b", "sent": 6, "new": 2 }));
+}

@@ -1,0 +1,130 @@
+//! Two hosts and a PostgreSQL, with a real network between them that is cut: whoever is cut off loses
+//! its units to the other, hears of it once the network is healed, and goes on.
+//!
+//! The hosts are network namespaces of this machine, so this needs root and iproute2.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use longshore_testkit::servers::{PrivateNetwork, PrivatePostgres};
+use serde_json::Value;
+
+use crate::support::{Place, Running, SOON, eventually};
+
+const SLOTS: u64 = 4;
+/// How long a long unit runs. It leaves its line in the middle, so there is time to cut the network.
+const LONG: u64 = 3_000;
+
+/// A server, and a directory that both hosts share.
+struct Site {
+    network: PrivateNetwork,
+    _server: PrivatePostgres,
+    place: Place,
+}
+
+impl Site {
+    fn new() -> Self {
+        let network = PrivateNetwork::start(2).expect("network namespaces");
+        let mut server = PrivatePostgres::start().unwrap();
+        server.listen(&[network.address()]).unwrap();
+        let place = Place::new();
+        let url = server.url_at(network.address(), server.name());
+        place.write("longshore.toml", format!("store = \"{url}\"\n"));
+        Self { network, _server: server, place }
+    }
+
+    /// A worker on a host. It writes `runs-HOST`, `stderr-HOST` and at its end `report-HOST`.
+    fn worker(&self, host: u8) -> Running {
+        let (slots, log) = (SLOTS.to_string(), format!("runs-{host}"));
+        let args = ["worker", "--ttl", "2s", "--slots", &slots, "--chaos-log", &log, "--json"];
+        let outside = self.place.command(&args);
+        let mut inside = self.network.command(host, outside.get_program());
+        inside.args(outside.get_args()).current_dir(self.place.path(""));
+        for (name, _) in outside.get_envs() {
+            inside.env_remove(name);
+        }
+        let file = |name: &str| File::create(self.place.path(&format!("{name}-{host}"))).unwrap();
+        inside.stdin(Stdio::null()).stdout(file("report")).stderr(file("stderr"));
+        Running(inside.spawn().unwrap())
+    }
+
+    /// Sends units with these numbers, from outside, and completes the batch.
+    fn submit(&self, batch: &str, numbers: std::ops::Range<u64>, ms: u64) {
+        let lines: String = numbers.map(|n| format!("{{\"n\":{n},\"ms\":{ms}}}\n")).collect();
+        let args = ["submit", "chaos", "--lines", "-", "--batch", batch];
+        self.place.run_with(&args, lines).ok();
+    }
+
+    fn sessions(&self) -> Vec<Value> {
+        let run = self.place.run(&["workers", "--json"]).ok();
+        run.json().as_array().unwrap().clone()
+    }
+
+    /// The units whose line a host's worker has written.
+    fn runs(&self, host: u8) -> Vec<u64> {
+        self.place.read(&format!("runs-{host}")).lines().map(|line| line.parse().unwrap()).collect()
+    }
+
+    fn until_complete(&self, batch: &str) {
+        let complete = || self.place.batch(batch)["status"] == "complete";
+        eventually(2 * SOON, || complete().then_some(()));
+    }
+
+    fn until_it_says(&self, host: u8, words: &str) {
+        let said = || self.place.read(&format!("stderr-{host}")).contains(words);
+        eventually(2 * SOON, || said().then_some(()));
+    }
+
+    /// Drains a worker; what it has to report.
+    fn drain(&self, host: u8, mut worker: Running) -> Value {
+        worker.signal("TERM");
+        let code = worker.ends_within(SOON);
+        assert_eq!(code, 0, "{}", self.place.read(&format!("stderr-{host}")));
+        serde_json::from_str(&self.place.read(&format!("report-{host}"))).unwrap()
+    }
+}
+
+#[test]
+fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed() {
+    const SHORT: u64 = 40;
+    let site = Site::new();
+    // Alone at first, so it has the long units in its hands, and leads.
+    let mut cut_off = site.worker(1);
+    site.submit("long", 0..SLOTS, LONG);
+    let holds = |session: &Value| session["held"] == SLOTS;
+    let first = eventually(SOON, || site.sessions().into_iter().find(holds));
+    let other = site.worker(2);
+    site.submit("short", 100..100 + SHORT, 50);
+    eventually(SOON, || (site.runs(1).len() as u64 >= SLOTS).then_some(()));
+    site.network.cut(1).unwrap();
+
+    // The other takes over all of it, while the first finds that nobody answers.
+    site.until_complete("long");
+    site.until_complete("short");
+    site.until_it_says(1, "the store is away");
+    assert!(site.sessions().iter().all(|session| session["id"] != first["id"]));
+    for unit in 0..SLOTS {
+        assert!(site.runs(2).contains(&unit), "unit {unit} ran again at the other host");
+    }
+    assert_eq!(cut_off.0.try_wait().unwrap(), None, "it holds on");
+
+    site.network.heal(1).unwrap();
+    site.until_it_says(1, "the session was ended by others");
+    eventually(SOON, || (site.sessions().len() == 2).then_some(()));
+    let other = site.drain(2, other);
+    site.submit("after", 200..200 + SHORT, 50);
+    site.until_complete("after");
+    let cut_off = site.drain(1, cut_off);
+
+    // Both together have finished every unit once; what the first brought too late was refused.
+    let done = |report: &Value| report["done"].as_u64().unwrap();
+    assert_eq!(done(&other) + done(&cut_off), SLOTS + 2 * SHORT, "{other} {cut_off}");
+    assert!(cut_off["lost"].as_u64().unwrap() >= SLOTS, "{cut_off}");
+    assert!(done(&cut_off) >= SHORT, "it went on: {cut_off}");
+    for (batch, units) in [("long", SLOTS), ("short", SHORT), ("after", SHORT)] {
+        let batch = site.place.batch(batch);
+        assert_eq!((&batch["done"], &batch["total"]), (&units.into(), &units.into()), "{batch}");
+        assert_eq!((&batch["failed"], &batch["leased"]), (&0.into(), &0.into()), "{batch}");
+    }
+    site.place.run(&["verify"]).ok();
+}

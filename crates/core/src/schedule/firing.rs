@@ -1,0 +1,92 @@
+//! What one firing sends, and by which names it is recognised.
+
+use serde_json::Value;
+
+use super::{Starts, Template};
+use crate::name::{BatchId, ScheduleName, TenantId, UnitId};
+use crate::time::Timestamp;
+use crate::unit::{Dedup, DedupWindow, NewUnit, OnDuplicate, Payload};
+
+impl Template {
+    /// The unit that `schedule` sends for the time `at`, when it is `now`.
+    pub fn unit(
+        &self,
+        tenant: &TenantId,
+        schedule: &ScheduleName,
+        at: Timestamp,
+        now: Timestamp,
+    ) -> NewUnit {
+        // Only for people to see where it came from: the id alone would do.
+        let key = format!("cron:{schedule}-{}", stamp(at));
+        let dedup =
+            Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
+        NewUnit {
+            id: unit_of(tenant, schedule, at),
+            tenant: tenant.clone(),
+            queue: self.queue.clone(),
+            priority: self.priority,
+            dedup: Some(dedup),
+            // From now on, not from `at`: a time that is made up for late must be able to run.
+            deadline: self.deadline.map(|deadline| at.max(now) + deadline),
+            weight: self.weight.clone(),
+            cap: self.cap.clone(),
+            policy: self.policy.clone(),
+            ..NewUnit::new(self.kind.clone(), self.payload_for(tenant, schedule, at))
+        }
+    }
+
+    fn payload_for(&self, tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> Payload {
+        if self.starts == Starts::Unit {
+            return self.payload.clone();
+        }
+        let Ok(Value::Object(mut object)) = self.payload.parse::<Value>() else {
+            // Refused when the schedule was put.
+            return self.payload.clone();
+        };
+        let batch = batch_of(tenant, schedule, at);
+        object.insert("batch".into(), Value::String(batch.into()));
+        object.insert("fired_for".into(), Value::String(at.to_string()));
+        Payload::from(Value::Object(object))
+    }
+}
+
+/// The id of the unit that a schedule sends for a time: the same whoever sends it. It is laid out
+/// as a UUIDv7 of that time, so that it lies among its neighbours.
+pub fn unit_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
+    let mut bytes = hash(tenant, schedule, at).to_be_bytes();
+    let millis = (at.as_micros().max(0) / 1_000).to_be_bytes();
+    bytes[..6].copy_from_slice(&millis[2..]);
+    bytes[6] = bytes[6] & 0x0f | 0x70;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    UnitId::from_bytes(bytes)
+}
+
+/// The name of the batch that a schedule opens for a time. Names of batches are the whole store's,
+/// so a tenant other than the default one is part of it.
+pub fn batch_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> BatchId {
+    let stamp = stamp(at);
+    let name = if *tenant == TenantId::default() {
+        format!("{schedule}-{stamp}")
+    } else {
+        format!("{tenant}:{schedule}-{stamp}")
+    };
+    // Two long names and a time may be too long for one name.
+    BatchId::new(name).unwrap_or_else(|_| BatchId::numbered("cron", hash(tenant, schedule, at)))
+}
+
+/// FNV-1a of 128 bits: it tells firings apart, it hides nothing.
+fn hash(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> u128 {
+    let at = at.as_micros().to_be_bytes();
+    // No name holds a zero byte, so the parts cannot run into each other.
+    let parts = [tenant.as_str().as_bytes(), &[0], schedule.as_str().as_bytes(), &[0], &at];
+    parts.concat().iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
+}
+
+/// `20260102T020000Z`; with a fraction only where the time has one.
+fn stamp(at: Timestamp) -> String {
+    let text = jiff::Timestamp::from_microsecond(at.as_micros())
+        .map_or_else(|_| format!("{}us", at.as_micros()), |time| time.to_string());
+    text.replace(['-', ':'], "")
+}

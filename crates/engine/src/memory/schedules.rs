@@ -1,0 +1,193 @@
+//! Schedules: kept by tenant and name, fired under the store's lock.
+
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use longshore_core::schedule::{NewSchedule, Schedule};
+use longshore_core::store::{
+    DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Schedules, Sent,
+    read_schedule_cursor, schedule_cursor,
+};
+use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
+
+use super::MemoryStore;
+use super::commit::Touched;
+use super::state::State;
+
+/// Schedules of one tenant lie together.
+pub(super) type ScheduleKey = (TenantId, ScheduleName);
+
+#[async_trait]
+impl Schedules for MemoryStore {
+    async fn put_schedule(
+        &self,
+        scope: &Scope,
+        new: NewSchedule,
+        if_there: IfThere,
+    ) -> Result<Placed> {
+        new.check()?;
+        if !scope.covers(&new.tenant) {
+            return Err(Error::not_found("tenant", &new.tenant));
+        }
+        Ok(self.write(|state, now| state.put_schedule(new, if_there, now)))
+    }
+
+    async fn remove_schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+    ) -> Result<()> {
+        self.write(|state, _| {
+            state.schedule_mut(scope, tenant, name)?;
+            state.schedules.remove(&(tenant.clone(), name.clone()));
+            Ok(())
+        })
+    }
+
+    async fn switch_schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+        switch: ScheduleSwitch,
+    ) -> Result<Schedule> {
+        self.write(|state, _| {
+            let schedule = state.schedule_mut(scope, tenant, name)?;
+            schedule.switch(switch);
+            Ok(schedule.clone())
+        })
+    }
+
+    async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {
+        firing.check()?;
+        self.write(|state, now| state.fire(scope, &firing, now))
+    }
+
+    async fn schedule(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+    ) -> Result<Schedule> {
+        self.write(|state, _| state.schedule_mut(scope, tenant, name).cloned())
+    }
+
+    async fn schedules(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Schedule>> {
+        self.read(|state, _| state.schedule_page(after, limit, |s| scope.covers(&s.tenant)))
+    }
+
+    async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
+        self.read(|state, now| {
+            let active = || state.schedules.values().filter(|schedule| !schedule.paused);
+            let is_due = |s: &Schedule| !s.paused && s.next_fire.is_some_and(|at| at <= now);
+            let later = active().filter_map(|schedule| schedule.next_fire).filter(|at| *at > now);
+            let next = later.min().map(|at| at.since(now));
+            Ok(DueSchedules { now, due: state.schedule_page(after, limit, is_due)?, next })
+        })
+    }
+}
+
+impl State {
+    fn put_schedule(&mut self, new: NewSchedule, if_there: IfThere, now: Timestamp) -> Placed {
+        let key = (new.tenant.clone(), new.name.clone());
+        match self.schedules.get_mut(&key) {
+            Some(found) if if_there == IfThere::Keep => Placed::Kept(found.clone()),
+            Some(found) => {
+                found.replace(new);
+                Placed::Replaced(found.clone())
+            }
+            None => {
+                let schedule = Schedule::new(new, now);
+                self.schedules.insert(key, schedule.clone());
+                Placed::Created(schedule)
+            }
+        }
+    }
+
+    fn schedule_mut(
+        &mut self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ScheduleName,
+    ) -> Result<&mut Schedule> {
+        let found = self.schedules.get_mut(&(tenant.clone(), name.clone()));
+        found
+            .filter(|schedule| scope.covers(&schedule.tenant))
+            .ok_or_else(|| Error::not_found("schedule", name))
+    }
+
+    fn fire(&mut self, scope: &Scope, firing: &Firing, now: Timestamp) -> Result<Fired> {
+        let schedule = self.schedule_mut(scope, &firing.tenant, &firing.name)?;
+        if !firing.holds(schedule) {
+            return Ok(Fired::Moved);
+        }
+        if firing.is_repeat(schedule) {
+            let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
+            return Ok(Fired::Committed(again.collect()));
+        }
+        let known: Vec<_> =
+            firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
+        let mut answers = Vec::new();
+        for unit in &firing.units {
+            answers.push(self.take_in(unit.clone(), None, now));
+        }
+        if let Some(refusal) = answers.iter().find_map(refusal) {
+            // All or nothing, and nobody is to hear of it.
+            let taken = answers.iter().zip(known).filter(|(_, known)| !known);
+            for id in taken.filter_map(|(answer, _)| created(answer)).collect::<Vec<_>>() {
+                self.remove(id);
+            }
+            self.touched = Touched::default();
+            return Ok(Fired::Refused(refusal));
+        }
+        firing.apply(self.schedule_mut(scope, &firing.tenant, &firing.name)?);
+        Ok(Fired::Committed(answers))
+    }
+
+    fn schedule_page(
+        &self,
+        after: Option<&str>,
+        limit: u32,
+        wanted: impl Fn(&Schedule) -> bool,
+    ) -> Result<Page<Schedule>> {
+        let start = match after.map(read_schedule_cursor).transpose()? {
+            None => Bound::Unbounded,
+            Some((tenant, name)) => Bound::Excluded((named(tenant)?, named(name)?)),
+        };
+        let rest = self.schedules.range::<ScheduleKey, _>((start, Bound::Unbounded));
+        let mut items: Vec<Schedule> = rest
+            .map(|(_, schedule)| schedule)
+            .filter(|schedule| wanted(schedule))
+            .take(limit as usize + 1)
+            .cloned()
+            .collect();
+        let more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = items.last().filter(|_| more).map(schedule_cursor);
+        Ok(Page { items, next })
+    }
+}
+
+fn named<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Result<T> {
+    T::try_from(text.to_owned()).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+fn refusal(sent: &Sent) -> Option<longshore_core::store::Refusal> {
+    match sent {
+        Sent::Refused(refusal) => Some(refusal.clone()),
+        Sent::Created(_) | Sent::Existing(_) => None,
+    }
+}
+
+fn created(sent: &Sent) -> Option<longshore_core::UnitId> {
+    match sent {
+        Sent::Created(id) => Some(*id),
+        Sent::Existing(_) | Sent::Refused(_) => None,
+    }
+}

@@ -1,0 +1,268 @@
+CREATE TABLE longshore_batch (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    status text NOT NULL,
+    reason text,
+    initiated_by text NOT NULL,
+    initiated_at bigint NOT NULL,
+    started_at bigint,
+    completed_at bigint,
+    workers integer,
+    notes text NOT NULL,
+    cursor text NOT NULL DEFAULT ''::text,
+    sealed boolean NOT NULL DEFAULT false,
+    generation integer NOT NULL DEFAULT 1,
+    threshold text,
+    forgiven bigint NOT NULL DEFAULT 0,
+    callback text,
+    announced integer NOT NULL DEFAULT 0,
+    definition bytea,
+    CONSTRAINT longshore_batch_check CHECK ((announced <= generation)),
+    CONSTRAINT longshore_batch_name_key UNIQUE (name),
+    CONSTRAINT longshore_batch_pkey PRIMARY KEY (num),
+    CONSTRAINT longshore_batch_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'complete'::text, 'failed'::text, 'cancelled'::text])))
+);
+CREATE TABLE longshore_change (
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    topic text NOT NULL,
+    name text NOT NULL,
+    tenant text,
+    CONSTRAINT longshore_change_pkey PRIMARY KEY (seq)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+CREATE TABLE longshore_delta (
+    stream bigint NOT NULL,
+    blocked bigint NOT NULL DEFAULT 0,
+    scheduled bigint NOT NULL DEFAULT 0,
+    ready bigint NOT NULL DEFAULT 0,
+    leased bigint NOT NULL DEFAULT 0,
+    done bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    bytes bigint NOT NULL DEFAULT 0,
+    sums text
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+CREATE TABLE longshore_dependency (
+    needs uuid NOT NULL,
+    unit uuid NOT NULL,
+    CONSTRAINT longshore_dependency_pkey PRIMARY KEY (needs, unit)
+);
+CREATE TABLE longshore_failure (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    unit uuid NOT NULL,
+    attempt integer NOT NULL,
+    at bigint NOT NULL,
+    session uuid,
+    code text NOT NULL,
+    message text NOT NULL,
+    CONSTRAINT longshore_failure_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_lane (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    queue bigint NOT NULL,
+    tenant text NOT NULL,
+    paused boolean NOT NULL DEFAULT false,
+    weight integer NOT NULL DEFAULT 1,
+    cap integer,
+    max_units bigint,
+    max_bytes bigint,
+    CONSTRAINT longshore_lane_max_bytes_check CHECK ((max_bytes >= 0)),
+    CONSTRAINT longshore_lane_max_units_check CHECK ((max_units >= 0)),
+    CONSTRAINT longshore_lane_pkey PRIMARY KEY (num),
+    CONSTRAINT longshore_lane_queue_fkey FOREIGN KEY (queue) REFERENCES longshore_queue(num),
+    CONSTRAINT longshore_lane_queue_tenant_key UNIQUE (queue, tenant),
+    CONSTRAINT longshore_lane_weight_check CHECK ((weight > 0))
+);
+CREATE TABLE longshore_leader (
+    role text NOT NULL,
+    session uuid NOT NULL,
+    until bigint NOT NULL,
+    CONSTRAINT longshore_leader_pkey PRIMARY KEY (role)
+);
+CREATE TABLE longshore_migration (
+    version integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    CONSTRAINT longshore_migration_pkey PRIMARY KEY (version)
+);
+CREATE TABLE longshore_queue (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL,
+    paused boolean NOT NULL DEFAULT false,
+    max_units bigint,
+    max_bytes bigint,
+    CONSTRAINT longshore_queue_max_bytes_check CHECK ((max_bytes >= 0)),
+    CONSTRAINT longshore_queue_max_units_check CHECK ((max_units >= 0)),
+    CONSTRAINT longshore_queue_name_key UNIQUE (name),
+    CONSTRAINT longshore_queue_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_reservation (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    lane bigint NOT NULL,
+    units bigint NOT NULL,
+    bytes bigint NOT NULL,
+    until bigint NOT NULL,
+    xid xid8 NOT NULL,
+    CONSTRAINT longshore_reservation_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_schedule (
+    tenant text NOT NULL,
+    name text NOT NULL,
+    plan text NOT NULL,
+    payload bytea NOT NULL,
+    paused boolean NOT NULL,
+    revision bigint NOT NULL,
+    created_at bigint NOT NULL,
+    last_fire bigint,
+    next_fire bigint,
+    fired bigint NOT NULL DEFAULT 0,
+    skipped bigint NOT NULL DEFAULT 0,
+    missed bigint NOT NULL DEFAULT 0,
+    CONSTRAINT longshore_schedule_check CHECK (((fired = 0) OR (last_fire IS NOT NULL))),
+    CONSTRAINT longshore_schedule_fired_check CHECK ((fired >= 0)),
+    CONSTRAINT longshore_schedule_missed_check CHECK ((missed >= 0)),
+    CONSTRAINT longshore_schedule_pkey PRIMARY KEY (tenant, name),
+    CONSTRAINT longshore_schedule_skipped_check CHECK ((skipped >= 0))
+);
+CREATE TABLE longshore_session (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    id uuid NOT NULL,
+    label text NOT NULL,
+    version text NOT NULL,
+    kinds text NOT NULL,
+    slots bigint NOT NULL,
+    ttl bigint NOT NULL,
+    beats bigint NOT NULL DEFAULT 0,
+    opened_at bigint NOT NULL,
+    beat_at bigint NOT NULL,
+    wanted text NOT NULL DEFAULT 'work'::text,
+    CONSTRAINT longshore_session_id_key UNIQUE (id),
+    CONSTRAINT longshore_session_pkey PRIMARY KEY (num),
+    CONSTRAINT longshore_session_wanted_check CHECK ((wanted = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text])))
+) WITH (fillfactor=50);
+CREATE TABLE longshore_stream (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    lane bigint NOT NULL,
+    kind text NOT NULL,
+    batch bigint NOT NULL DEFAULT 0,
+    blocked bigint NOT NULL DEFAULT 0,
+    scheduled bigint NOT NULL DEFAULT 0,
+    ready bigint NOT NULL DEFAULT 0,
+    leased bigint NOT NULL DEFAULT 0,
+    done bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    cancelled bigint NOT NULL DEFAULT 0,
+    bytes bigint NOT NULL DEFAULT 0,
+    gone_done bigint NOT NULL DEFAULT 0,
+    gone_failed bigint NOT NULL DEFAULT 0,
+    gone_cancelled bigint NOT NULL DEFAULT 0,
+    CONSTRAINT longshore_stream_blocked_check CHECK ((blocked >= 0)),
+    CONSTRAINT longshore_stream_bytes_check CHECK ((bytes >= 0)),
+    CONSTRAINT longshore_stream_cancelled_check CHECK ((cancelled >= 0)),
+    CONSTRAINT longshore_stream_done_check CHECK ((done >= 0)),
+    CONSTRAINT longshore_stream_failed_check CHECK ((failed >= 0)),
+    CONSTRAINT longshore_stream_lane_fkey FOREIGN KEY (lane) REFERENCES longshore_lane(num),
+    CONSTRAINT longshore_stream_lane_kind_batch_key UNIQUE (lane, kind, batch),
+    CONSTRAINT longshore_stream_leased_check CHECK ((leased >= 0)),
+    CONSTRAINT longshore_stream_pkey PRIMARY KEY (num),
+    CONSTRAINT longshore_stream_ready_check CHECK ((ready >= 0)),
+    CONSTRAINT longshore_stream_scheduled_check CHECK ((scheduled >= 0))
+);
+CREATE TABLE longshore_sum (
+    batch bigint NOT NULL,
+    name text NOT NULL,
+    amount bigint NOT NULL,
+    CONSTRAINT longshore_sum_pkey PRIMARY KEY (batch, name)
+);
+CREATE TABLE longshore_tenant (
+    name text NOT NULL,
+    weight integer NOT NULL DEFAULT 1,
+    cap integer,
+    max_units bigint,
+    max_bytes bigint,
+    suspended boolean NOT NULL DEFAULT false,
+    created_at bigint NOT NULL,
+    CONSTRAINT longshore_tenant_cap_check CHECK ((cap > 0)),
+    CONSTRAINT longshore_tenant_max_bytes_check CHECK ((max_bytes >= 0)),
+    CONSTRAINT longshore_tenant_max_units_check CHECK ((max_units >= 0)),
+    CONSTRAINT longshore_tenant_pkey PRIMARY KEY (name),
+    CONSTRAINT longshore_tenant_weight_check CHECK ((weight > 0))
+);
+CREATE TABLE longshore_unit (
+    id uuid NOT NULL,
+    stream bigint NOT NULL,
+    place bigint NOT NULL,
+    fence bigint NOT NULL DEFAULT 0,
+    session bigint,
+    started_at bigint,
+    created_at bigint NOT NULL,
+    deadline bigint,
+    flags bigint NOT NULL DEFAULT 0,
+    attempt integer NOT NULL DEFAULT 0,
+    lost integer NOT NULL DEFAULT 0,
+    waits_for integer NOT NULL DEFAULT 0,
+    bytes integer NOT NULL,
+    state smallint NOT NULL,
+    priority smallint NOT NULL,
+    dedup bytea,
+    cap_key bytea,
+    spec text,
+    failure text,
+    progress text,
+    payload bytea NOT NULL,
+    checkpoint bytea,
+    result bytea,
+    CONSTRAINT longshore_unit_check CHECK (((state = 3) = (session IS NOT NULL))),
+    CONSTRAINT longshore_unit_check1 CHECK (((state = 0) = (waits_for > 0))),
+    CONSTRAINT longshore_unit_check2 CHECK (((started_at IS NULL) OR (state = 3))),
+    CONSTRAINT longshore_unit_pkey PRIMARY KEY (id),
+    CONSTRAINT longshore_unit_priority_check CHECK (((priority >= 1) AND (priority <= 9))),
+    CONSTRAINT longshore_unit_state_check CHECK (((state >= 0) AND (state <= 8)))
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_delay=1);
+
+CREATE VIEW longshore_count AS
+ SELECT s.num AS stream,
+    s.lane,
+    s.kind,
+    s.batch,
+    (((s.blocked)::numeric + COALESCE(d.blocked, (0)::numeric)))::bigint AS blocked,
+    (((s.scheduled)::numeric + COALESCE(d.scheduled, (0)::numeric)))::bigint AS scheduled,
+    (((s.ready)::numeric + COALESCE(d.ready, (0)::numeric)))::bigint AS ready,
+    (((s.leased)::numeric + COALESCE(d.leased, (0)::numeric)))::bigint AS leased,
+    (((s.done)::numeric + COALESCE(d.done, (0)::numeric)))::bigint AS done,
+    (((s.failed)::numeric + COALESCE(d.failed, (0)::numeric)))::bigint AS failed,
+    (((s.cancelled)::numeric + COALESCE(d.cancelled, (0)::numeric)))::bigint AS cancelled,
+    (((s.bytes)::numeric + COALESCE(d.bytes, (0)::numeric)))::bigint AS bytes,
+    s.gone_done,
+    s.gone_failed,
+    s.gone_cancelled
+   FROM (longshore_stream s
+     LEFT JOIN ( SELECT longshore_delta.stream,
+            sum(longshore_delta.blocked) AS blocked,
+            sum(longshore_delta.scheduled) AS scheduled,
+            sum(longshore_delta.ready) AS ready,
+            sum(longshore_delta.leased) AS leased,
+            sum(longshore_delta.done) AS done,
+            sum(longshore_delta.failed) AS failed,
+            sum(longshore_delta.cancelled) AS cancelled,
+            sum(longshore_delta.bytes) AS bytes
+           FROM longshore_delta
+          GROUP BY longshore_delta.stream) d ON ((d.stream = s.num)));
+
+CREATE INDEX longshore_batch_open ON public.longshore_batch USING btree (num) WHERE (status <> 'complete'::text);
+CREATE INDEX longshore_batch_unended ON public.longshore_batch USING btree (num) WHERE (completed_at IS NULL);
+CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
+CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
+CREATE INDEX longshore_reservation_lane ON public.longshore_reservation USING btree (lane);
+CREATE INDEX longshore_schedule_due ON public.longshore_schedule USING btree (next_fire) WHERE ((NOT paused) AND (next_fire IS NOT NULL));
+CREATE INDEX longshore_stream_batch ON public.longshore_stream USING btree (batch) WHERE (batch <> 0);
+CREATE INDEX longshore_unit_alone ON public.longshore_unit USING btree (stream, place) WHERE (state = 8);
+CREATE INDEX longshore_unit_cap ON public.longshore_unit USING btree (cap_key, state, place) WHERE ((cap_key IS NOT NULL) AND (state = ANY (ARRAY[3, 7])));
+CREATE INDEX longshore_unit_deadline ON public.longshore_unit USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (state = ANY (ARRAY[0, 1, 2, 7, 8])));
+CREATE UNIQUE INDEX longshore_unit_dedup ON public.longshore_unit USING btree (dedup) WHERE (dedup IS NOT NULL);
+CREATE INDEX longshore_unit_due ON public.longshore_unit USING btree (place) WHERE (state = 1);
+CREATE INDEX longshore_unit_ended ON public.longshore_unit USING btree (stream, state, place) WHERE (state = ANY (ARRAY[4, 5, 6]));
+CREATE INDEX longshore_unit_ready ON public.longshore_unit USING btree (stream, place, id) WHERE (state = 2);
+CREATE INDEX longshore_unit_session ON public.longshore_unit USING btree (session) WHERE (session IS NOT NULL);
+CREATE INDEX longshore_unit_waiting ON public.longshore_unit USING btree (stream, state, place) WHERE (state = ANY (ARRAY[0, 1, 7, 8]));

@@ -1,0 +1,326 @@
+//! Batches: their records, their cursor, and what follows when their counters move.
+//!
+//! Counts are differences that others may be adding to just now, so a batch is moved on after the
+//! commit that moved its counters ([`advance`]): the last of those who finish sees everybody's.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+use longshore_core::batch::{self as machine, BatchAction, Sums};
+use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Payload, Result, Scope,
+    TenantId, Timestamp,
+};
+use tokio_postgres::Row;
+
+use crate::checkpoint;
+use crate::error::damaged;
+use crate::param::words;
+use crate::row::{count, json, small, to_json, value};
+use crate::send::{Admission, send};
+use crate::store::{PostgresStore, attempt};
+use crate::tx::{Aftermath, Tx};
+
+/// Writes a batch's record, or finds it.
+pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
+    if !scope.covers(&new.tenant) {
+        return Err(Error::not_found("tenant", &new.tenant));
+    }
+    new.check()?;
+    let made = tx
+        .query(
+            "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
+             workers, notes, threshold, callback, definition)
+             VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, $9, $10)
+             ON CONFLICT (name) DO NOTHING RETURNING num",
+            &[
+                &new.id.as_str(),
+                &new.tenant.as_str(),
+                &words(&new.kind),
+                &words(&new.initiated_by),
+                &tx.now.as_micros(),
+                &new.workers.map(number_for_column).transpose()?,
+                &words(&new.notes),
+                &new.threshold.as_ref().map(to_json).transpose()?,
+                &new.callback.as_ref().map(to_json).transpose()?,
+                &new.definition.as_ref().map(Payload::as_bytes),
+            ],
+        )
+        .await?;
+    if let Some(row) = made.first() {
+        tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
+        return Ok(Opened::Created(load(tx, value(row, 0)?).await?));
+    }
+    match number(tx, &Scope::Tenant(new.tenant.clone()), &new.id).await {
+        Ok(num) => Ok(Opened::Existing(show(tx, num).await?)),
+        // Names are unique in the store; whose it is, is not for others to know.
+        Err(Error::NotFound { .. }) => {
+            Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn number_for_column(number: u32) -> Result<i32> {
+    i32::try_from(number).map_err(|_| Error::Invalid(format!("{number} workers are too many")))
+}
+
+/// Takes in a chunk and moves the cursor, both or neither.
+pub(crate) async fn add(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    chunk: &BatchChunk,
+) -> Result<Added> {
+    if chunk.next.contains('\0') {
+        return Err(Error::Invalid("a cursor cannot hold a zero character".to_owned()));
+    }
+    let num = number(tx, scope, id).await?;
+    let batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
+    if batch.cursor != chunk.expected {
+        return Ok(Added::CursorMoved(batch.cursor));
+    }
+    if batch.sealed || batch.status.is_final() {
+        let wanted = if batch.sealed { "added to: it is sealed" } else { "added to" };
+        return Err(machine::BatchRefusal { batch: batch.id, status: batch.status, wanted }.into());
+    }
+    if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
+        return Err(Error::Invalid(format!(
+            "unit {} is tenant `{}`'s, batch `{id}` is tenant `{}`'s",
+            unit.id, unit.tenant, batch.tenant
+        )));
+    }
+    let answers = send(tx, scope, &chunk.units, num, Admission::Bounded).await?;
+    if answers.iter().any(keeps_out) {
+        tx.abandon = true;
+        return Ok(Added::Committed(answers));
+    }
+    let sql = "UPDATE longshore_batch SET cursor = $2 WHERE num = $1";
+    tx.execute(sql, &[&num, &chunk.next]).await?;
+    Ok(Added::Committed(answers))
+}
+
+fn keeps_out(answer: &Sent) -> bool {
+    matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
+}
+
+/// Says that all units are in; the batch's number, to show it once it has moved on.
+pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
+    let num = number(tx, scope, id).await?;
+    let sql = "UPDATE longshore_batch SET sealed = true WHERE num = $1 AND NOT sealed
+        RETURNING tenant";
+    for row in tx.query(sql, &[&num]).await? {
+        tx.announce("batch", id.as_str(), Some(value(&row, 0)?));
+    }
+    tx.touch_batch(num);
+    Ok(num)
+}
+
+/// Applies an operator's action to the record.
+pub(crate) async fn act(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    action: &BatchAction,
+) -> Result<i64> {
+    let num = number(tx, scope, id).await?;
+    let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
+    machine::act(&mut batch, action)?;
+    write(tx, num, &batch).await?;
+    tx.announce("batch", id.as_str(), Some(batch.tenant.as_str()));
+    // Workers give back what is paused; waiters hear of what is resumed.
+    tx.after.woke = true;
+    tx.touch_batch(num);
+    Ok(num)
+}
+
+/// Moves batches on whose counters or seal changed, now that the change is committed; what is to
+/// be done then.
+pub(crate) async fn advance(store: &PostgresStore, batches: BTreeSet<i64>) -> Result<Aftermath> {
+    let nums: Vec<i64> = batches.into_iter().collect();
+    let (due, mut after) = attempt!(store, Relaxed, tx => would_move(&mut tx, &nums)).await?;
+    for num in due {
+        let ((), more) = attempt!(store, Durable, tx => advance_one(&mut tx, num)).await?;
+        after.merge(more);
+    }
+    Ok(after)
+}
+
+/// Which of these batches have somewhere to go: most of the time none, and nothing is locked.
+async fn would_move(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
+    let mut due = Vec::new();
+    for row in tx.query(&select("WHERE b.num = ANY($1)"), &[nums]).await? {
+        let step = machine::advance(&mut read(&row)?, tx.now);
+        if step.changed || step.announce {
+            due.push(value(&row, 0)?);
+        }
+    }
+    Ok(due)
+}
+
+async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
+    // Whoever was here before us may have done it all.
+    let Some(mut batch) = lock(tx, num).await? else { return Ok(()) };
+    let step = machine::advance(&mut batch, tx.now);
+    if step.changed {
+        write(tx, num, &batch).await?;
+        tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
+    }
+    if step.announce
+        && let Some(callback) = &batch.callback
+    {
+        let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
+        unit.tenant = batch.tenant.clone();
+        unit.queue = callback.queue.clone();
+        send(tx, &Scope::All, &[unit], 0, Admission::Exempt).await?;
+    }
+    Ok(())
+}
+
+async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
+    let forgiven = i64::try_from(batch.forgiven).map_err(damaged)?;
+    tx.execute(
+        "UPDATE longshore_batch SET status = $2, reason = $3, started_at = $4, completed_at = $5,
+         sealed = $6, generation = $7, forgiven = $8, announced = $9 WHERE num = $1",
+        &[
+            &num,
+            &batch.status.as_str(),
+            &batch.reason.as_deref().map(words),
+            &batch.started_at.map(Timestamp::as_micros),
+            &batch.completed_at.map(Timestamp::as_micros),
+            &batch.sealed,
+            &i32::try_from(batch.generation).map_err(damaged)?,
+            &forgiven,
+            &i32::try_from(batch.announced).map_err(damaged)?,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// A batch's number, if it exists within the scope.
+pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
+    let sql = "SELECT num, tenant FROM longshore_batch WHERE name = $1";
+    let Some(row) = tx.query_opt(sql, &[&id.as_str()]).await? else {
+        return Err(Error::not_found("batch", id));
+    };
+    if !scope.covers(&TenantId::new(value::<&str>(&row, 1)?).map_err(damaged)?) {
+        return Err(Error::not_found("batch", id));
+    }
+    value(&row, 0)
+}
+
+/// Everything [`read`] reads: the record in the first 19 columns, then the counts. `rest` is what
+/// follows `FROM longshore_batch b`, where `b.num` comes first.
+pub(crate) fn select(rest: &str) -> String {
+    format!(
+        "SELECT b.num, b.name, b.tenant, b.kind, b.status, b.reason, b.initiated_by,
+         b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor, b.sealed,
+         b.generation, b.threshold, b.forgiven, b.callback, b.announced, c.blocked, c.scheduled,
+         c.ready, c.leased, c.done, c.failed, c.cancelled
+         FROM longshore_batch b CROSS JOIN LATERAL (
+           SELECT coalesce(sum(n.blocked), 0)::bigint AS blocked,
+             coalesce(sum(n.scheduled), 0)::bigint AS scheduled,
+             coalesce(sum(n.ready), 0)::bigint AS ready,
+             coalesce(sum(n.leased), 0)::bigint AS leased,
+             coalesce(sum(n.done), 0)::bigint AS done,
+             coalesce(sum(n.failed), 0)::bigint AS failed,
+             coalesce(sum(n.cancelled), 0)::bigint AS cancelled
+           FROM longshore_count n WHERE n.batch = b.num AND n.batch <> 0) c {rest}"
+    )
+}
+
+/// One batch with all that others see of it.
+pub(crate) async fn show(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
+    Ok(Batch { sums: checkpoint::sums(tx, num).await?, ..load(tx, num).await? })
+}
+
+/// What a batch's workers must know.
+pub(crate) async fn definition(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+) -> Result<Option<Payload>> {
+    let num = number(tx, scope, id).await?;
+    let sql = "SELECT definition FROM longshore_batch WHERE num = $1";
+    let row = tx.query_opt(sql, &[&num]).await?.ok_or_else(|| Error::not_found("batch", id))?;
+    Ok(value::<Option<&[u8]>>(&row, 0)?.map(Payload::from))
+}
+
+/// One batch with its counts, without its sums: nothing is decided by those.
+pub(crate) async fn load(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
+    let row = tx.query_opt(&select("WHERE b.num = $1"), &[&num]).await?;
+    read(&row.ok_or_else(|| damaged("a unit without its batch"))?)
+}
+
+/// The same, locked first: its counts are those of everyone who held the lock before. `None` if it
+/// was pruned.
+pub(crate) async fn lock(tx: &mut Tx<'_>, num: i64) -> Result<Option<Batch>> {
+    let sql = "SELECT 1 FROM longshore_batch WHERE num = $1 FOR UPDATE";
+    match tx.query_opt(sql, &[&num]).await? {
+        Some(_) => load(tx, num).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads what [`select`] selects.
+pub(crate) fn read(row: &Row) -> Result<Batch> {
+    let text = |at: usize| value::<String>(row, at);
+    let time = |at: usize| -> Result<Option<Timestamp>> {
+        Ok(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros))
+    };
+    let workers = value::<Option<i32>>(row, 10)?.map(u32::try_from).transpose();
+    Ok(Batch {
+        id: BatchId::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        tenant: TenantId::new(value::<&str>(row, 2)?).map_err(damaged)?,
+        kind: text(3)?,
+        status: BatchStatus::from_str(value(row, 4)?).map_err(damaged)?,
+        reason: value(row, 5)?,
+        initiated_by: text(6)?,
+        initiated_at: time(7)?.unwrap_or_default(),
+        started_at: time(8)?,
+        completed_at: time(9)?,
+        workers: workers.map_err(damaged)?,
+        notes: text(11)?,
+        cursor: text(12)?,
+        sealed: value(row, 13)?,
+        generation: small(row, 14)?,
+        threshold: json(value(row, 15)?)?,
+        forgiven: count(row, 16)?,
+        callback: json(value(row, 17)?)?,
+        announced: small(row, 18)?,
+        counts: read_counts(row, 19)?,
+        sums: Sums::new(),
+    })
+}
+
+/// Reads the seven counters that begin at column `at`.
+pub(crate) fn read_counts(row: &Row, at: usize) -> Result<Counts> {
+    Ok(Counts {
+        blocked: count(row, at)?,
+        scheduled: count(row, at + 1)?,
+        ready: count(row, at + 2)?,
+        leased: count(row, at + 3)?,
+        done: count(row, at + 4)?,
+        failed: count(row, at + 5)?,
+        cancelled: count(row, at + 6)?,
+    })
+}
+
+/// Opens a new generation of a batch that has ended, for units that run again. Flush first: counts
+/// that are still on their way are not seen here.
+pub(crate) async fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
+    let num = number(tx, &Scope::All, id).await?;
+    let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
+    if batch.counts.live() > 0 {
+        return Err(machine::BatchRefusal {
+            batch: batch.id,
+            status: batch.status,
+            wanted: "retried before its last units have stopped",
+        }
+        .into());
+    }
+    machine::reopen(&mut batch);
+    write(tx, num, &batch).await
+}

@@ -1,0 +1,214 @@
+//! Admission: who may send, and whether a lane, its queue and its tenant have room.
+//!
+//! Live units are added up only where a bound is set, and under the bound's lock: those who fill
+//! the same room count and fill it one after the other. An unbounded queue locks and counts nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_core::Result;
+use longshore_core::store::{Bound, Refusal};
+use tokio_postgres::Row;
+
+use crate::error::damaged;
+use crate::lock::{self, Lock};
+use crate::row::{count, value};
+use crate::streams::Stream;
+use crate::tx::Tx;
+
+/// What one call has found out about bounds, and what it has taken of the room.
+#[derive(Default)]
+pub(crate) struct Rooms {
+    lanes: HashMap<i64, Lane>,
+    rooms: BTreeMap<Bounded, Room>,
+}
+
+struct Lane {
+    suspended: bool,
+    /// Everything whose bound its units must keep to.
+    bounds: Vec<Bounded>,
+}
+
+/// Something with a capacity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Bounded {
+    Lane(i64),
+    Queue(i64),
+    Tenant(String),
+}
+
+/// What is left under one bound.
+struct Room {
+    live: u64,
+    bytes: u64,
+    max_units: Option<u64>,
+    max_bytes: Option<u64>,
+}
+
+/// SQL for whether a reservation `r` takes up room at the time `now`: as long as its caller's
+/// transaction goes on. One that was committed just now may be seen although its units are not seen
+/// yet; so it counts for a while. (A number from the future is from before a dump and restore.)
+pub(crate) fn reserved(now: &str) -> String {
+    format!(
+        "(CASE WHEN r.xid < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(r.xid) END
+         = ANY(CASE WHEN r.until > {now} THEN '{{in progress,committed}}'
+         ELSE '{{in progress}}' END::text[])) IS TRUE"
+    )
+}
+
+impl Rooms {
+    /// Looks up what is set for these lanes.
+    pub(crate) async fn of(tx: &mut Tx<'_>, lanes: &Vec<i64>) -> Result<Self> {
+        let rows = tx
+            .query(
+                "SELECT l.num, l.queue, l.tenant, coalesce(t.suspended, false), l.max_units,
+                 l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes
+                 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+                 LEFT JOIN longshore_tenant t ON t.name = l.tenant WHERE l.num = ANY($1)",
+                &[lanes],
+            )
+            .await?;
+        let mut rooms = Self::default();
+        for row in &rows {
+            rooms.learn(row)?;
+        }
+        Ok(rooms)
+    }
+
+    fn learn(&mut self, row: &Row) -> Result<()> {
+        let (num, tenant): (i64, String) = (value(row, 0)?, value(row, 2)?);
+        let mut lane = Lane { suspended: value(row, 3)?, bounds: Vec::new() };
+        let all = [Bounded::Lane(num), Bounded::Queue(value(row, 1)?), Bounded::Tenant(tenant)];
+        for (bounded, at) in all.into_iter().zip([4, 6, 8]) {
+            if let Some(room) = Room::read(row, at)? {
+                self.rooms.entry(bounded.clone()).or_insert(room);
+                lane.bounds.push(bounded);
+            }
+        }
+        self.lanes.insert(num, lane);
+        Ok(())
+    }
+
+    /// Whether any of the lanes has a bound to keep to.
+    pub(crate) fn are_bounded(&self) -> bool {
+        !self.rooms.is_empty()
+    }
+
+    /// Takes the locks of all bounds and counts what is live under them, now that nobody else adds
+    /// to it.
+    pub(crate) async fn count(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        if self.rooms.is_empty() {
+            return Ok(());
+        }
+        let locks: Vec<Lock<'_>> = self.rooms.keys().map(Bounded::lock).collect();
+        lock::take(tx, &locks).await?;
+        let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
+        for bounded in self.rooms.keys() {
+            match bounded {
+                Bounded::Lane(num) => lanes.push(*num),
+                Bounded::Queue(num) => queues.push(*num),
+                Bounded::Tenant(name) => tenants.push(name.clone()),
+            }
+        }
+        let reserved = reserved("$4");
+        let sql = format!(
+            "WITH lanes AS (SELECT num, queue, tenant FROM longshore_lane
+               WHERE num = ANY($1) OR queue = ANY($2) OR tenant = ANY($3)),
+             taken AS (
+               SELECT c.lane, c.blocked + c.scheduled + c.ready + c.leased AS units, c.bytes
+               FROM longshore_count c WHERE c.lane IN (SELECT num FROM lanes)
+               UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_reservation r
+               WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
+             SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint
+             FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
+        );
+        for row in tx.query(&sql, &[&lanes, &queues, &tenants, &tx.now.as_micros()]).await? {
+            let names = [
+                Bounded::Lane(value(&row, 0)?),
+                Bounded::Queue(value(&row, 1)?),
+                Bounded::Tenant(value(&row, 2)?),
+            ];
+            for bounded in names {
+                if let Some(room) = self.rooms.get_mut(&bounded) {
+                    room.live += count::<u64>(&row, 3)?;
+                    room.bytes += count::<u64>(&row, 4)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream's tenant is suspended.
+    pub(crate) fn suspended(&self, stream: &Stream) -> Option<Refusal> {
+        let suspended = self.lanes.get(&stream.lane).is_some_and(|lane| lane.suspended);
+        (suspended || stream.is_nowhere()).then(|| Refusal::Suspended(stream.tenant.clone()))
+    }
+
+    /// Why a unit with a payload of `bytes` has no room, or takes its room.
+    pub(crate) fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
+        let bounds = &self.lanes.get(&lane)?.bounds;
+        for bounded in bounds {
+            if let Some(room) = self.rooms.get(bounded)
+                && let Some(limit) = room.exceeded(bytes)
+            {
+                let (bound, live, bytes) = (bounded.bound(), room.live, room.bytes);
+                return Some(Refusal::Full { bound, live, bytes, limit });
+            }
+        }
+        for bounded in bounds {
+            if let Some(room) = self.rooms.get_mut(bounded) {
+                room.live += 1;
+                room.bytes += bytes;
+            }
+        }
+        None
+    }
+
+    /// A unit that ended as soon as it was in takes up no room.
+    pub(crate) fn leave(&mut self, lane: i64, bytes: u64) {
+        let Some(lane) = self.lanes.get(&lane) else { return };
+        for bounded in &lane.bounds {
+            if let Some(room) = self.rooms.get_mut(bounded) {
+                room.live -= 1;
+                room.bytes -= bytes;
+            }
+        }
+    }
+}
+
+impl Room {
+    /// An empty room, if a bound is set in the columns that begin at `at`.
+    fn read(row: &Row, at: usize) -> Result<Option<Self>> {
+        let limit = |at: usize| -> Result<Option<u64>> {
+            value::<Option<i64>>(row, at)?.map(u64::try_from).transpose().map_err(damaged)
+        };
+        let (max_units, max_bytes) = (limit(at)?, limit(at + 1)?);
+        let bounded = max_units.is_some() || max_bytes.is_some();
+        Ok(bounded.then_some(Self { live: 0, bytes: 0, max_units, max_bytes }))
+    }
+
+    fn exceeded(&self, bytes: u64) -> Option<String> {
+        match (self.max_units, self.max_bytes) {
+            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
+            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
+            _ => None,
+        }
+    }
+}
+
+impl Bounded {
+    fn lock(&self) -> Lock<'_> {
+        match self {
+            Self::Lane(num) => Lock::LaneRoom(*num),
+            Self::Queue(num) => Lock::QueueRoom(*num),
+            Self::Tenant(name) => Lock::TenantRoom(name),
+        }
+    }
+
+    fn bound(&self) -> Bound {
+        match self {
+            Self::Lane(_) => Bound::Lane,
+            Self::Queue(_) => Bound::Queue,
+            Self::Tenant(_) => Bound::Tenant,
+        }
+    }
+}

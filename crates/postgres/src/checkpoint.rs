@@ -1,0 +1,73 @@
+//! Checkpoints: what a run has reached, and what it added to its batch's sums.
+
+use longshore_core::batch::Sums;
+use longshore_core::session::Lease;
+use longshore_core::{Payload, Result, SessionId};
+
+use crate::param::{session_uuid, uuid, words};
+use crate::row::{flag, value};
+use crate::tx::Tx;
+
+/// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
+/// a repeat after a lost answer. False if the lease is lost.
+pub(crate) async fn keep(
+    tx: &mut Tx<'_>,
+    holder: SessionId,
+    lease: &Lease,
+    state: &Payload,
+    sums: &Sums,
+) -> Result<bool> {
+    let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
+    let holder = session_uuid(holder);
+    let kept = tx
+        .query_opt(
+            "UPDATE longshore_unit SET checkpoint = $4, flags = flags | $5
+             WHERE id = $1 AND fence = $2
+             AND session = (SELECT num FROM longshore_session WHERE id = $3)
+             AND checkpoint IS DISTINCT FROM $4 RETURNING stream",
+            &[&unit, &fence, &holder, &state.as_bytes(), &flag::CHECKPOINTED],
+        )
+        .await?;
+    if let Some(row) = kept {
+        if !sums.is_empty() {
+            tx.add_sums(value(&row, 0)?, &named(sums));
+        }
+        return Ok(true);
+    }
+    let held = tx
+        .query_opt(
+            "SELECT 1 FROM longshore_unit WHERE id = $1 AND fence = $2
+             AND session = (SELECT num FROM longshore_session WHERE id = $3)",
+            &[&unit, &fence, &holder],
+        )
+        .await?;
+    Ok(held.is_some())
+}
+
+/// Sums under names that PostgreSQL can hold.
+fn named(sums: &Sums) -> Sums {
+    let mut all = Sums::new();
+    for (name, amount) in sums {
+        let sum = all.entry(words(name)).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
+    all
+}
+
+/// What the runs of a batch added up, folded or not. Beyond the largest number a sum stays there.
+pub(crate) async fn sums(tx: &mut Tx<'_>, batch: i64) -> Result<Sums> {
+    let rows = tx
+        .query(
+            "SELECT a.name, least(greatest(sum(a.amount), -9223372036854775808),
+               9223372036854775807)::bigint
+             FROM (SELECT name, amount::numeric AS amount FROM longshore_sum WHERE batch = $1
+               UNION ALL SELECT e.key, e.value::numeric
+               FROM longshore_stream s JOIN longshore_delta d ON d.stream = s.num
+               CROSS JOIN LATERAL json_each_text(d.sums::json) e
+               WHERE s.batch = $1 AND s.batch <> 0 AND d.sums IS NOT NULL) a
+             GROUP BY a.name",
+            &[&batch],
+        )
+        .await?;
+    rows.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
+}

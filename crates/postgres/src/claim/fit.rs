@@ -1,0 +1,306 @@
+//! What fits into a worker's hands.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use longshore_core::fair::LaneShare;
+use longshore_core::machine::{Event, next};
+use longshore_core::store::{Claim, Claimed};
+use longshore_core::{Policy, Result, UnitState};
+
+use super::keys::Keys;
+use super::lanes::Lanes;
+use super::plan::{Plan, Rota};
+use super::rows::{self, Taken};
+use crate::finish::{self, Change};
+use crate::param::uuid;
+use crate::row::{Spec, UnitRow, flag};
+use crate::tx::Tx;
+
+/// Takes units until the worker has what it can hold.
+pub(super) struct Taker<'c> {
+    claim: &'c Claim,
+    pub(super) session: i64,
+    pub(super) free: u32,
+    ahead: u32,
+    resources: BTreeMap<String, u32>,
+    keys: Keys,
+    pub(super) claimed: Claimed,
+    /// Nothing may be taken after what was seen.
+    pub(super) stopped: bool,
+}
+
+/// What came of one round.
+pub(super) struct Served {
+    /// How many units each lane gave.
+    pub(super) units: Vec<u64>,
+    /// The units that are still there: source and rank.
+    pub(super) left: Vec<(usize, i64)>,
+}
+
+impl Served {
+    fn none(lanes: &Lanes) -> Self {
+        Self { units: vec![0; lanes.lanes.len()], left: Vec::new() }
+    }
+}
+
+/// What to do with one unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Take it and run it.
+    Start,
+    /// Take it for later.
+    Ahead,
+    /// Leave it and look further.
+    Pass,
+    /// Its deadline has passed.
+    Expire,
+    /// Its cap is reached.
+    Park,
+    /// Nothing more of this lane.
+    LeaveLane,
+    /// Leave it and take nothing after it.
+    Stop,
+}
+
+impl<'c> Taker<'c> {
+    pub(super) fn new(claim: &'c Claim, session: i64) -> Self {
+        Self {
+            claim,
+            session,
+            free: claim.free,
+            ahead: claim.ahead,
+            resources: claim.resources.clone(),
+            keys: Keys::default(),
+            claimed: Claimed::default(),
+            stopped: false,
+        }
+    }
+
+    /// How many units it can take at most.
+    pub(super) fn wants(&self) -> u64 {
+        u64::from(self.free) + u64::from(self.ahead)
+    }
+
+    /// Takes in what a plan brought: all plain.
+    pub(super) fn accept(
+        &mut self,
+        tx: &mut Tx<'_>,
+        lanes: &Lanes,
+        plan: &Plan,
+        rows: Vec<Taken>,
+    ) -> Result<Served> {
+        let mut waiting = by_lane(lanes, rows);
+        let mut served = Served::none(lanes);
+        for at in &plan.order {
+            // Fewer than planned if others were faster.
+            let Some(row) = waiting[*at].pop_front() else { continue };
+            served.units[*at] += 1;
+            match row.row.started_at {
+                Some(_) => self.free = self.free.saturating_sub(1),
+                None => self.ahead = self.ahead.saturating_sub(1),
+            }
+            self.hold(tx, lanes, row, false)?;
+        }
+        Ok(served)
+    }
+
+    /// Judges units that are locked, one by one as it is their turn.
+    pub(super) async fn judge(
+        &mut self,
+        tx: &mut Tx<'_>,
+        lanes: &Lanes,
+        plan: &Plan,
+        rows: Vec<Taken>,
+    ) -> Result<Served> {
+        self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
+        let mut waiting = by_lane(lanes, rows);
+        let mut rota = rota(lanes, plan, &waiting);
+        let mut served = Served::none(lanes);
+        let (mut leases, mut parked, mut expired) = (Vec::new(), Vec::new(), Vec::new());
+        let mut passed = Vec::new();
+        while self.wants() > 0 && !self.stopped {
+            let Some(at) = rota.next() else { break };
+            let Some(mut row) = waiting[at].pop_front() else {
+                rota.leave(at);
+                continue;
+            };
+            match self.fit(&row.row, lanes.lanes[at].capped, tx.now.as_micros())? {
+                fit @ (Fit::Start | Fit::Ahead) => {
+                    leases.push((uuid(row.row.id), fit == Fit::Start));
+                    row.lease(tx.now.as_micros(), fit == Fit::Start);
+                    self.hold(tx, lanes, row, false)?;
+                    rota.serve(at);
+                    served.units[at] += 1;
+                }
+                Fit::Expire => expired.push(expire(tx, row.row)?),
+                Fit::Park => parked.push(uuid(row.row.id)),
+                fit @ (Fit::Pass | Fit::LeaveLane | Fit::Stop) => {
+                    passed.push(row);
+                    self.stopped |= fit == Fit::Stop;
+                    if fit == Fit::LeaveLane {
+                        rota.leave(at);
+                    }
+                }
+            }
+        }
+        served.left = passed.iter().chain(waiting.iter().flatten()).map(Taken::left).collect();
+        rows::lease(tx, self.session, &leases).await?;
+        rows::park(tx, &parked).await?;
+        finish::apply(tx, expired).await?;
+        Ok(served)
+    }
+
+    /// Puts a unit that was taken into the worker's hands.
+    fn hold(&mut self, tx: &mut Tx<'_>, lanes: &Lanes, taken: Taken, alone: bool) -> Result<()> {
+        let row = &taken.row;
+        tx.moved(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
+        let source = &lanes.sources[taken.source];
+        self.claimed.units.push(taken.held(self.claim, source, alone)?);
+        Ok(())
+    }
+
+    /// Gives empty hands a unit that must run alone, before anything else: while others come and
+    /// go it would never be its turn. Other hands only hear of it.
+    pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &Lanes) -> Result<bool> {
+        let open = lanes.lanes.iter().filter(|lane| lanes.room(lane) > 0);
+        let sources = open.flat_map(|lane| &lane.sources).copied();
+        let asked: Vec<usize> = sources.filter(|at| lanes.sources[*at].alone).collect();
+        if asked.is_empty() {
+            return Ok(false);
+        }
+        let empty_handed = self.claim.empty_handed;
+        let rows = rows::alone(tx, &lanes.sources, &asked, empty_handed).await?;
+        self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
+        let mut expired = Vec::new();
+        let mut took = false;
+        for mut row in rows {
+            if is_late(&row.row, tx.now.as_micros()) {
+                if empty_handed {
+                    expired.push(expire(tx, row.row)?);
+                }
+                continue;
+            }
+            let spec = Spec::parse(row.row.spec.as_deref())?;
+            if self.is_capped(&row.row, &spec) || !self.could_run(&spec) {
+                continue;
+            }
+            took = empty_handed && self.fits_now(&spec);
+            self.claimed.alone_waiting = !took;
+            if took {
+                rows::lease(tx, self.session, &[(uuid(row.row.id), true)]).await?;
+                row.lease(tx.now.as_micros(), true);
+                self.hold(tx, lanes, row, true)?;
+            }
+            break;
+        }
+        finish::apply(tx, expired).await?;
+        Ok(took)
+    }
+
+    fn fit(&mut self, row: &UnitRow, capped: bool, now: i64) -> Result<Fit> {
+        if !row.has(flag::SPECIAL) {
+            return Ok(self.fit_plain(capped));
+        }
+        if is_late(row, now) {
+            return Ok(Fit::Expire);
+        }
+        let spec = Spec::parse(row.spec.as_deref())?;
+        if !self.could_run(&spec) {
+            return Ok(Fit::Pass);
+        }
+        if row.cap_key.as_deref().is_some_and(|key| self.keys.is_busy(key)) {
+            return Ok(Fit::Pass);
+        }
+        if self.is_capped(row, &spec) {
+            return Ok(Fit::Park);
+        }
+        if !self.fits_now(&spec) {
+            return Ok(self.does_not_fit_now(capped, &spec));
+        }
+        self.free -= spec.slots.unwrap_or(1);
+        for (name, amount) in &spec.resources {
+            if let Some(left) = self.resources.get_mut(name) {
+                *left -= amount;
+            }
+        }
+        if let Some(key) = &row.cap_key {
+            self.keys.lease(key);
+        }
+        Ok(Fit::Start)
+    }
+
+    fn fit_plain(&mut self, capped: bool) -> Fit {
+        if self.free > 0 {
+            self.free -= 1;
+            return Fit::Start;
+        }
+        if capped || self.ahead == 0 {
+            return Fit::LeaveLane;
+        }
+        self.ahead -= 1;
+        Fit::Ahead
+    }
+
+    /// With no slot free a light unit may be for later; any other is waited for: slots and
+    /// resources are kept for it, or others would overtake it for ever.
+    fn does_not_fit_now(&mut self, capped: bool, spec: &Spec) -> Fit {
+        if spec.slots.unwrap_or(1) > 1 || self.free > 0 {
+            self.claimed.heavy_waiting = true;
+            return Fit::Stop;
+        }
+        let later = spec.cap.is_none() && spec.resources.is_empty();
+        if later { self.fit_plain(capped) } else { Fit::Pass }
+    }
+
+    /// Whether the worker has what the unit needs, free or not.
+    fn could_run(&self, spec: &Spec) -> bool {
+        let all = &self.claim.all_resources;
+        spec.slots.unwrap_or(1) <= self.claim.slots
+            && spec.resources.iter().all(|(name, amount)| all.get(name) >= Some(amount))
+    }
+
+    fn fits_now(&self, spec: &Spec) -> bool {
+        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
+        spec.slots.unwrap_or(1) <= self.free && spec.resources.iter().all(has)
+    }
+
+    fn is_capped(&self, row: &UnitRow, spec: &Spec) -> bool {
+        match (&spec.cap, &row.cap_key) {
+            (Some(cap), Some(key)) => self.keys.is_busy(key) || self.keys.leased(key) >= cap.limit,
+            _ => false,
+        }
+    }
+}
+
+/// Units by lane, in the order of their ranks.
+fn by_lane(lanes: &Lanes, mut rows: Vec<Taken>) -> Vec<VecDeque<Taken>> {
+    let mut of = vec![0; lanes.sources.len()];
+    for (lane, sources) in lanes.lanes.iter().map(|lane| &lane.sources).enumerate() {
+        sources.iter().for_each(|source| of[*source] = lane);
+    }
+    rows.sort_by_key(Taken::key);
+    let mut waiting: Vec<VecDeque<Taken>> = lanes.lanes.iter().map(|_| VecDeque::new()).collect();
+    for row in rows {
+        waiting[of[row.source]].push_back(row);
+    }
+    waiting
+}
+
+/// Turns from where the plan began, within what is there.
+fn rota<'l>(lanes: &'l Lanes, plan: &Plan, waiting: &[VecDeque<Taken>]) -> Rota<'l> {
+    let share = |(at, before): (usize, &LaneShare)| {
+        let there = u64::try_from(waiting[at].len()).unwrap_or(u64::MAX);
+        let available = there.min(lanes.room(&lanes.lanes[at]));
+        LaneShare { available, ..*before }
+    };
+    Rota::new(lanes, plan.before.iter().enumerate().map(share).collect())
+}
+
+fn is_late(row: &UnitRow, now: i64) -> bool {
+    row.deadline.is_some_and(|deadline| deadline <= now)
+}
+
+fn expire(tx: &Tx<'_>, row: UnitRow) -> Result<Change> {
+    let step = next(&row.head()?, &Event::Expired, &Policy::default(), tx.now)?;
+    Ok(Change::step(row, step))
+}

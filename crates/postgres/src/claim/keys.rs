@@ -1,0 +1,90 @@
+//! Cap keys: how many units of each are leased, counted while nobody else can lease one.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longshore_core::Result;
+
+use crate::lock::{self, Lock};
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+/// The cap keys that a claim has come across.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    leased: HashMap<Vec<u8>, u32>,
+    /// Another claim is deciding on them at this moment.
+    busy: BTreeSet<Vec<u8>>,
+}
+
+impl Keys {
+    /// Locks and counts those of `keys` that are new.
+    ///
+    /// Only the first time does this wait: all keys are locked together then, in an order that is
+    /// the same for all. Who waited for more while holding some could wait for one that waits for
+    /// it. Keys that cannot be had without waiting are passed over, and this claim tried again.
+    pub(super) async fn count(
+        &mut self,
+        tx: &mut Tx<'_>,
+        keys: impl Iterator<Item = &[u8]>,
+    ) -> Result<()> {
+        let new: BTreeSet<&[u8]> = keys.filter(|key| !self.leased.contains_key(*key)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let locks: Vec<Lock<'_>> = new.iter().map(|key| Lock::CapKey(key)).collect();
+        let free: Vec<&[u8]> = if self.leased.is_empty() {
+            lock::take(tx, &locks).await?;
+            new.into_iter().collect()
+        } else {
+            self.try_locks(tx, new, &locks).await?
+        };
+        let sql = "SELECT cap_key, count(*) FROM longshore_unit
+            WHERE cap_key = ANY($1) AND state = 3 AND state IN (3, 7) GROUP BY cap_key";
+        let rows = tx.query(sql, &[&free]).await?;
+        self.leased.extend(free.iter().map(|key| (key.to_vec(), 0)));
+        for row in &rows {
+            self.leased.insert(value(row, 0)?, count(row, 1)?);
+        }
+        Ok(())
+    }
+
+    async fn try_locks<'k>(
+        &mut self,
+        tx: &mut Tx<'_>,
+        keys: BTreeSet<&'k [u8]>,
+        locks: &[Lock<'_>],
+    ) -> Result<Vec<&'k [u8]>> {
+        let numbers: Vec<i64> = locks.iter().map(|lock| lock.number()).collect();
+        let sql = "SELECT pg_try_advisory_xact_lock(n)
+            FROM unnest($1) WITH ORDINALITY AS k (n, at) ORDER BY at";
+        let rows = tx.query(sql, &[&numbers]).await?;
+        let mut free = Vec::new();
+        for (key, row) in keys.into_iter().zip(&rows) {
+            match value::<bool>(row, 0)? {
+                true => free.push(key),
+                false => {
+                    tx.after.woke = true;
+                    self.busy.insert(key.to_vec());
+                }
+            }
+        }
+        Ok(free)
+    }
+
+    /// Whether another claim is deciding on a key.
+    pub(super) fn is_busy(&self, key: &[u8]) -> bool {
+        self.busy.contains(key)
+    }
+
+    /// How many units of a key are leased.
+    pub(super) fn leased(&self, key: &[u8]) -> u32 {
+        self.leased.get(key).copied().unwrap_or(0)
+    }
+
+    /// One more is.
+    pub(super) fn lease(&mut self, key: &[u8]) {
+        if let Some(leased) = self.leased.get_mut(key) {
+            *leased += 1;
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The lanes of a claim: what each may give, and what it has.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longshore_core::Result;
+use longshore_core::fair::LaneShare;
+
+use super::eligible::Source;
+use super::plan::Plan;
+use super::rows::{self, Taken};
+use crate::lock::{self, Lock};
+use crate::row::{count, value};
+use crate::turns::{Floors, Look};
+use crate::tx::Tx;
+
+/// All lanes of a claim.
+pub(super) struct Lanes {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) sources: Vec<Source>,
+    /// How many more units each capped tenant may lease, over all its lanes.
+    pub(super) rooms: Vec<u64>,
+}
+
+/// One lane's part in a claim.
+pub(super) struct Lane {
+    pub(super) num: i64,
+    pub(super) weight: u32,
+    /// A cap bounds it, so nothing is claimed ahead from it.
+    pub(super) capped: bool,
+    /// How many more units its own cap allows.
+    pub(super) room: u64,
+    /// Where in [`Lanes::rooms`] its tenant's room is, if that has a cap.
+    pub(super) tenant: Option<usize>,
+    /// Where in [`Lanes::sources`] its streams are.
+    pub(super) sources: Vec<usize>,
+    /// Where its next units come from, by rank.
+    pub(super) window: Vec<usize>,
+}
+
+impl Lanes {
+    pub(super) fn new(floors: &Floors, look: &Look, mut sources: Vec<Source>) -> Self {
+        let mut lanes: Vec<Lane> = Vec::new();
+        let mut known: HashMap<i64, usize> = HashMap::new();
+        for (at, source) in sources.iter_mut().enumerate() {
+            source.after.0 = source.after.0.max(floors.place(look, source.stream.num));
+            let lane = *known.entry(source.stream.lane).or_insert_with(|| {
+                lanes.push(Lane::new(source));
+                lanes.len() - 1
+            });
+            lanes[lane].sources.push(at);
+        }
+        Self { lanes, sources, rooms: Vec::new() }
+    }
+
+    /// The numbers of the streams.
+    pub(super) fn streams(&self) -> Vec<i64> {
+        self.sources.iter().map(|source| source.stream.num).collect()
+    }
+
+    /// The numbers of the lanes.
+    pub(super) fn numbers(&self) -> Vec<i64> {
+        self.lanes.iter().map(|lane| lane.num).collect()
+    }
+
+    /// Counts what is leased where a cap bounds it. Other claims from there wait until this one is
+    /// committed, so nobody can lease what this one counts on.
+    pub(super) async fn count_capped(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let mut locks = Vec::new();
+        let (mut nums, mut tenants): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
+        for source in &self.sources {
+            let (lane, tenant) = (source.stream.lane, source.stream.tenant.as_str());
+            if source.cap.is_some() {
+                locks.push(Lock::LaneCap(lane));
+                nums.push(lane);
+            }
+            if source.tenant_cap.is_some() {
+                locks.push(Lock::TenantCap(tenant));
+                tenants.push(tenant);
+            }
+        }
+        if locks.is_empty() {
+            return Ok(());
+        }
+        lock::take(tx, &locks).await?;
+        let sql = "SELECT l.num, l.tenant, sum(c.leased)::bigint FROM longshore_lane l
+            JOIN longshore_count c ON c.lane = l.num
+            WHERE l.num = ANY($1) OR l.tenant = ANY($2) GROUP BY l.num";
+        let (mut by_lane, mut by_tenant) = (HashMap::new(), HashMap::new());
+        for row in tx.query(sql, &[&nums, &tenants]).await? {
+            let leased: u64 = count(&row, 2)?;
+            by_lane.insert(value::<i64>(&row, 0)?, leased);
+            *by_tenant.entry(value::<String>(&row, 1)?).or_insert(0) += leased;
+        }
+        self.bound(&by_lane, &by_tenant);
+        Ok(())
+    }
+
+    fn bound(&mut self, by_lane: &HashMap<i64, u64>, by_tenant: &HashMap<String, u64>) {
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for lane in &mut self.lanes {
+            let Some(source) = lane.sources.first().map(|at| &self.sources[*at]) else { continue };
+            if let Some(cap) = source.cap {
+                lane.room = cap.saturating_sub(by_lane.get(&lane.num).copied().unwrap_or(0));
+            }
+            if let Some(cap) = source.tenant_cap {
+                let tenant = source.stream.tenant.as_str();
+                let rooms = &mut self.rooms;
+                lane.tenant = Some(*known.entry(tenant).or_insert_with(|| {
+                    let leased = by_tenant.get(tenant).copied().unwrap_or(0);
+                    rooms.push(cap.saturating_sub(leased));
+                    rooms.len() - 1
+                }));
+            }
+        }
+    }
+
+    /// How many more units the caps of a lane and its tenant allow.
+    pub(super) fn room(&self, lane: &Lane) -> u64 {
+        let tenants = lane.tenant.map_or(u64::MAX, |tenant| self.rooms[tenant]);
+        lane.room.min(tenants)
+    }
+
+    /// Looks where the next `wanted` units come from. Where there is only one stream, that is known.
+    pub(super) async fn look(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
+        let open: Vec<usize> = (0..self.lanes.len())
+            .filter(|at| self.room(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
+            .collect();
+        self.lanes.iter_mut().for_each(|lane| lane.window.clear());
+        let weights: u64 = open.iter().map(|at| u64::from(self.lanes[*at].weight)).sum();
+        let mut asked = Vec::new();
+        for at in &open {
+            let lane = &self.lanes[*at];
+            let limit = fair_limit(wanted, u64::from(lane.weight), weights);
+            let more = lane.sources.iter().filter(|source| !self.sources[**source].dry);
+            asked.extend(more.map(|source| (*at, *source, limit)));
+        }
+        if let [(lane, source, _)] = asked[..] {
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            self.lanes[lane].window = vec![source; wanted];
+            self.sources[source].seen = None;
+            return Ok(());
+        }
+        let places = rows::peek(tx, &self.sources, &asked).await?;
+        let mut windows: HashMap<usize, Vec<(i64, usize)>> = HashMap::new();
+        for ((lane, source, limit), places) in asked.iter().zip(&places) {
+            let found = u64::try_from(places.len()).unwrap_or(u64::MAX);
+            self.sources[*source].seen = Some((found, found < *limit));
+            self.sources[*source].dry |= found == 0;
+            let window = windows.entry(*lane).or_default();
+            window.extend(places.iter().map(|place| (*place, *source)));
+        }
+        for (lane, mut window) in windows {
+            // Stable: what has the same rank stays in its stream's order.
+            window.sort_by_key(|(place, _)| *place);
+            let limit = fair_limit(wanted, u64::from(self.lanes[lane].weight), weights);
+            window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            self.lanes[lane].window = window.into_iter().map(|(_, source)| source).collect();
+        }
+        Ok(())
+    }
+
+    fn is_open(&self, lane: &Lane) -> bool {
+        lane.sources.iter().any(|at| !self.sources[*at].dry)
+    }
+
+    /// Moves on past what was found, and notes which streams have no more.
+    pub(super) fn advance(&mut self, plan: &Plan, rows: &[Taken]) {
+        let mut found: HashMap<usize, u64> = HashMap::new();
+        for row in rows {
+            *found.entry(row.source).or_default() += 1;
+            let source = &mut self.sources[row.source];
+            source.after = source.after.max(row.key());
+        }
+        for want in &plan.wants {
+            let source = &mut self.sources[want.source];
+            let found = found.get(&want.source).copied().unwrap_or(0);
+            let all = source.seen.is_some_and(|(seen, all)| all && want.units == seen);
+            source.dry |= found < want.units || all;
+        }
+    }
+
+    /// Notes what was found and left.
+    pub(super) fn note_left(&mut self, left: &[(usize, i64)]) {
+        for (source, rank) in left {
+            let source = &mut self.sources[*source];
+            source.left = Some(source.left.map_or(*rank, |least| least.min(*rank)));
+        }
+    }
+
+    /// The lanes that have something left, as far as this claim could see.
+    pub(super) fn still_open(&self) -> BTreeSet<i64> {
+        let open = |at: &usize| !self.sources[*at].dry || self.sources[*at].left.is_some();
+        let lanes = self.lanes.iter().filter(|lane| lane.sources.iter().any(open));
+        lanes.map(|lane| lane.num).collect()
+    }
+
+    /// Remembers where in each stream the next claim may begin.
+    pub(super) fn remember(&self, floors: &Floors, look: &Look, units: usize) {
+        let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
+        let places = found.map(|source| (source.stream.num, source.left.unwrap_or(source.after.0)));
+        floors.took(look, places, units);
+    }
+}
+
+/// How far to look into a lane: twice its share, for others may have less, and a little.
+fn fair_limit(wanted: u64, weight: u64, weights: u64) -> u64 {
+    let share = u128::from(wanted) * u128::from(weight) / u128::from(weights.max(1));
+    wanted.min(u64::try_from(share * 2 + 8).unwrap_or(u64::MAX))
+}
+
+impl Lane {
+    fn new(source: &Source) -> Self {
+        Self {
+            num: source.stream.lane,
+            weight: source.weight,
+            capped: source.cap.is_some() || source.tenant_cap.is_some(),
+            room: u64::MAX,
+            tenant: None,
+            sources: Vec::new(),
+            window: Vec::new(),
+        }
+    }
+
+    /// Its share of a claim, if it can give this many.
+    pub(super) fn share(&self, available: u64) -> LaneShare {
+        LaneShare { pass: 0, weight: self.weight, available }
+    }
+}

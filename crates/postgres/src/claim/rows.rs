@@ -1,0 +1,196 @@
+//! The statements of a claim that touch units.
+
+use longshore_core::session::Lease;
+use longshore_core::store::{Claim, HeldUnit};
+use longshore_core::{Result, UnitState};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::eligible::Source;
+use super::plan::Plan;
+use crate::error::damaged;
+use crate::param::uuid;
+use crate::row::{ALONE, PARKED, UnitParts, UnitRow, code, unit, value};
+use crate::tx::Tx;
+
+/// A unit that was taken, or locked to be judged.
+pub(super) struct Taken {
+    pub(super) row: UnitRow,
+    pub(super) parts: UnitParts,
+    /// Its rank before it was taken.
+    pub(super) rank: i64,
+    /// Whether it is taken, or only locked.
+    pub(super) taken: bool,
+    /// Its stream, as a position among the claim's sources.
+    pub(super) source: usize,
+}
+
+impl Taken {
+    /// Its place in the order of its stream.
+    pub(super) fn key(&self) -> (i64, Uuid) {
+        (self.rank, uuid(self.row.id))
+    }
+
+    /// It is still where it was: its source and rank.
+    pub(super) fn left(&self) -> (usize, i64) {
+        (self.source, self.rank)
+    }
+
+    fn read(row: &Row, sources: &[Source]) -> Result<Self> {
+        let unit = UnitRow::read(row)?;
+        let source = sources.iter().position(|source| source.stream.num == unit.stream);
+        // Behind the five columns of `UnitParts`.
+        let after = UnitRow::WIDTH + 5;
+        Ok(Self {
+            parts: UnitParts::read(row, UnitRow::WIDTH)?,
+            rank: value(row, after)?,
+            taken: value(row, after + 1)?,
+            source: source.ok_or_else(|| damaged("a unit of another stream"))?,
+            row: unit,
+        })
+    }
+
+    /// What becomes of it when it is taken by hand.
+    pub(super) fn lease(&mut self, now: i64, started: bool) {
+        let row = &mut self.row;
+        row.code = code(UnitState::Leased);
+        row.place = now;
+        row.fence += 1;
+        row.attempt += u32::from(started);
+        row.started_at = started.then_some(now);
+    }
+
+    /// As its holder gets it.
+    pub(super) fn held(self, claim: &Claim, source: &Source, alone: bool) -> Result<HeldUnit> {
+        let lease = Lease { unit: self.row.id, fence: self.row.fence };
+        let started = self.row.started_at.is_some();
+        let unit = unit(self.row, self.parts, &source.stream, Some(claim.session))?;
+        Ok(HeldUnit { lease, started, alone, unit })
+    }
+}
+
+/// The ranks of the next units of some streams, `(lane, source, limit)` each. Nothing is locked.
+pub(super) async fn peek(
+    tx: &mut Tx<'_>,
+    sources: &[Source],
+    asked: &[(usize, usize, u64)],
+) -> Result<Vec<Vec<i64>>> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut streams, mut limits, mut places, mut ids) = (vec![], vec![], vec![], vec![]);
+    for (_, at, limit) in asked {
+        streams.push(sources[*at].stream.num);
+        limits.push(i64::try_from(*limit).unwrap_or(i64::MAX));
+        places.push(sources[*at].after.0);
+        ids.push(sources[*at].after.1);
+    }
+    let rows = tx
+        .query(
+            "SELECT w.at, ARRAY(
+               SELECT u.place FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2
+               AND (u.place, u.id) > (w.place, w.id) ORDER BY u.place, u.id LIMIT w.units)
+             FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS w (stream, units, place, id, at)
+             ORDER BY w.at",
+            &[&streams, &limits, &places, &ids],
+        )
+        .await?;
+    rows.iter().map(|row| value(row, 1)).collect()
+}
+
+/// Takes the units of a plan, those that others are not at. If one of them has more to it than a
+/// plain one, or only a look was asked for, all are merely locked.
+pub(super) async fn take(
+    tx: &mut Tx<'_>,
+    sources: &[Source],
+    plan: &Plan,
+    session: i64,
+    only_look: bool,
+) -> Result<Vec<Taken>> {
+    let (mut streams, mut units, mut started) = (vec![], vec![], vec![]);
+    let (mut places, mut ids) = (vec![], vec![]);
+    for want in &plan.wants {
+        let source = &sources[want.source];
+        streams.push(source.stream.num);
+        units.push(i64::try_from(want.units).unwrap_or(i64::MAX));
+        started.push(i64::try_from(want.started).unwrap_or(i64::MAX));
+        places.push(source.after.0);
+        ids.push(source.after.1);
+    }
+    let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
+    // The update goes straight to the rows that were found. One that was changed between our
+    // snapshot and our lock is not there any more: it is not taken this time, and not returned.
+    let sql = format!(
+        "WITH found AS MATERIALIZED (
+           SELECT u.*, w.started AS slots
+           FROM unnest($1, $2, $3, $4, $5) AS w (stream, units, started, place, id)
+           CROSS JOIN LATERAL (
+             SELECT {row}, {parts}, u.ctid AS at FROM longshore_unit u
+             WHERE u.stream = w.stream AND u.state = 2 AND (u.place, u.id) > (w.place, w.id)
+             ORDER BY u.place, u.id LIMIT w.units FOR UPDATE SKIP LOCKED) u),
+         plain AS MATERIALIZED (SELECT NOT $8 AND coalesce(bool_and(flags & 1 = 0), true) AS all
+           FROM found),
+         numbered AS (
+           SELECT f.at, f.place, row_number() OVER (PARTITION BY f.stream ORDER BY f.place, f.id)
+             <= f.slots AS starts
+           FROM found f WHERE (SELECT p.all FROM plain p)),
+         taken AS (
+           UPDATE longshore_unit u SET state = 3, place = $6, session = $7, fence = u.fence + 1,
+             attempt = u.attempt + n.starts::int, started_at = CASE WHEN n.starts THEN $6 END
+           FROM numbered n WHERE u.ctid = n.at RETURNING {row}, {parts}, n.place AS rank)
+         SELECT {row}, {parts}, u.rank, true FROM taken u
+         UNION ALL SELECT {row}, {parts}, u.place, false FROM found u
+           WHERE NOT (SELECT p.all FROM plain p)"
+    );
+    let now = tx.now.as_micros();
+    let rows = tx
+        .query(&sql, &[&streams, &units, &started, &places, &ids, &now, &session, &only_look])
+        .await?;
+    rows.iter().map(|row| Taken::read(row, sources)).collect()
+}
+
+/// Units that must run alone, a few of each of these streams; locked if they may be taken.
+pub(super) async fn alone(
+    tx: &mut Tx<'_>,
+    sources: &[Source],
+    asked: &[usize],
+    lock: bool,
+) -> Result<Vec<Taken>> {
+    let streams: Vec<i64> = asked.iter().map(|at| sources[*at].stream.num).collect();
+    let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
+    let lock = if lock { "FOR UPDATE SKIP LOCKED" } else { "" };
+    let sql = format!(
+        "SELECT {row}, {parts}, u.place, false
+         FROM unnest($1) WITH ORDINALITY AS w (stream, at) CROSS JOIN LATERAL (
+           SELECT {row}, {parts} FROM longshore_unit u WHERE u.stream = w.stream AND u.state = {ALONE}
+           ORDER BY u.place LIMIT {spare} {lock}) u ORDER BY w.at, u.place, u.id",
+        spare = super::SPARE
+    );
+    let rows = tx.query(&sql, &[&streams]).await?;
+    rows.iter().map(|row| Taken::read(row, sources)).collect()
+}
+
+/// Gives locked units to a session; for each, whether it has a slot.
+pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)]) -> Result<()> {
+    if units.is_empty() {
+        return Ok(());
+    }
+    let (ids, starts): (Vec<Uuid>, Vec<bool>) = units.iter().copied().unzip();
+    tx.query(
+        "UPDATE longshore_unit u SET state = 3, place = $3, session = $4, fence = u.fence + 1,
+           attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $3 END
+         FROM unnest($1, $2) AS f (id, starts) WHERE u.id = f.id",
+        &[&ids, &starts, &tx.now.as_micros(), &session],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Puts locked units out of the way until another of their key leaves.
+pub(super) async fn park(tx: &mut Tx<'_>, units: &Vec<Uuid>) -> Result<()> {
+    if !units.is_empty() {
+        let sql = "UPDATE longshore_unit SET state = $2 WHERE id = ANY($1)";
+        tx.query(sql, &[units, &i16::from(PARKED)]).await?;
+    }
+    Ok(())
+}

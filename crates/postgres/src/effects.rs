@@ -1,0 +1,65 @@
+//! SQL effects: the caller's own statements, committed with a unit's finish or not at all.
+//!
+//! They are data from outside. They may change rows and nothing else: a statement that would end
+//! the store's transaction, or is none of these, is refused. One that fails costs its own unit only:
+//! the transaction goes on from the savepoint before it.
+
+use longshore_core::{Effect, Error, Failure, Result};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::tx::Tx;
+
+mod bind;
+mod spelling;
+
+use bind::Bound;
+
+/// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
+pub(crate) async fn run(tx: &mut Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
+    if effects.is_empty() {
+        return Ok(None);
+    }
+    let (free, pinned) = tx.planning();
+    tx.batch(&format!("SAVEPOINT effects; {free}")).await?;
+    for effect in effects {
+        if let Err(failure) = run_one(tx, effect).await? {
+            tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
+            return Ok(Some(failure));
+        }
+    }
+    tx.batch(&format!("RELEASE effects; {pinned}")).await?;
+    Ok(None)
+}
+
+async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>> {
+    let (sql, values) = match spelling::translate(effect) {
+        Ok(statement) => statement,
+        Err(words) => return Ok(Err(Failure::new("effect", format!("{words}: {}", effect.sql)))),
+    };
+    let bound: Vec<Bound<'_>> = values.into_iter().map(Bound).collect();
+    let params: Vec<(&(dyn ToSql + Sync), Type)> =
+        bound.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect();
+    let changed = match tx.execute_raw(&sql, &params).await {
+        Ok(changed) => changed,
+        Err(error) => return blame(error, effect).map(Err),
+    };
+    Ok(match effect.expected_rows {
+        Some(expected) if expected != changed => Err(Failure::new(
+            "effect-rows",
+            format!("changed {changed} rows instead of {expected}: {}", effect.sql),
+        )),
+        _ => Ok(()),
+    })
+}
+
+/// What the server refused is the effect's own fault. A lost connection, a full disk or a deadlock
+/// is not.
+fn blame(error: Error, effect: &Effect) -> Result<Failure> {
+    let Error::Broken { source: Some(source), .. } = &error else { return Err(error) };
+    let server =
+        source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);
+    match server {
+        Some(server) => Ok(Failure::new("effect", format!("{}: {}", server.message(), effect.sql))),
+        None => Err(error),
+    }
+}

@@ -1,0 +1,109 @@
+//! What PostgreSQL says, as what the caller can do about it.
+
+use longshore_core::Error;
+use tokio_postgres::error::SqlState;
+
+/// Translates the driver's error.
+pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
+    let Some(code) = error.code() else {
+        return unavailable("the connection to PostgreSQL was lost", error);
+    };
+    match code.code() {
+        // Deadlock, serialization, lock timeout: nothing was changed, try again.
+        "40P01" | "40001" | "55P03" => unavailable("others held what was needed", error),
+        "53100" => Error::DiskFull { source: Some(Box::new(error)) },
+        "53300" => unavailable("PostgreSQL has no connection left for us", error),
+        "25006" => unavailable("PostgreSQL is read-only: a standby, or in recovery", error),
+        "28P01" | "28000" => broken("PostgreSQL refused user or password", error),
+        "3D000" => broken("PostgreSQL has no such database", error),
+        "42501" => broken("the PostgreSQL user may not do this", error),
+        // Statement and idle timeouts, shutdown, crash of a neighbour, start-up, resources.
+        "57014" | "25P03" => {
+            unavailable("PostgreSQL gave up on a statement that took too long", error)
+        }
+        other if other.starts_with("57") || other.starts_with("53") || other.starts_with("08") => {
+            unavailable("PostgreSQL is not there at the moment", error)
+        }
+        _ => broken("PostgreSQL refused a statement", error),
+    }
+}
+
+fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
+    Error::Unavailable { message: with_words(message, &source), source: Some(Box::new(source)) }
+}
+
+fn broken(message: &str, source: tokio_postgres::Error) -> Error {
+    Error::Broken { message: with_words(message, &source), source: Some(Box::new(source)) }
+}
+
+/// The driver's own text is only "db error"; what the server said is inside.
+fn with_words(message: &str, source: &tokio_postgres::Error) -> String {
+    match source.as_db_error() {
+        Some(server) => format!("{message}: {}", server.message()),
+        None => message.to_owned(),
+    }
+}
+
+/// Whether nothing was changed and the same again may work at once.
+pub(crate) fn is_conflict(error: &Error) -> bool {
+    let Error::Unavailable { source: Some(source), .. } = error else { return false };
+    if source.is::<Collision>() {
+        return true;
+    }
+    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::T_R_DEADLOCK_DETECTED)
+        || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+}
+
+/// Another sender was a moment earlier, and what was decided no longer holds.
+#[derive(Debug)]
+struct Collision;
+
+impl std::fmt::Display for Collision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("another sender was a moment earlier")
+    }
+}
+
+impl std::error::Error for Collision {}
+
+/// The same again will see what came in between.
+pub(crate) fn collision() -> Error {
+    let message = "others were faster, again and again".to_owned();
+    Error::Unavailable { message, source: Some(Box::new(Collision)) }
+}
+
+/// Whether a row could not be written because another has its key.
+pub(crate) fn is_taken(error: &Error) -> bool {
+    let Error::Broken { source: Some(source), .. } = error else { return false };
+    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::UNIQUE_VIOLATION)
+}
+
+/// No connection could be had.
+pub(crate) fn from_pool(error: deadpool_postgres::PoolError) -> Error {
+    match error {
+        deadpool_postgres::PoolError::Backend(error) => translate(error),
+        other => Error::Unavailable {
+            message: "no connection to PostgreSQL came free in time".to_owned(),
+            source: Some(Box::new(other)),
+        },
+    }
+}
+
+/// Data in the database that this program could not have written.
+pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::Broken { message: format!("the database holds {what}"), source: None }
+}
+
+/// `?` from the driver's error to ours.
+pub(crate) trait Translate<T> {
+    /// Translates the error, keeps the value.
+    fn or_translate(self) -> Result<T, Error>;
+}
+
+impl<T> Translate<T> for Result<T, tokio_postgres::Error> {
+    fn or_translate(self) -> Result<T, Error> {
+        self.map_err(translate)
+    }
+}

@@ -1,0 +1,403 @@
+//! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_core::machine::{Event, Transition, next};
+use longshore_core::store::{Finish, Finished};
+use longshore_core::unit::check_size;
+use longshore_core::{
+    Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState,
+};
+use uuid::Uuid;
+
+use crate::effects;
+use crate::error::damaged;
+use crate::lock::{self, Lock};
+use crate::param::{session_uuid, unit_id, uuid, uuids, words};
+use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
+use crate::session::{self, Policies};
+use crate::tx::Tx;
+
+/// Records the ends of runs, each for itself.
+pub(crate) async fn finish(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &[Finish],
+) -> Result<Vec<Finished>> {
+    let plain = finish_plainly(tx, session, finishes).await?;
+    let rest: Vec<&Finish> =
+        finishes.iter().filter(|end| plain.get(&end.lease.unit) != Some(&end.lease.fence)).collect();
+    let (holder, rows) = match rest.is_empty() {
+        true => (None, HashMap::new()),
+        false => {
+            let holder = session::find(tx, session).await?;
+            (holder, lock_rows(tx, rest.iter().map(|end| &end.lease.unit)).await?)
+        }
+    };
+    let (policies, changes) = (Policies::default(), Vec::new());
+    let mut careful = Careful { session, holder, rows, policies, changes };
+    let mut answers = Vec::with_capacity(finishes.len());
+    for end in finishes {
+        answers.push(match plain.get(&end.lease.unit) == Some(&end.lease.fence) {
+            true => Finished::Recorded(UnitState::Done),
+            false => careful.finish(tx, end).await?,
+        });
+    }
+    apply(tx, careful.changes).await?;
+    Ok(answers)
+}
+
+/// Ends units well in one statement where there is nothing more to them, as with most: no effects,
+/// nobody waits for them, no key, no cap. The fences of those it ended.
+async fn finish_plainly(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &[Finish],
+) -> Result<HashMap<UnitId, u64>> {
+    let (mut ids, mut fences, mut results) = (Vec::new(), Vec::new(), Vec::new());
+    for end in finishes {
+        let Outcome::Done(result) = &end.outcome else { continue };
+        if !end.effects.is_empty() || end.checkpoint.is_some() {
+            continue;
+        }
+        if let Some(result) = result {
+            check_size("result", result)?;
+        }
+        ids.push(uuid(end.lease.unit));
+        fences.push(end.lease.fence.cast_signed());
+        results.push(result.as_ref().map(Payload::as_bytes));
+    }
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    // `+ 0` keeps the planner from looking by session: under a long-running reader everything the
+    // session ever held is still in that index.
+    let rows = tx
+        .query(
+            "UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
+             lost = 0, progress = NULL, failure = NULL, result = f.result
+             FROM unnest($1, $2, $3) AS f (id, fence, result)
+             WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
+             AND coalesce(u.session, 0) = (SELECT num FROM longshore_session WHERE id = $5)
+             AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes",
+            &[&ids, &fences, &results, &tx.now.as_micros(), &session_uuid(session)],
+        )
+        .await?;
+    let mut ended = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        ended.insert(unit_id(value(row, 0)?), value::<i64>(row, 1)?.cast_unsigned());
+        let bytes = i64::from(value::<i32>(row, 3)?);
+        tx.moved(value(row, 2)?, Some(UnitState::Leased), Some(UnitState::Done), bytes);
+    }
+    Ok(ended)
+}
+
+/// The ends that need a closer look.
+struct Careful {
+    session: SessionId,
+    holder: Option<i64>,
+    rows: HashMap<UnitId, UnitRow>,
+    policies: Policies,
+    changes: Vec<Change>,
+}
+
+impl Careful {
+    async fn finish(&mut self, tx: &mut Tx<'_>, end: &Finish) -> Result<Finished> {
+        let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(Finished::LeaseLost) };
+        if row.fence != end.lease.fence {
+            return Ok(Finished::LeaseLost);
+        }
+        if row.session.is_none() {
+            // The fence has not moved, so it was this lease that ended the run: its answer got lost.
+            return Ok(Finished::Recorded(row.state()?));
+        }
+        if row.session != self.holder {
+            return Ok(Finished::LeaseLost);
+        }
+        if let Outcome::Done(Some(result)) = &end.outcome {
+            check_size("result", result)?;
+        }
+        if let Some(state) = &end.checkpoint {
+            check_size("checkpoint", state)?;
+        }
+        if let Some(failure) = effects::run(tx, &end.effects).await? {
+            return Ok(Finished::EffectFailed(failure));
+        }
+        let policy = match end.outcome {
+            // Most runs end well, and for those no policy is asked.
+            Outcome::Done(_) => Policy::default(),
+            _ => self.policies.of(tx, row).await?,
+        };
+        let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+        let state = step.state;
+        let mut change = Change::new(row.clone(), step, row.fence, Some(self.session));
+        if let Outcome::Done(Some(result)) = &end.outcome {
+            change.result = Some(result.clone());
+        }
+        change.checkpoint.clone_from(&end.checkpoint);
+        self.changes.push(change);
+        if let Some(row) = self.rows.get_mut(&end.lease.unit) {
+            // Said twice in one call, it is a repeat.
+            (row.session, row.code) = (None, code(state));
+        }
+        Ok(Finished::Recorded(state))
+    }
+}
+
+/// A step of the state machine that is to be written.
+pub(crate) struct Change {
+    pub(crate) row: UnitRow,
+    pub(crate) step: Transition,
+    /// The unit's fence from now on.
+    pub(crate) fence: u64,
+    /// Who ran it.
+    pub(crate) by: Option<SessionId>,
+    /// What it came to.
+    pub(crate) result: Option<Payload>,
+    /// What the next run begins with.
+    pub(crate) checkpoint: Option<Payload>,
+}
+
+impl Change {
+    /// A step and nothing else.
+    pub(crate) fn new(row: UnitRow, step: Transition, fence: u64, by: Option<SessionId>) -> Self {
+        Self { row, step, fence, by, result: None, checkpoint: None }
+    }
+
+    /// A step that changes nothing about who may hold the unit.
+    pub(crate) fn step(row: UnitRow, step: Transition) -> Self {
+        let fence = row.fence;
+        Self::new(row, step, fence, None)
+    }
+}
+
+/// Locks units and reads what decisions need; always in the order of their ids.
+pub(crate) async fn lock_rows<'u>(
+    tx: &mut Tx<'_>,
+    units: impl IntoIterator<Item = &'u UnitId>,
+) -> Result<HashMap<UnitId, UnitRow>> {
+    let sql = format!(
+        "SELECT {} FROM longshore_unit u WHERE u.id = ANY($1) ORDER BY u.id FOR UPDATE",
+        UnitRow::COLUMNS
+    );
+    let rows = tx.query(&sql, &[&uuids(units)]).await?;
+    rows.iter().map(|row| UnitRow::read(row).map(|row| (row.id, row))).collect()
+}
+
+
+/// Writes steps of the state machine: the rows, their counts, and what waits for them. The rows
+/// must be locked.
+pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<Change>) -> Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    write_rows(tx, &changes).await?;
+    log_failures(tx, &changes).await?;
+    for change in &changes {
+        let (row, to) = (&change.row, change.step.state);
+        tx.moved(row.stream, Some(row.state()?), Some(to), row.bytes);
+        if to.is_final() && row.has(flag::WAITED_ON) {
+            tx.ended(row.id, to == UnitState::Done);
+        }
+    }
+    announce_awaited(tx, &changes).await?;
+    forget_dependencies(tx, &changes).await?;
+    unpark(tx, changes.iter().filter_map(|change| change.row.cap_key.as_deref())).await
+}
+
+async fn write_rows(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+    let mut columns = Columns::default();
+    for change in changes {
+        columns.push(change)?;
+    }
+    let Columns { id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint } =
+        &columns;
+    tx.query(
+        "UPDATE longshore_unit u SET state = f.state, place = f.place, attempt = f.attempt,
+         lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, waits_for = 0,
+         progress = NULL, flags = f.flags,
+         failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
+         dedup = CASE WHEN f.free THEN NULL ELSE u.dedup END,
+         result = coalesce(f.result, u.result), checkpoint = coalesce(f.checkpoint, u.checkpoint)
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+         AS f (id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint)
+         WHERE u.id = f.id",
+        &[id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Changes as arrays, one per column.
+#[derive(Default)]
+struct Columns<'c> {
+    id: Vec<Uuid>,
+    state: Vec<i16>,
+    place: Vec<i64>,
+    attempt: Vec<i32>,
+    lost: Vec<i32>,
+    fence: Vec<i64>,
+    flags: Vec<i64>,
+    failure: Vec<Option<String>>,
+    free: Vec<bool>,
+    result: Vec<Option<&'c [u8]>>,
+    checkpoint: Vec<Option<&'c [u8]>>,
+}
+
+impl<'c> Columns<'c> {
+    fn push(&mut self, change: &'c Change) -> Result<()> {
+        let Change { row, step, .. } = change;
+        let kept = if change.checkpoint.is_some() { flag::CHECKPOINTED } else { 0 };
+        self.id.push(uuid(row.id));
+        self.state.push(i16::from(entry_code(step.state, step.lost)));
+        self.place.push(step.place.as_micros());
+        self.attempt.push(i32::try_from(step.attempt).map_err(damaged)?);
+        self.lost.push(i32::try_from(step.lost).map_err(damaged)?);
+        self.fence.push(change.fence.cast_signed());
+        self.flags.push(row.flags & !flag::CANCEL | kept);
+        self.failure.push(step.failure.as_ref().map(to_json).transpose()?);
+        self.free.push(step.state.is_final() && row.has(flag::KEY_WHILE_LIVE));
+        self.result.push(change.result.as_ref().map(Payload::as_bytes));
+        self.checkpoint.push(change.checkpoint.as_ref().map(Payload::as_bytes));
+        Ok(())
+    }
+}
+
+async fn log_failures(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+    let (mut units, mut attempts, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut codes, mut messages) = (Vec::new(), Vec::new());
+    for change in changes {
+        let Some(failure) = &change.step.failure else { continue };
+        units.push(uuid(change.row.id));
+        attempts.push(i32::try_from(change.row.attempt).map_err(damaged)?);
+        sessions.push(change.by.map(session_uuid));
+        codes.push(words(&failure.code));
+        messages.push(words(&failure.message));
+    }
+    if units.is_empty() {
+        return Ok(());
+    }
+    tx.query(
+        "INSERT INTO longshore_failure (unit, attempt, at, session, code, message)
+         SELECT f.unit, f.attempt, $6, f.session, f.code, f.message
+         FROM unnest($1, $2, $3, $4, $5) AS f (unit, attempt, session, code, message)",
+        &[&units, &attempts, &sessions, &codes, &messages, &tx.now.as_micros()],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn announce_awaited(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+    for change in changes {
+        if change.step.state.is_final() && change.row.has(flag::AWAITED) {
+            let shared = std::sync::Arc::clone(&tx.streams);
+            let stream = shared.one(tx, change.row.stream).await?;
+            tx.announce("unit", change.row.id.to_string(), Some(stream.tenant.as_str()));
+        }
+    }
+    Ok(())
+}
+
+/// A unit that waits no more must not be found by what it waited for: it may be pruned by then.
+async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+    let blocked = code(UnitState::Blocked);
+    let units: Vec<Uuid> = changes
+        .iter()
+        .filter(|change| change.row.code == blocked)
+        .map(|change| uuid(change.row.id))
+        .collect();
+    if !units.is_empty() {
+        tx.query("DELETE FROM longshore_dependency WHERE unit = ANY($1)", &[&units]).await?;
+    }
+    Ok(())
+}
+
+/// Lets the next unit of each cap key back among the ready ones. Under the keys' locks: a claim
+/// that is about to park a unit behind the one that leaves now would otherwise park it for good.
+pub(crate) async fn unpark<'k>(
+    tx: &mut Tx<'_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+) -> Result<()> {
+    let mut leaving: BTreeMap<&[u8], i64> = BTreeMap::new();
+    for key in keys {
+        *leaving.entry(key).or_default() += 1;
+    }
+    if leaving.is_empty() {
+        return Ok(());
+    }
+    let locks: Vec<Lock<'_>> = leaving.keys().map(|key| Lock::CapKey(key)).collect();
+    lock::take(tx, &locks).await?;
+    let counts: Vec<i64> = leaving.values().copied().collect();
+    let keys: Vec<&[u8]> = leaving.into_keys().collect();
+    let woken = tx
+        .query(
+            "UPDATE longshore_unit SET state = 2 WHERE id IN (
+               SELECT p.id FROM unnest($1, $2) AS k (key, leaving) CROSS JOIN LATERAL (
+                 SELECT u.id FROM longshore_unit u WHERE u.cap_key = k.key AND u.state = $3
+                 AND u.state IN (3, 7) ORDER BY u.place LIMIT k.leaving FOR UPDATE SKIP LOCKED) p)
+             RETURNING id",
+            &[&keys, &counts, &i16::from(PARKED)],
+        )
+        .await?;
+    tx.after.woke |= !woken.is_empty();
+    Ok(())
+}
+
+/// Tells the units that wait for those that ended; whether each ended well.
+pub(crate) async fn release_dependants(
+    tx: &mut Tx<'_>,
+    ended: Vec<(UnitId, bool)>,
+) -> Result<()> {
+    let well: HashMap<UnitId, bool> = ended.into_iter().collect();
+    let edges = tx
+        .query(
+            "DELETE FROM longshore_dependency WHERE needs = ANY($1) RETURNING unit, needs",
+            &[&uuids(well.keys())],
+        )
+        .await?;
+    let mut waiting: BTreeMap<UnitId, Vec<UnitId>> = BTreeMap::new();
+    for edge in &edges {
+        waiting.entry(unit_id(value(edge, 0)?)).or_default().push(unit_id(value(edge, 1)?));
+    }
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "SELECT {}, u.waits_for FROM longshore_unit u WHERE u.id = ANY($1) AND u.state = 0
+         ORDER BY u.id FOR UPDATE",
+        UnitRow::COLUMNS
+    );
+    let mut changes = Vec::new();
+    let (mut still, mut left) = (Vec::new(), Vec::new());
+    for found in tx.query(&sql, &[&uuids(waiting.keys())]).await? {
+        let row = UnitRow::read(&found)?;
+        let waits_for: usize = small(&found, UnitRow::WIDTH)?;
+        let over = waiting.remove(&row.id).unwrap_or_default();
+        let failed = over.iter().find(|needs| well.get(needs) == Some(&false));
+        let event = match failed.filter(|_| !row.has(flag::RELEASED_BY_FAILURE)) {
+            Some(failed) => Event::DependencyFailed(*failed),
+            None if waits_for <= over.len() => Event::Unblocked,
+            None => {
+                still.push(uuid(row.id));
+                left.push(i32::try_from(waits_for - over.len()).map_err(damaged)?);
+                continue;
+            }
+        };
+        let step = next(&row.head()?, &event, &Policy::default(), tx.now)?;
+        changes.push(Change::step(row, step));
+    }
+    if !still.is_empty() {
+        tx.query(
+            "UPDATE longshore_unit u SET waits_for = f.waits_for
+             FROM unnest($1, $2) AS f (id, waits_for) WHERE u.id = f.id",
+            &[&still, &left],
+        )
+        .await?;
+    }
+    apply(tx, changes).await
+}
+
+/// The unit's own policy, if its sender gave one.
+pub(crate) fn own_policy(row: &UnitRow) -> Result<Option<Policy>> {
+    Ok(Spec::parse(row.spec.as_deref())?.policy)
+}

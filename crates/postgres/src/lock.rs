@@ -1,0 +1,79 @@
+//! Locks that end with their transaction (advisory, transaction level: poolers allow them).
+//!
+//! Taken in the order of their numbers, all at once, so that two transactions cannot wait for each
+//! other. Two things that happen to share a number merely wait for each other needlessly.
+
+use longshore_core::Result;
+
+use crate::tx::Tx;
+
+/// What is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lock<'k> {
+    /// Migrations.
+    Schema,
+    /// The order of the change feed.
+    Feed,
+    /// Folding of counts.
+    Fold,
+    /// Room in a bounded queue: senders count and fill it one after the other.
+    QueueRoom(i64),
+    /// Room of a bounded tenant.
+    TenantRoom(&'k str),
+    /// Room in a bounded lane.
+    LaneRoom(i64),
+    /// Claims from a capped lane.
+    LaneCap(i64),
+    /// Claims for a capped tenant.
+    TenantCap(&'k str),
+    /// Claims and ends of units with a cap key.
+    CapKey(&'k [u8]),
+}
+
+/// `longshore` in the space of advisory locks that all programs of a database share.
+const SPACE: i64 = 0x6c73_0000_0000_0000;
+
+impl Lock<'_> {
+    /// Its number: what kind of thing, and which.
+    pub(crate) fn number(self) -> i64 {
+        let (kind, which) = match self {
+            Self::Schema => (0, 0),
+            Self::Feed => (1, 0),
+            Self::Fold => (2, 0),
+            Self::QueueRoom(num) => (3, hash(&num.to_le_bytes())),
+            Self::TenantRoom(name) => (4, hash(name.as_bytes())),
+            Self::LaneRoom(num) => (5, hash(&num.to_le_bytes())),
+            Self::LaneCap(num) => (6, hash(&num.to_le_bytes())),
+            Self::TenantCap(name) => (7, hash(name.as_bytes())),
+            Self::CapKey(key) => (8, hash(key)),
+        };
+        SPACE | (kind << 40) | which
+    }
+}
+
+/// FNV-1a, folded to 40 bits: stable across versions, which share a database.
+fn hash(bytes: &[u8]) -> i64 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    i64::try_from((hash ^ (hash >> 40)) & 0xff_ffff_ffff).unwrap_or(0)
+}
+
+/// Waits for all of `locks`.
+pub(crate) async fn take(tx: &mut Tx<'_>, locks: &[Lock<'_>]) -> Result<()> {
+    if locks.is_empty() {
+        return Ok(());
+    }
+    let mut numbers: Vec<i64> = locks.iter().map(|lock| lock.number()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    // The order of unnest is that of the array.
+    tx.query("SELECT pg_advisory_xact_lock(n) FROM unnest($1) n", &[&numbers]).await?;
+    Ok(())
+}
+
+/// Takes a lock if nobody has it.
+pub(crate) async fn try_take(tx: &mut Tx<'_>, lock: Lock<'_>) -> Result<bool> {
+    let row = tx.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&lock.number()]).await?;
+    Ok(row.get(0))
+}

@@ -1,0 +1,92 @@
+//! The schema and its versions.
+//!
+//! Migrations are embedded, applied one by one in one transaction under a lock, and remembered with
+//! a checksum: a database that was migrated by a changed file is refused instead of guessed at.
+
+use longshore_core::{Error, Result};
+
+use crate::error::damaged;
+use crate::lock::{self, Lock};
+use crate::row::value;
+use crate::tx::Tx;
+
+struct Migration {
+    version: i32,
+    name: &'static str,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") }];
+
+/// The newest version this program knows.
+pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();
+
+/// Brings the schema up to date. Harmless when it is.
+pub(crate) async fn migrate(tx: &mut Tx<'_>) -> Result<u32> {
+    if version(tx).await? != NEWEST {
+        lock::take(tx, &[Lock::Schema]).await?;
+        apply_missing(tx).await?;
+    }
+    check(tx).await?;
+    Ok(NEWEST)
+}
+
+async fn check(tx: &mut Tx<'_>) -> Result<()> {
+    let found = version(tx).await?;
+    if found != NEWEST {
+        return Err(Error::Schema { found, known: NEWEST });
+    }
+    let sql = "SELECT checksum FROM longshore_migration ORDER BY version";
+    let sums = tx.query(sql, &[]).await?;
+    for (migration, row) in MIGRATIONS.iter().zip(sums) {
+        if value::<&str>(&row, 0)? != checksum(migration.sql) {
+            return Err(damaged(format!("a changed migration {}", migration.name)));
+        }
+    }
+    Ok(())
+}
+
+async fn version(tx: &mut Tx<'_>) -> Result<u32> {
+    // Not `to_regclass`: what that did not find once, it does not find until the transaction ends.
+    let known = "SELECT EXISTS (SELECT 1 FROM pg_class
+        WHERE relname = 'longshore_migration' AND pg_table_is_visible(oid))";
+    if !value::<bool>(&tx.query_one(known, &[]).await?, 0)? {
+        return Ok(0);
+    }
+    let newest = "SELECT coalesce(max(version), 0) FROM longshore_migration";
+    let found: i32 = value(&tx.query_one(newest, &[]).await?, 0)?;
+    u32::try_from(found).map_err(damaged)
+}
+
+async fn apply_missing(tx: &mut Tx<'_>) -> Result<()> {
+    // Again, now that nobody else can be at it.
+    let found = version(tx).await?;
+    if found > NEWEST {
+        return Err(Error::Schema { found, known: NEWEST });
+    }
+    if found == 0 {
+        tx.batch(
+            "CREATE TABLE longshore_migration
+             (version integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL)",
+        )
+        .await?;
+    }
+    for migration in MIGRATIONS.iter().filter(|one| one.version.unsigned_abs() > found) {
+        tx.batch(migration.sql).await?;
+        tx.execute(
+            "INSERT INTO longshore_migration VALUES ($1, $2, $3)",
+            &[&migration.version, &migration.name, &checksum(migration.sql)],
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+/// FNV-1a: enough to notice an edited file.
+fn checksum(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}

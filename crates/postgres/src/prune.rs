@@ -1,0 +1,83 @@
+//! Pruning: removes what was kept long enough, in bulk, and remembers how much that was.
+
+use std::time::Duration;
+
+use longshore_core::store::{Pruned, Retention};
+use longshore_core::{Result, UnitState};
+
+use crate::fold;
+use crate::lock::{self, Lock};
+use crate::row::{code, count, value};
+use crate::tx::Tx;
+
+/// Removes what was kept long enough.
+pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
+    // Only who folds and who prunes changes a stream's row, so they take turns.
+    lock::take(tx, &[Lock::Fold]).await?;
+    for batch in fold::fold(tx).await? {
+        tx.touch_batch(batch);
+    }
+    let mut pruned = Pruned::default();
+    let keeps = [
+        (UnitState::Done, retention.done),
+        (UnitState::Failed, retention.failed),
+        (UnitState::Cancelled, retention.done),
+    ];
+    for (state, keep) in keeps {
+        let left = u64::from(limit).saturating_sub(pruned.units);
+        pruned.units += units(tx, state, keep, left).await?;
+    }
+    pruned.batches = batches(tx, retention.batches, limit).await?;
+    let now = tx.now.as_micros();
+    tx.execute("DELETE FROM longshore_reservation WHERE until <= $1", &[&now]).await?;
+    pruned.more = pruned.units >= u64::from(limit) || pruned.batches >= u64::from(limit);
+    Ok(pruned)
+}
+
+/// Removes ended units with their failures. Streams that have any in this state are known by their
+/// counts; each gives its oldest by index.
+async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) -> Result<u64> {
+    let (code, column) = (code(state), state.as_str());
+    let before = (tx.now - keep).as_micros();
+    let sql = format!(
+        "WITH old AS MATERIALIZED (
+           SELECT o.id FROM longshore_stream s CROSS JOIN LATERAL (
+             SELECT u.id FROM longshore_unit u WHERE u.stream = s.num AND u.state = {code}
+             AND u.place <= $1 ORDER BY u.place LIMIT $2 FOR UPDATE SKIP LOCKED) o
+           WHERE s.{column} > s.gone_{column} LIMIT $2),
+         gone AS (DELETE FROM longshore_unit WHERE id IN (SELECT id FROM old)
+           RETURNING id, stream),
+         failures AS (DELETE FROM longshore_failure WHERE unit IN (SELECT id FROM gone)),
+         counted AS (
+           UPDATE longshore_stream s SET gone_{column} = s.gone_{column} + g.units
+           FROM (SELECT stream, count(*) AS units FROM gone GROUP BY stream) g
+           WHERE s.num = g.stream)
+         SELECT count(*) FROM gone"
+    );
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    count(&tx.query_one(&sql, &[&before, &limit]).await?, 0)
+}
+
+/// Removes ended batches whose units are all pruned, with their streams.
+async fn batches(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
+    let before = (tx.now - keep).as_micros();
+    let rows = tx
+        .query(
+            "SELECT b.num FROM longshore_batch b WHERE b.completed_at <= $1
+             AND b.status IN ('complete', 'failed', 'cancelled')
+             AND NOT EXISTS (SELECT 1 FROM longshore_count c WHERE c.batch = b.num AND c.batch <> 0
+               AND (c.blocked + c.scheduled + c.ready + c.leased > 0 OR c.done > c.gone_done
+               OR c.failed > c.gone_failed OR c.cancelled > c.gone_cancelled))
+             ORDER BY b.num LIMIT $2 FOR UPDATE OF b SKIP LOCKED",
+            &[&before, &i64::from(limit)],
+        )
+        .await?;
+    let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    if !nums.is_empty() {
+        for table in ["longshore_stream", "longshore_sum"] {
+            tx.execute(&format!("DELETE FROM {table} WHERE batch = ANY($1)"), &[&nums]).await?;
+        }
+        tx.execute("DELETE FROM longshore_batch WHERE num = ANY($1)", &[&nums]).await?;
+    }
+    Ok(nums.len() as u64)
+}

@@ -1,0 +1,250 @@
+//! Schedules: kept as rows, fired by compare-and-set in the transaction that sends their units.
+
+use longshore_core::schedule::{NewSchedule, Plan, Schedule};
+use longshore_core::store::{
+    DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
+    schedule_cursor,
+};
+use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
+use tokio_postgres::Row;
+
+use crate::error::{collision, damaged};
+use crate::row::{count, value};
+use crate::send::{Admission, send};
+use crate::tx::Tx;
+
+/// Puts a schedule, or finds the one with its name.
+pub(crate) async fn put(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    new: &NewSchedule,
+    if_there: IfThere,
+) -> Result<Placed> {
+    new.check()?;
+    if !scope.covers(&new.tenant) {
+        return Err(Error::not_found("tenant", &new.tenant));
+    }
+    match find(tx, &new.tenant, &new.name, Lock::ForUpdate).await? {
+        Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
+        Some(mut found) => {
+            found.replace(new.clone());
+            update(tx, &found).await?;
+            Ok(Placed::Replaced(found))
+        }
+        None => {
+            let schedule = Schedule::new(new.clone(), tx.now);
+            insert(tx, &schedule).await?;
+            Ok(Placed::Created(schedule))
+        }
+    }
+}
+
+/// Removes a schedule.
+pub(crate) async fn remove(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ScheduleName,
+) -> Result<()> {
+    show_locked(tx, scope, tenant, name).await?;
+    let sql = "DELETE FROM longshore_schedule WHERE tenant = $1 AND name = $2";
+    tx.execute(sql, &[&tenant.as_str(), &name.as_str()]).await?;
+    Ok(())
+}
+
+/// Pauses or resumes a schedule.
+pub(crate) async fn switch(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ScheduleName,
+    switch: ScheduleSwitch,
+) -> Result<Schedule> {
+    let mut schedule = show_locked(tx, scope, tenant, name).await?;
+    if schedule.switch(switch) {
+        update(tx, &schedule).await?;
+    }
+    Ok(schedule)
+}
+
+/// Takes one step and sends what it sends, both or neither.
+pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
+    firing.check()?;
+    let mut schedule = show_locked(tx, scope, &firing.tenant, &firing.name).await?;
+    if !firing.holds(&schedule) {
+        return Ok(Fired::Moved);
+    }
+    if firing.is_repeat(&schedule) {
+        let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
+        return Ok(Fired::Committed(again.collect()));
+    }
+    let answers = send(tx, scope, &firing.units, 0, Admission::Bounded).await?;
+    let refused = answers.iter().find_map(|answer| match answer {
+        Sent::Refused(refusal) => Some(refusal.clone()),
+        Sent::Created(_) | Sent::Existing(_) => None,
+    });
+    if let Some(refusal) = refused {
+        tx.abandon = true;
+        return Ok(Fired::Refused(refusal));
+    }
+    firing.apply(&mut schedule);
+    update(tx, &schedule).await?;
+    Ok(Fired::Committed(answers))
+}
+
+async fn insert(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
+    let sql = "INSERT INTO longshore_schedule (tenant, name, plan, payload, paused, revision,
+        last_fire, next_fire, fired, skipped, missed, created_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+    // If somebody put one of that name meanwhile, it is to be looked at.
+    if write(tx, sql, schedule).await? == 0 { Err(collision()) } else { Ok(()) }
+}
+
+async fn update(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
+    let sql = "UPDATE longshore_schedule SET plan = $3, payload = $4, paused = $5, revision = $6,
+        last_fire = $7, next_fire = $8, fired = $9, skipped = $10, missed = $11, created_at = $12
+        WHERE tenant = $1 AND name = $2";
+    write(tx, sql, schedule).await?;
+    Ok(())
+}
+
+async fn write(tx: &mut Tx<'_>, sql: &str, schedule: &Schedule) -> Result<u64> {
+    let (plan, payload) = schedule.plan.split()?;
+    let number = |number: u64| i64::try_from(number).map_err(damaged);
+    tx.execute(
+        sql,
+        &[
+            &schedule.tenant.as_str(),
+            &schedule.name.as_str(),
+            &plan,
+            &payload.as_bytes(),
+            &schedule.paused,
+            &number(schedule.revision)?,
+            &schedule.last_fire.map(Timestamp::as_micros),
+            &schedule.next_fire.map(Timestamp::as_micros),
+            &number(schedule.fired)?,
+            &number(schedule.skipped)?,
+            &number(schedule.missed_times)?,
+            &schedule.created_at.as_micros(),
+        ],
+    )
+    .await
+}
+
+const SELECT: &str = "SELECT tenant, name, plan, payload, paused, revision, created_at, last_fire,
+    next_fire, fired, skipped, missed FROM longshore_schedule";
+
+fn read(row: &Row) -> Result<Schedule> {
+    let time = |at: usize| -> Result<Option<Timestamp>> {
+        Ok(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros))
+    };
+    let payload = Payload::from(value::<&[u8]>(row, 3)?);
+    Ok(Schedule {
+        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
+        name: ScheduleName::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        plan: Plan::join(value(row, 2)?, payload).map_err(damaged)?,
+        paused: value(row, 4)?,
+        revision: count(row, 5)?,
+        created_at: Timestamp::from_micros(value(row, 6)?),
+        last_fire: time(7)?,
+        next_fire: time(8)?,
+        fired: count(row, 9)?,
+        skipped: count(row, 10)?,
+        missed_times: count(row, 11)?,
+    })
+}
+
+/// Whether a schedule is read to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lock {
+    ForUpdate,
+    None,
+}
+
+async fn find(
+    tx: &mut Tx<'_>,
+    tenant: &TenantId,
+    name: &ScheduleName,
+    lock: Lock,
+) -> Result<Option<Schedule>> {
+    let lock = if lock == Lock::ForUpdate { "FOR UPDATE" } else { "" };
+    let sql = format!("{SELECT} WHERE tenant = $1 AND name = $2 {lock}");
+    let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// One schedule within the scope.
+pub(crate) async fn show(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ScheduleName,
+) -> Result<Schedule> {
+    look(tx, scope, tenant, name, Lock::None).await
+}
+
+async fn show_locked(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ScheduleName,
+) -> Result<Schedule> {
+    look(tx, scope, tenant, name, Lock::ForUpdate).await
+}
+
+async fn look(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ScheduleName,
+    lock: Lock,
+) -> Result<Schedule> {
+    let found = if scope.covers(tenant) { find(tx, tenant, name, lock).await? } else { None };
+    found.ok_or_else(|| Error::not_found("schedule", name))
+}
+
+/// Schedules by tenant and name.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Schedule>> {
+    let own = match scope {
+        Scope::All => None,
+        Scope::Tenant(tenant) => Some(tenant.as_str()),
+    };
+    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    let sql = format!(
+        "{SELECT} WHERE (tenant, name) > ($1, $2) AND ($3 IS NULL OR tenant = $3)
+         ORDER BY tenant, name LIMIT $4"
+    );
+    let rows = tx.query(&sql, &[&tenant, &name, &own, &(i64::from(limit) + 1)]).await?;
+    page(&rows, limit)
+}
+
+/// Those that are due, and when the next one is.
+pub(crate) async fn due(tx: &mut Tx<'_>, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
+    let now = tx.now;
+    let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
+    // By the index on the time: what is due is little, however many schedules there are.
+    let sql = format!(
+        "{SELECT} WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3
+         AND (tenant, name) > ($1, $2) ORDER BY tenant, name LIMIT $4"
+    );
+    let most = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&tenant, &name, &now.as_micros(), &most]).await?;
+    let sql = "SELECT min(next_fire) FROM longshore_schedule
+        WHERE NOT paused AND next_fire IS NOT NULL AND next_fire > $1";
+    let next: Option<i64> = value(&tx.query_one(sql, &[&now.as_micros()]).await?, 0)?;
+    let next = next.map(|at| Timestamp::from_micros(at).since(now));
+    Ok(DueSchedules { now, due: page(&rows, limit)?, next })
+}
+
+fn page(rows: &[Row], limit: u32) -> Result<Page<Schedule>> {
+    let mut items: Vec<Schedule> = rows.iter().map(read).collect::<Result<_>>()?;
+    let more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next = items.last().filter(|_| more).map(schedule_cursor);
+    Ok(Page { items, next })
+}

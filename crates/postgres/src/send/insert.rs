@@ -1,0 +1,206 @@
+//! Rows of new units, as arrays, one per column: one statement for thousands.
+
+use longshore_core::columns::flags;
+use longshore_core::{NewUnit, Result, Timestamp, UnitState};
+use uuid::Uuid;
+
+use super::dedup_key;
+use crate::error::{collision, damaged};
+use crate::param::{Param, uuid};
+use crate::row::{Spec, code, count, state, value};
+use crate::streams::Stream;
+use crate::tx::Tx;
+
+/// Units in one statement at most.
+pub(super) const CHUNK: usize = 5_000;
+/// Bytes of payload in one statement, beyond which it ends: PostgreSQL takes a gigabyte.
+const CHUNK_BYTES: usize = 32 << 20;
+
+/// Where the chunk that begins at `from` ends.
+pub(super) fn chunk_end(units: &[NewUnit], from: usize, most: usize) -> usize {
+    let mut bytes = 0;
+    let mut end = from;
+    for unit in units[from..].iter().take(most) {
+        bytes += unit.payload.len();
+        if end > from && bytes > CHUNK_BYTES {
+            break;
+        }
+        end += 1;
+    }
+    end
+}
+
+/// A unit that is to be inserted.
+pub(super) struct NewRow<'u> {
+    pub(super) unit: &'u NewUnit,
+    pub(super) stream: i64,
+    pub(super) state: UnitState,
+    pub(super) dedup: Option<Vec<u8>>,
+    cap_key: Option<Vec<u8>>,
+    place: Timestamp,
+    waits_for: usize,
+}
+
+impl<'u> NewRow<'u> {
+    /// A unit that waits for `waits_for` others.
+    pub(super) fn new(
+        now: Timestamp,
+        unit: &'u NewUnit,
+        stream: &Stream,
+        waits_for: usize,
+    ) -> Self {
+        let later = unit.not_before.filter(|at| *at > now);
+        let (state, place) = match later {
+            _ if waits_for > 0 => (UnitState::Blocked, unit.not_before.unwrap_or(Timestamp::ZERO)),
+            Some(at) => (UnitState::Scheduled, at),
+            None => (UnitState::Ready, unit.priority.rank(now)),
+        };
+        Self {
+            unit,
+            stream: stream.num,
+            state,
+            dedup: unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)),
+            cap_key: unit.cap.as_ref().map(|cap| dedup_key(stream.lane, &cap.key)),
+            place,
+            waits_for,
+        }
+    }
+
+    fn bytes(&self) -> i64 {
+        i64::try_from(self.unit.payload.len()).unwrap_or(i64::MAX)
+    }
+}
+
+/// The arrays.
+#[derive(Default)]
+struct Columns<'r> {
+    id: Vec<Uuid>,
+    stream: Vec<i64>,
+    state: Vec<i16>,
+    place: Vec<i64>,
+    priority: Vec<i16>,
+    deadline: Vec<Option<i64>>,
+    flags: Vec<i64>,
+    waits_for: Vec<i32>,
+    bytes: Vec<i32>,
+    dedup: Vec<Option<&'r [u8]>>,
+    cap_key: Vec<Option<&'r [u8]>>,
+    spec: Vec<Option<String>>,
+    payload: Vec<&'r [u8]>,
+}
+
+impl<'r> Columns<'r> {
+    fn of(rows: &'r [NewRow<'_>]) -> Result<Self> {
+        let mut columns = Self::default();
+        for row in rows {
+            columns.push(row)?;
+        }
+        Ok(columns)
+    }
+
+    fn push(&mut self, row: &'r NewRow<'_>) -> Result<()> {
+        let unit = row.unit;
+        self.id.push(uuid(unit.id));
+        self.stream.push(row.stream);
+        self.state.push(code(row.state));
+        self.place.push(row.place.as_micros());
+        self.priority.push(i16::from(unit.priority.level()));
+        self.deadline.push(unit.deadline.map(Timestamp::as_micros));
+        self.flags.push(flags(unit));
+        self.waits_for.push(i32::try_from(row.waits_for).map_err(damaged)?);
+        self.bytes.push(i32::try_from(unit.payload.len()).map_err(damaged)?);
+        self.dedup.push(row.dedup.as_deref());
+        self.cap_key.push(row.cap_key.as_deref());
+        self.spec.push(Spec::text(unit)?);
+        self.payload.push(unit.payload.as_bytes());
+        Ok(())
+    }
+
+    /// As parameters 1 to 13.
+    fn params(&self) -> [&dyn Param; 13] {
+        [
+            &self.id,
+            &self.stream,
+            &self.state,
+            &self.place,
+            &self.priority,
+            &self.deadline,
+            &self.flags,
+            &self.waits_for,
+            &self.bytes,
+            &self.dedup,
+            &self.cap_key,
+            &self.spec,
+            &self.payload,
+        ]
+    }
+}
+
+/// Parameters 1 to 13 are the arrays, 14 is the time.
+const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, place, priority, deadline,
+    flags, waits_for, bytes, dedup, cap_key, spec, payload, created_at)
+    SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
+
+/// Inserts rows without keys, unless one of `lanes` has a bound or its tenant is suspended: then
+/// nothing is done, and the answer is false. An id that is known already is a repeat.
+pub(super) async fn plainly(
+    tx: &mut Tx<'_>,
+    rows: &[NewRow<'_>],
+    lanes: &Vec<i64>,
+) -> Result<bool> {
+    let sql = format!(
+        "WITH gate AS MATERIALIZED (
+           SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+           LEFT JOIN longshore_tenant t ON t.name = l.tenant
+           WHERE l.num = ANY($15) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
+           l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0) LIMIT 1),
+         made AS ({INSERT} WHERE NOT EXISTS (SELECT 1 FROM gate)
+           ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes)
+         SELECT stream, state, count(*), sum(bytes)::bigint FROM made GROUP BY stream, state
+         UNION ALL SELECT 0, 0::smallint, 0, 0 FROM gate"
+    );
+    let columns = Columns::of(rows)?;
+    let now = tx.now.as_micros();
+    let mut params = columns.params().to_vec();
+    params.extend([&now as &dyn Param, lanes]);
+    for row in tx.query(&sql, &params).await? {
+        let units: i64 = count(&row, 2)?;
+        if units == 0 {
+            return Ok(false);
+        }
+        let to = state(value(&row, 1)?)?;
+        tx.moved_many(value(&row, 0)?, None, Some(to), units, value(&row, 3)?);
+    }
+    Ok(true)
+}
+
+/// Inserts rows that were decided on. If one of them is not taken, somebody took its id or its key
+/// meanwhile, and all is to be decided anew.
+pub(super) async fn decided(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (chunk, after) = rest.split_at(rows_end(rest));
+        let columns = Columns::of(chunk)?;
+        let now = tx.now.as_micros();
+        let mut params = columns.params().to_vec();
+        params.push(&now);
+        let sql = format!("{INSERT} ON CONFLICT DO NOTHING");
+        if tx.execute(&sql, &params).await? != chunk.len() as u64 {
+            return Err(collision());
+        }
+        for row in chunk {
+            tx.moved(row.stream, None, Some(row.state), row.bytes());
+        }
+        rest = after;
+    }
+    Ok(())
+}
+
+fn rows_end(rows: &[NewRow<'_>]) -> usize {
+    let mut bytes = 0;
+    let fits = |row: &&NewRow<'_>| {
+        bytes += row.unit.payload.len();
+        bytes <= CHUNK_BYTES
+    };
+    rows.iter().take(CHUNK).take_while(fits).count().max(1)
+}

@@ -1,0 +1,229 @@
+//! Sessions: who works, their signs of life, and what each holds.
+//!
+//! Whoever gives units to a session holds its row `FOR KEY SHARE` until the commit, and whoever ends
+//! one holds it `FOR UPDATE`: no unit can be given to a session that is ending. Beats do not wait
+//! for claims, nor claims for beats.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::session::{Lease, NewSession, Order, Session};
+use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, Timestamp, UnitState};
+use tokio_postgres::Row;
+
+use crate::error::damaged;
+use crate::finish::{self, Change, own_policy};
+use crate::param::{session_id, session_uuid, unit_id, uuids, words};
+use crate::row::{UnitRow, count, flag, to_json, value};
+use crate::tx::Tx;
+
+mod adoption;
+mod hands;
+
+pub(crate) use adoption::adopt;
+pub(crate) use hands::{beat, progress, release, start};
+
+/// The streams of which nothing may start: something they belong to is paused, suspended or given
+/// up. A batch that is complete has nothing left that could start.
+const CLOSED: &str = "SELECT s.num FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+      WHERE l.paused OR l.queue IN (SELECT num FROM longshore_queue WHERE paused)
+      OR l.tenant IN (SELECT name FROM longshore_tenant WHERE suspended)
+    UNION ALL SELECT s.num FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
+      WHERE b.status <> 'complete' AND b.status NOT IN ('queued', 'running')";
+
+/// Announces a worker.
+pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
+    let ttl = i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX);
+    tx.execute(
+        "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at, beat_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (id) DO NOTHING",
+        &[
+            &session_uuid(session.id),
+            &words(&session.label),
+            &words(&session.version),
+            &to_json(&session.kinds)?,
+            &i64::from(session.slots),
+            &ttl,
+            &tx.now.as_micros(),
+        ],
+    )
+    .await?;
+    tx.announce("session", session.id.to_string(), None);
+    Ok(())
+}
+
+/// A session's number, if it lives.
+pub(crate) async fn find(tx: &mut Tx<'_>, session: SessionId) -> Result<Option<i64>> {
+    let sql = "SELECT num FROM longshore_session WHERE id = $1";
+    let row = tx.query_opt(sql, &[&session_uuid(session)]).await?;
+    row.map(|row| value(&row, 0)).transpose()
+}
+
+/// A session's number; gone is an error.
+pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
+    find(tx, session).await?.ok_or(Error::SessionGone(session))
+}
+
+/// How a session's units leave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    /// In good order: no attempt is used.
+    Closed,
+    /// It died.
+    Lost,
+}
+
+/// Ends a session; returns how many of its units go on and how many failed.
+pub(crate) async fn end(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    leaving: Leaving,
+) -> Result<(u64, u64)> {
+    let sql = "SELECT num FROM longshore_session WHERE id = $1 FOR UPDATE";
+    let Some(row) = tx.query_opt(sql, &[&session_uuid(session)]).await? else { return Ok((0, 0)) };
+    let num: i64 = value(&row, 0)?;
+    let mut policies = Policies::default();
+    let (mut rescued, mut failed) = (0, 0);
+    let mut changes = Vec::new();
+    for row in lock_held(tx, num).await? {
+        let interrupted = Outcome::Interrupted;
+        let event = match leaving {
+            Leaving::Lost => Event::Lost,
+            Leaving::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
+            Leaving::Closed => Event::Released,
+        };
+        let policy = policies.of(tx, &row).await?;
+        let step = next(&row.head()?, &event, &policy, tx.now)?;
+        failed += u64::from(step.state == UnitState::Failed);
+        rescued += u64::from(!step.state.is_final());
+        let fence = row.fence + 1;
+        changes.push(Change::new(row, step, fence, Some(session)));
+    }
+    finish::apply(tx, changes).await?;
+    tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&num]).await?;
+    let sql = "DELETE FROM longshore_leader WHERE session = $1";
+    tx.execute(sql, &[&session_uuid(session)]).await?;
+    tx.announce("session", session.to_string(), None);
+    Ok((rescued, failed))
+}
+
+/// Locks what a session holds, in the order in which everybody locks units.
+async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
+    let columns = UnitRow::COLUMNS;
+    let sql = format!(
+        "SELECT {columns} FROM longshore_unit u WHERE u.session = $1 ORDER BY u.id FOR UPDATE"
+    );
+    tx.query(&sql, &[&session]).await?.iter().map(UnitRow::read).collect()
+}
+
+/// Everything a session holds.
+pub(crate) async fn leases(tx: &mut Tx<'_>, session: i64) -> Result<Vec<Lease>> {
+    let sql = "SELECT id, fence FROM longshore_unit WHERE session = $1";
+    let rows = tx.query(sql, &[&session]).await?;
+    let lease = |row: &Row| Ok(Lease { unit: unit_id(value(row, 0)?), fence: count(row, 1)? });
+    rows.iter().map(lease).collect()
+}
+
+fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
+    row.session == Some(session) && row.fence == lease.fence
+}
+
+/// Asks a worker to go quiet, drain or stop.
+pub(crate) async fn give_order(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
+    let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
+    let changed = tx.execute(sql, &[&session_uuid(session), &order_name(order)]).await?;
+    if changed == 0 {
+        return Err(Error::not_found("session", session));
+    }
+    tx.announce("session", session.to_string(), None);
+    Ok(())
+}
+
+fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Work => "work",
+        Order::Quiet => "quiet",
+        Order::Drain => "drain",
+        Order::Stop => "stop",
+    }
+}
+
+fn order(name: &str) -> Result<Order> {
+    [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
+        .into_iter()
+        .find(|order| order_name(*order) == name)
+        .ok_or_else(|| damaged(format!("the order `{name}`")))
+}
+
+/// All workers.
+pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
+    let rows = tx
+        .query(
+            "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
+             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
+             FROM longshore_session s ORDER BY num",
+            &[],
+        )
+        .await?;
+    rows.iter().map(read).collect()
+}
+
+fn read(row: &Row) -> Result<Session> {
+    Ok(Session {
+        id: session_id(value(row, 0)?),
+        label: value(row, 1)?,
+        version: value(row, 2)?,
+        kinds: kinds_of(value(row, 3)?)?.into_keys().collect(),
+        slots: count(row, 4)?,
+        ttl: Duration::from_micros(count(row, 5)?),
+        beats: count(row, 6)?,
+        opened_at: Timestamp::from_micros(value(row, 7)?),
+        beat_at: Timestamp::from_micros(value(row, 8)?),
+        order: order(value(row, 9)?)?,
+        held: count(row, 10)?,
+    })
+}
+
+fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
+    serde_json::from_str(text).map_err(|error| damaged(format!("bad session kinds: {error}")))
+}
+
+/// The policies that judge units: the sender's, else what the session says of the kind.
+#[derive(Default)]
+pub(crate) struct Policies {
+    sessions: HashMap<i64, BTreeMap<Kind, Policy>>,
+}
+
+impl Policies {
+    /// The policy of a unit that a session holds.
+    pub(crate) async fn of(&mut self, tx: &mut Tx<'_>, row: &UnitRow) -> Result<Policy> {
+        if let Some(own) = own_policy(row)? {
+            return Ok(own);
+        }
+        let Some(session) = row.session else { return Ok(Policy::default()) };
+        let kinds = match self.sessions.entry(session) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(session_kinds(tx, session).await?),
+        };
+        let shared = Arc::clone(&tx.streams);
+        let stream = shared.one(tx, row.stream).await?;
+        Ok(kinds.get(&stream.kind).cloned().unwrap_or_default())
+    }
+}
+
+async fn session_kinds(tx: &mut Tx<'_>, session: i64) -> Result<BTreeMap<Kind, Policy>> {
+    let sql = "SELECT kinds FROM longshore_session WHERE num = $1";
+    let row = tx.query_opt(sql, &[&session]).await?;
+    row.map_or_else(|| Ok(BTreeMap::new()), |row| kinds_of(value(&row, 0)?))
+}
+
+/// Marks running units for cancellation; their workers hear of it with their next beats.
+pub(crate) async fn request_cancels(tx: &mut Tx<'_>, rows: &[UnitRow]) -> Result<()> {
+    let units = uuids(rows.iter().map(|row| &row.id));
+    let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)";
+    tx.execute(sql, &[&units, &flag::CANCEL]).await?;
+    Ok(())
+}

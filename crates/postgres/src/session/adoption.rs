@@ -1,0 +1,80 @@
+//! A restarted process takes over what its former life held.
+
+use std::sync::Arc;
+
+use longshore_core::machine::runs_alone;
+use longshore_core::session::Lease;
+use longshore_core::store::HeldUnit;
+use longshore_core::{Error, Result, SessionId};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::param::session_uuid;
+use crate::row::{UnitParts, UnitRow, unit, value};
+use crate::tx::Tx;
+
+/// Moves the leases of a former life to a new one, with fresh fences.
+pub(crate) async fn adopt(
+    tx: &mut Tx<'_>,
+    from: SessionId,
+    to: SessionId,
+) -> Result<Vec<HeldUnit>> {
+    if from == to {
+        return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
+    }
+    let (former, heir) = lock_both(tx, from, to).await?;
+    let heir = heir.ok_or(Error::SessionGone(to))?;
+    let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
+    let Some(former) = former else {
+        // Asked again after a lost answer: what it adopted is there already.
+        let sql = format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.session = $1");
+        let rows = tx.query(&sql, &[&heir]).await?;
+        return match rows.is_empty() {
+            true => Err(Error::SessionGone(from)),
+            false => held_units(tx, to, &rows).await,
+        };
+    };
+    let sql = format!(
+        "UPDATE longshore_unit u SET session = $2, fence = u.fence + 1 WHERE u.session = $1
+         RETURNING {row}, {parts}"
+    );
+    let rows = tx.query(&sql, &[&former, &heir]).await?;
+    tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&former]).await?;
+    tx.announce("session", from.to_string(), None);
+    held_units(tx, to, &rows).await
+}
+
+/// The numbers of both sessions, as far as they live; neither can end until this is committed.
+async fn lock_both(
+    tx: &mut Tx<'_>,
+    from: SessionId,
+    to: SessionId,
+) -> Result<(Option<i64>, Option<i64>)> {
+    let ids = vec![session_uuid(from), session_uuid(to)];
+    let sql = "SELECT id, num FROM longshore_session WHERE id = ANY($1) ORDER BY num FOR UPDATE";
+    let (mut former, mut heir) = (None, None);
+    for row in tx.query(sql, &[&ids]).await? {
+        let num: i64 = value(&row, 1)?;
+        match value::<Uuid>(&row, 0)? == session_uuid(from) {
+            true => former = Some(num),
+            false => heir = Some(num),
+        }
+    }
+    Ok((former, heir))
+}
+
+/// Units in the hands of a session.
+async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<HeldUnit>> {
+    let shared = Arc::clone(&tx.streams);
+    let mut held = Vec::with_capacity(rows.len());
+    for found in rows {
+        let row = UnitRow::read(found)?;
+        let parts = UnitParts::read(found, UnitRow::WIDTH)?;
+        let stream = shared.one(tx, row.stream).await?;
+        let lease = Lease { unit: row.id, fence: row.fence };
+        let (started, alone) = (row.started_at.is_some(), runs_alone(row.lost));
+        let unit = unit(row, parts, &stream, Some(holder))?;
+        held.push(HeldUnit { lease, started, alone, unit });
+    }
+    Ok(held)
+}

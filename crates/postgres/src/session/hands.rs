@@ -1,0 +1,144 @@
+//! What a session does with its hands full: beats, starts, words on how far it is, units given back.
+//!
+//! Units that are named are found by their ids. `coalesce(session, 0)` keeps the planner from finding them by
+//! session: under a long-running reader everything a session ever held is still in that index.
+
+use std::collections::HashMap;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::session::Lease;
+use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
+use longshore_core::{Error, Policy, Result, SessionId, Timestamp, UnitId};
+use uuid::Uuid;
+
+use super::{CLOSED, is_held, number, order};
+use crate::finish::{self, Change};
+use crate::param::{session_uuid, unit_id, uuid, uuids};
+use crate::row::{UnitRow, count, flag, to_json, value};
+use crate::tx::Tx;
+
+/// A sign of life.
+pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
+    let sql = format!(
+        "WITH me AS (
+           UPDATE longshore_session SET beats = beats + 1, beat_at = $2 WHERE id = $1
+           RETURNING num, wanted),
+         held AS MATERIALIZED (
+           SELECT u.id, u.stream, u.flags, u.started_at
+           FROM me JOIN longshore_unit u ON u.session = me.num)
+         SELECT me.num, me.wanted, (SELECT count(*) FROM held),
+           ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
+           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream IN ({CLOSED}))
+         FROM me"
+    );
+    let row = tx
+        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL])
+        .await?
+        .ok_or(Error::SessionGone(session))?;
+    progress(tx, value(&row, 0)?, &beat.progress).await?;
+    let ids = |at| -> Result<Vec<UnitId>> {
+        Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
+    };
+    Ok(BeatAnswer {
+        order: order(value(&row, 1)?)?,
+        held: count(&row, 2)?,
+        cancel: ids(3)?,
+        unwanted: ids(4)?,
+    })
+}
+
+/// Keeps how far units are.
+pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
+    // The latest word of each: an update from a list takes any of several rows for one unit.
+    let latest: HashMap<UnitId, &ProgressNote> =
+        notes.iter().map(|note| (note.lease.unit, note)).collect();
+    if latest.is_empty() {
+        return Ok(());
+    }
+    let (mut ids, mut fences, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for note in latest.values() {
+        ids.push(uuid(note.lease.unit));
+        fences.push(note.lease.fence.cast_signed());
+        texts.push(to_json(&note.progress)?);
+    }
+    tx.execute(
+        "UPDATE longshore_unit u SET progress = f.progress
+         FROM unnest($1, $2, $3) AS f (id, fence, progress)
+         WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $4",
+        &[&ids, &fences, &texts, &session],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Gives back units that were not started.
+pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
+    let num = number(tx, session).await?;
+    let mut rows = finish::lock_rows(tx, leases.iter().map(|lease| &lease.unit)).await?;
+    let mut changes = Vec::new();
+    for lease in leases {
+        let free = |row: &&UnitRow| is_held(row, num, lease) && row.started_at.is_none();
+        if rows.get(&lease.unit).filter(free).is_none() {
+            continue;
+        }
+        let Some(row) = rows.remove(&lease.unit) else { continue };
+        let step = next(&row.head()?, &Event::Released, &Policy::default(), tx.now)?;
+        let fence = row.fence + 1;
+        changes.push(Change::new(row, step, fence, Some(session)));
+    }
+    finish::apply(tx, changes).await
+}
+
+/// Counts the attempts of units claimed ahead.
+pub(crate) async fn start(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    leases: &[Lease],
+) -> Result<Vec<Option<Timestamp>>> {
+    let ids = uuids(leases.iter().map(|lease| &lease.unit));
+    let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
+    let sql = format!(
+        "WITH me AS (SELECT num FROM longshore_session WHERE id = $1),
+         started AS (
+           UPDATE longshore_unit u SET started_at = $4, attempt = u.attempt + 1
+           FROM unnest($2, $3) AS f (id, fence)
+           WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = (SELECT num FROM me)
+           AND u.started_at IS NULL AND u.flags & $5 = 0
+           AND (u.deadline IS NULL OR u.deadline > $4) AND u.stream <> ALL (ARRAY({CLOSED}))
+           RETURNING u.id, u.fence)
+         SELECT me.num, s.id, s.fence FROM me LEFT JOIN started s ON true"
+    );
+    let now = tx.now;
+    let rows = tx
+        .query(&sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
+        .await?;
+    let mut times: HashMap<Lease, Timestamp> = HashMap::with_capacity(rows.len());
+    let mut me: Option<i64> = None;
+    for row in &rows {
+        me = Some(value(row, 0)?);
+        if let Some(id) = value::<Option<Uuid>>(row, 1)? {
+            times.insert(Lease { unit: unit_id(id), fence: count(row, 2)? }, now);
+        }
+    }
+    let me = me.ok_or(Error::SessionGone(session))?;
+    if leases.iter().any(|lease| !times.contains_key(lease)) {
+        times.extend(started_before(tx, me, &ids).await?);
+    }
+    Ok(leases.iter().map(|lease| times.get(lease).copied()).collect())
+}
+
+/// What was started already, by this very lease: asked again after a lost answer.
+async fn started_before(
+    tx: &mut Tx<'_>,
+    session: i64,
+    ids: &Vec<Uuid>,
+) -> Result<HashMap<Lease, Timestamp>> {
+    let sql = "SELECT id, fence, started_at FROM longshore_unit
+        WHERE id = ANY($1) AND coalesce(session, 0) = $2 AND started_at IS NOT NULL";
+    let mut times = HashMap::new();
+    for row in tx.query(sql, &[ids, &session]).await? {
+        let lease = Lease { unit: unit_id(value(&row, 0)?), fence: count(&row, 1)? };
+        times.insert(lease, Timestamp::from_micros(value(&row, 2)?));
+    }
+    Ok(times)
+}

@@ -1,0 +1,31 @@
+//! Sending.
+
+use async_trait::async_trait;
+use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::{Batch, BatchId, Intake, NewBatch, NewUnit, Result, Scope};
+
+use super::{PostgresStore, verb};
+use crate::batch;
+use crate::send::{self, Admission};
+
+#[async_trait]
+impl Intake for PostgresStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+        verb!(self, Durable, tx => send::send(&mut tx, scope, &units, 0, Admission::Bounded))
+    }
+
+    async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {
+        verb!(self, Durable, tx => batch::open(&mut tx, scope, &new))
+    }
+
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        verb!(self, Durable, tx => batch::add(&mut tx, scope, id, &chunk))
+    }
+
+    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        let sealed: Result<i64> = verb!(self, Durable, tx => batch::seal(&mut tx, scope, id));
+        let num = sealed?;
+        // Only now: the last of its units may have ended before.
+        verb!(self, Relaxed, tx => batch::show(&mut tx, num))
+    }
+}

@@ -1,0 +1,81 @@
+//! Working: each verb as one transaction.
+
+use async_trait::async_trait;
+use longshore_core::batch::Sums;
+use longshore_core::session::{Lease, NewSession};
+use longshore_core::store::{
+    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
+};
+use longshore_core::unit::check_size;
+use longshore_core::{Payload, Result, SessionId, Timestamp};
+
+use super::{PostgresStore, verb};
+use crate::session::Leaving;
+use crate::tx::Tx;
+use crate::{checkpoint, claim, finish, session};
+
+#[async_trait]
+impl Leases for PostgresStore {
+    async fn open_session(&self, new: NewSession) -> Result<()> {
+        verb!(self, Relaxed, tx => session::open(&mut tx, &new))
+    }
+
+    async fn beat(&self, id: SessionId, beat: Beat) -> Result<BeatAnswer> {
+        verb!(self, Relaxed, tx => session::beat(&mut tx, id, &beat))
+    }
+
+    async fn close_session(&self, id: SessionId) -> Result<()> {
+        let ended: Result<(u64, u64)> =
+            verb!(self, Durable, tx => session::end(&mut tx, id, Leaving::Closed));
+        ended.map(drop)
+    }
+
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+        verb!(self, Durable, tx => session::adopt(&mut tx, from, to))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        verb!(self, Relaxed, tx => claim::claim(&mut tx, &self.turns, &claim))
+    }
+
+    async fn start(&self, id: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
+        verb!(self, Relaxed, tx => session::start(&mut tx, id, leases))
+    }
+
+    async fn release(&self, id: SessionId, leases: &[Lease]) -> Result<()> {
+        verb!(self, Relaxed, tx => session::release(&mut tx, id, leases))
+    }
+
+    async fn checkpoint(
+        &self,
+        id: SessionId,
+        lease: Lease,
+        state: Payload,
+        sums: Sums,
+    ) -> Result<bool> {
+        check_size("checkpoint", &state)?;
+        verb!(self, Durable, tx => checkpoint::keep(&mut tx, id, &lease, &state, &sums))
+    }
+
+    async fn progress(&self, id: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
+        verb!(self, Relaxed, tx => progress(&mut tx, id, &notes))
+    }
+
+    async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        verb!(self, Durable, tx => finish::finish(&mut tx, id, &finishes))
+    }
+
+    async fn held(&self, id: SessionId) -> Result<Vec<Lease>> {
+        verb!(self, Relaxed, tx => held(&mut tx, id))
+    }
+}
+
+async fn progress(tx: &mut Tx<'_>, id: SessionId, notes: &[ProgressNote]) -> Result<()> {
+    let num = session::number(tx, id).await?;
+    session::progress(tx, num, notes).await
+}
+
+async fn held(tx: &mut Tx<'_>, id: SessionId) -> Result<Vec<Lease>> {
+    let num = session::number(tx, id).await?;
+    session::leases(tx, num).await
+}

@@ -1,0 +1,85 @@
+//! [`Upkeep`] on PostgreSQL.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_core::stall::Dead;
+use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
+use longshore_core::{Result, SessionId};
+
+use super::{PostgresStore, verb};
+use crate::maintain::{News, Quiet};
+use crate::{maintain, prune};
+
+/// For how long no notice is believed to mean that nothing has changed: what a killed process had
+/// no time to tell is found then. So an idle store is not asked every second.
+const BELIEVE: Duration = Duration::from_secs(5);
+/// The same where no notices come.
+const JUST_NOW: Duration = Duration::from_millis(100);
+
+#[async_trait]
+impl Upkeep for PostgresStore {
+    async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed> {
+        let mut all = Reclaimed::default();
+        // One transaction each: a mass of dead workers does not hold up the living.
+        for dead in dead {
+            match self.reclaim_one(*dead).await {
+                Ok(one) => {
+                    all.sessions += one.sessions;
+                    all.rescued += one.rescued;
+                    all.failed += one.failed;
+                }
+                Err(error) if error.is_retryable() => return Err(error),
+                // One that cannot be ended must not keep the others' units from running.
+                Err(error) => tracing::error!(%error, session = %dead.session, "cannot reclaim"),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn promote(&self, limit: u32) -> Result<Promoted> {
+        let news = self.news();
+        if self.feed.is_listening()
+            && let Some(quiet) = self.rounds.quiet(news, BELIEVE)
+            && quiet.lasts(self.options.clock.now())
+        {
+            return Ok(Promoted::default());
+        }
+        let (promoted, quiet) = self.promote_once(limit).await?;
+        self.rounds.saw(quiet, news);
+        Ok(promoted)
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>> {
+        // A promoter asks right after its round, which has just looked.
+        let age = if self.feed.is_listening() { BELIEVE } else { JUST_NOW };
+        if let Some(quiet) = self.rounds.quiet(self.news(), age) {
+            return Ok(quiet.next_due.map(|due| due.since(self.options.clock.now())));
+        }
+        verb!(self, Relaxed, tx => maintain::next_due(&mut tx))
+    }
+
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
+        verb!(self, Durable, tx => prune::prune(&mut tx, retention, limit))
+    }
+
+    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+        verb!(self, Relaxed, tx => maintain::lead(&mut tx, role, session, ttl))
+    }
+}
+
+impl PostgresStore {
+    fn news(&self) -> News {
+        let moves = self.moves.load(Ordering::Relaxed);
+        News { moves, notices: *self.feed.changes().borrow() }
+    }
+
+    async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<Quiet>)> {
+        verb!(self, Durable, tx => maintain::promote(&mut tx, limit, &self.rounds))
+    }
+
+    async fn reclaim_one(&self, dead: Dead) -> Result<Reclaimed> {
+        verb!(self, Durable, tx => maintain::reclaim(&mut tx, dead))
+    }
+}

@@ -1,0 +1,229 @@
+//! Streams, lanes and queues by number and by name.
+//!
+//! What a stream is never changes, so every process remembers those it has met. Numbers are never
+//! used twice.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
+use tokio_postgres::Row;
+
+use crate::error::damaged;
+use crate::row::value;
+use crate::tx::Tx;
+
+/// The units of one lane, kind and batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stream {
+    pub(crate) num: i64,
+    pub(crate) lane: i64,
+    pub(crate) queue_num: i64,
+    /// 0 for none.
+    pub(crate) batch_num: i64,
+    pub(crate) tenant: TenantId,
+    pub(crate) queue: QueueName,
+    pub(crate) kind: Kind,
+    pub(crate) batch: Option<BatchId>,
+}
+
+/// What a stream is found by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamKey {
+    pub(crate) queue: QueueName,
+    pub(crate) tenant: TenantId,
+    pub(crate) kind: Kind,
+    /// 0 for none.
+    pub(crate) batch: i64,
+}
+
+/// The streams this process has met.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    by_num: HashMap<i64, Arc<Stream>>,
+    by_key: HashMap<StreamKey, Arc<Stream>>,
+    /// Whether a lane or its tenant had a cap when this process last claimed from it.
+    capped: HashMap<i64, bool>,
+}
+
+/// Streams remembered at most: with a stream per batch they would grow for ever.
+const MOST: usize = 10_000;
+
+const SELECT: &str = "SELECT s.num, s.lane, q.num, s.batch, l.tenant, q.name, s.kind, b.name
+    FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+    JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch";
+
+impl Streams {
+    fn with<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
+        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes whether the units in flight of a lane are bounded.
+    pub(crate) fn note_cap(&self, lane: i64, capped: bool) {
+        self.with(|known| known.capped.insert(lane, capped));
+    }
+
+    /// Whether a unit that leaves may make room for another. Nobody who finished a unit of a lane
+    /// has not claimed from it, save callers' transactions.
+    pub(crate) fn may_be_capped(&self, lane: i64) -> bool {
+        self.with(|known| known.capped.get(&lane).copied().unwrap_or(true))
+    }
+
+    /// Remembers a stream.
+    pub(crate) fn remember(&self, stream: Arc<Stream>) -> Arc<Stream> {
+        self.with(|known| {
+            if known.by_num.len() >= MOST {
+                *known = Known::default();
+            }
+            known.by_num.insert(stream.num, Arc::clone(&stream));
+            known.by_key.insert(stream.key(), Arc::clone(&stream));
+        });
+        stream
+    }
+
+    /// The streams with these numbers. One that is not there (pruned with its batch) is left out.
+    pub(crate) async fn by_num(
+        &self,
+        tx: &mut Tx<'_>,
+        nums: impl IntoIterator<Item = i64>,
+    ) -> Result<HashMap<i64, Arc<Stream>>> {
+        let mut found = HashMap::new();
+        let mut missing: Vec<i64> = Vec::new();
+        self.with(|known| {
+            for num in nums {
+                let made = || tx.made.iter().find(|made| made.num == num);
+                match known.by_num.get(&num).or_else(made) {
+                    Some(stream) => {
+                        found.insert(num, Arc::clone(stream));
+                    }
+                    None => missing.push(num),
+                }
+            }
+        });
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            missing.dedup();
+            let sql = format!("{SELECT} WHERE s.num = ANY($1)");
+            for row in tx.query(&sql, &[&missing]).await? {
+                let stream = self.remember(Arc::new(Stream::read(&row)?));
+                found.insert(stream.num, stream);
+            }
+        }
+        Ok(found)
+    }
+
+    /// One stream by its number.
+    pub(crate) async fn one(&self, tx: &mut Tx<'_>, num: i64) -> Result<Arc<Stream>> {
+        let mut found = self.by_num(tx, [num]).await?;
+        found.remove(&num).ok_or_else(|| damaged("a unit without its stream"))
+    }
+
+    /// A stream by what it is; made, with its lane and queue, if it is new. The rows are there for
+    /// good only if `tx` commits, so until then `tx` alone remembers a new stream.
+    pub(crate) async fn by_key(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Arc<Stream>> {
+        if let Some(stream) = self.find(tx, key).await? {
+            return Ok(stream);
+        }
+        let lane = lane(tx, &key.queue, &key.tenant).await?;
+        tx.execute(
+            "INSERT INTO longshore_stream (lane, kind, batch) VALUES ($1, $2, $3)
+             ON CONFLICT DO NOTHING",
+            &[&lane, &key.kind.as_str(), &key.batch],
+        )
+        .await?;
+        let made = find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
+        let made = Arc::new(Stream::read(&made)?);
+        tx.made.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// A stream by what it is, if it is there.
+    pub(crate) async fn find(
+        &self,
+        tx: &mut Tx<'_>,
+        key: &StreamKey,
+    ) -> Result<Option<Arc<Stream>>> {
+        if let Some(stream) = self.with(|known| known.by_key.get(key).cloned()) {
+            return Ok(Some(stream));
+        }
+        if let Some(made) = tx.made.iter().find(|made| made.key() == *key) {
+            return Ok(Some(Arc::clone(made)));
+        }
+        let Some(row) = find(tx, key).await? else { return Ok(None) };
+        Ok(Some(self.remember(Arc::new(Stream::read(&row)?))))
+    }
+}
+
+async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
+    let sql =
+        format!("{SELECT} WHERE q.name = $1 AND l.tenant = $2 AND s.kind = $3 AND s.batch = $4");
+    let StreamKey { queue, tenant, kind, batch } = key;
+    tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
+}
+
+/// A queue's number; made if it is new.
+pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
+    tx.execute(
+        "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING",
+        &[&name.as_str()],
+    )
+    .await?;
+    let row =
+        tx.query_one("SELECT num FROM longshore_queue WHERE name = $1", &[&name.as_str()]).await?;
+    value(&row, 0)
+}
+
+/// A lane's number; made if it is new.
+pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<i64> {
+    let queue = queue(tx, name).await?;
+    tx.execute(
+        "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        &[&queue, &tenant.as_str()],
+    )
+    .await?;
+    let sql = "SELECT num FROM longshore_lane WHERE queue = $1 AND tenant = $2";
+    value(&tx.query_one(sql, &[&queue, &tenant.as_str()]).await?, 0)
+}
+
+impl Stream {
+    /// Where the units of a suspended tenant go that has no such stream yet: none is made for what
+    /// will be refused.
+    pub(crate) fn nowhere(key: StreamKey) -> Self {
+        let StreamKey { queue, tenant, kind, batch } = key;
+        Self { num: 0, lane: 0, queue_num: 0, batch_num: batch, tenant, queue, kind, batch: None }
+    }
+
+    /// Whether it is [`Self::nowhere`].
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.num == 0
+    }
+
+    /// What it is found by.
+    pub(crate) fn key(&self) -> StreamKey {
+        StreamKey {
+            queue: self.queue.clone(),
+            tenant: self.tenant.clone(),
+            kind: self.kind.clone(),
+            batch: self.batch_num,
+        }
+    }
+
+    fn read(row: &Row) -> Result<Self> {
+        let batch: Option<&str> = value(row, 7)?;
+        Ok(Self {
+            num: value(row, 0)?,
+            lane: value(row, 1)?,
+            queue_num: value(row, 2)?,
+            batch_num: value(row, 3)?,
+            tenant: TenantId::new(value::<&str>(row, 4)?).map_err(damaged)?,
+            queue: QueueName::new(value::<&str>(row, 5)?).map_err(damaged)?,
+            kind: Kind::new(value::<&str>(row, 6)?).map_err(damaged)?,
+            batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Tenants: their records, and what their lanes add up to.
+
+use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
+use tokio_postgres::Row;
+
+use crate::batch::read_counts;
+use crate::error::damaged;
+use crate::inspect::{self, SUMS, read_capacity};
+use crate::lock::{self, Lock};
+use crate::row::{count, small, value};
+use crate::tx::Tx;
+
+/// Changes a tenant's record, which is made if there is none.
+pub(crate) async fn put(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &TenantId,
+    change: TenantChange,
+) -> Result<Tenant> {
+    in_charge_of_tenants(scope, id)?;
+    change.check()?;
+    steer(tx, id).await?;
+    let found = one(tx, id).await?;
+    let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
+    tenant.apply(change);
+    write(tx, &tenant).await?;
+    // A tenant without a record may have had units all the same.
+    one(tx, id).await?.ok_or_else(|| damaged("no tenant that was just written"))
+}
+
+/// Whoever counts under this tenant's bound or cap is done with it before the record changes, and
+/// two changes are made one after the other. Others hear of it.
+async fn steer(tx: &mut Tx<'_>, id: &TenantId) -> Result<()> {
+    let name = id.as_str();
+    lock::take(tx, &[Lock::TenantRoom(name), Lock::TenantCap(name)]).await?;
+    tx.announce("setting", "tenant", Some(name));
+    tx.after.woke = true;
+    Ok(())
+}
+
+async fn write(tx: &mut Tx<'_>, tenant: &Tenant) -> Result<()> {
+    let number = |number: u32| i32::try_from(number).map_err(|_| too_large(number));
+    let bound = |bound: Option<u64>| bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+    tx.execute(
+        "INSERT INTO longshore_tenant
+         (name, weight, cap, max_units, max_bytes, suspended, created_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET
+         weight = $2, cap = $3, max_units = $4, max_bytes = $5, suspended = $6",
+        &[
+            &tenant.id.as_str(),
+            &number(tenant.weight)?,
+            &tenant.cap.map(number).transpose()?,
+            &bound(tenant.capacity.units),
+            &bound(tenant.capacity.bytes),
+            &tenant.suspended,
+            &tenant.created_at.as_micros(),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// A number that its column cannot hold.
+pub(crate) fn too_large(number: u32) -> Error {
+    Error::Invalid(format!("{number} is too large: {} at most", i32::MAX))
+}
+
+/// Removes a tenant's record and the settings of its lanes.
+pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
+    in_charge_of_tenants(scope, id)?;
+    steer(tx, id).await?;
+    let tenant = one(tx, id).await?.ok_or_else(|| Error::not_found("tenant", id))?;
+    let live = tenant.counts.live();
+    if live > 0 {
+        let words = format!("tenant `{id}` has {live} live units: cancel them first");
+        return Err(Error::Invalid(words));
+    }
+    tx.execute("DELETE FROM longshore_tenant WHERE name = $1", &[&id.as_str()]).await?;
+    tx.execute(
+        "UPDATE longshore_lane SET paused = false, weight = 1, cap = NULL, max_units = NULL,
+         max_bytes = NULL WHERE tenant = $1",
+        &[&id.as_str()],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The tenants that have a record.
+pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<Tenant>> {
+    let sql = format!(
+        "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended, t.created_at,
+         {SUMS} FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
+         LEFT JOIN longshore_count c ON c.lane = l.num
+         WHERE $1 IS NULL OR t.name = $1 GROUP BY t.name ORDER BY t.name COLLATE \"C\""
+    );
+    let rows = tx.query(&sql, &[&inspect::tenant(scope)]).await?;
+    rows.iter().map(read).collect()
+}
+
+async fn one(tx: &mut Tx<'_>, id: &TenantId) -> Result<Option<Tenant>> {
+    Ok(list(tx, &Scope::Tenant(id.clone())).await?.pop())
+}
+
+fn read(row: &Row) -> Result<Tenant> {
+    Ok(Tenant {
+        id: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
+        weight: small(row, 1)?,
+        cap: value::<Option<i32>>(row, 2)?.map(i32::unsigned_abs),
+        capacity: read_capacity(row, 3)?,
+        suspended: value(row, 5)?,
+        created_at: Timestamp::from_micros(value(row, 6)?),
+        counts: read_counts(row, 7)?,
+        bytes: count(row, 14)?,
+    })
+}

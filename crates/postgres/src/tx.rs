@@ -1,0 +1,489 @@
+//! One verb's transaction: the connection, the time, and what must move with the rows.
+//!
+//! Verbs say which units moved ([`Tx::moved`]); counts and dependants follow in [`Tx::flush`], in
+//! the same transaction, once per verb and not once per unit. What may only happen when others can
+//! see the change (batches that reached their end, wake-ups, the change feed) is left in [`Aftermath`]
+//! for the store to do after the commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use longshore_core::batch::Sums;
+use longshore_core::{Error, Result, Timestamp, UnitId, UnitState};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::error::{Translate, damaged, translate};
+use crate::feed::TopicRow;
+use crate::finish;
+use crate::param::Param;
+use crate::row::{code, to_json};
+use crate::streams::{Stream, Streams};
+
+/// Whether a commit waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It does.
+    Durable,
+    /// It does not: claims, starts and beats, which mean nothing once their session is gone.
+    Relaxed,
+    /// There is nothing to commit.
+    Read,
+}
+
+/// Should this process vanish (or the network), the server must not keep its locks.
+const GUARDS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
+    SET LOCAL lock_timeout = '10s'; SET LOCAL jit = off";
+
+/// Verbs find their rows by index, a few hundred of however many there are. The planner does not
+/// know that: with the statistics of a moment ago it reads whole tables, or everything a session
+/// holds, for each of them. (Forbidding sequential scans would not do: where one cannot be avoided
+/// its penalty drowns all other differences.)
+const PINNED: &str = "SET LOCAL random_page_cost = 0.01; SET LOCAL enable_bitmapscan = off; \
+    SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
+
+/// A caller's own statements are planned as anywhere else.
+const FREE: &str = "SET LOCAL random_page_cost TO DEFAULT; \
+    SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_hashjoin TO DEFAULT; \
+    SET LOCAL enable_mergejoin TO DEFAULT";
+
+/// One verb's transaction.
+pub(crate) struct Tx<'c> {
+    db: Db<'c>,
+    pub(crate) now: Timestamp,
+    pub(crate) streams: Arc<Streams>,
+    pub(crate) after: Aftermath,
+    /// What was done is to be taken back although the verb has an answer.
+    pub(crate) abandon: bool,
+    /// Streams that are there for good only if this transaction commits.
+    pub(crate) made: Vec<Arc<Stream>>,
+    deltas: BTreeMap<i64, Delta>,
+    /// What checkpoints add to the sums of batches, by stream.
+    sums: BTreeMap<i64, Sums>,
+    ended: Vec<(UnitId, bool)>,
+}
+
+/// What is to be done once the transaction is committed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Aftermath {
+    /// Something became claimable.
+    pub(crate) woke: bool,
+    /// Batches whose record must be looked at.
+    pub(crate) batches: BTreeSet<i64>,
+    /// What the change feed says.
+    pub(crate) topics: BTreeSet<TopicRow>,
+    /// Rows written to `longshore_delta`.
+    pub(crate) deltas: usize,
+}
+
+impl Aftermath {
+    /// Whether nothing is to be done: nothing moved.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.woke && self.deltas == 0 && self.batches.is_empty() && self.topics.is_empty()
+    }
+
+    /// Adds another's duties.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.woke |= other.woke;
+        self.batches.extend(other.batches);
+        self.topics.extend(other.topics);
+        self.deltas += other.deltas;
+    }
+}
+
+enum Db<'c> {
+    /// A connection of ours. Its BEGIN travels with the first statement.
+    Own { client: Option<Arc<deadpool_postgres::Object>>, begin: Option<Begin> },
+    /// The caller's transaction.
+    Foreign(&'c tokio_postgres::Transaction<'c>),
+}
+
+type Begin = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
+
+/// How a stream's counters move.
+#[derive(Default)]
+struct Delta {
+    counts: [i64; 7],
+    bytes: i64,
+}
+
+impl Tx<'static> {
+    /// Begins a transaction on a connection of ours.
+    pub(crate) fn begin(
+        client: deadpool_postgres::Object,
+        durability: Durability,
+        now: Timestamp,
+        streams: Arc<Streams>,
+    ) -> Self {
+        let client = Arc::new(client);
+        let own = Arc::clone(&client);
+        let sql = match durability {
+            Durability::Durable => format!("BEGIN; {GUARDS}; {PINNED}"),
+            Durability::Relaxed => {
+                format!("BEGIN; {GUARDS}; {PINNED}; SET LOCAL synchronous_commit = off")
+            }
+            Durability::Read => format!("BEGIN READ ONLY; {GUARDS}"),
+        };
+        let begin = async move { own.batch_execute(&sql).await }.boxed();
+        Self::new(Db::Own { client: Some(client), begin: Some(begin) }, now, streams)
+    }
+
+    /// Commits, and says what is to be done now.
+    pub(crate) async fn commit(mut self) -> Result<Aftermath> {
+        if self.abandon {
+            self.end("ROLLBACK").await?;
+            return Ok(Aftermath::default());
+        }
+        self.release_dependants().await?;
+        self.note_streams().await?;
+        match self.differences()? {
+            None => self.end("COMMIT").await?,
+            Some(differences) => self.commit_with(&differences).await?,
+        }
+        for stream in std::mem::take(&mut self.made) {
+            self.streams.remember(stream);
+        }
+        Ok(std::mem::take(&mut self.after))
+    }
+
+    /// Writes the last statement and commits in one round trip. Should the statement fail, the
+    /// server takes the commit for a rollback.
+    async fn commit_with(&mut self, differences: &Differences) -> Result<()> {
+        let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
+        let own = open(client)?;
+        let params = differences.params();
+        let (params, commit) = (typed(&params), own.batch_execute("COMMIT"));
+        let write = own.query_typed(Differences::SQL, &params);
+        let (written, committed) = futures_util::future::join(write, commit).await;
+        written.or_translate()?;
+        committed.map_err(at_the_end)?;
+        *client = None;
+        Ok(())
+    }
+
+    /// Takes everything back. A connection that cannot even do that is not used again.
+    pub(crate) async fn roll_back(mut self) {
+        if let Err(error) = self.end("ROLLBACK").await {
+            tracing::debug!(%error, "a connection is given up");
+        }
+    }
+
+    /// Ends the transaction and gives the connection back to the pool.
+    async fn end(&mut self, how: &str) -> Result<()> {
+        if let Db::Own { client, begin } = &mut self.db
+            && begin.take().is_none()
+            && let Some(own) = client
+        {
+            own.batch_execute(how).await.map_err(at_the_end)?;
+            // Only now: whatever is dropped with its client still inside is closed.
+            *client = None;
+        } else if let Db::Own { client, .. } = &mut self.db {
+            *client = None;
+        }
+        Ok(())
+    }
+}
+
+impl<'c> Tx<'c> {
+    /// A part of the caller's own transaction.
+    pub(crate) fn foreign(
+        transaction: &'c tokio_postgres::Transaction<'c>,
+        now: Timestamp,
+        streams: Arc<Streams>,
+    ) -> Self {
+        Self::new(Db::Foreign(transaction), now, streams)
+    }
+
+    fn new(db: Db<'c>, now: Timestamp, streams: Arc<Streams>) -> Self {
+        Self {
+            db,
+            now,
+            streams,
+            after: Aftermath::default(),
+            abandon: false,
+            made: Vec::new(),
+            deltas: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Runs a statement and returns its rows.
+    pub(crate) async fn query(&mut self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>> {
+        self.query_raw(sql, &typed(params)).await
+    }
+
+    /// The same with parameters that carry their types.
+    pub(crate) async fn query_raw(
+        &mut self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>> {
+        match &mut self.db {
+            Db::Foreign(transaction) => transaction.query_typed(sql, params).await.or_translate(),
+            Db::Own { client, begin } => {
+                let client = open(client)?;
+                let query = client.query_typed(sql, params);
+                let Some(begin) = begin.take() else { return query.await.or_translate() };
+                // Both are on their way before either is answered.
+                let (begun, rows) = futures_util::future::join(begin, query).await;
+                begun.or_translate()?;
+                rows.or_translate()
+            }
+        }
+    }
+
+    /// Runs a statement that returns nothing; how many rows it changed.
+    pub(crate) async fn execute(&mut self, sql: &str, params: &[&dyn Param]) -> Result<u64> {
+        self.execute_raw(sql, &typed(params)).await
+    }
+
+    /// The same with parameters that carry their types.
+    pub(crate) async fn execute_raw(
+        &mut self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<u64> {
+        self.begun().await?;
+        match &self.db {
+            Db::Foreign(transaction) => transaction.execute_typed(sql, params).await.or_translate(),
+            Db::Own { client, .. } => open(client)?.execute_typed(sql, params).await.or_translate(),
+        }
+    }
+
+    /// Runs statements without parameters or answers (`SAVEPOINT`).
+    pub(crate) async fn batch(&mut self, sql: &str) -> Result<()> {
+        self.begun().await?;
+        match &self.db {
+            Db::Foreign(transaction) => transaction.batch_execute(sql).await.or_translate(),
+            Db::Own { client, .. } => open(client)?.batch_execute(sql).await.or_translate(),
+        }
+    }
+
+    async fn begun(&mut self) -> Result<()> {
+        match &mut self.db {
+            Db::Own { begin, .. } => match begin.take() {
+                Some(begin) => begin.await.or_translate(),
+                None => Ok(()),
+            },
+            Db::Foreign(_) => Ok(()),
+        }
+    }
+
+    /// The settings under which a caller's statements are planned, and those for ours again. In the
+    /// caller's own transaction all are planned as the caller wants it.
+    pub(crate) fn planning(&self) -> (&'static str, &'static str) {
+        match self.db {
+            Db::Own { .. } => (FREE, PINNED),
+            Db::Foreign(_) => ("", ""),
+        }
+    }
+
+    /// A statement that returns one row.
+    pub(crate) async fn query_one(&mut self, sql: &str, params: &[&dyn Param]) -> Result<Row> {
+        self.query_opt(sql, params).await?.ok_or_else(|| damaged("no row where one must be"))
+    }
+
+    /// A statement that returns at most one row.
+    pub(crate) async fn query_opt(
+        &mut self,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> Result<Option<Row>> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while live.
+    pub(crate) fn moved(
+        &mut self,
+        stream: i64,
+        from: Option<UnitState>,
+        to: Option<UnitState>,
+        bytes: i64,
+    ) {
+        self.moved_many(stream, from, to, 1, bytes);
+    }
+
+    /// The same for `units` that have `bytes` together.
+    pub(crate) fn moved_many(
+        &mut self,
+        stream: i64,
+        from: Option<UnitState>,
+        to: Option<UnitState>,
+        units: i64,
+        bytes: i64,
+    ) {
+        let delta = self.deltas.entry(stream).or_default();
+        let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
+        if let Some(from) = from {
+            delta.counts[usize::from(code(from).unsigned_abs())] -= units;
+        }
+        if let Some(to) = to {
+            delta.counts[usize::from(code(to).unsigned_abs())] += units;
+        }
+        delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
+        self.after.woke |= to == Some(UnitState::Ready);
+    }
+
+    /// Adds to the sums of the stream's batch.
+    pub(crate) fn add_sums(&mut self, stream: i64, sums: &Sums) {
+        let all = self.sums.entry(stream).or_default();
+        for (name, amount) in sums {
+            let sum = all.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    /// Remembers a unit that ended, for those that wait for it.
+    pub(crate) fn ended(&mut self, unit: UnitId, well: bool) {
+        self.ended.push((unit, well));
+    }
+
+    /// Announces a change.
+    pub(crate) fn announce(
+        &mut self,
+        topic: &'static str,
+        name: impl Into<String>,
+        tenant: Option<&str>,
+    ) {
+        let tenant = tenant.map(str::to_owned);
+        self.after.topics.insert(TopicRow { topic, name: name.into(), tenant });
+    }
+
+    /// Announces that a batch's record changed, or must be looked at.
+    pub(crate) fn touch_batch(&mut self, num: i64) {
+        self.after.batches.insert(num);
+    }
+
+    /// Moves everything that follows from what moved. Each round may move more (a dependant), so it
+    /// goes on until nothing is left.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        self.release_dependants().await?;
+        self.note_streams().await?;
+        if let Some(differences) = self.differences()? {
+            self.query(Differences::SQL, &differences.params()).await?;
+        }
+        Ok(())
+    }
+
+    async fn release_dependants(&mut self) -> Result<()> {
+        while !self.ended.is_empty() {
+            let ended = std::mem::take(&mut self.ended);
+            Box::pin(finish::release_dependants(self, ended)).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what others are to hear of the streams whose counts moved.
+    async fn note_streams(&mut self) -> Result<()> {
+        let nums: BTreeSet<i64> = self.deltas.keys().chain(self.sums.keys()).copied().collect();
+        if nums.is_empty() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.streams);
+        for (num, stream) in shared.by_num(self, nums).await? {
+            let given_back = self.deltas.get(&num).is_some_and(|delta| delta.counts[3] < 0);
+            self.tell(&stream, given_back);
+        }
+        Ok(())
+    }
+
+    /// Takes what moved, as the arrays of one statement.
+    fn differences(&mut self) -> Result<Option<Differences>> {
+        let (deltas, sums) = (std::mem::take(&mut self.deltas), std::mem::take(&mut self.sums));
+        let nums: BTreeSet<i64> = deltas.keys().chain(sums.keys()).copied().collect();
+        if nums.is_empty() {
+            return Ok(None);
+        }
+        let mut differences = Differences::default();
+        let none = Delta::default();
+        for num in &nums {
+            let delta = deltas.get(num).unwrap_or(&none);
+            for (column, count) in differences.counts.iter_mut().zip(delta.counts) {
+                column.push(count);
+            }
+            differences.counts[7].push(delta.bytes);
+            differences.sums.push(sums.get(num).map(to_json).transpose()?);
+        }
+        self.after.deltas += nums.len();
+        differences.streams = nums.into_iter().collect();
+        Ok(Some(differences))
+    }
+
+    /// What others hear of a stream whose counts moved.
+    fn tell(&mut self, stream: &Stream, given_back: bool) {
+        if stream.batch_num != 0 {
+            self.after.batches.insert(stream.batch_num);
+        }
+        // A place under a cap came free.
+        self.after.woke |= given_back && self.streams.may_be_capped(stream.lane);
+        self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
+        if let Some(batch) = &stream.batch {
+            self.announce("batch", batch.as_str(), Some(stream.tenant.as_str()));
+        }
+    }
+}
+
+/// Rows for `longshore_delta`, one array per column.
+#[derive(Default)]
+struct Differences {
+    streams: Vec<i64>,
+    /// The seven states, then bytes.
+    counts: [Vec<i64>; 8],
+    sums: Vec<Option<String>>,
+}
+
+impl Differences {
+    const SQL: &'static str = "INSERT INTO longshore_delta (stream, blocked, scheduled, ready,
+        leased, done, failed, cancelled, bytes, sums)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+
+    fn params(&self) -> [&dyn Param; 10] {
+        let [blocked, scheduled, ready, leased, done, failed, cancelled, bytes] = &self.counts;
+        let counts = [blocked, scheduled, ready, leased, done, failed, cancelled, bytes];
+        let mut params: [&dyn Param; 10] = [&self.streams; 10];
+        for (place, column) in params[1..9].iter_mut().zip(counts) {
+            *place = column;
+        }
+        params[9] = &self.sums;
+        params
+    }
+}
+
+impl Drop for Tx<'_> {
+    /// Dropped in the middle (an error on the way, a caller that gave up): nobody knows what the
+    /// connection is doing, so it is closed, which rolls back.
+    fn drop(&mut self) {
+        if let Db::Own { client, begin } = &mut self.db {
+            let untouched = begin.take().is_some();
+            if let Some(client) = client.take().and_then(Arc::into_inner)
+                && !untouched
+            {
+                drop(deadpool_postgres::Object::take(client));
+            }
+        }
+    }
+}
+
+/// What a commit comes to that cannot stay: a deferred constraint that an effect broke. It is the
+/// caller's, and the same again would break it again.
+fn at_the_end(error: tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(server) if server.code().code().starts_with("23") => {
+            Error::Invalid(format!("refused at the commit: {}", server.message()))
+        }
+        _ => translate(error),
+    }
+}
+
+fn typed<'p>(params: &[&'p dyn Param]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
+    params.iter().map(|param| (param.sql(), param.ty())).collect()
+}
+
+fn open(
+    client: &Option<Arc<deadpool_postgres::Object>>,
+) -> Result<&Arc<deadpool_postgres::Object>> {
+    client.as_ref().ok_or_else(|| Error::unavailable("the transaction has ended"))
+}

@@ -1,0 +1,109 @@
+//! Recounts everything against the kept counts and checks what must always hold.
+//!
+//! Every rule is one statement, which sees one state of the database: it holds while others work.
+
+use longshore_core::Result;
+use longshore_core::store::Violation;
+
+use crate::row::value;
+use crate::tx::Tx;
+
+/// All violations, at most a hundred of each rule.
+pub(crate) async fn verify(tx: &mut Tx<'_>) -> Result<Vec<Violation>> {
+    let mut found = Vec::new();
+    for (rule, sql) in RULES {
+        let sql = format!("SELECT found FROM ({sql}) AS rule (found) LIMIT 100");
+        for row in tx.query(&sql, &[]).await? {
+            found.push(Violation { rule: (*rule).to_owned(), found: value(&row, 0)? });
+        }
+    }
+    Ok(found)
+}
+
+const RULES: &[(&str, &str)] = &[
+    (
+        "tally_is_exact",
+        // One walk over all units for all states.
+        "SELECT 'stream ' || c.stream || ' counts ' || n.kept || ' ' || n.state || ', has ' || n.found
+         FROM longshore_count c LEFT JOIN (
+           SELECT stream, count(*) FILTER (WHERE state = 0) AS blocked,
+             count(*) FILTER (WHERE state = 1) AS scheduled,
+             count(*) FILTER (WHERE state IN (2, 7, 8)) AS ready,
+             count(*) FILTER (WHERE state = 3) AS leased,
+             count(*) FILTER (WHERE state = 4) AS done,
+             count(*) FILTER (WHERE state = 5) AS failed,
+             count(*) FILTER (WHERE state = 6) AS cancelled,
+             sum(bytes) FILTER (WHERE state NOT IN (4, 5, 6)) AS bytes
+           FROM longshore_unit GROUP BY stream) u ON u.stream = c.stream
+         CROSS JOIN LATERAL (VALUES
+           ('blocked', c.blocked, coalesce(u.blocked, 0)),
+           ('scheduled', c.scheduled, coalesce(u.scheduled, 0)),
+           ('ready', c.ready, coalesce(u.ready, 0)),
+           ('leased', c.leased, coalesce(u.leased, 0)),
+           ('done', c.done, coalesce(u.done, 0) + c.gone_done),
+           ('failed', c.failed, coalesce(u.failed, 0) + c.gone_failed),
+           ('cancelled', c.cancelled, coalesce(u.cancelled, 0) + c.gone_cancelled),
+           ('live bytes', c.bytes, coalesce(u.bytes, 0))) AS n (state, kept, found)
+         WHERE n.kept <> n.found",
+    ),
+    (
+        "one_holder",
+        "SELECT 'unit ' || u.id || ' is leased by a session that has ended' FROM longshore_unit u
+         WHERE u.session IS NOT NULL
+         AND NOT EXISTS (SELECT 1 FROM longshore_session h WHERE h.num = u.session)",
+    ),
+    (
+        "no_unit_lost",
+        "SELECT 'unit ' || u.id || ' belongs to no stream' FROM longshore_unit u
+         WHERE NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.num = u.stream)",
+    ),
+    (
+        "no_unit_lost",
+        "SELECT 'stream ' || s.num || ' belongs to no batch' FROM longshore_stream s
+         WHERE s.batch <> 0 AND NOT EXISTS (SELECT 1 FROM longshore_batch b WHERE b.num = s.batch)",
+    ),
+    (
+        "no_unit_lost",
+        "SELECT 'unit ' || u.id || ' waits for ' || u.waits_for || ' units, ' || d.needs ||
+         ' are recorded' FROM longshore_unit u CROSS JOIN LATERAL (SELECT count(*) AS needs
+         FROM longshore_dependency d WHERE d.unit = u.id) d
+         WHERE u.state = 0 AND u.waits_for <> d.needs",
+    ),
+    (
+        "no_unit_lost",
+        "SELECT 'unit ' || d.unit || ' waits for ' || d.needs || ', which has ended or is gone'
+         FROM longshore_dependency d WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u
+         WHERE u.id = d.needs AND u.state NOT IN (4, 5, 6) AND u.flags & 2 <> 0)",
+    ),
+    (
+        "no_unit_lost",
+        "SELECT 'unit ' || d.unit || ' is not blocked but waits for ' || d.needs
+         FROM longshore_dependency d WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u
+         WHERE u.id = d.unit AND u.state = 0)",
+    ),
+    (
+        "tally_is_exact",
+        "SELECT 'batch ' || b.name || ' is complete with live units' FROM longshore_batch b
+         WHERE b.status = 'complete' AND EXISTS (SELECT 1 FROM longshore_count c
+         WHERE c.batch = b.num AND c.batch <> 0
+         AND c.blocked + c.scheduled + c.ready + c.leased > 0)",
+    ),
+    (
+        "tally_is_exact",
+        "SELECT 'batch ' || b.name || ' has ended but is ' || b.status FROM longshore_batch b
+         WHERE b.sealed AND b.status IN ('queued', 'running', 'paused')
+         AND NOT EXISTS (SELECT 1 FROM longshore_count c WHERE c.batch = b.num AND c.batch <> 0
+         AND c.blocked + c.scheduled + c.ready + c.leased > 0)",
+    ),
+    (
+        "tally_is_exact",
+        "SELECT 'sums are kept of batch ' || a.batch || ', which is gone' FROM longshore_sum a
+         WHERE NOT EXISTS (SELECT 1 FROM longshore_batch b WHERE b.num = a.batch)",
+    ),
+    (
+        "bounded",
+        "SELECT 'room is reserved in lane ' || r.lane || ', which is none'
+         FROM longshore_reservation r
+         WHERE NOT EXISTS (SELECT 1 FROM longshore_lane l WHERE l.num = r.lane)",
+    ),
+];

@@ -1,0 +1,240 @@
+//! Many claimers at once, in more than one process: each store here has its own connections and its
+//! own idea of whose turn it is, and shares nothing with the other but the database.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use longshore_core::session::NewSession;
+use longshore_core::store::{Claim, Claimed, Finish, HeldUnit, LaneChange, Queues, TenantChange};
+use longshore_core::{
+    Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, Store, TenantId, UnitId,
+};
+use longshore_postgres::tokio_postgres::{NoTls, connect};
+use longshore_postgres::{PostgresOptions, PostgresStore};
+use longshore_testkit::fairness::{caps_are_never_exceeded, shares_follow_weights};
+use tokio::task::JoinSet;
+
+use crate::kit::{Database, Server};
+
+const ALL: Scope = Scope::All;
+
+fn kind() -> Kind {
+    Kind::new("work").unwrap()
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+fn units(who: &str, count: usize) -> Vec<NewUnit> {
+    let one = || NewUnit::new(kind(), Payload::from(b"{}".as_slice()));
+    (0..count).map(|_| NewUnit { tenant: tenant(who), ..one() }).collect()
+}
+
+/// Two stores on one database, as in two processes.
+async fn two_stores() -> (Arc<Database>, [Arc<dyn Store>; 2]) {
+    let database = Server::start().await.database().await;
+    let stores = [open(&database).await, open(&database).await];
+    (database, stores)
+}
+
+async fn open(database: &Database) -> Arc<dyn Store> {
+    Arc::new(PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap())
+}
+
+async fn session(store: &dyn Store) -> SessionId {
+    let id = SessionId::new();
+    let kinds = BTreeMap::from([(kind(), Policy::default())]);
+    let (label, version) = ("crowd".to_owned(), "0".to_owned());
+    let ttl = Duration::from_secs(15);
+    store.open_session(NewSession { id, label, version, kinds, slots: 64, ttl }).await.unwrap();
+    id
+}
+
+fn asking(session: SessionId, free: u32) -> Claim {
+    Claim {
+        session,
+        scope: ALL,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![kind()],
+        free,
+        slots: 64,
+        resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: false,
+    }
+}
+
+fn ids(claimed: &[HeldUnit]) -> Vec<UnitId> {
+    claimed.iter().map(|held| held.unit.id).collect()
+}
+
+async fn end(store: &dyn Store, session: SessionId, held: &[HeldUnit]) {
+    let done = |held: &HeldUnit| Finish::new(held.lease, Outcome::Done(None));
+    store.finish(session, held.iter().map(done).collect()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_take_every_unit_and_none_twice() {
+    let (_database, stores) = two_stores().await;
+    let sent: Vec<UnitId> = {
+        let units: Vec<NewUnit> = ["a", "b", "c"].iter().flat_map(|who| units(who, 400)).collect();
+        let ids = units.iter().map(|unit| unit.id).collect();
+        stores[0].send(&ALL, units).await.unwrap();
+        ids
+    };
+    let mut claimers = JoinSet::new();
+    for nth in 0..4_u32 {
+        let store = Arc::clone(&stores[nth as usize % 2]);
+        claimers.spawn(async move {
+            let session = session(&*store).await;
+            let mut taken = Vec::new();
+            // One that others emptied comes back empty once; all are behind it.
+            loop {
+                let asked = Claim { ahead: nth * 5, ..asking(session, 7 + nth * 10) };
+                let held = store.claim(asked).await.unwrap().units;
+                if held.is_empty() {
+                    return taken;
+                }
+                taken.extend(ids(&held));
+                let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
+                assert!(store.start(session, &leases).await.unwrap().iter().all(Option::is_some));
+                end(&*store, session, &held).await;
+            }
+        });
+    }
+    let taken = claimers.join_all().await.concat();
+    assert_eq!(taken.len(), sent.len());
+    assert_eq!(taken.into_iter().collect::<BTreeSet<_>>(), sent.into_iter().collect());
+    let all = stores[1].totals(&ALL, &Queues::All).await.unwrap().counts;
+    assert_eq!((all.live(), all.done), (0, 1_200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_are_fair_each_are_fair_together() {
+    let (_database, stores) = two_stores().await;
+    let weights = [("light", 1), ("middle", 2), ("heavy", 5)];
+    for (who, weight) in weights {
+        let change = TenantChange { weight: Some(weight), ..TenantChange::default() };
+        stores[0].put_tenant(&ALL, &tenant(who), change).await.unwrap();
+        stores[0].send(&ALL, units(who, 1_000)).await.unwrap();
+    }
+    let mut claimers = JoinSet::new();
+    for nth in 0..4 {
+        let store = Arc::clone(&stores[nth % 2]);
+        claimers.spawn(async move {
+            let session = session(&*store).await;
+            let mut given: BTreeMap<TenantId, usize> = BTreeMap::new();
+            for asked in [1, 2, 5, 16].into_iter().cycle().take(40) {
+                let held = store.claim(asking(session, asked)).await.unwrap().units;
+                assert_eq!(held.len(), asked as usize, "there is enough for all");
+                for one in held {
+                    *given.entry(one.unit.tenant).or_default() += 1;
+                }
+            }
+            given
+        });
+    }
+    let given = claimers.join_all().await;
+    for (who, weight) in weights {
+        let sum: usize = given.iter().filter_map(|part| part.get(&tenant(who))).sum();
+        let due = 960 * weight as usize / 8;
+        assert!(sum.abs_diff(due) * 20 <= due, "{who}: {sum} of {due}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_claimers_in_two_processes_never_exceed_a_cap() {
+    const CAP: usize = 5;
+    let (_database, stores) = two_stores().await;
+    let cap = Some(Some(u32::try_from(CAP).unwrap()));
+    let lane = LaneChange { cap, ..LaneChange::default() };
+    let queue = QueueName::new("default").unwrap();
+    stores[0].change_lane(&ALL, &queue, &tenant("capped"), lane).await.unwrap();
+    stores[0].send(&ALL, units("capped", 200)).await.unwrap();
+    let (hands, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut claimers = JoinSet::new();
+    for nth in 0..8 {
+        let (store, hands) = (Arc::clone(&stores[nth % 2]), Arc::clone(&hands));
+        let most = Arc::clone(&most);
+        claimers.spawn(async move {
+            let session = session(&*store).await;
+            while store.totals(&ALL, &Queues::All).await.unwrap().counts.live() > 0 {
+                let held = store.claim(asking(session, 3)).await.unwrap().units;
+                let now = hands.fetch_add(held.len(), Ordering::SeqCst) + held.len();
+                most.fetch_max(now, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                // What is ended is out of our hands before others can hear of it.
+                hands.fetch_sub(held.len(), Ordering::SeqCst);
+                end(&*store, session, &held).await;
+            }
+        });
+    }
+    claimers.join_all().await;
+    assert!(most.load(Ordering::SeqCst) <= CAP, "{most:?} at once");
+    let all = stores[0].totals(&ALL, &Queues::All).await.unwrap().counts;
+    assert_eq!((all.live(), all.done), (0, 200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_passes_by_rows_that_others_hold() {
+    let (database, [store, _]) = two_stores().await;
+    for who in ["a", "b"] {
+        store.send(&ALL, units(who, 20)).await.unwrap();
+    }
+    let (mut client, connection) = connect(&database.url, NoTls).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(connection);
+    let open = client.transaction().await.unwrap();
+    let held = "SELECT id FROM longshore_unit ORDER BY place, id LIMIT 25 FOR UPDATE";
+    assert_eq!(open.query(held, &[]).await.unwrap().len(), 25);
+    let session = session(&*store).await;
+    // Twenty of the one tenant and five of the other are held: what is left is all of one lane's.
+    assert_eq!(store.claim(asking(session, 30)).await.unwrap().units.len(), 15);
+    open.rollback().await.unwrap();
+    assert_eq!(store.claim(asking(session, 30)).await.unwrap().units.len(), 25);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
+    let (database, [store, other]) = two_stores().await;
+    store.send(&ALL, units("a", 50)).await.unwrap();
+    for _ in 0..30 {
+        let id = session(&*store).await;
+        let claimer = Arc::clone(&store);
+        let mut claims = JoinSet::new();
+        claims.spawn(async move {
+            let mut taken = 0;
+            // Until it is told that its session is gone.
+            while let Ok(Claimed { units, .. }) = claimer.claim(asking(id, 1)).await {
+                taken += units.len();
+            }
+            taken
+        });
+        other.close_session(id).await.unwrap();
+        claims.join_all().await;
+    }
+    let strays = "SELECT count(*) FROM longshore_unit WHERE state <> 2";
+    assert_eq!(database.run(strays).trim(), "0");
+    let all = store.totals(&ALL, &Queues::All).await.unwrap().counts;
+    assert_eq!((all.ready, all.leased), (50, 0));
+}
+
+/// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
+fn largest() -> u64 {
+    if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
+}
+
+#[tokio::test]
+async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
+    shares_follow_weights(&Server::start().await.world().await, largest()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounded_by_caps_whoever_claims_at_once() {
+    caps_are_never_exceeded(&Server::start().await.world().await).await;
+}

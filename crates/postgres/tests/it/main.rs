@@ -1,0 +1,12 @@
+//! The PostgreSQL store against the suite that every store runs, and against what only a server of
+//! its own has. Each test starts a private server (see `kit`).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod claims;
+mod conformance;
+mod kit;
+mod outages;
+mod pooler;
+mod schema;
+mod transactions;

@@ -1,0 +1,202 @@
+//! The server goes away, comes back, or cuts our connections.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use longshore_core::session::NewSession;
+use longshore_core::store::{Claim, Finish, Inspect, Intake, Leases, Queues};
+use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId};
+use longshore_postgres::{PostgresOptions, PostgresStore};
+use longshore_testkit::servers::PrivatePostgres;
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::Instant;
+
+/// Longer than anything here should take.
+const FOREVER: Duration = Duration::from_secs(60);
+
+fn kind() -> Kind {
+    Kind::new("work").unwrap()
+}
+
+fn unit() -> NewUnit {
+    NewUnit::new(kind(), serde_json::json!({}))
+}
+
+fn server() -> PrivatePostgres {
+    block_in_place(|| PrivatePostgres::start().unwrap())
+}
+
+async fn open(url: &str) -> Arc<PostgresStore> {
+    Arc::new(PostgresStore::open(url, PostgresOptions::default()).await.unwrap())
+}
+
+/// Does it again until the store answers, as every caller does.
+async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
+    let until = Instant::now() + FOREVER;
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < until, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Whether `waiting` is woken by what another store's commit made claimable: three times in a row,
+/// for one that has just begun to listen wakes by itself.
+pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) -> bool {
+    for _ in 0..3 {
+        let seen = waiting.wake(u64::MAX, Duration::ZERO).await;
+        patiently(|| sender.send(&Scope::All, vec![unit()])).await;
+        // Sooner than who listens would look without a notice.
+        if waiting.wake(seen, Duration::from_secs(3)).await == seen {
+            return false;
+        }
+    }
+    true
+}
+
+/// Waits until notices of `sender`'s commits come to `listener`.
+pub(crate) async fn until_heard(listener: &PostgresStore, sender: &PostgresStore) {
+    let until = Instant::now() + FOREVER;
+    while !(listener.is_listening() && is_woken(listener, sender).await && listener.is_listening())
+    {
+        assert!(Instant::now() < until, "no notice comes");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_says_so_and_works_again_when_it_is_back() {
+    let mut server = server();
+    let store = open(&server.url()).await;
+    store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
+    block_in_place(|| server.stop());
+    for _ in 0..3 {
+        let error = store.send(&Scope::All, vec![unit()]).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(!error.to_string().contains(server.password()), "{error}");
+    }
+    assert!(store.totals(&Scope::All, &Queues::All).await.unwrap_err().is_retryable());
+    block_in_place(|| server.restart().unwrap());
+    patiently(|| store.send(&Scope::All, vec![unit()])).await;
+    let totals = store.totals(&Scope::All, &Queues::All).await.unwrap();
+    assert_eq!(totals.counts.ready, 3);
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_confirmed_survives_a_crash_of_the_server() {
+    let mut server = server();
+    let store = open(&server.url()).await;
+    for _ in 0..20 {
+        store.send(&Scope::All, (0..50).map(|_| unit()).collect()).await.unwrap();
+    }
+    block_in_place(|| server.restart_immediate().unwrap());
+    let totals = patiently(|| store.totals(&Scope::All, &Queues::All)).await;
+    assert_eq!(totals.counts.ready, 1000);
+    assert_eq!(patiently(|| store.verify()).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_are_heard_again_after_a_restart() {
+    let mut server = server();
+    let (listener, sender) = (open(&server.url()).await, open(&server.url()).await);
+    until_heard(&listener, &sender).await;
+    block_in_place(|| server.restart_immediate().unwrap());
+    until_heard(&listener, &sender).await;
+}
+
+/// Sends until it is over; how many.
+async fn send_until(store: Arc<PostgresStore>, over: Arc<AtomicBool>) -> u64 {
+    let mut sent = 0;
+    while !over.load(Ordering::Relaxed) {
+        let units: Vec<NewUnit> = (0..10).map(|_| unit()).collect();
+        // The same units again after an error: whether they are in, nobody knows.
+        patiently(|| store.send(&Scope::All, units.clone())).await;
+        sent += 10;
+    }
+    sent
+}
+
+/// Claims and finishes until nothing is left of all that was sent.
+async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
+    let session = SessionId::new();
+    let new = || NewSession {
+        id: session,
+        label: "test".to_owned(),
+        version: "0".to_owned(),
+        kinds: BTreeMap::from([(kind(), Policy::default())]),
+        slots: 10,
+        ttl: FOREVER,
+    };
+    patiently(|| store.open_session(new())).await;
+    loop {
+        let last = sent_all.load(Ordering::Relaxed);
+        let units = patiently(|| store.claim(claim(session))).await.units;
+        if units.is_empty() && last {
+            break;
+        }
+        let ends = units.iter().map(|held| Finish::new(held.lease, Outcome::Done(None)));
+        let ends: Vec<Finish> = ends.collect();
+        patiently(|| store.finish(session, ends.clone())).await;
+    }
+    // What was claimed for us by a call whose answer was lost goes back.
+    patiently(|| store.close_session(session)).await;
+}
+
+fn claim(session: SessionId) -> Claim {
+    Claim {
+        session,
+        scope: Scope::All,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![kind()],
+        free: 10,
+        slots: 10,
+        resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: true,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_in_the_middle_lose_and_repeat_nothing() {
+    let server = server();
+    let (over, sent_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (mut senders, mut workers) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..2 {
+        let store = open(&server.url()).await;
+        senders.spawn(send_until(Arc::clone(&store), Arc::clone(&over)));
+        workers.spawn(work_until(store, Arc::clone(&sent_all)));
+    }
+    let store = open(&server.url()).await;
+    for cut in 1..=10 {
+        // The next cut comes when there was traffic since the last.
+        let wanted = cut * 50;
+        let moved = async || {
+            let totals = patiently(|| store.totals(&Scope::All, &Queues::All)).await;
+            totals.counts.done >= wanted
+        };
+        let until = Instant::now() + FOREVER;
+        while !moved().await {
+            assert!(Instant::now() < until, "nothing moves");
+        }
+        block_in_place(|| server.run(CUT).unwrap());
+    }
+    over.store(true, Ordering::Relaxed);
+    let sent: u64 = senders.join_all().await.into_iter().sum();
+    sent_all.store(true, Ordering::Relaxed);
+    workers.join_all().await;
+    let counts = patiently(|| store.totals(&Scope::All, &Queues::All)).await.counts;
+    assert_eq!((counts.total(), counts.leased), (sent, 0));
+    assert_eq!(counts.done + counts.ready, sent);
+    assert_eq!(patiently(|| store.verify()).await, []);
+}
+
+/// Ends every connection of the store's, whatever it is doing.
+const CUT: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";

@@ -1,0 +1,80 @@
+//! Behind PgBouncer in transaction mode: every transaction may get another connection to the server.
+
+use std::sync::Arc;
+
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use longshore_testkit::conformance::{self, CASES};
+use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
+use tokio::task::{JoinSet, block_in_place};
+
+use crate::kit::Server;
+use crate::outages::{is_woken, until_heard};
+
+fn servers() -> (PrivatePostgres, PrivatePgbouncer) {
+    block_in_place(|| {
+        let server = PrivatePostgres::start().unwrap();
+        let bouncer = PrivatePgbouncer::start(&server).unwrap();
+        (server, bouncer)
+    })
+}
+
+async fn open(url: &str, listen: Listen) -> PostgresStore {
+    let options = PostgresOptions { listen, ..PostgresOptions::default() };
+    PostgresStore::open(url, options).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_listens_at_the_server_itself_hears_of_what_comes_through_a_pooler() {
+    let (server, bouncer) = servers();
+    let listener = open(&bouncer.url(), Listen::At(server.url())).await;
+    let sender = open(&bouncer.url(), Listen::Off).await;
+    until_heard(&listener, &sender).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_can_only_listen_through_a_pooler_polls() {
+    let (_server, bouncer) = servers();
+    for listen in [Listen::Auto, Listen::Off] {
+        let polling = open(&bouncer.url(), listen).await;
+        let sender = open(&bouncer.url(), Listen::Off).await;
+        assert!(is_woken(&polling, &sender).await);
+        assert!(!polling.is_listening());
+    }
+}
+
+/// What would notice a connection that is not the one of a moment ago.
+const TOPICS: [&str; 7] =
+    ["sending", "dedup", "leases", "caps", "capacity", "changes", "generations"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_suite_holds_through_a_pooler() {
+    let server = Server::start().await;
+    let bouncer = Arc::new(server.bouncer().await);
+    let mut cases = CASES.iter().filter(|case| TOPICS.iter().any(|topic| case.starts_with(topic)));
+    let (mut failed, mut running) = (Vec::new(), JoinSet::new());
+    loop {
+        while running.len() < 4
+            && let Some(case) = cases.next()
+        {
+            running.spawn(holds(server.clone(), Arc::clone(&bouncer), case));
+        }
+        let Some(ended) = running.join_next().await else { break };
+        failed.extend(ended.unwrap());
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Runs one case through the pooler; its name if it fails.
+async fn holds(
+    server: Server,
+    bouncer: Arc<PrivatePgbouncer>,
+    case: &'static str,
+) -> Option<&'static str> {
+    let database = server.database().await;
+    let mut alone = JoinSet::new();
+    alone.spawn(async move {
+        let world = database.world_at(&bouncer.instead_of(&database.url)).await;
+        conformance::run(case, &world).await;
+    });
+    alone.join_next().await.unwrap().is_err().then_some(case)
+}

@@ -1,0 +1,466 @@
+//! Verbs inside the caller's own transaction: they share its fate, and nobody waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::outcome::Params;
+use longshore::session::{Lease, NewSession};
+use longshore::store::{
+    Capacity, Claim, Finish, Finished, QueueChange, Queues, Refusal, Sent, TenantChange,
+};
+use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
+use longshore::{
+    Effect, Error, Inspect as _, Intake as _, Kind, Leases as _, NewBatch, NewUnit, Operate as _,
+    Outcome, QueueName, Scope, SessionId, TenantId, Tenants as _, UnitState,
+};
+use longshore_postgres::tokio_postgres::{Client, NoTls};
+use longshore_postgres::{PostgresOptions, PostgresStore};
+use tokio::task::JoinSet;
+
+use crate::kit::{Database, Server};
+
+/// A store in the application's own database.
+struct Shop {
+    store: Arc<PostgresStore>,
+    session: SessionId,
+    own: Client,
+    database: Arc<Database>,
+    tasks: JoinSet<()>,
+    _server: Server,
+}
+
+fn kind() -> Kind {
+    Kind::new("order").unwrap()
+}
+
+fn unit() -> NewUnit {
+    NewUnit::new(kind(), serde_json::json!({"order": 1}))
+}
+
+fn keyed(key: &str) -> NewUnit {
+    let (window, on_duplicate) = (DedupWindow::WhileLive, OnDuplicate::Existing);
+    NewUnit { dedup: Some(Dedup { key: key.into(), window, on_duplicate }), ..unit() }
+}
+
+async fn shop() -> Shop {
+    let server = Server::start().await;
+    let database = server.database().await;
+    database.run(
+        "CREATE TABLE orders (id integer PRIMARY KEY, state text NOT NULL);
+         INSERT INTO orders VALUES (1, 'new'), (2, 'new')",
+    );
+    let store = PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap();
+    let session = SessionId::new();
+    let new = NewSession {
+        id: session,
+        label: String::new(),
+        version: String::new(),
+        kinds: BTreeMap::from([(kind(), longshore::Policy::default())]),
+        slots: 9,
+        ttl: Duration::from_secs(15),
+    };
+    store.open_session(new).await.unwrap();
+    let mut tasks = JoinSet::new();
+    let own = connect(&database, &mut tasks).await;
+    Shop { store: Arc::new(store), session, own, database, tasks, _server: server }
+}
+
+async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Client {
+    let (client, connection) =
+        longshore_postgres::tokio_postgres::connect(&database.url, NoTls).await.unwrap();
+    tasks.spawn(async move {
+        let _ = connection.await;
+    });
+    client
+}
+
+impl Shop {
+    async fn take(&self) -> Lease {
+        let claim = Claim {
+            session: self.session,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: None,
+            kinds: vec![kind()],
+            free: 1,
+            slots: 9,
+            resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
+            ahead: 0,
+            empty_handed: true,
+        };
+        self.store.claim(claim).await.unwrap().units[0].lease
+    }
+
+    async fn state_of(&self, order: i32) -> String {
+        let sql = format!("SELECT state FROM orders WHERE id = {order}");
+        self.database.run(&sql).trim().to_owned()
+    }
+
+    async fn bound(&self, units: u64) {
+        let capacity = Some(Capacity { units: Some(units), bytes: None });
+        let change = QueueChange { paused: None, capacity };
+        self.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+    }
+
+    async fn live(&self) -> u64 {
+        self.store.totals(&Scope::All, &Queues::All).await.unwrap().counts.live()
+    }
+
+    async fn in_order(&self) {
+        assert_eq!(self.store.verify().await.unwrap(), []);
+    }
+
+    fn reservations(&self) -> String {
+        self.database.run("SELECT count(*) FROM longshore_reservation").trim().to_owned()
+    }
+}
+
+fn is_full(sent: &Sent) -> bool {
+    matches!(sent, Sent::Refused(Refusal::Full { .. }))
+}
+
+#[tokio::test]
+async fn units_sent_in_a_callers_transaction_share_its_fate() {
+    let mut shop = shop().await;
+    for commit in [false, true] {
+        let store = Arc::clone(&shop.store);
+        let tx = shop.own.transaction().await.unwrap();
+        tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", &[]).await.unwrap();
+        let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
+        let Sent::Created(id) = sent.answer[0] else { panic!("{sent:?}") };
+        assert!(store.unit(&Scope::All, id).await.is_err(), "not before the commit");
+        if commit {
+            tx.commit().await.unwrap();
+            store.committed(sent.notice).await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(store.unit(&Scope::All, id).await.is_ok(), commit);
+        assert_eq!(shop.state_of(1).await == "sent", commit);
+    }
+    assert_eq!(shop.live().await, 2);
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn a_send_that_fails_leaves_nothing_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let store = Arc::clone(&shop.store);
+    let tx = shop.own.transaction().await.unwrap();
+    let mut bad = unit();
+    bad.weight.slots = 0;
+    assert!(store.send_in(&tx, &Scope::All, &[unit(), bad]).await.is_err());
+    tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", &[]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(shop.state_of(1).await, "sent", "the caller's own work stays");
+    assert_eq!(shop.live().await, 0);
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let store = Arc::clone(&shop.store);
+    let mut seen = store.wake(0, Duration::ZERO).await;
+    // The first word is that somebody listens now.
+    seen = store.wake(seen, Duration::from_millis(500)).await;
+    let tx = shop.own.transaction().await.unwrap();
+    let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
+    tx.commit().await.unwrap();
+    store.committed(sent.notice).await.unwrap();
+    assert_ne!(store.wake(seen, Duration::from_secs(20)).await, seen);
+}
+
+#[tokio::test]
+async fn a_finish_in_a_callers_transaction_shares_its_fate() {
+    let mut shop = shop().await;
+    shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lease = shop.take().await;
+    let end = [Finish::new(lease, Outcome::Done(None))];
+    for (commit, expected) in [(false, UnitState::Leased), (true, UnitState::Done)] {
+        let (store, session) = (Arc::clone(&shop.store), shop.session);
+        let tx = shop.own.transaction().await.unwrap();
+        let done = store.finish_in(&tx, session, &end).await.unwrap();
+        assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
+        if commit {
+            tx.commit().await.unwrap();
+            store.committed(done.notice).await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(store.unit(&Scope::All, lease.unit).await.unwrap().state, expected);
+    }
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn effects_go_with_a_finish_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lease = shop.take().await;
+    let effect = |sql: &str| Effect {
+        sql: sql.to_owned(),
+        params: Params::Ordered(vec![]),
+        expected_rows: Some(1),
+    };
+    let end =
+        |sql| Finish { effects: vec![effect(sql)], ..Finish::new(lease, Outcome::Done(None)) };
+    let (store, session) = (Arc::clone(&shop.store), shop.session);
+    let tx = shop.own.transaction().await.unwrap();
+    let bad = [end("UPDATE orders SET state = 'x' WHERE id = 99")];
+    let failed = store.finish_in(&tx, session, &bad).await.unwrap();
+    assert!(matches!(failed.answer[..], [Finished::EffectFailed(_)]), "{failed:?}");
+    let good = [end("UPDATE orders SET state = 'packed' WHERE id = 1")];
+    let done = store.finish_in(&tx, session, &good).await.unwrap();
+    assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
+    tx.commit().await.unwrap();
+    store.committed(done.notice).await.unwrap();
+    assert_eq!(shop.state_of(1).await, "packed");
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let id = longshore::BatchId::new("b").unwrap();
+    shop.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
+    let chunk = longshore::store::BatchChunk {
+        expected: String::new(),
+        next: "1".into(),
+        units: vec![unit()],
+    };
+    shop.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
+    shop.store.seal_batch(&Scope::All, &id).await.unwrap();
+    let lease = shop.take().await;
+    let (store, session) = (Arc::clone(&shop.store), shop.session);
+    let tx = shop.own.transaction().await.unwrap();
+    let end = [Finish::new(lease, Outcome::Done(None))];
+    let done = store.finish_in(&tx, session, &end).await.unwrap();
+    tx.commit().await.unwrap();
+    store.committed(done.notice).await.unwrap();
+    let batch = store.batch(&Scope::All, &id).await.unwrap();
+    assert_eq!(batch.status, longshore::BatchStatus::Complete);
+}
+
+#[tokio::test]
+async fn room_is_reserved_until_the_callers_transaction_ends() {
+    let mut shop = shop().await;
+    shop.bound(3).await;
+    for commit in [false, true] {
+        let store = Arc::clone(&shop.store);
+        let tx = shop.own.transaction().await.unwrap();
+        let sent = store.send_in(&tx, &Scope::All, &[unit(), unit()]).await.unwrap();
+        assert!(sent.answer.iter().all(|sent| matches!(sent, Sent::Created(_))), "{sent:?}");
+        let others = store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
+        assert!(!is_full(&others[0]) && is_full(&others[1]), "two places are taken: {others:?}");
+        let more = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
+        assert!(is_full(&more.answer[0]), "its own as well: {more:?}");
+        let Sent::Created(id) = others[0] else { panic!("{others:?}") };
+        if commit {
+            tx.commit().await.unwrap();
+            store.committed(sent.notice).await.unwrap();
+            break;
+        }
+        tx.rollback().await.unwrap();
+        let others = store.send(&Scope::All, vec![unit(), unit(), unit()]).await.unwrap();
+        assert!(!is_full(&others[1]) && is_full(&others[2]), "free again at once: {others:?}");
+        for sent in [&Sent::Created(id), &others[0], &others[1]] {
+            let Sent::Created(id) = sent else { panic!("{sent:?}") };
+            let ids = longshore::store::UnitSelection::Ids(vec![*id]);
+            let cancel = longshore::store::UnitAction::Cancel;
+            store.operate_units(&Scope::All, ids, cancel).await.unwrap();
+        }
+    }
+    assert_eq!((shop.live().await, shop.reservations().as_str()), (3, "0"));
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn a_callers_savepoint_takes_its_units_and_soon_their_room_back() {
+    let mut shop = shop().await;
+    shop.bound(1).await;
+    let store = Arc::clone(&shop.store);
+    let mut tx = shop.own.transaction().await.unwrap();
+    let inner = tx.savepoint("mine").await.unwrap();
+    let sent = store.send_in(&inner, &Scope::All, &[unit()]).await.unwrap();
+    assert!(matches!(sent.answer[..], [Sent::Created(_)]), "{sent:?}");
+    inner.rollback().await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(shop.live().await, 0);
+    // It cannot be told from a commit that was made just now; so it counts for a while.
+    shop.database.run("UPDATE longshore_reservation SET until = 0");
+    let sent = store.send(&Scope::All, vec![unit()]).await.unwrap();
+    assert!(matches!(sent[..], [Sent::Created(_)]), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let suspend = TenantChange { suspended: Some(true), ..TenantChange::default() };
+    shop.store.put_tenant(&Scope::All, &TenantId::default(), suspend).await.unwrap();
+    let store = Arc::clone(&shop.store);
+    let tx = shop.own.transaction().await.unwrap();
+    let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
+    assert!(matches!(sent.answer[..], [Sent::Refused(Refusal::Suspended(_))]), "{sent:?}");
+    tx.commit().await.unwrap();
+    assert_eq!(shop.live().await, 0);
+}
+
+/// A dozen senders against a bound, half of the time in transactions that stay open meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_transactions_never_let_a_queue_exceed_its_bound() {
+    let mut shop = shop().await;
+    shop.bound(40).await;
+    let mut senders: JoinSet<u64> = JoinSet::new();
+    for number in 0..12_u32 {
+        let mut own = connect(&shop.database, &mut shop.tasks).await;
+        let store = Arc::clone(&shop.store);
+        senders.spawn(async move {
+            let mut taken = 0;
+            for round in 0..8_u32 {
+                let units = [unit(), unit()];
+                if (number + round) % 2 == 0 {
+                    let sent = store.send(&Scope::All, units.to_vec()).await.unwrap();
+                    taken += sent.iter().filter(|sent| !is_full(sent)).count() as u64;
+                    continue;
+                }
+                let tx = own.transaction().await.unwrap();
+                let sent = store.send_in(&tx, &Scope::All, &units).await.unwrap();
+                tokio::task::yield_now().await;
+                if round % 3 == 0 {
+                    tx.rollback().await.unwrap();
+                    continue;
+                }
+                tx.commit().await.unwrap();
+                taken += sent.answer.iter().filter(|sent| !is_full(sent)).count() as u64;
+            }
+            taken
+        });
+    }
+    let taken: u64 = senders.join_all().await.into_iter().sum();
+    assert_eq!((taken, shop.live().await), (40, 40));
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_callers_transaction() {
+    let mut shop = shop().await;
+    shop.bound(10).await;
+    let store = Arc::clone(&shop.store);
+    let tx = shop.own.transaction().await.unwrap();
+    let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
+    // With its transaction open, the others go on: they send, claim, finish and read.
+    let other = store.send(&Scope::All, vec![unit()]).await.unwrap();
+    assert!(matches!(other[..], [Sent::Created(_)]), "{other:?}");
+    let claim = Claim {
+        session: shop.session,
+        scope: Scope::All,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![kind()],
+        free: 9,
+        slots: 9,
+        resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: true,
+    };
+    let held = store.claim(claim).await.unwrap().units;
+    assert_eq!(held.len(), 1, "the others are not there yet");
+    let end = vec![Finish::new(held[0].lease, Outcome::Done(None))];
+    let done = store.finish(shop.session, end).await.unwrap();
+    assert_eq!(done, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(store.verify().await.unwrap(), []);
+    tx.commit().await.unwrap();
+    store.committed(sent.notice).await.unwrap();
+    assert_eq!(shop.live().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_send_one_key_at_once_one_is_taken() {
+    let shop = shop().await;
+    for round in 0..10 {
+        let mut senders: JoinSet<Sent> = JoinSet::new();
+        for _ in 0..8 {
+            let store = Arc::clone(&shop.store);
+            let unit = keyed(&format!("key-{round}"));
+            senders
+                .spawn(async move { store.send(&Scope::All, vec![unit]).await.unwrap().remove(0) });
+        }
+        let answers = senders.join_all().await;
+        let made: Vec<_> = answers
+            .iter()
+            .filter_map(|sent| match sent {
+                Sent::Created(id) => Some(*id),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(made.len(), 1, "{answers:?}");
+        let rest = answers.iter().filter(|sent| **sent == Sent::Existing(made[0])).count();
+        assert_eq!(rest, 7, "{answers:?}");
+    }
+    assert_eq!(shop.live().await, 10);
+    shop.in_order().await;
+}
+
+/// Keys in two orders, as two senders with overlapping lists have them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
+    let shop = shop().await;
+    for round in 0..5 {
+        let names: Vec<String> = (0..6).map(|number| format!("{round}-{number}")).collect();
+        let mut senders: JoinSet<Vec<Sent>> = JoinSet::new();
+        for turned in [false, true] {
+            let store = Arc::clone(&shop.store);
+            let mut units: Vec<NewUnit> = names.iter().map(|name| keyed(name)).collect();
+            if turned {
+                units.reverse();
+            }
+            senders.spawn(async move { store.send(&Scope::All, units).await.unwrap() });
+        }
+        let answers = senders.join_all().await.concat();
+        let made = answers.iter().filter(|sent| matches!(sent, Sent::Created(_))).count();
+        assert_eq!(made, 6, "{answers:?}");
+    }
+    shop.in_order().await;
+}
+
+/// The dependency ends while somebody sends a unit that waits for it: it is never missed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unit_that_ends_while_another_begins_to_wait_for_it_releases_it() {
+    let shop = shop().await;
+    for _ in 0..30 {
+        let first = unit();
+        let mut waiting = unit();
+        waiting.after.units = vec![first.id];
+        shop.store.send(&Scope::All, vec![first]).await.unwrap();
+        let lease = shop.take().await;
+        let end = vec![Finish::new(lease, Outcome::Done(None))];
+        let id = waiting.id;
+        let (sent, done) = tokio::join!(
+            shop.store.send(&Scope::All, vec![waiting]),
+            shop.store.finish(shop.session, end)
+        );
+        assert_eq!(sent.unwrap(), [Sent::Created(id)]);
+        assert_eq!(done.unwrap(), [Finished::Recorded(UnitState::Done)]);
+        let lease = shop.take().await;
+        assert_eq!(lease.unit, id);
+        let end = vec![Finish::new(lease, Outcome::Done(None))];
+        shop.store.finish(shop.session, end).await.unwrap();
+    }
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn a_cursor_with_a_zero_character_is_refused() {
+    let shop = shop().await;
+    let id = longshore::BatchId::new("b").unwrap();
+    let new = NewBatch { notes: "a\0b".into(), ..NewBatch::new(id.clone()) };
+    shop.store.open_batch(&Scope::All, new).await.unwrap();
+    let chunk =
+        longshore::store::BatchChunk { expected: String::new(), next: "1\0".into(), units: vec![] };
+    let error = shop.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap_err();
+    assert!(matches!(error, Error::Invalid(_)), "{error:?}");
+}

@@ -1,0 +1,146 @@
+//! Tenants: their records, and what their lanes add up to.
+
+use longshore_core::store::{Capacity, Tenant, TenantChange, in_charge_of_tenants};
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::batch::read_counts;
+use crate::error::{Translate, damaged};
+use crate::inspect;
+use crate::tx::Tx;
+
+/// Changes a tenant's record, which is made if there is none.
+pub(crate) fn put(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &TenantId,
+    change: TenantChange,
+) -> Result<Tenant> {
+    in_charge_of_tenants(scope, id)?;
+    change.check()?;
+    let found = one(tx.db, id)?;
+    let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
+    if tenant.suspended && change.suspended == Some(false) {
+        level_again(tx.db, id)?;
+    }
+    tenant.apply(change);
+    write(tx.db, &tenant)?;
+    steered(tx, id);
+    one(tx.db, id)?.ok_or_else(|| damaged("a tenant that was just written"))
+}
+
+fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
+    db.prepare_cached(
+        "INSERT INTO longshore_tenant
+         (name, weight, cap, max_units, max_bytes, suspended, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (name) DO UPDATE SET
+         weight = ?2, cap = ?3, max_units = ?4, max_bytes = ?5, suspended = ?6",
+    )
+    .or_translate()?
+    .execute((
+        tenant.id.as_str(),
+        tenant.weight,
+        tenant.cap,
+        tenant.capacity.units,
+        tenant.capacity.bytes,
+        tenant.suspended,
+        tenant.created_at.as_micros(),
+    ))
+    .or_translate()?;
+    Ok(())
+}
+
+/// What was suspended earned no credit by that: its lanes join the others anew.
+fn level_again(db: &Connection, id: &TenantId) -> Result<()> {
+    let sql = "UPDATE longshore_lane SET joins = 1 WHERE tenant = ?1";
+    db.execute(sql, [id.as_str()]).or_translate()?;
+    Ok(())
+}
+
+/// Removes a tenant's record and the settings of its lanes.
+pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
+    in_charge_of_tenants(scope, id)?;
+    let tenant = one(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
+    let live = tenant.counts.live();
+    if live > 0 {
+        let words = format!("tenant `{id}` has {live} live units: cancel them first");
+        return Err(Error::Invalid(words));
+    }
+    tx.db.execute("DELETE FROM longshore_tenant WHERE name = ?1", [id.as_str()]).or_translate()?;
+    tx.db
+        .execute(
+            "UPDATE longshore_lane SET paused = 0, weight = 1, cap = NULL, max_units = NULL,
+             max_bytes = NULL, joins = joins OR paused WHERE tenant = ?1",
+            [id.as_str()],
+        )
+        .or_translate()?;
+    steered(tx, id);
+    Ok(())
+}
+
+fn steered(tx: &mut Tx<'_>, id: &TenantId) {
+    tx.announce("setting", "tenant", Some(id.as_str()));
+    tx.woke = true;
+}
+
+/// Everything a tenant shows: its record and the sums over its lanes' streams.
+const SELECT: &str = "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended,
+    t.created_at, coalesce(sum(s.blocked), 0), coalesce(sum(s.scheduled), 0),
+    coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0), coalesce(sum(s.done), 0),
+    coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0), coalesce(sum(s.bytes), 0)
+    FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
+    LEFT JOIN longshore_stream s ON s.lane = l.num
+    WHERE ?1 IS NULL OR t.name = ?1 GROUP BY t.name ORDER BY t.name";
+
+/// The tenants that have a record.
+pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<Tenant>> {
+    let mut statement = db.prepare_cached(SELECT).or_translate()?;
+    let mut rows = statement.query([inspect::tenant(scope)]).or_translate()?;
+    let mut tenants = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        tenants.push(read(row)?);
+    }
+    Ok(tenants)
+}
+
+fn one(db: &Connection, id: &TenantId) -> Result<Option<Tenant>> {
+    Ok(list(db, &Scope::Tenant(id.clone()))?.pop())
+}
+
+fn read(row: &Row<'_>) -> Result<Tenant> {
+    let name: String = row.get(0).or_translate()?;
+    Ok(Tenant {
+        id: TenantId::new(name).map_err(damaged)?,
+        weight: row.get(1).or_translate()?,
+        cap: row.get(2).or_translate()?,
+        capacity: Capacity { units: row.get(3).or_translate()?, bytes: row.get(4).or_translate()? },
+        suspended: row.get(5).or_translate()?,
+        created_at: Timestamp::from_micros(row.get(6).or_translate()?),
+        counts: read_counts(row, 7).or_translate()?,
+        bytes: row.get(14).or_translate()?,
+    })
+}
+
+/// Whether a tenant's sends are refused.
+pub(crate) fn is_suspended(db: &Connection, id: &TenantId) -> Result<bool> {
+    let found: Option<bool> = db
+        .prepare_cached("SELECT suspended FROM longshore_tenant WHERE name = ?1")
+        .or_translate()?
+        .query_row([id.as_str()], |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    Ok(found.unwrap_or(false))
+}
+
+/// How many units of a tenant are leased, over all queues.
+pub(crate) fn leased(db: &Connection, id: &TenantId) -> Result<u64> {
+    db.prepare_cached(
+        "SELECT coalesce(sum(s.leased), 0) FROM longshore_lane l
+         INDEXED BY longshore_lane_tenant JOIN longshore_stream s
+         INDEXED BY longshore_stream_live ON s.lane = l.num
+         AND s.blocked + s.scheduled + s.ready + s.leased > 0 WHERE l.tenant = ?1",
+    )
+    .or_translate()?
+    .query_row([id.as_str()], |row| row.get(0))
+    .or_translate()
+}

@@ -1,0 +1,288 @@
+//! Schedules: kept whole, fired once, steered by their owners only.
+
+use longshore_core::schedule::{
+    Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Step, Template, batch_of, unit_of,
+};
+use longshore_core::store::{
+    Capacity, Fired, Firing, IfThere, Placed, QueueChange, Queues, Refusal, ScheduleSwitch, Sent,
+};
+use longshore_core::{Error, Payload, ScheduleName, Scope, TenantId, Timestamp, UnitState};
+
+use super::kit::{ALL, done, kind, only, queue, secs, tenant};
+use crate::World;
+
+fn name(name: &str) -> ScheduleName {
+    ScheduleName::new(name).unwrap()
+}
+
+fn plan() -> Plan {
+    let mut template = Template::new(kind(), Payload::from(b"\xff not JSON".as_slice()));
+    template.deadline = Some(secs(3600));
+    Plan {
+        cron: "0 2 * * *".into(),
+        zone: "Europe/Berlin".into(),
+        missed: Missed::All(3),
+        overlap: Overlap::Wait,
+        template,
+    }
+}
+
+/// A schedule whose first time is `after` seconds from now.
+fn nightly(world: &World, after: u64) -> NewSchedule {
+    NewSchedule {
+        name: name("nightly"),
+        tenant: TenantId::default(),
+        plan: plan(),
+        paused: false,
+        next_fire: Some(world.now() + secs(after)),
+    }
+}
+
+fn created(placed: Placed) -> Schedule {
+    match placed {
+        Placed::Created(schedule) => schedule,
+        other => unreachable!("not created but {other:?}"),
+    }
+}
+
+/// A firing for the schedule's next time, after which `next` comes.
+fn firing(schedule: &Schedule, next: Option<Timestamp>, now: Timestamp) -> Firing {
+    let step = Step { at: schedule.next_fire, next, ..Step::default() };
+    Firing::of(schedule, step, now)
+}
+
+impl World {
+    async fn put(&self, new: NewSchedule) -> Schedule {
+        created(self.store.put_schedule(&ALL, new, IfThere::Keep).await.unwrap())
+    }
+
+    async fn nightly(&self) -> Schedule {
+        self.store.schedule(&ALL, &TenantId::default(), &name("nightly")).await.unwrap()
+    }
+
+    async fn fire(&self, firing: &Firing) -> Fired {
+        self.store.fire_schedule(&ALL, firing.clone()).await.unwrap()
+    }
+
+    async fn switch(&self, switch: ScheduleSwitch) -> Schedule {
+        let (tenant, name) = (TenantId::default(), name("nightly"));
+        self.store.switch_schedule(&ALL, &tenant, &name, switch).await.unwrap()
+    }
+
+    async fn due(&self) -> Vec<ScheduleName> {
+        let due = self.store.due_schedules(None, 100).await.unwrap().due.items;
+        due.into_iter().map(|schedule| schedule.name).collect()
+    }
+}
+
+pub(super) async fn a_schedule_is_kept_whole(world: &World) {
+    let new = nightly(world, 60);
+    let put = world.put(new.clone()).await;
+    let kept = world.nightly().await;
+    assert_eq!(put, kept);
+    assert_eq!((&kept.plan, kept.next_fire), (&new.plan, new.next_fire));
+    assert_eq!((kept.fired, kept.skipped, kept.missed_times), (0, 0, 0));
+    assert_eq!((kept.created_at, kept.last_fire, kept.paused), (world.now(), None, false));
+}
+
+pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &World) {
+    let first = world.put(nightly(world, 60)).await;
+    world.fire(&firing(&first, Some(world.now() + secs(90)), world.now())).await;
+    let mut other = nightly(world, 120);
+    other.plan.cron = "0 3 * * *".into();
+    let kept = world.store.put_schedule(&ALL, other.clone(), IfThere::Keep).await.unwrap();
+    assert_eq!(kept, Placed::Kept(world.nightly().await));
+    assert_eq!(world.nightly().await.plan.cron, "0 2 * * *");
+    let placed = world.store.put_schedule(&ALL, other.clone(), IfThere::Replace).await.unwrap();
+    let now = world.nightly().await;
+    assert_eq!(placed, Placed::Replaced(now.clone()));
+    assert_eq!((&now.plan, now.next_fire), (&other.plan, other.next_fire));
+    assert_eq!((now.fired, now.created_at), (1, first.created_at), "the past stays");
+}
+
+pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &World) {
+    let schedule = world.put(nightly(world, 60)).await;
+    world.clock.advance(secs(60));
+    let next = Some(world.now() + secs(86_400));
+    let at = schedule.next_fire.unwrap();
+    let id = unit_of(&schedule.tenant, &schedule.name, at);
+    let fired = world.fire(&firing(&schedule, next, world.now())).await;
+    assert_eq!(fired, Fired::Committed(vec![Sent::Created(id)]));
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, &unit.payload), (UnitState::Ready, &schedule.plan.template.payload));
+    assert_eq!(unit.deadline, Some(world.now() + secs(3600)));
+    let now = world.nightly().await;
+    assert_eq!((now.last_fire, now.next_fire, now.fired), (Some(at), next, 1));
+}
+
+pub(super) async fn one_firing_per_time_however_many_try(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    let next = Some(world.now() + secs(60));
+    let firing = firing(&schedule, next, world.now());
+    let mut tries = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (store, firing) = (world.store.clone(), firing.clone());
+        tries.spawn(async move { store.fire_schedule(&ALL, firing).await.unwrap() });
+    }
+    let answers = tries.join_all().await;
+    let committed = answers.iter().filter(|fired| matches!(fired, Fired::Committed(_))).count();
+    assert_eq!(committed, 1, "{answers:?}");
+    assert_eq!(world.nightly().await.fired, 1);
+    assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
+}
+
+pub(super) async fn a_firing_by_hand_that_is_repeated_counts_once(world: &World) {
+    let schedule = world.put(nightly(world, 60)).await;
+    let by_hand = Step { at: Some(world.now()), next: schedule.next_fire, ..Step::default() };
+    let firing = Firing::of(&schedule, by_hand, world.now());
+    let first = world.fire(&firing).await;
+    assert!(matches!(first, Fired::Committed(_)));
+    assert_eq!(world.fire(&firing).await, first, "its answer was lost");
+    let now = world.nightly().await;
+    assert_eq!((now.fired, now.next_fire), (1, schedule.next_fire));
+}
+
+pub(super) async fn times_that_are_left_out_are_counted(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    let next = Some(world.now() + secs(60));
+    let step = Step { at: None, next, missed: 3, skipped: 2 };
+    let fired = world.fire(&Firing::of(&schedule, step, world.now())).await;
+    assert_eq!(fired, Fired::Committed(Vec::new()));
+    let now = world.nightly().await;
+    assert_eq!((now.missed_times, now.skipped, now.fired, now.last_fire), (3, 2, 0, None));
+}
+
+pub(super) async fn a_firing_that_finds_no_room_leaves_everything_as_it_was(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    let full = Capacity { units: Some(0), bytes: None };
+    let change = QueueChange { capacity: Some(full), ..QueueChange::default() };
+    world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
+    let firing = firing(&schedule, Some(world.now() + secs(60)), world.now());
+    let fired = world.fire(&firing).await;
+    assert!(matches!(fired, Fired::Refused(Refusal::Full { .. })), "{fired:?}");
+    assert_eq!(world.nightly().await, schedule);
+    let room = QueueChange { capacity: Some(Capacity::default()), ..QueueChange::default() };
+    world.store.change_queue(&ALL, &queue("default"), room).await.unwrap();
+    assert!(matches!(world.fire(&firing).await, Fired::Committed(_)));
+}
+
+pub(super) async fn a_paused_schedule_is_not_due_and_what_was_decided_before_is_refused(
+    world: &World,
+) {
+    let schedule = world.put(nightly(world, 0)).await;
+    assert_eq!(world.due().await, [name("nightly")]);
+    assert!(world.switch(ScheduleSwitch::Pause).await.paused);
+    assert!(world.due().await.is_empty());
+    let fired = world.fire(&firing(&schedule, None, world.now())).await;
+    assert_eq!(fired, Fired::Moved, "it was read before the pause");
+    let next = Some(world.now() + secs(60));
+    let resumed = world.switch(ScheduleSwitch::Resume { next }).await;
+    assert_eq!((resumed.paused, resumed.next_fire), (false, next));
+    assert!(world.due().await.is_empty(), "what passed while it was paused was not missed");
+    let again = world.switch(ScheduleSwitch::Resume { next: None }).await;
+    assert_eq!(again, resumed, "it was not paused");
+}
+
+pub(super) async fn a_removed_schedule_does_not_fire(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    let (own, night) = (TenantId::default(), name("nightly"));
+    world.store.remove_schedule(&ALL, &own, &night).await.unwrap();
+    let late = world.store.fire_schedule(&ALL, firing(&schedule, None, world.now())).await;
+    assert!(matches!(late, Err(Error::NotFound { .. })), "{late:?}");
+    assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.total(), 0);
+    let twice = world.store.remove_schedule(&ALL, &own, &night).await;
+    assert!(matches!(twice, Err(Error::NotFound { .. })));
+}
+
+pub(super) async fn a_schedule_put_again_does_not_send_the_same_time_twice(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    let send = firing(&schedule, None, world.now());
+    world.fire(&send).await;
+    world.store.remove_schedule(&ALL, &schedule.tenant, &schedule.name).await.unwrap();
+    let anew = world.put(nightly(world, 0)).await;
+    assert_eq!(anew.next_fire, schedule.next_fire);
+    world.fire(&firing(&anew, None, world.now())).await;
+    assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
+}
+
+pub(super) async fn due_schedules_come_in_pages_with_the_time_to_the_next(world: &World) {
+    for (label, after) in [("a", 0), ("b", 10), ("c", 0), ("d", 20), ("e", 0)] {
+        world.put(NewSchedule { name: name(label), ..nightly(world, after) }).await;
+    }
+    let never = NewSchedule { name: name("f"), next_fire: None, ..nightly(world, 0) };
+    world.put(never).await;
+    let first = world.store.due_schedules(None, 2).await.unwrap();
+    assert_eq!((first.now, first.next), (world.now(), Some(secs(10))));
+    let second = world.store.due_schedules(first.due.next.as_deref(), 2).await.unwrap();
+    assert_eq!(second.due.next, None);
+    let names = first.due.items.iter().chain(&second.due.items).map(|found| found.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "c", "e"]);
+}
+
+pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &World) {
+    let acmes = NewSchedule { tenant: tenant("acme"), ..nightly(world, 0) };
+    let other = only("other");
+    assert!(world.store.put_schedule(&other, acmes.clone(), IfThere::Keep).await.is_err());
+    let acmes =
+        created(world.store.put_schedule(&only("acme"), acmes, IfThere::Keep).await.unwrap());
+    world.put(nightly(world, 0)).await;
+    let (acme, night) = (tenant("acme"), name("nightly"));
+    let listed = |scope: Scope| async move {
+        world.store.schedules(&scope, None, 10).await.unwrap().items.len()
+    };
+    assert_eq!(
+        (listed(ALL).await, listed(only("acme")).await, listed(other.clone()).await),
+        (2, 1, 0)
+    );
+    assert!(world.store.schedule(&other, &acme, &night).await.is_err());
+    assert!(world.store.remove_schedule(&other, &acme, &night).await.is_err());
+    let pause = ScheduleSwitch::Pause;
+    assert!(world.store.switch_schedule(&other, &acme, &night, pause).await.is_err());
+    let firing = firing(&acmes, None, world.now());
+    assert!(world.store.fire_schedule(&other, firing.clone()).await.is_err());
+    let forged = Firing { tenant: TenantId::default(), ..firing };
+    assert!(world.store.fire_schedule(&ALL, forged).await.is_err(), "another tenant's unit");
+}
+
+pub(super) async fn lists_are_in_order_without_gap_or_repeat(world: &World) {
+    for label in ["c", "a", "d", "b", "e"] {
+        world.put(NewSchedule { name: name(label), ..nightly(world, 0) }).await;
+    }
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.schedules(&ALL, after.as_deref(), 2).await.unwrap();
+        seen.extend(page.items.into_iter().map(|found| found.name.to_string()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["a", "b", "c", "d", "e"]);
+    assert!(world.store.schedules(&ALL, Some("none"), 2).await.is_err());
+}
+
+pub(super) async fn what_opens_a_batch_is_told_its_name(world: &World) {
+    let mut new = nightly(world, 0);
+    new.plan.template.starts = Starts::Batch;
+    let refused = world.store.put_schedule(&ALL, new.clone(), IfThere::Keep).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "its payload is not an object");
+    new.plan.template.payload = Payload::from(br#"{"file": "nightly.toml"}"#.as_slice());
+    let schedule = world.put(new).await;
+    world.fire(&firing(&schedule, None, world.now())).await;
+    let at = schedule.next_fire.unwrap();
+    let unit = world.unit(unit_of(&schedule.tenant, &schedule.name, at)).await;
+    let payload: serde_json::Value = unit.payload.parse().unwrap();
+    assert_eq!(payload["file"], "nightly.toml");
+    let batch = batch_of(&schedule.tenant, &schedule.name, at);
+    assert_eq!(payload["batch"], batch.as_str());
+    assert_eq!(batch.as_str(), "nightly-20260101T000000Z");
+}
+
+pub(super) async fn a_fired_unit_runs_like_any_other(world: &World) {
+    let schedule = world.put(nightly(world, 0)).await;
+    world.fire(&firing(&schedule, None, world.now())).await;
+    let session = world.session().await;
+    let held = world.take(session).await;
+    world.finish(session, held.lease, done()).await;
+    assert_eq!(world.state(held.unit.id).await, UnitState::Done);
+}

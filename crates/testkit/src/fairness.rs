@@ -1,0 +1,84 @@
+//! Shares, caps and bounds under load: the invariants `nobody_starves` and `bounded` with many
+//! tenants, claimers and senders at once. Larger than a conformance case, and for every store.
+//!
+//! Each is an `async fn(&World, …)` that panics where the store fails, and ends with `verify`. Run
+//! those with many claimers or senders on a runtime with several threads: only then do they meet.
+
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is their way to fail")]
+
+mod bounds;
+mod caps;
+mod shares;
+
+use std::collections::BTreeMap;
+
+use longshore_core::session::NewSession;
+use longshore_core::store::{Claim, Finish, HeldUnit, Queues};
+use longshore_core::{
+    Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
+};
+
+pub use bounds::{Limit, thirty_two_senders_never_exceed_a_bound};
+pub use caps::caps_are_never_exceeded;
+pub use shares::shares_follow_weights;
+
+use crate::World;
+
+const ALL: Scope = Scope::All;
+
+fn kind() -> Kind {
+    Kind::new("work").unwrap()
+}
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+/// A unit of two bytes.
+fn unit(of: &TenantId, on: &QueueName) -> NewUnit {
+    let plain = NewUnit::new(kind(), Payload::from(b"{}".as_slice()));
+    NewUnit { tenant: of.clone(), queue: on.clone(), ..plain }
+}
+
+/// A worker.
+async fn session(world: &World) -> SessionId {
+    let id = SessionId::new();
+    let kinds = BTreeMap::from([(kind(), Policy::default())]);
+    let (label, version) = ("crowd".to_owned(), "0".to_owned());
+    let ttl = std::time::Duration::from_secs(15);
+    let new = NewSession { id, label, version, kinds, slots: 64, ttl };
+    world.store.open_session(new).await.unwrap();
+    id
+}
+
+/// Claims and starts up to `free` units of whatever is there.
+async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
+    let claim = Claim {
+        session,
+        scope: ALL,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![kind()],
+        free,
+        slots: 64,
+        resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: false,
+    };
+    world.store.claim(claim).await.unwrap().units
+}
+
+async fn finish(world: &World, session: SessionId, held: &[HeldUnit], outcome: &Outcome) {
+    let finishes = held.iter().map(|held| Finish::new(held.lease, outcome.clone())).collect();
+    world.store.finish(session, finishes).await.unwrap();
+}
+
+async fn verify(world: &World) {
+    let violations = world.store.verify().await.unwrap();
+    assert!(violations.is_empty(), "verify found {violations:#?}");
+}
