@@ -54,8 +54,7 @@ impl Limit {
             .query_one("SELECT num FROM longshore_stream WHERE kind = 'noop' AND batch = 0", &[])
             .await?
             .get(0);
-        let session =
-            setup.query_one("SELECT max(num) FROM longshore_session", &[]).await?.get(0);
+        let session = setup.query_one("SELECT max(num) FROM longshore_session", &[]).await?.get(0);
         Ok(Self { clients, _drivers: drivers, stream, session })
     }
 
@@ -72,7 +71,8 @@ impl Limit {
 
     /// Claims and finishes everything that is ready; how many.
     pub(crate) async fn process(&self) -> Result<usize> {
-        let parts = self.clients.iter().map(|client| process_part(client, self.stream, self.session));
+        let parts =
+            self.clients.iter().map(|client| process_part(client, self.stream, self.session));
         Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
@@ -85,13 +85,17 @@ impl Limit {
             "INSERT INTO longshore_unit (id, stream, state, place, priority, created_at, waits_for,
              bytes, payload) SELECT gen_random_uuid(), $1, $2, 4000000000000000 + i, 5, i, $3, 8,
              '{\"i\":1} '::bytea FROM generate_series(1, $4) i",
-            &[(&self.stream, Type::INT8), (&state, Type::INT2), (&waits, Type::INT4), (&count, Type::INT8)],
+            &[
+                (&self.stream, Type::INT8),
+                (&state, Type::INT2),
+                (&waits, Type::INT4),
+                (&count, Type::INT8),
+            ],
         )
         .await?;
         let column = ["blocked", "scheduled", "ready", "leased", "done"][usize::try_from(state)?];
-        let sql = format!(
-            "INSERT INTO longshore_delta (stream, {column}, bytes) VALUES ($1, $2, $3)"
-        );
+        let sql =
+            format!("INSERT INTO longshore_delta (stream, {column}, bytes) VALUES ($1, $2, $3)");
         let bytes = if state == 4 { 0 } else { count * 8 };
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
@@ -164,11 +168,7 @@ async fn process_part(client: &Client, stream: i64, session: i64) -> Result<usiz
     }
 }
 
-async fn claim(
-    client: &Client,
-    stream: i64,
-    session: i64,
-) -> Result<(Vec<Uuid>, Vec<i64>, i64)> {
+async fn claim(client: &Client, stream: i64, session: i64) -> Result<(Vec<Uuid>, Vec<i64>, i64)> {
     client.batch_execute(&format!("{BEGIN}; SET LOCAL synchronous_commit = off")).await?;
     let rows = typed(
         client,
@@ -187,8 +187,12 @@ async fn claim(
     }
     let count = i64::try_from(rows.len())?;
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&stream, Type::INT8), (&count, Type::INT8)];
-    typed(client, "INSERT INTO longshore_delta (stream, ready, leased) VALUES ($1, -$2, $2)", &params)
-        .await?;
+    typed(
+        client,
+        "INSERT INTO longshore_delta (stream, ready, leased) VALUES ($1, -$2, $2)",
+        &params,
+    )
+    .await?;
     client.batch_execute("COMMIT").await?;
     let ids = rows.iter().map(|row| row.get(0)).collect();
     Ok((ids, rows.iter().map(|row| row.get(1)).collect(), bytes))

@@ -13,7 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::Translate;
 
 /// How others' commits are heard of.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub enum Listen {
     /// On a connection of its own to the store's URL, if a trial shows that notices arrive there
     /// (behind a transaction pooler they do not); else by polling.
@@ -23,6 +23,17 @@ pub enum Listen {
     At(String),
     /// Only by polling.
     Off,
+}
+
+impl std::fmt::Debug for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the URL: it may hold a password.
+        f.write_str(match self {
+            Self::Auto => "Auto",
+            Self::At(_) => "At(…)",
+            Self::Off => "Off",
+        })
+    }
 }
 
 /// How a store is opened.

@@ -5,6 +5,7 @@
 //! the transaction goes on from the savepoint before it.
 
 use longshore_core::{Effect, Error, Failure, Result};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::tx::Tx;
@@ -52,14 +53,26 @@ async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>
     })
 }
 
-/// What the server refused is the effect's own fault. A lost connection, a full disk or a deadlock
-/// is not.
+/// What the server refused is the effect's own fault, a time limit or a trigger's error included: an
+/// error would have everything that ends with it tried again, for ever. A lost connection, a server
+/// that shuts down, a full disk or a deadlock is not.
 fn blame(error: Error, effect: &Effect) -> Result<Failure> {
-    let Error::Broken { source: Some(source), .. } = &error else { return Err(error) };
-    let server =
-        source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);
+    let source = match &error {
+        Error::Broken { source, .. } | Error::Unavailable { source, .. } => source.as_deref(),
+        _ => None,
+    };
+    let server = source
+        .and_then(|source| source.downcast_ref::<tokio_postgres::Error>())
+        .and_then(tokio_postgres::Error::as_db_error);
     match server {
-        Some(server) => Ok(Failure::new("effect", format!("{}: {}", server.message(), effect.sql))),
-        None => Err(error),
+        Some(server) if !is_nobodys(server.code()) => {
+            Ok(Failure::new("effect", format!("{}: {}", server.message(), effect.sql)))
+        }
+        _ => Err(error),
     }
+}
+
+/// Deadlocks and conflicts, which are tried again, and a server that goes away.
+fn is_nobodys(code: &SqlState) -> bool {
+    matches!(code.code(), "40P01" | "40001") || code.code().starts_with("57P")
 }

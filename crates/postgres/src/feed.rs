@@ -35,6 +35,10 @@ const MOST: usize = 10_000;
 const CHANNEL: &str = "longshore";
 /// Between two entries of one process, so that a busy one does not wake everybody all the time.
 const BREATH: Duration = Duration::from_millis(5);
+/// Until an entry that could not be written is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Until it is tried again whether notices come.
+const NOT_YET: Duration = Duration::from_secs(60);
 
 /// This process's end of the feed.
 #[derive(Debug)]
@@ -92,6 +96,16 @@ impl Feed {
         self.filled.notify_one();
     }
 
+    /// Keeps what could not be written for the next round.
+    fn put_back(&self, topics: BTreeSet<TopicRow>, woke: bool) {
+        self.with(|waiting| {
+            if waiting.topics.len() < MOST {
+                waiting.topics.extend(topics);
+            }
+            waiting.woke |= woke;
+        });
+    }
+
     /// Waits until what was announced so far is written (or could not be).
     pub(crate) async fn settled(&self) {
         let round = self.with(|waiting| {
@@ -136,6 +150,8 @@ impl Feed {
                 let nothing = topics.is_empty() && !woke;
                 if !nothing && let Err(error) = entry(&pool, &topics, woke).await {
                     tracing::debug!(%error, "the change feed could not be written");
+                    self.put_back(topics, woke);
+                    tokio::time::sleep(AGAIN).await;
                 }
                 self.changed.send_modify(|count| *count += 1);
                 self.written.send_replace(round);
@@ -154,14 +170,17 @@ impl Feed {
             let heard = self.listen_once(&config, &pool).await;
             let was_listening = self.listening.send_replace(false);
             match heard {
-                // Notices do not come through here, and will not.
-                Ok(Heard::Nothing) => return,
+                // Behind a pooler they never do; or the server was busy.
+                Ok(Heard::Nothing) => {
+                    tracing::debug!("no notices come through here: polling");
+                    pause = NOT_YET;
+                }
                 Ok(Heard::Lost) | Err(_) if was_listening => pause = Duration::from_millis(100),
                 Ok(Heard::Lost) => {}
                 Err(error) => tracing::debug!(%error, "cannot listen for changes"),
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_secs(5));
+            pause = if pause == NOT_YET { pause } else { (pause * 2).min(Duration::from_secs(5)) };
         }
     }
 

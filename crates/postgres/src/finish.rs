@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
 use longshore_core::unit::check_size;
-use longshore_core::{
-    Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState,
-};
+use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use uuid::Uuid;
 
 use crate::effects;
@@ -25,8 +23,10 @@ pub(crate) async fn finish(
     finishes: &[Finish],
 ) -> Result<Vec<Finished>> {
     let plain = finish_plainly(tx, session, finishes).await?;
-    let rest: Vec<&Finish> =
-        finishes.iter().filter(|end| plain.get(&end.lease.unit) != Some(&end.lease.fence)).collect();
+    let rest: Vec<&Finish> = finishes
+        .iter()
+        .filter(|end| plain.get(&end.lease.unit) != Some(&end.lease.fence))
+        .collect();
     let (holder, rows) = match rest.is_empty() {
         true => (None, HashMap::new()),
         false => {
@@ -184,7 +184,6 @@ pub(crate) async fn lock_rows<'u>(
     rows.iter().map(|row| UnitRow::read(row).map(|row| (row.id, row))).collect()
 }
 
-
 /// Writes steps of the state machine: the rows, their counts, and what waits for them. The rows
 /// must be locked.
 pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<Change>) -> Result<()> {
@@ -210,8 +209,19 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
     for change in changes {
         columns.push(change)?;
     }
-    let Columns { id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint } =
-        &columns;
+    let Columns {
+        id,
+        state,
+        place,
+        attempt,
+        lost,
+        fence,
+        flags,
+        failure,
+        free,
+        result,
+        checkpoint,
+    } = &columns;
     tx.query(
         "UPDATE longshore_unit u SET state = f.state, place = f.place, attempt = f.attempt,
          lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, waits_for = 0,
@@ -344,10 +354,7 @@ pub(crate) async fn unpark<'k>(
 }
 
 /// Tells the units that wait for those that ended; whether each ended well.
-pub(crate) async fn release_dependants(
-    tx: &mut Tx<'_>,
-    ended: Vec<(UnitId, bool)>,
-) -> Result<()> {
+pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool)>) -> Result<()> {
     let well: HashMap<UnitId, bool> = ended.into_iter().collect();
     let edges = tx
         .query(

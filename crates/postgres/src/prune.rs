@@ -5,13 +5,20 @@ use std::time::Duration;
 use longshore_core::store::{Pruned, Retention};
 use longshore_core::{Result, UnitState};
 
-use crate::fold;
 use crate::lock::{self, Lock};
 use crate::row::{code, count, value};
 use crate::tx::Tx;
+use crate::{capacity, fold};
 
 /// Removes what was kept long enough.
 pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
+    let now = tx.now.as_micros();
+    let left = format!(
+        "DELETE FROM longshore_reservation WHERE num IN (SELECT r.num FROM longshore_reservation r
+         WHERE NOT {} AND r.until <= $1 FOR UPDATE SKIP LOCKED)",
+        capacity::reserved("$1")
+    );
+    tx.execute(&left, &[&now]).await?;
     // Only who folds and who prunes changes a stream's row, so they take turns.
     lock::take(tx, &[Lock::Fold]).await?;
     for batch in fold::fold(tx).await? {
@@ -28,8 +35,6 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
         pruned.units += units(tx, state, keep, left).await?;
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
-    let now = tx.now.as_micros();
-    tx.execute("DELETE FROM longshore_reservation WHERE until <= $1", &[&now]).await?;
     pruned.more = pruned.units >= u64::from(limit) || pruned.batches >= u64::from(limit);
     Ok(pruned)
 }

@@ -1,9 +1,7 @@
 //! Rows of `longshore_unit`: what is in them and how they become [`Unit`]s.
 
 use longshore_core::machine::Head;
-use longshore_core::{
-    Payload, Priority, Result, SessionId, Timestamp, Unit, UnitId, UnitState,
-};
+use longshore_core::{Payload, Priority, Result, SessionId, Timestamp, Unit, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;

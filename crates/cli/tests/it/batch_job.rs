@@ -249,7 +249,10 @@ impl Job {
     /// exact, nothing held by anybody.
     #[track_caller]
     pub fn assert_exact(&self) {
-        assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1) AS twice"), 0);
+        assert_eq!(
+            self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1) AS twice"),
+            0
+        );
         assert_eq!(self.count("effects WHERE n <> row"), 0);
         assert_eq!(
             self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"),

@@ -2,6 +2,7 @@
 //! there once, and no answer that was kept is asked for again.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use serde_json::json;
 
@@ -12,9 +13,8 @@ use crate::support::{Running, SOON, eventually, limit, soaked};
 const SORTS: &str = "CASE WHEN i % 100 <> 7 THEN 'good' WHEN i % 400 = 7 THEN 'bad' \
      WHEN i % 400 = 107 THEN 'silent' WHEN i % 400 = 207 THEN 'refused' ELSE 'gone' END";
 
-/// What each sort comes to: bad JSON, no answer in time, a POST and a PRE that do not work.
-const CODES: [(&str, &str); 4] =
-    [("bad", "bad-answer"), ("silent", "timeout"), ("refused", "effect"), ("gone", "pre-error")];
+/// The sorts that fail: bad JSON, no answer in time, a POST and a PRE that do not work.
+const POISON: [&str; 4] = ["bad", "silent", "refused", "gone"];
 
 /// With a clock for the silent ones that others never hear, however busy the machine is, and slow
 /// enough for many kills on a fast one. A worker's death uses an attempt.
@@ -32,16 +32,31 @@ pub const AHEAD: (&str, &str) = ("key = \"id\"", "key = \"id\"\nahead = 200");
 pub struct Storm {
     job: Job,
     rows: u64,
+    /// The code of a row whose SQL is refused: by the store, or by the rows' own database.
+    refused: &'static str,
 }
 
 impl Storm {
     pub fn new(rows: u64, more: &[(&str, &str)]) -> Self {
-        Self { job: Job::new(rows, SORTS).with(&[&EDITS, more].concat()), rows }
+        let job = Job::new(rows, SORTS).with(&[&EDITS, more].concat());
+        Self { job, rows, refused: "effect" }
     }
 
     /// The same with the rows and the store on these servers.
     pub fn move_to(self, rows: &Server, store: &Server, keys: &[(&str, &str)]) -> Self {
-        Self { job: self.job.move_to(rows, store, keys), ..self }
+        let refused = if Rc::ptr_eq(rows, store) { "effect" } else { "post-error" };
+        Self { job: self.job.move_to(rows, store, keys), refused, ..self }
+    }
+
+    /// What a row of this sort comes to.
+    fn code(&self, sort: &str) -> &'static str {
+        match sort {
+            "bad" => "bad-answer",
+            "silent" => "timeout",
+            "refused" => self.refused,
+            "gone" => "pre-error",
+            other => panic!("a row of sort {other} failed"),
+        }
     }
 
     /// Every other process brings the batch a step further before it is killed: on a slow machine
@@ -71,7 +86,7 @@ impl Storm {
     fn assert_exact(&self) {
         let batch = self.job.batch();
         let of = |sort: &str| self.job.count(&format!("rows WHERE sort = '{sort}'"));
-        let failed: u64 = CODES.iter().map(|(sort, _)| of(sort)).sum();
+        let failed: u64 = POISON.iter().map(|sort| of(sort)).sum();
         assert_eq!((of("good"), failed), (self.rows - self.rows / 100, self.rows / 100));
         assert_eq!(batch["status"], "complete", "{batch}");
         assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(self.rows), &json!(0)));
@@ -94,9 +109,7 @@ impl Storm {
         for row in &listed {
             let sort = format!("SELECT sort FROM rows WHERE id = {}", row["key"]);
             let code = row["code"].as_str().unwrap();
-            let expected =
-                CODES.iter().find(|(sort_of, _)| *sort_of == self.job.query::<String>(&sort));
-            assert_eq!(code, expected.unwrap().1, "{row}");
+            assert_eq!(code, self.code(&self.job.query::<String>(&sort)), "{row}");
             assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
             assert_eq!(
                 found.insert(row["key"].as_u64().unwrap(), code),
@@ -105,7 +118,7 @@ impl Storm {
             );
         }
         assert_eq!(found.len() as u64, self.rows / 100);
-        let told = found.values().filter(|code| **code != "effect").count() as u64;
+        let told = found.values().filter(|code| **code != self.refused).count() as u64;
         assert_eq!(self.job.count("failures"), told);
         assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), told);
     }
@@ -125,11 +138,6 @@ impl Storm {
         let failed = self.rows / 100;
         assert_eq!(self.job.query::<String>(end), format!("complete 1 {} {failed}", self.rows));
     }
-}
-
-/// More rows than come to their end before the last kill.
-pub fn enough_rows() -> u64 {
-    soaked(3_000, 10_000)
 }
 
 /// Before which kill the middle of a storm is.
@@ -210,7 +218,7 @@ fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
 
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
-    kill_initiators_and_workers(&Storm::new(enough_rows(), &[AHEAD]), || {});
+    kill_initiators_and_workers(&Storm::new(soaked(3_000, 10_000), &[AHEAD]), || {});
 }
 
 /// Rows whose POST does not work for a while, however often it is tried and by whom, are asked

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use longshore_testkit::servers::PrivatePostgres;
 
 use crate::batch_job::Server;
-use crate::batch_storm::{AHEAD, Storm, enough_rows, kill_initiators_and_workers, kill_runs};
+use crate::batch_storm::{AHEAD, Storm, kill_initiators_and_workers, kill_runs};
+use crate::support::soaked;
 
 fn server() -> Server {
     Rc::new(RefCell::new(PrivatePostgres::start_with(&[("fsync", "on")]).unwrap()))
@@ -23,7 +24,7 @@ fn restart(server: &Server) {
 fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
     let database = format!("database = \"{}\"", rows.borrow().url());
     let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-    Storm::new(enough_rows(), &[&edits, more].concat()).move_to(rows, store, keys)
+    Storm::new(soaked(1_200, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
 }
 
 #[test]

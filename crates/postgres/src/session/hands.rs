@@ -49,6 +49,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
 
 /// Keeps how far units are.
 pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
+    // It is a hint: a beat does not wait for a unit that somebody's open transaction holds.
     // The latest word of each: an update from a list takes any of several rows for one unit.
     let latest: HashMap<UnitId, &ProgressNote> =
         notes.iter().map(|note| (note.lease.unit, note)).collect();
@@ -64,7 +65,9 @@ pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNot
     tx.execute(
         "UPDATE longshore_unit u SET progress = f.progress
          FROM unnest($1, $2, $3) AS f (id, fence, progress)
-         WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $4",
+         WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $4
+         AND u.id = ANY(ARRAY(
+           SELECT id FROM longshore_unit WHERE id = ANY($1) FOR UPDATE SKIP LOCKED))",
         &[&ids, &fences, &texts, &session],
     )
     .await?;

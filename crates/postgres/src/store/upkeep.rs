@@ -22,6 +22,7 @@ const JUST_NOW: Duration = Duration::from_millis(100);
 impl Upkeep for PostgresStore {
     async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed> {
         let mut all = Reclaimed::default();
+        let mut away = None;
         // One transaction each: a mass of dead workers does not hold up the living.
         for dead in dead {
             match self.reclaim_one(*dead).await {
@@ -30,12 +31,15 @@ impl Upkeep for PostgresStore {
                     all.rescued += one.rescued;
                     all.failed += one.failed;
                 }
-                Err(error) if error.is_retryable() => return Err(error),
                 // One that cannot be ended must not keep the others' units from running.
+                Err(error) if error.is_retryable() => away = Some(error),
                 Err(error) => tracing::error!(%error, session = %dead.session, "cannot reclaim"),
             }
         }
-        Ok(all)
+        match away {
+            Some(error) if all.sessions == 0 => Err(error),
+            _ => Ok(all),
+        }
     }
 
     async fn promote(&self, limit: u32) -> Result<Promoted> {

@@ -53,10 +53,13 @@ impl PrivateNetwork {
     /// A switch with so many hosts, numbered from 1.
     pub fn start(hosts: u8) -> io::Result<Self> {
         if !account::is_root() {
-            return Err(io::Error::other("a private network needs root: only root makes namespaces"));
+            return Err(io::Error::other(
+                "a private network needs root: only root makes namespaces",
+            ));
         }
         let ip = program("ip", &["/usr/sbin".into(), "/sbin".into()], PACKAGE)?;
-        let number = std::process::id().wrapping_mul(8).wrapping_add(MADE.fetch_add(1, Ordering::Relaxed));
+        let number =
+            std::process::id().wrapping_mul(8).wrapping_add(MADE.fetch_add(1, Ordering::Relaxed));
         // The name of an interface has 15 characters at most.
         let name = format!("ls{number:x}");
         // 198.18.0.0/15 is for test networks; nobody lives there.

@@ -26,7 +26,7 @@ async fn complaint_02_a_batch_ends_and_calls_back_exactly_once_however_its_last_
     for ground in block_in_place(Ground::both) {
         let stores = [ground.open().await, ground.open().await];
         let sessions = [session(&*stores[0]).await, session(&*stores[1]).await];
-        for round in 0..soaked(12, 200) {
+        for round in 0..soaked(8, 200) {
             let id = BatchId::new(format!("b{round}")).unwrap();
             fill(&stores[0], &id).await;
             end_all_at_once(&stores, &sessions, true).await;

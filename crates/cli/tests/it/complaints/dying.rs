@@ -40,7 +40,11 @@ fn one_is_killed_and_one_is_slow(ground: &Ground) {
     assert_eq!((lines(place, "killed"), lines(place, "slow")), (2, 1), "{}", ground.name());
     for (id, attempts) in [(&killed, 2), (&slow, 1)] {
         let unit = place.unit(id);
-        assert_eq!((&unit["state"], &unit["attempt"]), (&json!("done"), &json!(attempts)), "{unit}");
+        assert_eq!(
+            (&unit["state"], &unit["attempt"]),
+            (&json!("done"), &json!(attempts)),
+            "{unit}"
+        );
     }
     place.run(&["verify"]).ok();
 }

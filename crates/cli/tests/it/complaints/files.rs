@@ -13,7 +13,8 @@ const WORKERS: usize = 3;
 fn complaint_13_eight_processes_write_one_file_and_nobody_finds_it_locked() {
     let Ground { place, .. } = Ground::sqlite();
     let each: u64 = soaked(1_000, 20_000);
-    place.write("lines", (0..each).map(|n| format!("{{\"n\":{n},\"ms\":0}}\n")).collect::<String>());
+    place
+        .write("lines", (0..each).map(|n| format!("{{\"n\":{n},\"ms\":0}}\n")).collect::<String>());
     let args = ["worker", "--slots", "4", "--chaos-log", "runs"];
     let mut workers: Vec<Running> = (0..WORKERS).map(|_| place.start(&args)).collect();
     let senders: Vec<Child> = (0..SENDERS).map(|nth| sender(&place, nth)).collect();

@@ -93,8 +93,12 @@ async fn one_at_a_time(ground: &Ground) {
     let runs = Arc::new(Runs::default());
     let cap = Some(Cap { key: "printer".to_owned(), limit: 1 });
     let ways = ["ok", "retry", "snooze", "ok", "kill", "ok"];
-    let sent: Vec<NewUnit> =
-        ways.iter().cycle().take(12).map(|way| NewUnit { cap: cap.clone(), ..unit(*way) }).collect();
+    let sent: Vec<NewUnit> = ways
+        .iter()
+        .cycle()
+        .take(12)
+        .map(|way| NewUnit { cap: cap.clone(), ..unit(*way) })
+        .collect();
     let all = sent.len();
     let client = Client::new(store.clone());
     client.send_many(sent, WhenFull::Refuse).await.unwrap();

@@ -26,7 +26,7 @@ struct Backlog {
 const SHALLOW: Backlog = Backlog { ready: 1_000, blocked: 0, scheduled: 0 };
 
 fn deep() -> Backlog {
-    let part = soaked(20_000, 50_000);
+    let part = soaked(10_000, 50_000);
     Backlog { ready: part * 2, blocked: part, scheduled: part }
 }
 
@@ -48,12 +48,12 @@ async fn fill(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
 async fn complaint_04_a_claim_reads_as_little_with_a_deep_backlog_as_with_a_shallow_one() {
     let shallow = pages_read_by_claims(&SHALLOW).await;
     let deep_read = pages_read_by_claims(&deep()).await;
-    assert!(deep_read <= 3 * shallow + 20 * CLAIMS, "{deep_read} pages, {shallow} when shallow");
+    assert!(deep_read <= 2 * shallow, "{deep_read} pages, {shallow} when shallow");
 
     let shallow = bytes_read_by_a_worker(&SHALLOW).await;
     let deep_read = bytes_read_by_a_worker(&deep()).await;
-    // The whole file is some ten megabytes larger.
-    assert!(deep_read <= shallow + 1_000_000, "{deep_read} bytes, {shallow} when shallow");
+    // The whole file is larger by many times that.
+    assert!(deep_read <= shallow + 300_000, "{deep_read} bytes, {shallow} when shallow");
 }
 
 /// What the server read, from memory or disk, for some claims and ends of ten units each.
