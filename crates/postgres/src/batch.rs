@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 use crate::checkpoint;
 use crate::error::damaged;
 use crate::param::words;
-use crate::row::{count, json, small, to_json, value};
+use crate::row::{count, json, readable, small, to_json, value};
 use crate::send::{Admission, send};
 use crate::store::{PostgresStore, attempt};
 use crate::tx::{Aftermath, Tx};
@@ -141,8 +141,12 @@ pub(crate) async fn advance(store: &PostgresStore, batches: BTreeSet<i64>) -> Re
     let nums: Vec<i64> = batches.into_iter().collect();
     let (due, mut after) = attempt!(store, Relaxed, tx => would_move(&mut tx, &nums)).await?;
     for num in due {
-        let ((), more) = attempt!(store, Durable, tx => advance_one(&mut tx, num)).await?;
-        after.merge(more);
+        match attempt!(store, Durable, tx => advance_one(&mut tx, num)).await {
+            Ok(((), more)) => after.merge(more),
+            Err(error) if error.is_retryable() => return Err(error),
+            // One that cannot be moved on must not keep the others from it.
+            Err(error) => tracing::error!(%error, batch = num, "a batch cannot be moved on"),
+        }
     }
     Ok(after)
 }
@@ -151,7 +155,8 @@ pub(crate) async fn advance(store: &PostgresStore, batches: BTreeSet<i64>) -> Re
 async fn would_move(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
     let mut due = Vec::new();
     for row in tx.query(&select("WHERE b.num = ANY($1)"), &[nums]).await? {
-        let step = machine::advance(&mut read(&row)?, tx.now);
+        let Some(mut batch) = readable("a batch", read(&row)) else { continue };
+        let step = machine::advance(&mut batch, tx.now);
         if step.changed || step.announce {
             due.push(value(&row, 0)?);
         }
@@ -251,7 +256,7 @@ pub(crate) async fn definition(
 /// One batch with its counts, without its sums: nothing is decided by those.
 pub(crate) async fn load(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
     let row = tx.query_opt(&select("WHERE b.num = $1"), &[&num]).await?;
-    read(&row.ok_or_else(|| damaged("a unit without its batch"))?)
+    read(&row.ok_or_else(|| Error::not_found("batch", num))?)
 }
 
 /// The same, locked first: its counts are those of everyone who held the lock before. `None` if it

@@ -101,6 +101,7 @@ impl Rooms {
         }
         let locks: Vec<Lock<'_>> = self.rooms.keys().map(Bounded::lock).collect();
         lock::take(tx, &locks).await?;
+        self.read_again(tx).await?;
         let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
         for bounded in self.rooms.keys() {
             match bounded {
@@ -114,8 +115,11 @@ impl Rooms {
             "WITH lanes AS (SELECT num, queue, tenant FROM longshore_lane
                WHERE num = ANY($1) OR queue = ANY($2) OR tenant = ANY($3)),
              taken AS (
-               SELECT c.lane, c.blocked + c.scheduled + c.ready + c.leased AS units, c.bytes
-               FROM longshore_count c WHERE c.lane IN (SELECT num FROM lanes)
+               SELECT s.lane, s.blocked + s.scheduled + s.ready + s.leased AS units, s.bytes
+               FROM longshore_stream s WHERE s.lane IN (SELECT num FROM lanes)
+               UNION ALL SELECT s.lane, d.blocked + d.scheduled + d.ready + d.leased, d.bytes
+               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               WHERE s.lane IN (SELECT num FROM lanes)
                UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_reservation r
                WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
              SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint
@@ -133,6 +137,18 @@ impl Rooms {
                     room.bytes += count::<u64>(&row, 4)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The limits as they are now that their locks are held: whoever changes one holds its lock.
+    async fn read_again(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let lanes: Vec<i64> = self.lanes.keys().copied().collect();
+        let mut now = Self::of(tx, &lanes).await?;
+        for (bounded, room) in &mut self.rooms {
+            let fresh = now.rooms.remove(bounded);
+            room.max_units = fresh.as_ref().and_then(|fresh| fresh.max_units);
+            room.max_bytes = fresh.and_then(|fresh| fresh.max_bytes);
         }
         Ok(())
     }

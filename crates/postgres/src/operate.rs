@@ -15,6 +15,7 @@ use longshore_core::{
 use crate::error::{collision, is_taken};
 use crate::finish::{Change, apply, lock_rows};
 use crate::inspect::tenant;
+use crate::lock::{self, Lock};
 use crate::param::{unit_id, uuids};
 use crate::row::{Spec, UnitRow, codes, flag, value};
 use crate::streams::{self, Stream};
@@ -279,6 +280,7 @@ pub(crate) async fn queue(
     // A lane as well, so that the queue is listed before its first unit.
     streams::lane(tx, name, &owner.unwrap_or_default()).await?;
     let num = streams::queue(tx, name).await?;
+    lock::take(tx, &[Lock::QueueRoom(num)]).await?;
     set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
     tx.announce("queue", name.as_str(), None);
     Ok(())
@@ -304,6 +306,8 @@ pub(crate) async fn lane(
         return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
     }
     let num = streams::lane(tx, name, tenant).await?;
+    // Whoever counts under the old limits is done with it before they change.
+    lock::take(tx, &[Lock::LaneRoom(num), Lock::LaneCap(num)]).await?;
     set(tx, "longshore_lane", num, change.paused, change.capacity).await?;
     let number = |number: u32| i32::try_from(number).map_err(|_| too_large(number));
     if let Some(weight) = change.weight {

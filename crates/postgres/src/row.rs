@@ -28,6 +28,11 @@ pub(crate) fn value<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T> {
     row.try_get(at).or_translate()
 }
 
+/// What could be read. A row that a newer version wrote must not keep this one from all others.
+pub(crate) fn readable<T>(what: &str, read: Result<T>) -> Option<T> {
+    read.inspect_err(|error| tracing::error!(%error, "{what} is left out: it cannot be read")).ok()
+}
+
 /// A column that holds a count: stored signed, never negative.
 pub(crate) fn count<N: TryFrom<i64>>(row: &Row, at: usize) -> Result<N> {
     let number: i64 = value(row, at)?;

@@ -3,13 +3,12 @@
 use longshore_core::schedule::{NewSchedule, Plan, Schedule};
 use longshore_core::store::{
     DueSchedules, Fired, Firing, IfThere, Page, Placed, ScheduleSwitch, Sent, read_schedule_cursor,
-    schedule_cursor,
 };
 use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::error::{collision, damaged};
-use crate::row::{count, value};
+use crate::row::{count, readable, value};
 use crate::send::{Admission, send};
 use crate::tx::Tx;
 
@@ -242,9 +241,11 @@ pub(crate) async fn due(tx: &mut Tx<'_>, after: Option<&str>, limit: u32) -> Res
 }
 
 fn page(rows: &[Row], limit: u32) -> Result<Page<Schedule>> {
-    let mut items: Vec<Schedule> = rows.iter().map(read).collect::<Result<_>>()?;
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next = items.last().filter(|_| more).map(schedule_cursor);
+    let here = &rows[..rows.len().min(limit as usize)];
+    let items = here.iter().filter_map(|row| readable("a schedule", read(row))).collect();
+    let next = match here.last().filter(|_| rows.len() > here.len()) {
+        Some(last) => Some(format!("{}/{}", value::<&str>(last, 0)?, value::<&str>(last, 1)?)),
+        None => None,
+    };
     Ok(Page { items, next })
 }

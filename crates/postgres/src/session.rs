@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 use crate::error::damaged;
 use crate::finish::{self, Change, own_policy};
 use crate::param::{session_id, session_uuid, unit_id, uuids, words};
-use crate::row::{UnitRow, count, flag, to_json, value};
+use crate::row::{UnitRow, count, flag, readable, to_json, value};
 use crate::tx::Tx;
 
 mod adoption;
@@ -168,7 +168,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
             &[],
         )
         .await?;
-    rows.iter().map(read).collect()
+    Ok(rows.iter().filter_map(|row| readable("a session", read(row))).collect())
 }
 
 fn read(row: &Row) -> Result<Session> {

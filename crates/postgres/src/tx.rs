@@ -35,7 +35,7 @@ pub(crate) enum Durability {
 
 /// Should this process vanish (or the network), the server must not keep its locks.
 const GUARDS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
-    SET LOCAL lock_timeout = '10s'; SET LOCAL jit = off";
+    SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; SET LOCAL jit = off";
 
 /// Verbs find their rows by index, a few hundred of however many there are. The planner does not
 /// know that: with the statistics of a moment ago it reads whole tables, or everything a session

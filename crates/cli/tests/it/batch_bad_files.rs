@@ -150,7 +150,7 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
         ("sqlite:no/such/dir/rows.db", "there is no file"),
         ("sqlite:script.toml", "is not a SQLite database"),
         ("sqlite:.", "is not a file"),
-        ("postgres://me:secret@127.0.0.1:1/rows", "PostgreSQL"),
+        ("postgres://me:secret@127.0.0.1:1/rows", "cannot be reached"),
         // Not built in, or (as `./test` builds it) built in and not there: `database` is to mend.
         ("mysql://me:secret@127.0.0.1:1/rows", "database"),
         ("env:NO_SUCH_VARIABLE", "`NO_SUCH_VARIABLE` is not set"),

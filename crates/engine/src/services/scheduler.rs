@@ -110,7 +110,15 @@ impl Service for Scheduler {
             let found = self.store.due_schedules(after.as_deref(), PAGE).await?;
             found.next.into_iter().for_each(&mut soon);
             for schedule in found.due.items {
-                let (fired, stands) = self.take_on(schedule, found.now).await?;
+                let name = schedule.name.clone();
+                let (fired, stands) = match self.take_on(schedule, found.now).await {
+                    // One that cannot be fired must not keep the others from it.
+                    Err(error) if !error.is_retryable() => {
+                        tracing::error!(%error, schedule = %name, "cannot be fired");
+                        continue;
+                    }
+                    taken => taken?,
+                };
                 report.moved += fired;
                 match stands {
                     Stands::Caught(next) => {

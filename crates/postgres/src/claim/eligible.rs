@@ -150,6 +150,7 @@ async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-fn cap(row: &Row, at: usize) -> Result<Option<u64>> {
+/// A cap's column.
+pub(super) fn cap(row: &Row, at: usize) -> Result<Option<u64>> {
     Ok(value::<Option<i32>>(row, at)?.map(|cap| u64::try_from(cap).unwrap_or(0)))
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use longshore_core::Result;
 use longshore_core::fair::LaneShare;
 
-use super::eligible::Source;
+use super::eligible::{Source, cap};
 use super::plan::Plan;
 use super::rows::{self, Taken};
 use crate::lock::{self, Lock};
@@ -66,7 +66,7 @@ impl Lanes {
     /// committed, so nobody can lease what this one counts on.
     pub(super) async fn count_capped(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let mut locks = Vec::new();
-        let (mut nums, mut tenants): (Vec<i64>, Vec<&str>) = (Vec::new(), Vec::new());
+        let (mut nums, mut tenants): (Vec<i64>, Vec<String>) = (Vec::new(), Vec::new());
         for source in &self.sources {
             let (lane, tenant) = (source.stream.lane, source.stream.tenant.as_str());
             if source.cap.is_some() {
@@ -75,21 +75,37 @@ impl Lanes {
             }
             if source.tenant_cap.is_some() {
                 locks.push(Lock::TenantCap(tenant));
-                tenants.push(tenant);
+                tenants.push(tenant.to_owned());
             }
         }
         if locks.is_empty() {
             return Ok(());
         }
         lock::take(tx, &locks).await?;
-        let sql = "SELECT l.num, l.tenant, sum(c.leased)::bigint FROM longshore_lane l
-            JOIN longshore_count c ON c.lane = l.num
-            WHERE l.num = ANY($1) OR l.tenant = ANY($2) GROUP BY l.num";
+        // The caps once more: whoever changes one holds its lock. Not by the view, which would add
+        // up every stream of the lanes' past.
+        let sql = "WITH lanes AS (SELECT num, tenant, cap FROM longshore_lane
+              WHERE num = ANY($1) OR tenant = ANY($2)),
+            leased AS (
+              SELECT s.lane, s.leased FROM longshore_stream s
+              WHERE s.lane IN (SELECT num FROM lanes)
+              UNION ALL SELECT s.lane, d.leased FROM longshore_delta d
+              JOIN longshore_stream s ON s.num = d.stream
+              WHERE s.lane IN (SELECT num FROM lanes))
+            SELECT l.num, l.tenant, coalesce(sum(x.leased), 0)::bigint, l.cap, t.cap
+            FROM lanes l LEFT JOIN leased x ON x.lane = l.num
+            LEFT JOIN longshore_tenant t ON t.name = l.tenant
+            GROUP BY l.num, l.tenant, l.cap, t.cap";
         let (mut by_lane, mut by_tenant) = (HashMap::new(), HashMap::new());
         for row in tx.query(sql, &[&nums, &tenants]).await? {
-            let leased: u64 = count(&row, 2)?;
-            by_lane.insert(value::<i64>(&row, 0)?, leased);
+            let (lane, leased): (i64, u64) = (value(&row, 0)?, count(&row, 2)?);
+            by_lane.insert(lane, leased);
             *by_tenant.entry(value::<String>(&row, 1)?).or_insert(0) += leased;
+            for source in self.sources.iter_mut().filter(|source| source.stream.lane == lane) {
+                // One that is new waits for the next claim: its lock is not held.
+                source.cap = source.cap.and(cap(&row, 3)?);
+                source.tenant_cap = source.tenant_cap.and(cap(&row, 4)?);
+            }
         }
         self.bound(&by_lane, &by_tenant);
         Ok(())
