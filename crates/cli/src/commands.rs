@@ -93,6 +93,28 @@ async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)
     Ok((store, client))
 }
 
+/// The same for a worker, which may be started before its store is (a machine boots, a server
+/// restarts): a store that is away is waited for as long as the settings' patience lasts.
+async fn connect_patiently(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+    let until = tokio::time::Instant::now() + settings.patience;
+    loop {
+        let error = match connect(settings).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => error,
+        };
+        let away = |cause: &longshore::Error| cause.is_retryable();
+        let is_away = error.chain().filter_map(|cause| cause.downcast_ref()).any(away);
+        if !is_away || tokio::time::Instant::now() >= until {
+            return Err(error);
+        }
+        tracing::warn!("{error:#}; waiting for it");
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Until a store that was away is tried again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// The time now, for people.
 pub fn now() -> longshore::Timestamp {
     use longshore::Clock;

@@ -14,7 +14,7 @@ use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
 use super::batch::place::sources;
 use super::chaos::{self, ChaosHandler};
-use super::connect;
+use super::connect_patiently;
 use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
@@ -28,7 +28,7 @@ use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings).await?;
+    let (store, _) = connect_patiently(settings).await?;
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
