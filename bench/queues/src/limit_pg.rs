@@ -100,7 +100,10 @@ impl Limit {
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
         typed(&self.clients[0], &sql, &params).await?;
-        self.clients[0].batch_execute("VACUUM ANALYZE longshore_unit; CHECKPOINT").await?;
+        // One by one: together they would be one transaction, in which nothing can be vacuumed.
+        for sql in ["VACUUM ANALYZE longshore_unit", "CHECKPOINT"] {
+            self.clients[0].batch_execute(sql).await?;
+        }
         Ok(())
     }
 }
