@@ -18,7 +18,7 @@ use tokio_postgres::{AsyncMessage, Config};
 use crate::connect;
 use crate::error::{Translate, from_pool};
 use crate::lock::Lock;
-use crate::param::Param;
+use crate::param::{Param, typed};
 
 /// One entry to be made in the change feed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,20 +84,15 @@ impl Feed {
         if topics.is_empty() && !woke {
             return;
         }
-        self.with(|waiting| {
-            if waiting.topics.len() < MOST {
-                waiting.topics.extend(topics);
-            }
-            waiting.woke |= woke;
-        });
+        self.keep(topics, woke);
         if woke {
             self.woke.send_modify(|count| *count += 1);
         }
         self.filled.notify_one();
     }
 
-    /// Keeps what could not be written for the next round.
-    fn put_back(&self, topics: BTreeSet<TopicRow>, woke: bool) {
+    /// Keeps what is to be written in the next round.
+    fn keep(&self, topics: BTreeSet<TopicRow>, woke: bool) {
         self.with(|waiting| {
             if waiting.topics.len() < MOST {
                 waiting.topics.extend(topics);
@@ -150,7 +145,7 @@ impl Feed {
                 let nothing = topics.is_empty() && !woke;
                 if !nothing && let Err(error) = entry(&pool, &topics, woke).await {
                     tracing::debug!(%error, "the change feed could not be written");
-                    self.put_back(topics, woke);
+                    self.keep(topics, woke);
                     tokio::time::sleep(AGAIN).await;
                 }
                 self.changed.send_modify(|count| *count += 1);
@@ -247,7 +242,6 @@ async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<(
         &CHANNEL,
         &if woke { WOKE } else { CHANGED },
     ];
-    let params: Vec<_> = params.iter().map(|param| (param.sql(), param.ty())).collect();
     let rows = client
         .query_typed(
             "WITH first AS MATERIALIZED (
@@ -257,7 +251,7 @@ async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<(
                SELECT t.topic, t.name, t.tenant
                FROM first, unnest($2, $3, $4) AS t (topic, name, tenant) RETURNING seq)
              SELECT pg_notify($5, $6), (SELECT max(seq) FROM made) FROM first",
-            &params,
+            &typed(&params),
         )
         .await
         .or_translate()?;
@@ -267,10 +261,8 @@ async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<(
         && newest % 1000 < i64::try_from(topics.len()).unwrap_or(1000)
     {
         let old = newest - KEPT;
-        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), _); 1] =
-            [(&old, tokio_postgres::types::Type::INT8)];
         client
-            .execute_typed("DELETE FROM longshore_change WHERE seq <= $1", &params)
+            .execute_typed("DELETE FROM longshore_change WHERE seq <= $1", &typed(&[&old]))
             .await
             .or_translate()?;
     }
@@ -280,7 +272,6 @@ async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<(
 async fn notify(pool: &Pool, token: &str) -> Result<()> {
     let client = pool.get().await.map_err(from_pool)?;
     let params: [&dyn Param; 2] = [&CHANNEL, &token];
-    let params: Vec<_> = params.iter().map(|param| (param.sql(), param.ty())).collect();
-    client.query_typed("SELECT pg_notify($1, $2)", &params).await.or_translate()?;
+    client.query_typed("SELECT pg_notify($1, $2)", &typed(&params)).await.or_translate()?;
     Ok(())
 }

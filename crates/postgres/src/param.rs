@@ -48,6 +48,11 @@ param! {
     &[u8] => BYTEA, BYTEA_ARRAY;
 }
 
+/// Values and their types, as the driver wants them.
+pub(crate) fn typed<'p>(params: &[&'p dyn Param]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
+    params.iter().map(|param| (param.sql(), param.ty())).collect()
+}
+
 /// A unit's id as PostgreSQL's type.
 pub(crate) fn uuid(unit: UnitId) -> Uuid {
     Uuid::from_bytes(*unit.as_bytes())

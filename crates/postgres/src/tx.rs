@@ -18,7 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::error::{Translate, damaged, translate};
 use crate::feed::TopicRow;
 use crate::finish;
-use crate::param::Param;
+use crate::param::{Param, typed};
 use crate::row::{code, to_json};
 use crate::streams::{Stream, Streams};
 
@@ -476,10 +476,6 @@ fn at_the_end(error: tokio_postgres::Error) -> Error {
         }
         _ => translate(error),
     }
-}
-
-fn typed<'p>(params: &[&'p dyn Param]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
-    params.iter().map(|param| (param.sql(), param.ty())).collect()
 }
 
 fn open(
