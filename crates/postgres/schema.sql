@@ -86,6 +86,15 @@ CREATE TABLE longshore_migration (
     checksum text NOT NULL,
     CONSTRAINT longshore_migration_pkey PRIMARY KEY (version)
 );
+CREATE TABLE longshore_nothing (
+    num bigint NOT NULL,
+    CONSTRAINT longshore_nothing_num_check CHECK ((num IS NULL)),
+    CONSTRAINT longshore_nothing_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_promise (
+    num bigint NOT NULL,
+    CONSTRAINT longshore_verb_was_dropped_midway FOREIGN KEY (num) REFERENCES longshore_nothing(num) DEFERRABLE INITIALLY DEFERRED
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 CREATE TABLE longshore_queue (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     name text NOT NULL,
@@ -141,6 +150,14 @@ CREATE TABLE longshore_session (
     CONSTRAINT longshore_session_pkey PRIMARY KEY (num),
     CONSTRAINT longshore_session_wanted_check CHECK ((wanted = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text])))
 ) WITH (fillfactor=50);
+CREATE TABLE longshore_start (
+    session bigint NOT NULL,
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at bigint NOT NULL,
+    units uuid[] NOT NULL,
+    fences bigint[] NOT NULL,
+    CONSTRAINT longshore_start_pkey PRIMARY KEY (session, num)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 CREATE TABLE longshore_stream (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     lane bigint NOT NULL,
@@ -220,6 +237,11 @@ CREATE TABLE longshore_unit (
     CONSTRAINT longshore_unit_priority_check CHECK (((priority >= 1) AND (priority <= 9))),
     CONSTRAINT longshore_unit_state_check CHECK (((state >= 0) AND (state <= 8)))
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_delay=1);
+CREATE TABLE longshore_untold (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    unit uuid NOT NULL,
+    CONSTRAINT longshore_untold_pkey PRIMARY KEY (num)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 
 CREATE VIEW longshore_count AS
  SELECT s.num AS stream,
@@ -266,3 +288,19 @@ CREATE INDEX longshore_unit_ended ON public.longshore_unit USING btree (stream, 
 CREATE INDEX longshore_unit_ready ON public.longshore_unit USING btree (stream, place, id) WHERE (state = 2);
 CREATE INDEX longshore_unit_session ON public.longshore_unit USING btree (session) WHERE (session IS NOT NULL);
 CREATE INDEX longshore_unit_waiting ON public.longshore_unit USING btree (stream, state, place) WHERE (state = ANY (ARRAY[0, 1, 7, 8]));
+
+CREATE OR REPLACE FUNCTION public.longshore_closed()
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    RETURN ARRAY(
+        SELECT s.num FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+        WHERE l.paused OR l.queue IN (SELECT num FROM longshore_queue WHERE paused)
+        OR l.tenant IN (SELECT name FROM longshore_tenant WHERE suspended)
+        UNION ALL
+        SELECT s.num FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
+        WHERE b.status <> 'complete' AND b.status NOT IN ('queued', 'running'));
+END $function$
+

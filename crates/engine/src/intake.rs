@@ -17,8 +17,9 @@ use crate::pace::Pace;
 use crate::station::Station;
 use crate::worker::ClaimAhead;
 
-/// The wait without news grows from the first to the second.
-const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// The wait without news grows from the first to the second. A store that hears of others' commits
+/// wakes us; one that does not comes back sooner by itself ([`longshore_core::store::Inspect::wake`]).
+const POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// How often a worker that keeps slots idle for a unit that must run alone looks whether it is
 /// still there.
 const PROBE: Duration = Duration::from_secs(2);

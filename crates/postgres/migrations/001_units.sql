@@ -120,6 +120,21 @@ LEFT JOIN (SELECT stream, sum(blocked) AS blocked, sum(scheduled) AS scheduled,
                   sum(failed) AS failed, sum(cancelled) AS cancelled, sum(bytes) AS bytes
            FROM longshore_delta GROUP BY stream) d ON d.stream = s.num;
 
+-- The streams of which nothing may start: something they belong to is paused, suspended or given
+-- up. A batch that is complete has nothing left that could start. A function, because each start
+-- asks, and the server remembers the plan of a function; planned each time it took longer than all
+-- the rest of a start.
+CREATE FUNCTION longshore_closed() RETURNS bigint[] LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT s.num FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+        WHERE l.paused OR l.queue IN (SELECT num FROM longshore_queue WHERE paused)
+        OR l.tenant IN (SELECT name FROM longshore_tenant WHERE suspended)
+        UNION ALL
+        SELECT s.num FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
+        WHERE b.status <> 'complete' AND b.status NOT IN ('queued', 'running'));
+END $$;
+
 CREATE TABLE longshore_session (
     num       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     id        uuid NOT NULL UNIQUE,
@@ -133,6 +148,16 @@ CREATE TABLE longshore_session (
     beat_at   bigint NOT NULL,
     wanted    text NOT NULL DEFAULT 'work' CHECK (wanted IN ('work', 'quiet', 'drain', 'stop'))
 ) WITH (fillfactor = 50);  -- beats change no indexed column: they stay on their page
+
+-- Starts of units claimed ahead that are not in the units' rows: see starts.rs.
+CREATE TABLE longshore_start (
+    session bigint NOT NULL,
+    num     bigint GENERATED ALWAYS AS IDENTITY,
+    at      bigint NOT NULL,
+    units   uuid[] NOT NULL,
+    fences  bigint[] NOT NULL,  -- of the same leases
+    PRIMARY KEY (session, num)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
 -- state: 0 blocked, 1 scheduled, 2 ready, 3 leased, 4 done, 5 failed, 6 cancelled;
 --        7 ready but its cap is reached, 8 ready but must run alone: both out of the way of claims.

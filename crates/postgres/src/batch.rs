@@ -19,7 +19,7 @@ use crate::error::damaged;
 use crate::param::words;
 use crate::row::{count, json, readable, small, to_json, value};
 use crate::send::{Admission, send};
-use crate::store::{PostgresStore, attempt};
+use crate::store::{Shared, attempt};
 use crate::tx::{Aftermath, Tx};
 
 /// Writes a batch's record, or finds it.
@@ -137,7 +137,7 @@ pub(crate) async fn act(
 
 /// Moves batches on whose counters or seal changed, now that the change is committed; what is to
 /// be done then.
-pub(crate) async fn advance(store: &PostgresStore, batches: BTreeSet<i64>) -> Result<Aftermath> {
+pub(crate) async fn advance(store: &Shared, batches: BTreeSet<i64>) -> Result<Aftermath> {
     let nums: Vec<i64> = batches.into_iter().collect();
     let (due, mut after) = attempt!(store, Relaxed, tx => would_move(&mut tx, &nums)).await?;
     for num in due {
@@ -232,9 +232,17 @@ pub(crate) fn select(rest: &str) -> String {
              coalesce(sum(n.done), 0)::bigint AS done,
              coalesce(sum(n.failed), 0)::bigint AS failed,
              coalesce(sum(n.cancelled), 0)::bigint AS cancelled
-           FROM longshore_count n WHERE n.batch = b.num AND n.batch <> 0) c {rest}"
+           FROM ({COUNTED}) n) c {rest}"
     )
 }
+
+/// The counts of a batch's streams, folded and not. The view would add up what is not folded of
+/// every stream there is, each time a batch is looked at.
+const COUNTED: &str = "SELECT s.blocked, s.scheduled, s.ready, s.leased, s.done, s.failed,
+      s.cancelled FROM longshore_stream s WHERE s.batch = b.num AND s.batch <> 0
+    UNION ALL SELECT d.blocked, d.scheduled, d.ready, d.leased, d.done, d.failed, d.cancelled
+    FROM longshore_delta d WHERE d.stream = ANY(ARRAY(SELECT s.num FROM longshore_stream s
+      WHERE s.batch = b.num AND s.batch <> 0))";
 
 /// One batch with all that others see of it.
 pub(crate) async fn show(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {

@@ -4,7 +4,8 @@
 //! tenants fall away with their streams, before any row is looked at. Lanes share by stride; within
 //! a lane the smallest rank goes first, whichever stream it is in.
 //!
-//! Nobody waits for anybody: rows that another claim is at are skipped. One statement finds the
+//! Nobody waits for anybody: rows that others are at are skipped, and looked for again a moment
+//! later, should they be left. One statement finds the
 //! streams, a second takes the rows, if they are all plain. With several streams one more looks how
 //! much each has, to divide by. Rows of which some have weights, caps or deadlines are only locked
 //! by the second; they are judged here one by one, and those that fit are taken by a third.
@@ -64,7 +65,7 @@ async fn claim_at(
         return Ok(taker.claimed);
     }
     turns.enter(shape, &lanes.numbers());
-    take_by_turns(tx, turns, &mut taker, &mut lanes).await?;
+    take_by_turns(tx, turns, &mut taker, &mut lanes, look).await?;
     turns.leave(shape, lanes.still_open());
     lanes.remember(&turns.floors, look, taker.claimed.units.len());
     Ok(taker.claimed)
@@ -77,6 +78,7 @@ async fn take_by_turns(
     turns: &Turns,
     taker: &mut Taker<'_>,
     lanes: &mut Lanes,
+    look: &Look,
 ) -> Result<()> {
     for round in 0_u32.. {
         let wanted = taker.wants().min(MOST);
@@ -90,6 +92,11 @@ async fn take_by_turns(
             break;
         }
         let rows = rows::take(tx, &lanes.sources, &plan, taker.session, round > 0).await?;
+        if round == 0 && *look == Look::Whole {
+            // There was something a moment ago, and others have it all: they may yet leave it.
+            tx.after.skipped |= rows.is_empty();
+            tx.after.doubts.extend(plan.short_of(lanes, &rows));
+        }
         lanes.advance(&plan, &rows);
         let served = match rows.iter().all(|row| row.taken) {
             true => taker.accept(tx, lanes, &plan, rows)?,

@@ -36,6 +36,16 @@ impl std::fmt::Debug for Listen {
     }
 }
 
+/// Whose clock ends a leader's term and says which schedules are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Terms {
+    /// The server's, which all processes share: their own may be set wrongly.
+    #[default]
+    Server,
+    /// The store's own, where a test moves it.
+    Own,
+}
+
 /// How a store is opened.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -45,6 +55,8 @@ pub struct PostgresOptions {
     pub listen: Listen,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+    /// What is decided by the server's clock all the same.
+    pub terms: Terms,
     /// How long a verb may take, waits for a connection and for locks included.
     pub patience: Duration,
 }
@@ -55,6 +67,7 @@ impl Default for PostgresOptions {
             connections: 8,
             listen: Listen::Auto,
             clock: Arc::new(SystemClock),
+            terms: Terms::default(),
             patience: Duration::from_secs(30),
         }
     }

@@ -20,7 +20,7 @@ pub(crate) async fn run(tx: &mut Tx<'_>, effects: &[Effect]) -> Result<Option<Fa
     if effects.is_empty() {
         return Ok(None);
     }
-    let (free, pinned) = tx.planning();
+    let (free, again) = tx.planning();
     tx.batch(&format!("SAVEPOINT effects; {free}")).await?;
     for effect in effects {
         if let Err(failure) = run_one(tx, effect).await? {
@@ -28,7 +28,7 @@ pub(crate) async fn run(tx: &mut Tx<'_>, effects: &[Effect]) -> Result<Option<Fa
             return Ok(Some(failure));
         }
     }
-    tx.batch(&format!("RELEASE effects; {pinned}")).await?;
+    tx.batch(&format!("RELEASE effects; {again}")).await?;
     Ok(None)
 }
 

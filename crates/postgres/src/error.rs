@@ -6,7 +6,10 @@ use tokio_postgres::error::SqlState;
 /// Translates the driver's error.
 pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code() else {
-        return unavailable("the connection to PostgreSQL was lost", error);
+        return match is_about_the_way(&error) {
+            true => unavailable("the connection to PostgreSQL was lost", error),
+            false => broken("PostgreSQL and this program do not understand each other", error),
+        };
     };
     match code.code() {
         // Deadlock, serialization, lock timeout: nothing was changed, try again.
@@ -28,6 +31,19 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     }
 }
 
+/// Whether the way to the server is at fault and not what was said: only then does it help to say
+/// it again. The driver keeps its kinds of errors to itself; their words are all there is.
+fn is_about_the_way(error: &tokio_postgres::Error) -> bool {
+    let words = error.to_string();
+    let ways = [
+        "error communicating with the server",
+        "error connecting to server",
+        "error performing TLS handshake",
+        "timeout waiting for server",
+    ];
+    error.is_closed() || ways.iter().any(|way| words.starts_with(way))
+}
+
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
     Error::Unavailable { message: with_words(message, &source), source: Some(Box::new(source)) }
 }
@@ -40,6 +56,8 @@ fn broken(message: &str, source: tokio_postgres::Error) -> Error {
 fn with_words(message: &str, source: &tokio_postgres::Error) -> String {
     match source.as_db_error() {
         Some(server) => format!("{message}: {}", server.message()),
+        // A value that does not fit its type, say.
+        None if !is_about_the_way(source) => format!("{message}: {source}"),
         None => message.to_owned(),
     }
 }
@@ -105,5 +123,24 @@ pub(crate) trait Translate<T> {
 impl<T> Translate<T> for Result<T, tokio_postgres::Error> {
     fn or_translate(self) -> Result<T, Error> {
         self.map_err(translate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_wrongly_is_not_said_again() {
+        let nonsense = "port=none".parse::<tokio_postgres::Config>().unwrap_err();
+        let error = translate(nonsense);
+        assert!(matches!(error, Error::Broken { .. }), "{error:?}");
+        assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_asked_again() {
+        let error = translate(tokio_postgres::Error::__private_api_timeout());
+        assert!(error.is_retryable(), "{error:?}");
     }
 }

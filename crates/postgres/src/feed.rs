@@ -2,16 +2,17 @@
 //!
 //! Commits leave what they have to say here; one task per process writes it, coalesced: whatever
 //! gathered while the last entry was written goes into the next. A `NOTIFY` inside the commits
-//! themselves would make all commits of the database wait for one lock. One more task listens.
+//! themselves would make all commits of the database wait for one lock; so only one that comes after
+//! a lull carries its own ([`Feed::prompt`]). One more task listens.
 //! Both are hints: what is lost with a killed process is found by polling.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use futures_util::future::poll_fn;
-use longshore_core::{Result, SessionId};
+use longshore_core::{Error, Result, SessionId};
 use tokio::sync::{Notify, watch};
 use tokio_postgres::{AsyncMessage, Config};
 
@@ -35,6 +36,15 @@ const MOST: usize = 10_000;
 const CHANNEL: &str = "longshore";
 /// Between two entries of one process, so that a busy one does not wake everybody all the time.
 const BREATH: Duration = Duration::from_millis(5);
+/// For how long an entry may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long it is waited for.
+const SETTLES: Duration = Duration::from_secs(2);
+/// A process that has said nothing for this long says the next thing with its commit.
+const LULL: Duration = Duration::from_millis(10);
+/// Commits that carry a notice take at most this part of a process's time: they wait for each other,
+/// and for the disk meanwhile.
+const SELDOM: u32 = 5;
 /// Until an entry that could not be written is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Until it is tried again whether notices come.
@@ -61,6 +71,14 @@ struct Waiting {
     woke: bool,
     /// The round that will write what waits now.
     round: u64,
+    /// No commit carries a notice before this.
+    rest_until: Option<Instant>,
+}
+
+impl Waiting {
+    fn rest(&mut self, time: Duration) {
+        self.rest_until = self.rest_until.max(Instant::now().checked_add(time));
+    }
 }
 
 impl Feed {
@@ -101,15 +119,36 @@ impl Feed {
         });
     }
 
-    /// Waits until what was announced so far is written (or could not be).
+    /// Whether the commit that is about to be made is to carry the word that something may have
+    /// become claimable ([`NOTICE`]), instead of leaving it to the writer: nothing was said for a
+    /// while, so nobody is held up, and a lone unit is heard of that much sooner.
+    pub(crate) fn prompt(&self) -> bool {
+        self.with(|waiting| {
+            let rested = waiting.rest_until.is_none_or(|until| until <= Instant::now());
+            let prompt = rested && waiting.topics.is_empty() && !waiting.woke;
+            if prompt {
+                waiting.rest(LULL);
+            }
+            prompt
+        })
+    }
+
+    /// A commit that carried the word was made, and took this long.
+    pub(crate) fn prompted(&self, took: Duration) {
+        self.with(|waiting| waiting.rest((took * SELDOM).max(LULL)));
+        self.woke.send_modify(|count| *count += 1);
+    }
+
+    /// Waits until what was announced so far is written (or could not be), for a while.
     pub(crate) async fn settled(&self) {
         let round = self.with(|waiting| {
             let empty = waiting.topics.is_empty() && !waiting.woke;
             if empty { waiting.round } else { waiting.round + 1 }
         });
         let mut written = self.written.subscribe();
-        // The sender lives as long as `self`.
-        let _ = written.wait_for(|over| *over >= round).await;
+        // The sender lives as long as `self`; but a writer that is dead, or whose server is away,
+        // must not keep anybody from reading what is there.
+        let _ = tokio::time::timeout(SETTLES, written.wait_for(|over| *over >= round)).await;
     }
 
     /// Says that something may have become claimable, as nobody would tell us.
@@ -139,11 +178,12 @@ impl Feed {
             loop {
                 let (topics, woke, round) = self.with(|waiting| {
                     waiting.round += 1;
+                    waiting.rest(LULL);
                     let woke = std::mem::take(&mut waiting.woke);
                     (std::mem::take(&mut waiting.topics), woke, waiting.round)
                 });
                 let nothing = topics.is_empty() && !woke;
-                if !nothing && let Err(error) = entry(&pool, &topics, woke).await {
+                if !nothing && let Err(error) = in_time(entry(&pool, &topics, woke)).await {
                     tracing::debug!(%error, "the change feed could not be written");
                     self.keep(topics, woke);
                     tokio::time::sleep(AGAIN).await;
@@ -224,13 +264,48 @@ enum Heard {
 
 /// Says that something may have become claimable.
 const WOKE: &str = "woke";
+/// The statement that says so, as part of a commit.
+pub(crate) const NOTICE: &str = "SELECT pg_notify('longshore', 'woke')";
 /// Says that the feed has grown.
 const CHANGED: &str = "changed";
+
+/// No entry takes for ever, or none would be made any more.
+async fn in_time(entry: impl Future<Output = Result<()>>) -> Result<()> {
+    let late = || Error::unavailable("PostgreSQL did not answer in time");
+    tokio::time::timeout(PATIENCE, entry).await.map_err(|_| late())?
+}
+
+/// A connection that is given back only once all it was asked is answered. One that is dropped
+/// before is closed: whoever had it next would wait for its answers.
+struct Lent(Option<deadpool_postgres::Object>);
+
+impl Lent {
+    async fn by(pool: &Pool) -> Result<Self> {
+        Ok(Self(Some(pool.get().await.map_err(from_pool)?)))
+    }
+
+    fn client(&self) -> Result<&deadpool_postgres::Object> {
+        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was given back"))
+    }
+
+    fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(deadpool_postgres::Object::take(client));
+        }
+    }
+}
 
 /// Makes the entries of one round, in one statement. It does not wait for the disk, and its lock
 /// makes the numbers of the feed come in the order in which they can be seen.
 async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<()> {
-    let client = pool.get().await.map_err(from_pool)?;
+    let lent = Lent::by(pool).await?;
+    let client = lent.client()?;
     let names: Vec<&str> = topics.iter().map(|row| row.name.as_str()).collect();
     let kinds: Vec<&str> = topics.iter().map(|row| row.topic).collect();
     let tenants: Vec<Option<&str>> = topics.iter().map(|row| row.tenant.as_deref()).collect();
@@ -266,6 +341,7 @@ async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<(
             .await
             .or_translate()?;
     }
+    lent.give_back();
     Ok(())
 }
 
@@ -274,4 +350,33 @@ async fn notify(pool: &Pool, token: &str) -> Result<()> {
     let params: [&dyn Param; 2] = [&CHANNEL, &token];
     client.query_typed("SELECT pg_notify($1, $2)", &typed(&params)).await.or_translate()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_after_a_lull_carries_its_notice_and_the_next_does_not() {
+        let feed = Feed::new();
+        assert!(feed.prompt(), "nothing was said yet");
+        feed.prompted(Duration::from_secs(60));
+        assert!(!feed.prompt(), "it took a minute, and may only take a part of the time");
+    }
+
+    #[test]
+    fn a_commit_leaves_its_notice_to_the_writer_that_has_something_to_say() {
+        let feed = Feed::new();
+        feed.announce(BTreeSet::new(), true);
+        assert!(!feed.prompt());
+    }
+
+    #[test]
+    fn a_commit_that_carried_its_notice_wakes_its_own_process_too() {
+        let feed = Feed::new();
+        let mut wakes = feed.wakes();
+        wakes.mark_unchanged();
+        feed.prompted(Duration::ZERO);
+        assert!(wakes.has_changed().is_ok_and(|changed| changed));
+    }
 }

@@ -15,6 +15,7 @@ use crate::param::{session_uuid, unit_id, uuid, uuids, words};
 use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
 use crate::session::{self, Policies};
 use crate::tx::Tx;
+use crate::untold;
 
 /// Records the ends of runs, each for itself.
 pub(crate) async fn finish(
@@ -70,12 +71,12 @@ async fn finish_plainly(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    // `+ 0` keeps the planner from looking by session: under a long-running reader everything the
-    // session ever held is still in that index.
+    // `coalesce` keeps the planner from looking by session: under a long-running reader everything
+    // the session ever held is still in that index.
     let rows = tx
         .query(
             "UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
-             lost = 0, progress = NULL, failure = NULL, result = f.result
+             attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL, failure = NULL, result = f.result
              FROM unnest($1, $2, $3) AS f (id, fence, result)
              WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
              AND coalesce(u.session, 0) = (SELECT num FROM longshore_session WHERE id = $5)
@@ -128,9 +129,11 @@ impl Careful {
             Outcome::Done(_) => Policy::default(),
             _ => self.policies.of(tx, row).await?,
         };
+        let mut row = row.clone();
+        row.begin(tx.now);
         let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
-        let state = step.state;
-        let mut change = Change::new(row.clone(), step, row.fence, Some(self.session));
+        let (state, fence) = (step.state, row.fence);
+        let mut change = Change::new(row, step, fence, Some(self.session));
         if let Outcome::Done(Some(result)) = &end.outcome {
             change.result = Some(result.clone());
         }
@@ -322,23 +325,38 @@ async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> 
     Ok(())
 }
 
-/// Lets the next unit of each cap key back among the ready ones. Under the keys' locks: a claim
-/// that is about to park a unit behind the one that leaves now would otherwise park it for good.
+/// Lets the next unit of each cap key back among the ready ones; not in a caller's transaction,
+/// whose commit claims would have to wait for: it leaves that for after its commit.
 pub(crate) async fn unpark<'k>(
     tx: &mut Tx<'_>,
     keys: impl Iterator<Item = &'k [u8]>,
 ) -> Result<()> {
-    let mut leaving: BTreeMap<&[u8], i64> = BTreeMap::new();
+    let mut leaving: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
     for key in keys {
-        *leaving.entry(key).or_default() += 1;
+        *leaving.entry(key.to_vec()).or_default() += 1;
     }
+    if tx.is_foreign() {
+        for (key, units) in leaving {
+            *tx.after.unparks.entry(key).or_default() += units;
+        }
+        return Ok(());
+    }
+    unpark_counted(tx, &leaving).await
+}
+
+/// The same for so many units of each key. Under the keys' locks: a claim that is about to park a
+/// unit behind the one that leaves now would otherwise park it for good.
+pub(crate) async fn unpark_counted(
+    tx: &mut Tx<'_>,
+    leaving: &BTreeMap<Vec<u8>, i64>,
+) -> Result<()> {
     if leaving.is_empty() {
         return Ok(());
     }
     let locks: Vec<Lock<'_>> = leaving.keys().map(|key| Lock::CapKey(key)).collect();
     lock::take(tx, &locks).await?;
     let counts: Vec<i64> = leaving.values().copied().collect();
-    let keys: Vec<&[u8]> = leaving.into_keys().collect();
+    let keys: Vec<&[u8]> = leaving.keys().map(Vec::as_slice).collect();
     let woken = tx
         .query(
             "UPDATE longshore_unit SET state = 2 WHERE id IN (
@@ -353,33 +371,44 @@ pub(crate) async fn unpark<'k>(
     Ok(())
 }
 
-/// Tells the units that wait for those that ended; whether each ended well.
+/// Tells the units that wait for those that ended; whether each ended well. In a caller's
+/// transaction it is only noted: others may want the same units meanwhile.
 pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool)>) -> Result<()> {
+    if tx.is_foreign() {
+        return untold::note(tx, ended.iter().map(|(unit, _)| unit)).await;
+    }
     let well: HashMap<UnitId, bool> = ended.into_iter().collect();
+    let needs = uuids(well.keys());
+    // The units before what they wait for, as whoever cancels one does.
+    let sql = format!(
+        "SELECT {}, u.waits_for FROM longshore_unit u WHERE u.state = 0 AND u.id = ANY(ARRAY(
+           SELECT d.unit FROM longshore_dependency d WHERE d.needs = ANY($1)))
+         ORDER BY u.id FOR UPDATE",
+        UnitRow::COLUMNS
+    );
+    let found = tx.query(&sql, &[&needs]).await?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let units: Vec<Uuid> = found.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
     let edges = tx
         .query(
-            "DELETE FROM longshore_dependency WHERE needs = ANY($1) RETURNING unit, needs",
-            &[&uuids(well.keys())],
+            "DELETE FROM longshore_dependency WHERE needs = ANY($1) AND unit = ANY($2)
+             RETURNING unit, needs",
+            &[&needs, &units],
         )
         .await?;
     let mut waiting: BTreeMap<UnitId, Vec<UnitId>> = BTreeMap::new();
     for edge in &edges {
         waiting.entry(unit_id(value(edge, 0)?)).or_default().push(unit_id(value(edge, 1)?));
     }
-    if waiting.is_empty() {
-        return Ok(());
-    }
-    let sql = format!(
-        "SELECT {}, u.waits_for FROM longshore_unit u WHERE u.id = ANY($1) AND u.state = 0
-         ORDER BY u.id FOR UPDATE",
-        UnitRow::COLUMNS
-    );
     let mut changes = Vec::new();
     let (mut still, mut left) = (Vec::new(), Vec::new());
-    for found in tx.query(&sql, &[&uuids(waiting.keys())]).await? {
+    for found in found {
         let row = UnitRow::read(&found)?;
         let waits_for: usize = small(&found, UnitRow::WIDTH)?;
-        let over = waiting.remove(&row.id).unwrap_or_default();
+        // Told by another just before we had its lock.
+        let Some(over) = waiting.remove(&row.id) else { continue };
         let failed = over.iter().find(|needs| well.get(needs) == Some(&false));
         let event = match failed.filter(|_| !row.has(flag::RELEASED_BY_FAILURE)) {
             Some(failed) => Event::DependencyFailed(*failed),

@@ -16,6 +16,7 @@ use crate::batch::read_counts;
 use crate::error::damaged;
 use crate::param::{session_id, uuid};
 use crate::row::{UnitParts, UnitRow, count, small, unit, value};
+use crate::starts;
 use crate::tx::Tx;
 
 /// The tenant to filter by; `None` for all.
@@ -34,7 +35,8 @@ pub(crate) async fn put_together(
     parts: impl Fn(&Row, usize) -> Result<UnitParts>,
     holder: usize,
 ) -> Result<Vec<Unit>> {
-    let heads: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    let mut heads: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    starts::complete(tx, &mut heads).await?;
     let shared = Arc::clone(&tx.streams);
     let streams = shared.by_num(tx, heads.iter().map(|head| head.stream)).await?;
     let mut units = Vec::with_capacity(rows.len());

@@ -11,12 +11,15 @@ use longshore_core::stall::Dead;
 use longshore_core::store::{Promoted, Reclaimed};
 use longshore_core::{Policy, Result, SessionId, Timestamp};
 
+use crate::connect::Terms;
 use crate::finish::{Change, apply, unpark};
 use crate::fold;
 use crate::param::{Param, session_uuid};
-use crate::row::{UnitRow, flag, value};
+use crate::row::{Spec, UnitRow, count, flag, value};
 use crate::session::{self, Leaving};
+use crate::starts;
 use crate::tx::Tx;
+use crate::untold;
 
 /// Ends one dead session, if its beat is still what the watcher saw. A beat that comes just now
 /// waits for us, and learns that its session is gone.
@@ -63,6 +66,8 @@ pub(crate) struct Quiet {
     /// When the next scheduled unit is due, if any is.
     pub(crate) next_due: Option<Timestamp>,
     next_deadline: Option<Timestamp>,
+    /// How long it was then until the next schedule fires, if any does, by the server's clock.
+    fires_in: Option<Duration>,
 }
 
 /// How often batches are looked at that a crash may have left behind.
@@ -84,6 +89,20 @@ impl Rounds {
     pub(crate) fn quiet(&self, news: News, age: Duration) -> Option<Quiet> {
         let (quiet, then, at) = self.with(|round| round.quiet)?;
         (then == news && at.elapsed() <= age).then_some(quiet)
+    }
+
+    /// In how long the next schedule fires, if the last look tells and none is due. Goes by the time
+    /// that has passed since, not by this process's clock, which may be set wrongly.
+    pub(crate) fn fires_in(&self, news: News, age: Duration) -> Option<Option<Duration>> {
+        let (quiet, then, at) = self.with(|round| round.quiet)?;
+        let passed = at.elapsed();
+        if then != news || passed > age {
+            return None;
+        }
+        match quiet.fires_in {
+            Some(wait) => wait.checked_sub(passed).filter(|left| !left.is_zero()).map(Some),
+            None => Some(None),
+        }
     }
 
     fn time_to_make_good(&self) -> bool {
@@ -114,6 +133,9 @@ pub(crate) async fn promote(
 ) -> Result<(Promoted, Option<Quiet>)> {
     let (now, most) = (tx.now.as_micros(), i64::from(limit));
     let todo = Todo::look(tx).await?;
+    if todo.untold {
+        untold::tell(tx).await?;
+    }
     if todo.fold {
         for batch in fold::fold(tx).await? {
             tx.touch_batch(batch);
@@ -135,9 +157,18 @@ pub(crate) async fn promote(
     if todo.parked {
         free_parked(tx, rounds).await?;
     }
+    let long_log = todo.starts && starts::tidy(tx).await?;
     let Promoted { due, expired, swept, .. } = promoted;
-    promoted.more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    promoted.more =
+        long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     Ok((promoted, todo.is_nothing().then_some(todo.quiet)))
+}
+
+/// Looks whether there is anything to promote, for one who is at it anyway. Batches that a crash
+/// left behind are for a round of promotion to see to.
+pub(crate) async fn look(tx: &mut Tx<'_>) -> Result<Option<Quiet>> {
+    let todo = Todo::look(tx).await?;
+    Ok((todo.is_nothing() && !todo.ended).then_some(todo.quiet))
 }
 
 /// Which parts of a promotion have anything to do.
@@ -148,6 +179,8 @@ struct Todo {
     given_up: bool,
     ended: bool,
     parked: bool,
+    starts: bool,
+    untold: bool,
     quiet: Quiet,
 }
 
@@ -164,15 +197,22 @@ impl Todo {
                  EXISTS (SELECT 1 FROM longshore_batch WHERE completed_at IS NULL
                    AND (sealed OR status IN ('failed', 'cancelled'))),
                  EXISTS (SELECT 1 FROM longshore_unit WHERE cap_key IS NOT NULL
-                   AND state IN (3, 7) AND state = 7)",
+                   AND state IN (3, 7) AND state = 7),
+                 EXISTS (SELECT 1 FROM longshore_start),
+                 EXISTS (SELECT 1 FROM longshore_untold),
+                 (SELECT min(next_fire) FROM longshore_schedule
+                   WHERE NOT paused AND next_fire IS NOT NULL)
+                   - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
                 &[],
             )
             .await?;
         let time = |at| -> Result<Option<Timestamp>> {
             Ok(value::<Option<i64>>(&row, at)?.map(Timestamp::from_micros))
         };
+        let fires_in = value::<Option<i64>>(&row, 8)?;
+        let fires_in = fires_in.map(|left| Duration::from_micros(left.try_into().unwrap_or(0)));
         let is_past = |time: Option<Timestamp>| time.is_some_and(|time| time <= tx.now);
-        let quiet = Quiet { next_due: time(1)?, next_deadline: time(2)? };
+        let quiet = Quiet { next_due: time(1)?, next_deadline: time(2)?, fires_in };
         Ok(Self {
             fold: value(&row, 0)?,
             due: is_past(quiet.next_due),
@@ -180,13 +220,16 @@ impl Todo {
             given_up: value(&row, 3)?,
             ended: value(&row, 4)?,
             parked: value(&row, 5)?,
+            starts: value(&row, 6)?,
+            untold: value(&row, 7)?,
             quiet,
         })
     }
 
     /// Whether there is nothing to do at once. Batches that a crash left behind can wait.
     fn is_nothing(&self) -> bool {
-        !(self.fold || self.due || self.expired || self.given_up || self.parked)
+        let Self { fold, due, expired, given_up, parked, starts, untold, .. } = *self;
+        !(fold || due || expired || given_up || parked || starts || untold)
     }
 }
 
@@ -262,10 +305,17 @@ async fn given_up_streams(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
 pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
     let rows = tx
         .query(
-            "SELECT b.num FROM longshore_batch b WHERE b.completed_at IS NULL
-             AND (b.sealed OR b.status IN ('failed', 'cancelled'))
-             AND NOT EXISTS (SELECT 1 FROM longshore_count c WHERE c.batch = b.num AND c.batch <> 0
-               AND c.blocked + c.scheduled + c.ready + c.leased > 0)",
+            "WITH unended AS MATERIALIZED (
+               SELECT b.num FROM longshore_batch b WHERE b.completed_at IS NULL
+               AND (b.sealed OR b.status IN ('failed', 'cancelled'))),
+             live (batch, unended, units) AS (
+               SELECT num, true, 0::bigint FROM unended
+               UNION ALL SELECT s.batch, false, s.blocked + s.scheduled + s.ready + s.leased
+               FROM unended b JOIN longshore_stream s ON s.batch = b.num AND s.batch <> 0
+               UNION ALL SELECT s.batch, false, d.blocked + d.scheduled + d.ready + d.leased
+               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               AND s.batch <> 0)
+             SELECT batch FROM live GROUP BY batch HAVING bool_or(unended) AND sum(units) = 0",
             &[],
         )
         .await?;
@@ -275,9 +325,10 @@ pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Units parked behind a cap that nothing holds any more. Leaving units let the next one back in;
-/// this catches one whose predecessor was itself hidden (its batch paused) when it did. From key to
-/// key by the index, however many units are parked behind each, and some keys per round.
+/// Units parked behind a cap that is not reached any more. Leaving units let the next one back in;
+/// this catches one whose predecessor was itself hidden (its batch paused) when it did, or left in a
+/// caller's transaction of which nobody told us. From key to key by the index, however many units
+/// are parked behind each, and some keys per round.
 async fn free_parked(tx: &mut Tx<'_>, rounds: &Rounds) -> Result<()> {
     let after = rounds.with(|round| round.cap_key.clone());
     let rows = tx
@@ -287,8 +338,10 @@ async fn free_parked(tx: &mut Tx<'_>, rounds: &Rounds) -> Result<()> {
                SELECT k.at + 1, (SELECT u.cap_key FROM longshore_unit u WHERE u.cap_key > k.name
                  AND u.cap_key IS NOT NULL AND u.state IN (3, 7) ORDER BY u.cap_key LIMIT 1)
                FROM key k WHERE k.name IS NOT NULL AND k.at < $2)
-             SELECT k.name, EXISTS (SELECT 1 FROM longshore_unit l WHERE l.cap_key = k.name
-               AND l.state = 3 AND l.state IN (3, 7))
+             SELECT k.name, (SELECT count(*) FROM longshore_unit l WHERE l.cap_key = k.name
+               AND l.state = 3 AND l.state IN (3, 7)),
+               (SELECT p.spec FROM longshore_unit p WHERE p.cap_key = k.name
+               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.place LIMIT 1)
              FROM key k WHERE k.name IS NOT NULL AND k.at > 0 ORDER BY k.at",
             &[&after, &KEYS],
         )
@@ -297,7 +350,9 @@ async fn free_parked(tx: &mut Tx<'_>, rounds: &Rounds) -> Result<()> {
     let mut last = Vec::new();
     for row in &rows {
         last = value(row, 0)?;
-        if !value::<bool>(row, 1)? {
+        let (leased, spec): (u32, _) = (count(row, 1)?, value::<Option<&str>>(row, 2)?);
+        let Some(spec) = spec else { continue };
+        if Spec::parse(Some(spec))?.cap.is_none_or(|cap| leased < cap.limit) {
             free.push(last.clone());
         }
     }
@@ -319,9 +374,11 @@ pub(crate) async fn lead(
     role: &str,
     session: SessionId,
     ttl: Duration,
+    terms: Terms,
 ) -> Result<bool> {
-    let (session, now) = (session_uuid(session), tx.now.as_micros());
-    let until = (tx.now + ttl).as_micros();
+    let now = tx.common_time(terms).await?;
+    let until = (now + ttl).as_micros();
+    let (session, now) = (session_uuid(session), now.as_micros());
     // A term that ends later than one from now would is from before the clock was set back.
     let led = "SELECT 1 FROM longshore_leader WHERE role = $1 AND session <> $2 AND until > $3
         AND until <= $4";
@@ -337,4 +394,34 @@ pub(crate) async fn lead(
         )
         .await?;
     Ok(won.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEWS: News = News { moves: 1, notices: 1 };
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn rounds(fires_in: Option<Duration>) -> Rounds {
+        let rounds = Rounds::default();
+        rounds.saw(Some(Quiet { next_due: None, next_deadline: None, fires_in }), NEWS);
+        rounds
+    }
+
+    #[test]
+    fn when_the_next_schedule_fires_is_known_until_something_happens() {
+        assert_eq!(rounds(None).fires_in(NEWS, LONG), Some(None), "none does");
+        let rounds = rounds(Some(LONG));
+        let left = rounds.fires_in(NEWS, LONG).flatten();
+        assert!(left.is_some_and(|left| left <= LONG && !left.is_zero()));
+        let more = News { notices: 2, ..NEWS };
+        assert_eq!(rounds.fires_in(more, LONG), None, "others did something");
+        assert_eq!(rounds.fires_in(NEWS, Duration::ZERO), None, "too old to be believed");
+    }
+
+    #[test]
+    fn a_schedule_that_is_due_is_not_answered_from_memory() {
+        assert_eq!(rounds(Some(Duration::ZERO)).fires_in(NEWS, LONG), None);
+    }
 }

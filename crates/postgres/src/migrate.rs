@@ -16,8 +16,10 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "units", sql: include_str!("../migrations/001_units.sql") },
+    Migration { version: 2, name: "callers", sql: include_str!("../migrations/002_callers.sql") },
+];
 
 /// The newest version this program knows.
 pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned_abs();
@@ -25,6 +27,8 @@ pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version.unsigned
 /// Brings the schema up to date. Harmless when it is.
 pub(crate) async fn migrate(tx: &mut Tx<'_>) -> Result<u32> {
     if version(tx).await? != NEWEST {
+        // However long it takes, and however long another is at it.
+        tx.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
         lock::take(tx, &[Lock::Schema]).await?;
         apply_missing(tx).await?;
     }

@@ -11,12 +11,13 @@ use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAct
 use longshore_core::{
     BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
 };
+use uuid::Uuid;
 
 use crate::error::{collision, is_taken};
 use crate::finish::{Change, apply, lock_rows};
 use crate::inspect::tenant;
 use crate::lock::{self, Lock};
-use crate::param::{unit_id, uuids};
+use crate::param::{unit_id, uuid, uuids};
 use crate::row::{Spec, UnitRow, codes, flag, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
@@ -217,47 +218,92 @@ async fn take_keys(tx: &mut Tx<'_>, wanted: BTreeMap<Vec<u8>, UnitId>) -> Result
     taken.iter().map(|row| Ok(unit_id(value(row, 0)?))).collect()
 }
 
-/// Applies an action to a batch's record and moves its failed units if it asks for that. Waiting
-/// units of a batch given up are cancelled afterwards, in chunks.
+/// How far the failed units of a batch are made ready again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Walk {
+    batch: i64,
+    stream: i64,
+    place: i64,
+    unit: Uuid,
+    /// What fails after this is not part of it.
+    until: i64,
+}
+
+/// Applies an action to a batch's record and moves its failed units if it asks for that: a portion
+/// of them, and where the next begins. Waiting units of a batch given up are cancelled afterwards,
+/// in chunks too.
 pub(crate) async fn batch(
     tx: &mut Tx<'_>,
     scope: &Scope,
     id: &BatchId,
     action: &BatchAction,
-) -> Result<()> {
+) -> Result<Option<Walk>> {
     let num = batch::number(tx, scope, id).await?;
     let before = batch::lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
     batch::act(tx, scope, id, action).await?;
-    if *action == BatchAction::RetryFailed
-        && retry_failed(tx, num).await? == 0
-        && before.status.is_final()
-        && before.counts.failed > 0
-    {
+    if *action != BatchAction::RetryFailed {
+        return Ok(None);
+    }
+    let until = tx.now.as_micros();
+    let walk = Walk { batch: num, stream: 0, place: i64::MIN, unit: Uuid::nil(), until };
+    let (mut retried, mut left) = (0, Some(walk));
+    // Those whose keys went to others do not count.
+    while let Some(walk) = left.filter(|_| retried == 0) {
+        (retried, left) = retry_portion(tx, walk).await?;
+    }
+    if retried == 0 && before.status.is_final() && before.counts.failed > 0 {
         return Err(machine::nothing_to_retry(&before).into());
     }
-    Ok(())
+    Ok(left)
 }
 
-/// Makes a batch's failed units ready, save those whose key went to another; how many.
-async fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
+/// Goes on with a batch's failed units. One that came to its end meanwhile is opened again; one that
+/// was given up is left alone.
+pub(crate) async fn retry_more(tx: &mut Tx<'_>, id: &BatchId, walk: Walk) -> Result<Option<Walk>> {
+    let Some(batch) = batch::lock(tx, walk.batch).await? else { return Ok(None) };
+    if batch.status.is_given_up() {
+        return Ok(None);
+    }
+    let (retried, left) = retry_portion(tx, walk).await?;
+    if retried > 0 && batch.status.is_final() {
+        batch::reopen(tx, id).await?;
+    }
+    tx.touch_batch(walk.batch);
+    Ok(left)
+}
+
+/// Makes some of a batch's failed units ready, save those whose key went to another; how many, and
+/// where the others begin.
+async fn retry_portion(tx: &mut Tx<'_>, walk: Walk) -> Result<(usize, Option<Walk>)> {
     let sql = format!(
-        "SELECT {} FROM longshore_unit u WHERE u.state = 5 AND u.stream IN
-         (SELECT num FROM longshore_stream WHERE batch = $1 AND batch <> 0)
-         ORDER BY u.id FOR UPDATE",
-        UnitRow::COLUMNS
+        "SELECT {columns} FROM longshore_stream s CROSS JOIN LATERAL (
+           SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
+           AND u.place <= $5
+           AND (u.place, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
+           ORDER BY u.place, u.id LIMIT {CHUNK} FOR UPDATE) u
+         WHERE s.batch = $1 AND s.batch <> 0 AND s.num >= $2
+         ORDER BY s.num, u.place, u.id LIMIT {CHUNK}",
+        columns = UnitRow::COLUMNS
     );
+    let Walk { batch, stream, place, unit, until } = walk;
     let mut steps = Vec::new();
-    for row in tx.query(&sql, &[&batch]).await? {
+    for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
         let row = UnitRow::read(&row)?;
         let step = next(&row.head()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
+    let left = steps.last().filter(|_| steps.len() >= CHUNK as usize).map(|(row, _)| Walk {
+        stream: row.stream,
+        place: row.place,
+        unit: uuid(row.id),
+        ..walk
+    });
     let shared = Arc::clone(&tx.streams);
     let streams = shared.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;
     let steps = take_keys_again(tx, steps, &streams).await?;
     let retried = steps.len();
     apply(tx, steps.into_iter().map(|(row, step)| Change::step(row, step)).collect()).await?;
-    Ok(retried)
+    Ok((retried, left))
 }
 
 /// Changes a queue, which need not exist yet.

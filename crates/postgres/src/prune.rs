@@ -63,16 +63,20 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
     count(&tx.query_one(&sql, &[&before, &limit]).await?, 0)
 }
 
-/// Removes ended batches whose units are all pruned, with their streams.
+/// Removes ended batches whose units are all pruned, with their streams: nothing is sent to those
+/// any more, whoever remembers them, for that takes the batch's row. All was folded just now; what
+/// came since waits for the next round.
 async fn batches(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let before = (tx.now - keep).as_micros();
     let rows = tx
         .query(
             "SELECT b.num FROM longshore_batch b WHERE b.completed_at <= $1
              AND b.status IN ('complete', 'failed', 'cancelled')
-             AND NOT EXISTS (SELECT 1 FROM longshore_count c WHERE c.batch = b.num AND c.batch <> 0
-               AND (c.blocked + c.scheduled + c.ready + c.leased > 0 OR c.done > c.gone_done
-               OR c.failed > c.gone_failed OR c.cancelled > c.gone_cancelled))
+             AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
+               AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0
+               OR s.done > s.gone_done OR s.failed > s.gone_failed
+               OR s.cancelled > s.gone_cancelled
+               OR s.num = ANY(ARRAY(SELECT d.stream FROM longshore_delta d))))
              ORDER BY b.num LIMIT $2 FOR UPDATE OF b SKIP LOCKED",
             &[&before, &i64::from(limit)],
         )

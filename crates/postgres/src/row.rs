@@ -108,6 +108,14 @@ impl UnitRow {
         self.flags & flag != 0
     }
 
+    /// Counts its attempt, if it was not yet.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        if self.started_at.is_none() {
+            self.attempt += 1;
+            self.started_at = Some(now.as_micros());
+        }
+    }
+
     /// What the state machine looks at.
     pub(crate) fn head(&self) -> Result<Head> {
         Ok(Head {

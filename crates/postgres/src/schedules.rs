@@ -7,6 +7,7 @@ use longshore_core::store::{
 use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
+use crate::connect::Terms;
 use crate::error::{collision, damaged};
 use crate::row::{count, readable, value};
 use crate::send::{Admission, send};
@@ -28,11 +29,13 @@ pub(crate) async fn put(
         Some(mut found) => {
             found.replace(new.clone());
             update(tx, &found).await?;
+            tell(tx, &new.tenant);
             Ok(Placed::Replaced(found))
         }
         None => {
             let schedule = Schedule::new(new.clone(), tx.now);
             insert(tx, &schedule).await?;
+            tell(tx, &new.tenant);
             Ok(Placed::Created(schedule))
         }
     }
@@ -62,8 +65,14 @@ pub(crate) async fn switch(
     let mut schedule = show_locked(tx, scope, tenant, name).await?;
     if schedule.switch(switch) {
         update(tx, &schedule).await?;
+        tell(tx, tenant);
     }
     Ok(schedule)
+}
+
+/// Whoever fires schedules is to look again: one of them may be due sooner than any was.
+fn tell(tx: &mut Tx<'_>, tenant: &TenantId) {
+    tx.announce("setting", "schedule", Some(tenant.as_str()));
 }
 
 /// Takes one step and sends what it sends, both or neither.
@@ -223,8 +232,13 @@ pub(crate) async fn list(
 }
 
 /// Those that are due, and when the next one is.
-pub(crate) async fn due(tx: &mut Tx<'_>, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
-    let now = tx.now;
+pub(crate) async fn due(
+    tx: &mut Tx<'_>,
+    after: Option<&str>,
+    limit: u32,
+    terms: Terms,
+) -> Result<DueSchedules> {
+    let now = tx.common_time(terms).await?;
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     // By the index on the time: what is due is little, however many schedules there are.
     let sql = format!(

@@ -18,21 +18,17 @@ use crate::error::damaged;
 use crate::finish::{self, Change, own_policy};
 use crate::param::{session_id, session_uuid, unit_id, uuids, words};
 use crate::row::{UnitRow, count, flag, readable, to_json, value};
+use crate::starts;
 use crate::tx::Tx;
 
 mod adoption;
 mod hands;
 
 pub(crate) use adoption::adopt;
-pub(crate) use hands::{beat, progress, release, start};
+pub(crate) use hands::{beat, progress, release};
 
-/// The streams of which nothing may start: something they belong to is paused, suspended or given
-/// up. A batch that is complete has nothing left that could start.
-const CLOSED: &str = "SELECT s.num FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
-      WHERE l.paused OR l.queue IN (SELECT num FROM longshore_queue WHERE paused)
-      OR l.tenant IN (SELECT name FROM longshore_tenant WHERE suspended)
-    UNION ALL SELECT s.num FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
-      WHERE b.status <> 'complete' AND b.status NOT IN ('queued', 'running')";
+/// The streams of which nothing may start, as an array that is made once per statement.
+pub(crate) const CLOSED: &str = "(SELECT longshore_closed())";
 
 /// Announces a worker.
 pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
@@ -88,7 +84,9 @@ pub(crate) async fn end(
     let mut policies = Policies::default();
     let (mut rescued, mut failed) = (0, 0);
     let mut changes = Vec::new();
-    for row in lock_held(tx, num).await? {
+    let mut held = lock_held(tx, num).await?;
+    starts::close(tx, num, &mut held).await?;
+    for row in held {
         let interrupted = Outcome::Interrupted;
         let event = match leaving {
             Leaving::Lost => Event::Lost,

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -15,11 +16,12 @@ use longshore_core::{Error, Result, Timestamp, UnitId, UnitState};
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::connect::Terms;
 use crate::error::{Translate, damaged, translate};
-use crate::feed::TopicRow;
+use crate::feed::{Feed, NOTICE, TopicRow};
 use crate::finish;
 use crate::param::{Param, typed};
-use crate::row::{code, to_json};
+use crate::row::{code, to_json, value};
 use crate::streams::{Stream, Streams};
 
 /// Whether a commit waits for the disk.
@@ -55,6 +57,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) now: Timestamp,
     pub(crate) streams: Arc<Streams>,
     pub(crate) after: Aftermath,
+    /// Who may have the commit itself say that something became claimable.
+    pub(crate) herald: Option<Arc<Feed>>,
     /// What was done is to be taken back although the verb has an answer.
     pub(crate) abandon: bool,
     /// Streams that are there for good only if this transaction commits.
@@ -76,12 +80,22 @@ pub(crate) struct Aftermath {
     pub(crate) topics: BTreeSet<TopicRow>,
     /// Rows written to `longshore_delta`.
     pub(crate) deltas: usize,
+    /// A claim came upon units that others held: they may be left to us in a moment.
+    pub(crate) skipped: bool,
+    /// Streams of which a claim cannot tell whether others hold some of their units.
+    pub(crate) doubts: Vec<i64>,
+    /// Cap keys that a caller's transaction left places under, and how many.
+    pub(crate) unparks: BTreeMap<Vec<u8>, i64>,
+    /// A caller's transaction left units to be looked at.
+    pub(crate) untold: bool,
 }
 
 impl Aftermath {
     /// Whether nothing is to be done: nothing moved.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.woke && self.deltas == 0 && self.batches.is_empty() && self.topics.is_empty()
+        let Self { woke, batches, topics, deltas, skipped: _, doubts: _, unparks, untold } = self;
+        let nothing = batches.is_empty() && topics.is_empty() && unparks.is_empty();
+        nothing && !woke && *deltas == 0 && !untold
     }
 
     /// Adds another's duties.
@@ -90,6 +104,12 @@ impl Aftermath {
         self.batches.extend(other.batches);
         self.topics.extend(other.topics);
         self.deltas += other.deltas;
+        self.skipped |= other.skipped;
+        self.doubts.extend(other.doubts);
+        for (key, units) in other.unparks {
+            *self.unparks.entry(key).or_default() += units;
+        }
+        self.untold |= other.untold;
     }
 }
 
@@ -136,16 +156,24 @@ impl Tx<'static> {
             self.end("ROLLBACK").await?;
             return Ok(Aftermath::default());
         }
-        self.release_dependants().await?;
-        self.note_streams().await?;
-        match self.differences()? {
-            None => self.end("COMMIT").await?,
-            Some(differences) => self.commit_with(&differences).await?,
+        match self.prepare().await {
+            Ok(None) => self.end("COMMIT").await?,
+            Ok(Some(differences)) => self.commit_with(&differences).await?,
+            Err(error) => {
+                self.roll_back().await;
+                return Err(error);
+            }
         }
         for stream in std::mem::take(&mut self.made) {
             self.streams.remember(stream);
         }
         Ok(std::mem::take(&mut self.after))
+    }
+
+    /// Whether anything moved, or others are to hear of something.
+    pub(crate) fn has_news(&self) -> bool {
+        let moved = !self.deltas.is_empty() || !self.sums.is_empty() || !self.ended.is_empty();
+        !self.abandon && (moved || !self.after.is_empty() || self.after.skipped)
     }
 
     /// Writes the last statement and commits in one round trip. Should the statement fail, the
@@ -154,12 +182,28 @@ impl Tx<'static> {
         let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
         let own = open(client)?;
         let params = differences.params();
-        let (params, commit) = (typed(&params), own.batch_execute("COMMIT"));
+        let herald = self.herald.as_ref().filter(|herald| self.after.woke && herald.prompt());
+        let (params, began) = (typed(&params), Instant::now());
         let write = own.query_typed(Differences::SQL, &params);
-        let (written, committed) = futures_util::future::join(write, commit).await;
+        let notice = async {
+            match herald {
+                Some(_) => own.query_typed(NOTICE, &[]).await.map(|_| ()),
+                None => Ok(()),
+            }
+        };
+        let commit = own.batch_execute("COMMIT");
+        let (written, noted, committed) = futures_util::future::join3(write, notice, commit).await;
+        // Answered either way, the connection is free again.
+        if committed.is_ok() {
+            *client = None;
+        }
         written.or_translate()?;
+        noted.or_translate()?;
         committed.map_err(at_the_end)?;
-        *client = None;
+        if let Some(herald) = herald {
+            herald.prompted(began.elapsed());
+            self.after.woke = false;
+        }
         Ok(())
     }
 
@@ -202,6 +246,7 @@ impl<'c> Tx<'c> {
             now,
             streams,
             after: Aftermath::default(),
+            herald: None,
             abandon: false,
             made: Vec::new(),
             deltas: BTreeMap::new(),
@@ -272,13 +317,28 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// The settings under which a caller's statements are planned, and those for ours again. In the
-    /// caller's own transaction all are planned as the caller wants it.
-    pub(crate) fn planning(&self) -> (&'static str, &'static str) {
+    /// Whether this is a part of the caller's own transaction, which may stay open for long.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.db, Db::Foreign(_))
+    }
+
+    /// The settings under which a caller's statements are planned, and those for ours again,
+    /// whatever those statements have set (`set_config` is a function like any other). In the
+    /// caller's own transaction everything is as the caller wants it.
+    pub(crate) fn planning(&self) -> (&'static str, String) {
         match self.db {
-            Db::Own { .. } => (FREE, PINNED),
-            Db::Foreign(_) => ("", ""),
+            Db::Own { .. } => (FREE, format!("RESET ROLE; RESET ALL; {GUARDS}; {PINNED}")),
+            Db::Foreign(_) => ("", String::new()),
         }
+    }
+
+    /// The time by which all processes go.
+    pub(crate) async fn common_time(&mut self, terms: Terms) -> Result<Timestamp> {
+        if terms == Terms::Own {
+            return Ok(self.now);
+        }
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        value(&self.query_one(sql, &[]).await?, 0).map(Timestamp::from_micros)
     }
 
     /// A statement that returns one row.
@@ -360,12 +420,17 @@ impl<'c> Tx<'c> {
     /// Moves everything that follows from what moved. Each round may move more (a dependant), so it
     /// goes on until nothing is left.
     pub(crate) async fn flush(&mut self) -> Result<()> {
-        self.release_dependants().await?;
-        self.note_streams().await?;
-        if let Some(differences) = self.differences()? {
+        if let Some(differences) = self.prepare().await? {
             self.query(Differences::SQL, &differences.params()).await?;
         }
         Ok(())
+    }
+
+    /// Everything but the counts, which are the last to be written.
+    async fn prepare(&mut self) -> Result<Option<Differences>> {
+        self.release_dependants().await?;
+        self.note_streams().await?;
+        self.differences()
     }
 
     async fn release_dependants(&mut self) -> Result<()> {

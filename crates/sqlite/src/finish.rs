@@ -61,7 +61,7 @@ fn finish_one(
     policies: &mut Policies,
     end: &Finish,
 ) -> Result<Finished> {
-    let Some(row) = find(tx, end.lease.unit)? else { return Ok(Finished::LeaseLost) };
+    let Some(mut row) = find(tx, end.lease.unit)? else { return Ok(Finished::LeaseLost) };
     if row.fence != end.lease.fence {
         return Ok(Finished::LeaseLost);
     }
@@ -86,6 +86,7 @@ fn finish_one(
         Outcome::Done(_) => Policy::default(),
         _ => policies.of(tx, &row)?,
     };
+    row.begin(tx.now);
     let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {

@@ -72,7 +72,8 @@ impl Hot {
             }
             Self::FinishPlainly => {
                 "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL,
-                 started_at = NULL, lost = 0, progress = NULL, failure = NULL, result = ?5
+                 started_at = NULL, attempt = attempt + (started_at IS NULL), lost = 0,
+                 progress = NULL, failure = NULL, result = ?5
                  WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags = 0 AND cap_key IS NULL"
             }
             Self::Apply => {

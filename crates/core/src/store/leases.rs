@@ -181,7 +181,9 @@ pub trait Leases: Send + Sync + 'static {
     /// Keeps how far runs are, without a full beat. Need not survive a power failure.
     async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;
 
-    /// Records the ends of runs; counters, dependants and callbacks move in the same transaction.
+    /// Records the ends of runs; counters, dependants and callbacks move in the same transaction. An
+    /// end says that there was a run: of a unit claimed ahead that was not started the attempt
+    /// counts now.
     /// Where an effect shows only at the commit that it cannot stay (a deferred key), the whole
     /// call is [`crate::Error::Invalid`] and nothing was recorded: say them one by one.
     async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>>;

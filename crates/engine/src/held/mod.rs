@@ -140,7 +140,8 @@ impl Desk {
     /// What may be claimed now, with up to `target` units buffered.
     pub(crate) fn ask(&self, target: usize) -> Option<Ask> {
         let mut state = self.state();
-        state.low_water = target / 2;
+        // Asked for well before the buffer is empty: what is left must last until the answer.
+        state.low_water = target - target / 4;
         let session = state.session?;
         let empty_handed = state.units.is_empty() && state.running == 0;
         let may_risk = state.may_risk();
@@ -150,7 +151,7 @@ impl Desk {
         }
         // Free slots belong to the units that wait for them; started ones have theirs.
         let free = if state.ahead.is_empty() { state.usable().min(may_risk) } else { 0 };
-        let low = state.ahead.len() <= target / 2;
+        let low = state.ahead.len() <= state.low_water;
         let ahead =
             if low && !state.wants_empty && !state.heavy { target - state.ahead.len() } else { 0 };
         if free == 0 && ahead == 0 {

@@ -201,10 +201,7 @@ impl State {
         if record.is_late(now) || !self.is_wanted(record) {
             return None;
         }
-        self.amend(lease.unit, |record| {
-            record.unit.attempt += 1;
-            record.unit.started_at = Some(now);
-        });
+        self.amend(lease.unit, |record| record.begin(now));
         Some(now)
     }
 
@@ -235,6 +232,7 @@ impl State {
         if let Some(state) = finish.checkpoint.clone() {
             self.amend(lease.unit, |record| record.unit.checkpoint = Some(state));
         }
+        self.amend(lease.unit, |record| record.begin(now));
         let event = Event::Finished(&finish.outcome);
         self.happen(lease.unit, &event, now).map_or(Finished::LeaseLost, Finished::Recorded)
     }

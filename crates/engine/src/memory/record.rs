@@ -92,6 +92,14 @@ impl Record {
         self.unit.state == UnitState::Leased && self.unit.started_at.is_some()
     }
 
+    /// Counts its attempt, if it was not yet.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        if self.unit.started_at.is_none() {
+            self.unit.attempt += 1;
+            self.unit.started_at = Some(now);
+        }
+    }
+
     pub(super) fn is_late(&self, now: Timestamp) -> bool {
         self.unit.deadline.is_some_and(|deadline| deadline <= now)
     }

@@ -14,11 +14,16 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 
-/// How long a leadership lasts without renewal: as long as a role rests when its leader is killed.
-pub const TERM: Duration = Duration::from_secs(5);
+/// How long a leadership lasts without renewal: as long as a role rests when its leader is killed,
+/// save for the time until somebody looks.
+pub const TERM: Duration = Duration::from_secs(4);
 
-/// How often one who does not lead looks whether the role is free.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often, at least, one who does not lead looks whether the role is free. Of many workers all
+/// but one do only this, so it is most of what they ask an idle store.
+pub const LOOK: Duration = Duration::from_secs(2);
+
+/// The longest wait before a renewal is tried again that the store did not answer.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Stands for one role, for ever.
 pub struct Elector {
@@ -45,7 +50,7 @@ impl Elector {
                 Err(error) => {
                     // What was granted lasts until its end.
                     tracing::debug!(%error, role = self.role, "the role could not be asked for");
-                    tokio::time::sleep(backoff.next().min(LOOK)).await;
+                    tokio::time::sleep(backoff.next().min(RETRY)).await;
                     continue;
                 }
             };

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 
-pub use elector::{Elector, Leadership, TERM};
+pub use elector::{Elector, LOOK, Leadership, TERM};
 pub use promoter::Promoter;
 pub use pruner::Pruner;
 pub use reclaimer::Reclaimer;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::session::Session;
 use longshore_core::stall::StallWatch;
 use longshore_core::{Result, Store};
 use tokio::time::Instant;
@@ -17,6 +18,8 @@ pub struct Reclaimer {
 
 /// A longer gap between two looks means that we were away ourselves.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks, at least and at most: well within the patience.
+const GAP: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 
 impl Reclaimer {
     /// A reclaimer that has seen nothing yet.
@@ -29,14 +32,15 @@ impl Service for Reclaimer {
     const NAME: &'static str = "reclaimer";
 
     fn every(&self) -> Duration {
-        Duration::from_secs(1)
+        GAP.1
     }
 
     async fn run_once(&mut self, now: Instant) -> Result<Report> {
         let sessions = self.store.sessions().await?;
         let dead = self.watch.look(&sessions, now.into_std(), PATIENCE);
+        let next = Some(gap(&sessions));
         if dead.is_empty() {
-            return Ok(Report::default());
+            return Ok(Report { next, ..Report::default() });
         }
         let reclaimed = self.store.reclaim(&dead).await?;
         if reclaimed.sessions > 0 {
@@ -47,10 +51,17 @@ impl Service for Reclaimer {
                 "took units back from dead workers"
             );
         }
-        Ok(Report { moved: reclaimed.rescued + reclaimed.failed, ..Report::default() })
+        Ok(Report { moved: reclaimed.rescued + reclaimed.failed, more: false, next })
     }
 
     fn interrupted(&mut self) {
         self.watch.forget();
     }
+}
+
+/// How long until the next look: a fifth of the shortest ttl, so that a death is seen at most that
+/// much later than it could be.
+fn gap(sessions: &[Session]) -> Duration {
+    let shortest = sessions.iter().map(|session| session.ttl).min();
+    shortest.map_or(GAP.1, |ttl| (ttl / 5).clamp(GAP.0, GAP.1))
 }

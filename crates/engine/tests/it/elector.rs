@@ -1,8 +1,8 @@
-//! Who leads: one at a time, at once after a clean stop, after a term otherwise.
+//! Who leads: one at a time, soon after a clean stop, after a term otherwise.
 
 use std::time::Duration;
 
-use longshore::services::{Elector, Leadership, TERM};
+use longshore::services::{Elector, LOOK, Leadership, TERM};
 use longshore::store::{Inspect, Leases};
 use longshore::{SessionId, session::NewSession};
 use longshore_testkit::Fault;
@@ -49,7 +49,7 @@ async fn one_of_several_leads_and_goes_on_leading() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_leaders_successor_begins_at_once() {
+async fn a_stopped_leaders_successor_begins_with_its_next_look() {
     let harbour = Harbour::new();
     let mut first = Candidate::new(&harbour).await;
     first.leads.gained().await;
@@ -59,7 +59,7 @@ async fn a_stopped_leaders_successor_begins_at_once() {
     drop(first);
     harbour.store.close_session(id).await.unwrap();
     second.leads.gained().await;
-    assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(began.elapsed() <= LOOK, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,8 @@ async fn a_killed_leaders_successor_begins_after_its_term() {
     drop(first);
     second.leads.gained().await;
     let took = began.elapsed();
-    assert!(took >= TERM / 2 && took <= TERM + Duration::from_secs(1), "{took:?}");
+    assert!(took >= TERM / 2 && took <= TERM + LOOK, "{took:?}");
+    assert!(TERM + LOOK <= Duration::from_secs(6), "a role does not rest for longer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,6 +100,6 @@ async fn an_idle_follower_asks_seldom() {
     let before = harbour.store.calls("lead");
     tokio::time::sleep(Duration::from_secs(60)).await;
     let asked = harbour.store.calls("lead") - before;
-    assert!(asked <= 24 + 120, "{asked} in a minute by two");
+    assert!(asked <= 30 + 60, "{asked} in a minute by two");
     assert_eq!(harbour.store.sessions().await.unwrap().len(), 2);
 }

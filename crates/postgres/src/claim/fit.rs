@@ -170,6 +170,7 @@ impl<'c> Taker<'c> {
         }
         let empty_handed = self.claim.empty_handed;
         let rows = rows::alone(tx, &lanes.sources, &asked, empty_handed).await?;
+        tx.after.skipped |= rows.is_empty();
         self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
         let mut expired = Vec::new();
         let mut took = false;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use longshore_core::Result;
 
-use crate::lock::{self, Lock};
+use crate::lock::Lock;
 use crate::row::{count, value};
 use crate::tx::Tx;
 
@@ -12,16 +12,13 @@ use crate::tx::Tx;
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     leased: HashMap<Vec<u8>, u32>,
-    /// Another claim is deciding on them at this moment.
+    /// Another claim, or one that finishes, is deciding on them at this moment.
     busy: BTreeSet<Vec<u8>>,
 }
 
 impl Keys {
-    /// Locks and counts those of `keys` that are new.
-    ///
-    /// Only the first time does this wait: all keys are locked together then, in an order that is
-    /// the same for all. Who waited for more while holding some could wait for one that waits for
-    /// it. Keys that cannot be had without waiting are passed over, and this claim tried again.
+    /// Locks and counts those of `keys` that are new. Nobody waits here: keys that others hold are
+    /// passed over, and this claim is tried again.
     pub(super) async fn count(
         &mut self,
         tx: &mut Tx<'_>,
@@ -31,13 +28,7 @@ impl Keys {
         if new.is_empty() {
             return Ok(());
         }
-        let locks: Vec<Lock<'_>> = new.iter().map(|key| Lock::CapKey(key)).collect();
-        let free: Vec<&[u8]> = if self.leased.is_empty() {
-            lock::take(tx, &locks).await?;
-            new.into_iter().collect()
-        } else {
-            self.try_locks(tx, new, &locks).await?
-        };
+        let free = self.try_locks(tx, new).await?;
         let sql = "SELECT cap_key, count(*) FROM longshore_unit
             WHERE cap_key = ANY($1) AND state = 3 AND state IN (3, 7) GROUP BY cap_key";
         let rows = tx.query(sql, &[&free]).await?;
@@ -52,18 +43,20 @@ impl Keys {
         &mut self,
         tx: &mut Tx<'_>,
         keys: BTreeSet<&'k [u8]>,
-        locks: &[Lock<'_>],
     ) -> Result<Vec<&'k [u8]>> {
-        let numbers: Vec<i64> = locks.iter().map(|lock| lock.number()).collect();
+        let numbers: Vec<i64> = keys.iter().map(|key| Lock::CapKey(key).number()).collect();
         let sql = "SELECT pg_try_advisory_xact_lock(n)
             FROM unnest($1) WITH ORDINALITY AS k (n, at) ORDER BY at";
         let rows = tx.query(sql, &[&numbers]).await?;
         let mut free = Vec::new();
         for (key, row) in keys.into_iter().zip(&rows) {
             match value::<bool>(row, 0)? {
-                true => free.push(key),
+                true => {
+                    self.busy.remove(key);
+                    free.push(key);
+                }
                 false => {
-                    tx.after.woke = true;
+                    tx.after.skipped = true;
                     self.busy.insert(key.to_vec());
                 }
             }
@@ -71,7 +64,7 @@ impl Keys {
         Ok(free)
     }
 
-    /// Whether another claim is deciding on a key.
+    /// Whether somebody else is deciding on a key.
     pub(super) fn is_busy(&self, key: &[u8]) -> bool {
         self.busy.contains(key)
     }

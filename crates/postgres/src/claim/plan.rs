@@ -6,6 +6,7 @@ use longshore_core::fair::{LaneShare, turn};
 
 use super::fit::Served;
 use super::lanes::Lanes;
+use super::rows::Taken;
 use crate::turns::Turns;
 
 /// What one round asks for.
@@ -86,6 +87,17 @@ impl Plan {
             }
             Self { wants: wants(lanes, &order, free), order, before }
         })
+    }
+
+    /// The streams that gave some, and fewer than they were asked for: all they have, or all that
+    /// others do not hold.
+    pub(super) fn short_of(&self, lanes: &Lanes, rows: &[Taken]) -> Vec<i64> {
+        let short = |want: &&Want| {
+            let found = rows.iter().filter(|row| row.source == want.source).count() as u64;
+            found > 0 && found < want.units
+        };
+        let short = self.wants.iter().filter(short);
+        short.map(|want| lanes.sources[want.source].stream.num).collect()
     }
 
     /// Gives back the turns of units that could not be taken.

@@ -1,4 +1,9 @@
 //! The statements of a claim that touch units.
+//!
+//! A claim does not wait for the disk, so a crash of the server takes it back, and the next one
+//! finds the unit with its old fence. It must not come to the same fence: whoever held the unit
+//! before the crash would be taken for the one that holds it now. So a claim's fence is the time,
+//! or one more than the last if that is later.
 
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, HeldUnit};
@@ -55,7 +60,7 @@ impl Taken {
         let row = &mut self.row;
         row.code = code(UnitState::Leased);
         row.place = now;
-        row.fence += 1;
+        row.fence = (row.fence + 1).max(now.unsigned_abs());
         row.attempt += u32::from(started);
         row.started_at = started.then_some(now);
     }
@@ -122,25 +127,23 @@ pub(super) async fn take(
     // snapshot and our lock is not there any more: it is not taken this time, and not returned.
     let sql = format!(
         "WITH found AS MATERIALIZED (
-           SELECT u.*, w.started AS slots
+           SELECT u.*, row_number() OVER (PARTITION BY u.stream ORDER BY u.place, u.id)
+             <= w.started AS starts
            FROM unnest($1, $2, $3, $4, $5) AS w (stream, units, started, place, id)
            CROSS JOIN LATERAL (
-             SELECT {row}, {parts}, u.ctid AS at FROM longshore_unit u
+             SELECT u.stream, u.place, u.id, u.flags, u.ctid AS at FROM longshore_unit u
              WHERE u.stream = w.stream AND u.state = 2 AND (u.place, u.id) > (w.place, w.id)
              ORDER BY u.place, u.id LIMIT w.units FOR UPDATE SKIP LOCKED) u),
          plain AS MATERIALIZED (SELECT NOT $8 AND coalesce(bool_and(flags & 1 = 0), true) AS all
            FROM found),
-         numbered AS (
-           SELECT f.at, f.place, row_number() OVER (PARTITION BY f.stream ORDER BY f.place, f.id)
-             <= f.slots AS starts
-           FROM found f WHERE (SELECT p.all FROM plain p)),
          taken AS (
-           UPDATE longshore_unit u SET state = 3, place = $6, session = $7, fence = u.fence + 1,
-             attempt = u.attempt + n.starts::int, started_at = CASE WHEN n.starts THEN $6 END
-           FROM numbered n WHERE u.ctid = n.at RETURNING {row}, {parts}, n.place AS rank)
+           UPDATE longshore_unit u SET state = 3, place = $6, session = $7,
+             fence = greatest(u.fence + 1, $6), attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $6 END
+           FROM found f WHERE u.ctid = f.at AND (SELECT p.all FROM plain p)
+           RETURNING {row}, {parts}, f.place AS rank)
          SELECT {row}, {parts}, u.rank, true FROM taken u
-         UNION ALL SELECT {row}, {parts}, u.place, false FROM found u
-           WHERE NOT (SELECT p.all FROM plain p)"
+         UNION ALL SELECT {row}, {parts}, u.place, false FROM found f
+           JOIN longshore_unit u ON u.ctid = f.at WHERE NOT (SELECT p.all FROM plain p)"
     );
     let now = tx.now.as_micros();
     let rows = tx
@@ -177,8 +180,8 @@ pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)])
     }
     let (ids, starts): (Vec<Uuid>, Vec<bool>) = units.iter().copied().unzip();
     tx.query(
-        "UPDATE longshore_unit u SET state = 3, place = $3, session = $4, fence = u.fence + 1,
-           attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $3 END
+        "UPDATE longshore_unit u SET state = 3, place = $3, session = $4,
+           fence = greatest(u.fence + 1, $3), attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $3 END
          FROM unnest($1, $2) AS f (id, starts) WHERE u.id = f.id",
         &[&ids, &starts, &tx.now.as_micros(), &session],
     )

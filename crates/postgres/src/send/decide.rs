@@ -12,11 +12,13 @@ use uuid::Uuid;
 use super::dedup_key;
 use super::insert::{self, NewRow};
 use crate::capacity::Rooms;
+use crate::error::collision;
 use crate::finish::{self, Change};
 use crate::param::{Param, unit_id, uuid, uuids};
 use crate::row::{flag, state, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
+use crate::untold;
 
 /// Who says whether there is room.
 pub(super) enum Gate {
@@ -124,7 +126,8 @@ impl<'u> Desk<'u> {
     }
 
     /// Those who have the keys, and those who are waited for. Locked: whoever ends one of them
-    /// either has done so already, or will see who waits for it.
+    /// either has done so already, or will see who waits for it. Not in a caller's transaction,
+    /// which may stay open for long: what happens meanwhile is seen to after its commit.
     async fn lock_others(
         &mut self,
         tx: &mut Tx<'_>,
@@ -139,7 +142,8 @@ impl<'u> Desk<'u> {
         };
         let sql = format!(
             "SELECT id, stream, state, place, flags, dedup FROM longshore_unit
-             WHERE {which} ORDER BY id FOR UPDATE"
+             WHERE {which} ORDER BY id {}",
+            if tx.is_foreign() { "" } else { "FOR UPDATE" }
         );
         let rows = tx.query(&sql, params).await?;
         let nums: Result<Vec<i64>> = rows.iter().map(|row| value(row, 1)).collect();
@@ -261,8 +265,12 @@ impl<'u> Desk<'u> {
     /// Writes what was decided.
     pub(super) async fn write(self, tx: &mut Tx<'_>) -> Result<()> {
         if !self.freed.is_empty() {
-            let sql = "UPDATE longshore_unit SET dedup = NULL WHERE id = ANY($1)";
-            tx.execute(sql, &[&self.freed]).await?;
+            // One that runs again meanwhile keeps its key, and all is to be decided anew.
+            let sql = "UPDATE longshore_unit SET dedup = NULL
+                WHERE id = ANY($1) AND state IN (4, 5, 6)";
+            if tx.execute(sql, &[&self.freed]).await? != self.freed.len() as u64 {
+                return Err(collision());
+            }
         }
         insert::decided(tx, &self.rows).await?;
         write_edges(tx, &self.edges).await?;
@@ -281,6 +289,9 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
         &[&needs, &units],
     )
     .await?;
+    if tx.is_foreign() {
+        return untold::note(tx, edges.iter().map(|(needs, _)| needs)).await;
+    }
     tx.execute(
         "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)",
         &[&needs, &flag::WAITED_ON],

@@ -17,8 +17,9 @@ use super::{Admission, check, created, is_plain, lanes, send_carefully, send_pla
 use crate::capacity::{Rooms, reserved};
 use crate::error::is_conflict;
 use crate::param::{unit_id, uuids};
+use crate::promise::Promise;
 use crate::row::value;
-use crate::store::{InTransaction, Notice, PostgresStore, attempt};
+use crate::store::{InTransaction, Shared, attempt};
 use crate::streams::Stream;
 use crate::tx::Tx;
 
@@ -36,7 +37,7 @@ struct Arranged {
 
 /// Takes units in, inside the caller's transaction.
 pub(crate) async fn send_in(
-    store: &PostgresStore,
+    store: &Shared,
     transaction: &Transaction<'_>,
     scope: &Scope,
     units: &[NewUnit],
@@ -54,7 +55,7 @@ pub(crate) async fn send_in(
 
 /// Makes streams and reserves room.
 async fn arrange(
-    store: &PostgresStore,
+    store: &Shared,
     transaction: &Transaction<'_>,
     units: &[NewUnit],
 ) -> Result<(Vec<Arc<Stream>>, Arranged)> {
@@ -130,7 +131,7 @@ async fn write(tx: &mut Tx<'_>, taken: &BTreeMap<i64, (i64, i64)>, xid: &str) ->
 
 /// Writes the units, or leaves nothing behind.
 async fn try_in(
-    store: &PostgresStore,
+    store: &Shared,
     transaction: &Transaction<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
@@ -138,8 +139,7 @@ async fn try_in(
 ) -> Result<InTransaction<Vec<Sent>>> {
     let now = store.options.clock.now();
     let mut tx = Tx::foreign(transaction, now, Arc::clone(&store.streams));
-    // Of a verb that fails nothing may stay behind, should the caller commit all the same.
-    tx.batch("SAVEPOINT longshore").await?;
+    let promise = Promise::give(&mut tx).await?;
     let done = async {
         let answer = put(&mut tx, units, streams, &arranged.said).await?;
         if !arranged.reservations.is_empty() {
@@ -150,13 +150,7 @@ async fn try_in(
         Ok(answer)
     };
     let done = done.await;
-    tx.batch(match done {
-        Ok(_) => "RELEASE longshore",
-        Err(_) => "ROLLBACK TO longshore; RELEASE longshore",
-    })
-    .await?;
-    let notice = Notice(std::mem::take(&mut tx.after));
-    done.map(|answer| InTransaction { answer, notice })
+    promise.settle(&mut tx, done).await
 }
 
 async fn put(

@@ -9,8 +9,10 @@ use longshore_core::{Error, Result, SessionId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::param::session_uuid;
+use super::lock_held;
+use crate::param::{session_uuid, uuids};
 use crate::row::{UnitParts, UnitRow, unit, value};
+use crate::starts;
 use crate::tx::Tx;
 
 /// Moves the leases of a former life to a new one, with fresh fences.
@@ -34,11 +36,16 @@ pub(crate) async fn adopt(
             false => held_units(tx, to, &rows).await,
         };
     };
+    let mut held = lock_held(tx, former).await?;
+    starts::close(tx, former, &mut held).await?;
+    let units = uuids(held.iter().map(|row| &row.id));
+    let started: Vec<Option<i64>> = held.iter().map(|row| row.started_at).collect();
     let sql = format!(
-        "UPDATE longshore_unit u SET session = $2, fence = u.fence + 1 WHERE u.session = $1
-         RETURNING {row}, {parts}"
+        "UPDATE longshore_unit u SET session = $2, fence = u.fence + 1, started_at = f.at,
+         attempt = u.attempt + (u.started_at IS NULL AND f.at IS NOT NULL)::int
+         FROM unnest($1, $3) AS f (id, at) WHERE u.id = f.id RETURNING {row}, {parts}"
     );
-    let rows = tx.query(&sql, &[&former, &heir]).await?;
+    let rows = tx.query(&sql, &[&units, &heir, &started]).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&former]).await?;
     tx.announce("session", from.to_string(), None);
     held_units(tx, to, &rows).await
@@ -67,8 +74,9 @@ async fn lock_both(
 async fn held_units(tx: &mut Tx<'_>, holder: SessionId, rows: &[Row]) -> Result<Vec<HeldUnit>> {
     let shared = Arc::clone(&tx.streams);
     let mut held = Vec::with_capacity(rows.len());
-    for found in rows {
-        let row = UnitRow::read(found)?;
+    let mut heads: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    starts::complete(tx, &mut heads).await?;
+    for (found, row) in rows.iter().zip(heads) {
         let parts = UnitParts::read(found, UnitRow::WIDTH)?;
         let stream = shared.one(tx, row.stream).await?;
         let lease = Lease { unit: row.id, fence: row.fence };

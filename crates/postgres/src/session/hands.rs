@@ -1,4 +1,4 @@
-//! What a session does with its hands full: beats, starts, words on how far it is, units given back.
+//! What a session does with its hands full: beats, words on how far it is, units given back.
 //!
 //! Units that are named are found by their ids. `coalesce(session, 0)` keeps the planner from finding them by
 //! session: under a long-running reader everything a session ever held is still in that index.
@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use longshore_core::machine::{Event, next};
 use longshore_core::session::Lease;
 use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
-use longshore_core::{Error, Policy, Result, SessionId, Timestamp, UnitId};
+use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
 use super::{CLOSED, is_held, number, order};
 use crate::finish::{self, Change};
-use crate::param::{session_uuid, unit_id, uuid, uuids};
+use crate::param::{session_uuid, unit_id, uuid};
 use crate::row::{UnitRow, count, flag, to_json, value};
+use crate::starts;
 use crate::tx::Tx;
 
 /// A sign of life.
@@ -28,7 +29,9 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
            FROM me JOIN longshore_unit u ON u.session = me.num)
          SELECT me.num, me.wanted, (SELECT count(*) FROM held),
            ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
-           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream IN ({CLOSED}))
+           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY ({CLOSED}::bigint[])
+             AND NOT EXISTS (SELECT 1 FROM longshore_start l
+               WHERE l.session = me.num AND held.id = ANY(l.units)))
          FROM me"
     );
     let row = tx
@@ -78,6 +81,7 @@ pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNot
 pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
     let num = number(tx, session).await?;
     let mut rows = finish::lock_rows(tx, leases.iter().map(|lease| &lease.unit)).await?;
+    starts::complete(tx, rows.values_mut()).await?;
     let mut changes = Vec::new();
     for lease in leases {
         let free = |row: &&UnitRow| is_held(row, num, lease) && row.started_at.is_none();
@@ -90,58 +94,4 @@ pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease
         changes.push(Change::new(row, step, fence, Some(session)));
     }
     finish::apply(tx, changes).await
-}
-
-/// Counts the attempts of units claimed ahead.
-pub(crate) async fn start(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    leases: &[Lease],
-) -> Result<Vec<Option<Timestamp>>> {
-    let ids = uuids(leases.iter().map(|lease| &lease.unit));
-    let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
-    let sql = format!(
-        "WITH me AS (SELECT num FROM longshore_session WHERE id = $1),
-         started AS (
-           UPDATE longshore_unit u SET started_at = $4, attempt = u.attempt + 1
-           FROM unnest($2, $3) AS f (id, fence)
-           WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = (SELECT num FROM me)
-           AND u.started_at IS NULL AND u.flags & $5 = 0
-           AND (u.deadline IS NULL OR u.deadline > $4) AND u.stream <> ALL (ARRAY({CLOSED}))
-           RETURNING u.id, u.fence)
-         SELECT me.num, s.id, s.fence FROM me LEFT JOIN started s ON true"
-    );
-    let now = tx.now;
-    let rows = tx
-        .query(&sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
-        .await?;
-    let mut times: HashMap<Lease, Timestamp> = HashMap::with_capacity(rows.len());
-    let mut me: Option<i64> = None;
-    for row in &rows {
-        me = Some(value(row, 0)?);
-        if let Some(id) = value::<Option<Uuid>>(row, 1)? {
-            times.insert(Lease { unit: unit_id(id), fence: count(row, 2)? }, now);
-        }
-    }
-    let me = me.ok_or(Error::SessionGone(session))?;
-    if leases.iter().any(|lease| !times.contains_key(lease)) {
-        times.extend(started_before(tx, me, &ids).await?);
-    }
-    Ok(leases.iter().map(|lease| times.get(lease).copied()).collect())
-}
-
-/// What was started already, by this very lease: asked again after a lost answer.
-async fn started_before(
-    tx: &mut Tx<'_>,
-    session: i64,
-    ids: &Vec<Uuid>,
-) -> Result<HashMap<Lease, Timestamp>> {
-    let sql = "SELECT id, fence, started_at FROM longshore_unit
-        WHERE id = ANY($1) AND coalesce(session, 0) = $2 AND started_at IS NOT NULL";
-    let mut times = HashMap::new();
-    for row in tx.query(sql, &[ids, &session]).await? {
-        let lease = Lease { unit: unit_id(value(&row, 0)?), fence: count(&row, 1)? };
-        times.insert(lease, Timestamp::from_micros(value(&row, 2)?));
-    }
-    Ok(times)
 }

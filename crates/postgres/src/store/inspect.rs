@@ -10,7 +10,7 @@ use longshore_core::store::{
 use longshore_core::{Batch, BatchId, BatchStatus, Payload, Result, Scope, Unit, UnitId};
 use tokio::time::Instant;
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, patient_verb, verb};
 use crate::poll::Poll;
 use crate::{batch, inspect, lists, maintain, session, verify};
 
@@ -72,9 +72,9 @@ impl Inspect for PostgresStore {
 
     async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
         let until = Instant::now() + wait;
-        let mut changed = self.feed.changes();
+        let mut changed = self.shared.feed.changes();
         // What this process did before the call is in the feed before we look.
-        self.feed.settled().await;
+        self.shared.feed.settled().await;
         let mut since = since;
         let poll = Poll::default();
         loop {
@@ -84,7 +84,7 @@ impl Inspect for PostgresStore {
                 return Ok(set);
             }
             since = set.cursor;
-            let look = if self.feed.is_listening() { BELIEVE } else { poll.next() };
+            let look = if self.shared.feed.is_listening() { BELIEVE } else { poll.next() };
             let at = until.min(Instant::now() + look);
             // Whether by a notice or by its time: the next look tells.
             let _ = tokio::time::timeout_at(at, changed.changed()).await;
@@ -92,16 +92,17 @@ impl Inspect for PostgresStore {
     }
 
     async fn wake(&self, seen: u64, wait: Duration) -> u64 {
-        let mut wakes = self.feed.wakes();
-        let patience = if self.feed.is_listening() { BELIEVE } else { self.poll.next() };
+        let mut wakes = self.shared.feed.wakes();
+        let patience =
+            if self.shared.feed.is_listening() { BELIEVE } else { self.shared.poll.next() };
         let news = wakes.wait_for(|count| *count != seen);
         match tokio::time::timeout(wait.min(patience), news).await {
-            Ok(_) => self.poll.reset(),
+            Ok(_) => self.shared.poll.reset(),
             // What others did, nobody tells us: something may be there.
-            Err(_) if patience < wait => self.feed.suspect(),
+            Err(_) if patience < wait => self.shared.feed.suspect(),
             Err(_) => {}
         }
-        *self.feed.wakes().borrow()
+        *self.shared.feed.wakes().borrow()
     }
 
     async fn migrate(&self) -> Result<u32> {
@@ -111,7 +112,7 @@ impl Inspect for PostgresStore {
     async fn verify(&self) -> Result<Vec<Violation>> {
         // What a crash left between a commit and its batch's next step is no violation.
         self.touch_ended().await?;
-        verb!(self, Read, tx => verify::verify(&mut tx))
+        patient_verb!(self, Read, tx => verify::verify(&mut tx)).await
     }
 }
 

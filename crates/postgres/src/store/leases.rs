@@ -12,7 +12,7 @@ use longshore_core::{Payload, Result, SessionId, Timestamp};
 use super::{PostgresStore, verb};
 use crate::session::Leaving;
 use crate::tx::Tx;
-use crate::{checkpoint, claim, finish, session};
+use crate::{checkpoint, claim, finish, session, starts};
 
 #[async_trait]
 impl Leases for PostgresStore {
@@ -35,11 +35,16 @@ impl Leases for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        verb!(self, Relaxed, tx => claim::claim(&mut tx, &self.turns, &claim))
+        let claimed: Result<Claimed> =
+            verb!(self, Relaxed, tx => claim::claim(&mut tx, &self.shared.turns, &claim));
+        if claimed.as_ref().is_ok_and(|claimed| !claimed.units.is_empty()) {
+            self.shared.again.reset();
+        }
+        claimed
     }
 
     async fn start(&self, id: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
-        verb!(self, Relaxed, tx => session::start(&mut tx, id, leases))
+        verb!(self, Relaxed, tx => starts::start(&mut tx, id, leases))
     }
 
     async fn release(&self, id: SessionId, leases: &[Lease]) -> Result<()> {

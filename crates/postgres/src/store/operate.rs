@@ -11,6 +11,7 @@ use longshore_core::{
 };
 
 use super::{PostgresStore, verb};
+use crate::operate::Walk;
 use crate::{maintain, operate, session};
 
 #[async_trait]
@@ -38,7 +39,11 @@ impl Operate for PostgresStore {
         id: &BatchId,
         action: BatchAction,
     ) -> Result<Batch> {
-        self.act_on_batch(scope, id, &action).await?;
+        // In portions, each a transaction: what a crash leaves of them can be retried again.
+        let mut left = self.act_on_batch(scope, id, &action).await?;
+        while let Some(walk) = left {
+            left = self.retry_more(id, walk).await?;
+        }
         // As it stands after what followed from the commit.
         let batch = self.batch(scope, id).await?;
         if batch.status.is_given_up() {
@@ -97,8 +102,17 @@ impl PostgresStore {
         verb!(self, Durable, tx => operate::those_left(&mut tx, ids, action))
     }
 
-    async fn act_on_batch(&self, scope: &Scope, id: &BatchId, action: &BatchAction) -> Result<()> {
+    async fn act_on_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        action: &BatchAction,
+    ) -> Result<Option<Walk>> {
         verb!(self, Durable, tx => operate::batch(&mut tx, scope, id, action))
+    }
+
+    async fn retry_more(&self, id: &BatchId, walk: Walk) -> Result<Option<Walk>> {
+        verb!(self, Durable, tx => operate::retry_more(&mut tx, id, walk))
     }
 
     /// Cancels what waits of a batch given up, chunk by chunk. A crash in between is made good by

@@ -61,6 +61,11 @@ impl Schedules for PostgresStore {
     }
 
     async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
-        verb!(self, Relaxed, tx => schedules::due(&mut tx, after, limit))
+        if let Some(next) = self.fires_in() {
+            let (now, due) = (self.shared.options.clock.now(), Page { items: vec![], next: None });
+            return Ok(DueSchedules { now, due, next });
+        }
+        let terms = self.shared.options.terms;
+        verb!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, terms))
     }
 }

@@ -23,6 +23,6 @@ impl Tenants for PostgresStore {
     }
 
     async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
-        verb!(self, Relaxed, tx => tenants::list(&mut tx, scope))
+        verb!(self, Read, tx => tenants::list(&mut tx, scope))
     }
 }

@@ -9,6 +9,7 @@ use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
 use longshore_core::{Result, SessionId};
 
 use super::{PostgresStore, verb};
+use crate::connect::Terms;
 use crate::maintain::{News, Quiet};
 use crate::{maintain, prune};
 
@@ -44,22 +45,22 @@ impl Upkeep for PostgresStore {
 
     async fn promote(&self, limit: u32) -> Result<Promoted> {
         let news = self.news();
-        if self.feed.is_listening()
-            && let Some(quiet) = self.rounds.quiet(news, BELIEVE)
-            && quiet.lasts(self.options.clock.now())
+        if self.shared.feed.is_listening()
+            && let Some(quiet) = self.shared.rounds.quiet(news, BELIEVE)
+            && quiet.lasts(self.shared.options.clock.now())
         {
             return Ok(Promoted::default());
         }
         let (promoted, quiet) = self.promote_once(limit).await?;
-        self.rounds.saw(quiet, news);
+        self.shared.rounds.saw(quiet, news);
         Ok(promoted)
     }
 
     async fn next_due(&self) -> Result<Option<Duration>> {
         // A promoter asks right after its round, which has just looked.
-        let age = if self.feed.is_listening() { BELIEVE } else { JUST_NOW };
-        if let Some(quiet) = self.rounds.quiet(self.news(), age) {
-            return Ok(quiet.next_due.map(|due| due.since(self.options.clock.now())));
+        let age = if self.shared.feed.is_listening() { BELIEVE } else { JUST_NOW };
+        if let Some(quiet) = self.shared.rounds.quiet(self.news(), age) {
+            return Ok(quiet.next_due.map(|due| due.since(self.shared.options.clock.now())));
         }
         verb!(self, Relaxed, tx => maintain::next_due(&mut tx))
     }
@@ -69,18 +70,35 @@ impl Upkeep for PostgresStore {
     }
 
     async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
-        verb!(self, Relaxed, tx => maintain::lead(&mut tx, role, session, ttl))
+        let terms = self.shared.options.terms;
+        let (news, looks) = (self.news(), self.shared.feed.is_listening());
+        let (leads, quiet) = verb!(self, Relaxed, tx => async {
+            let leads = maintain::lead(&mut tx, role, session, ttl, terms).await?;
+            // Who leads does the upkeep: while it is at it, it sees whether there is any.
+            let quiet = if leads && looks { maintain::look(&mut tx).await? } else { None };
+            Ok((leads, quiet))
+        })?;
+        if quiet.is_some() {
+            self.shared.rounds.saw(quiet, news);
+        }
+        Ok(leads)
     }
 }
 
 impl PostgresStore {
+    /// In how long the next schedule fires, as far as that is known without asking; none is due.
+    pub(super) fn fires_in(&self) -> Option<Option<Duration>> {
+        let known = self.shared.feed.is_listening() && self.shared.options.terms == Terms::Server;
+        known.then(|| self.shared.rounds.fires_in(self.news(), BELIEVE)).flatten()
+    }
+
     fn news(&self) -> News {
-        let moves = self.moves.load(Ordering::Relaxed);
-        News { moves, notices: *self.feed.changes().borrow() }
+        let moves = self.shared.moves.load(Ordering::Relaxed);
+        News { moves, notices: *self.shared.feed.changes().borrow() }
     }
 
     async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<Quiet>)> {
-        verb!(self, Durable, tx => maintain::promote(&mut tx, limit, &self.rounds))
+        verb!(self, Durable, tx => maintain::promote(&mut tx, limit, &self.shared.rounds))
     }
 
     async fn reclaim_one(&self, dead: Dead) -> Result<Reclaimed> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use longshore_core::session::NewSession;
 use longshore_core::store::{Claim, Claimed, Finish, HeldUnit, LaneChange, Queues, TenantChange};
 use longshore_core::{
-    Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, Store, TenantId, UnitId,
+    Clock as _, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, Payload, Policy,
+    QueueName, Scope, SessionId, Store, TenantId, UnitId, UnitState,
 };
 use longshore_postgres::tokio_postgres::{NoTls, connect};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -199,6 +200,39 @@ async fn a_claim_passes_by_rows_that_others_hold() {
     assert_eq!(store.claim(asking(session, 30)).await.unwrap().units.len(), 25);
 }
 
+/// Held by one that then leaves them, and says nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
+    let database = Server::start().await.database().await;
+    let store = PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap();
+    store.send(&ALL, units("a", 8)).await.unwrap();
+    let session = session(&store).await;
+    while !store.is_listening() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (mut client, connection) = connect(&database.url, NoTls).await.unwrap();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(connection);
+    // All of them, and then some.
+    for (held, left) in [(8, 0), (3, 5)] {
+        let open = client.transaction().await.unwrap();
+        let lock = format!(
+            "SELECT id FROM longshore_unit WHERE state = 2 ORDER BY place, id LIMIT {held} FOR UPDATE"
+        );
+        assert_eq!(open.query(&lock, &[]).await.unwrap().len(), held);
+        // Whatever was said before is heard.
+        let mut seen = store.wake(u64::MAX, Duration::ZERO).await;
+        while store.wake(seen, Duration::from_millis(300)).await != seen {
+            seen = store.wake(u64::MAX, Duration::ZERO).await;
+        }
+        assert_eq!(store.claim(asking(session, 9)).await.unwrap().units.len(), left);
+        open.rollback().await.unwrap();
+        // Sooner than who listens looks without a word.
+        assert_ne!(store.wake(seen, Duration::from_secs(3)).await, seen);
+    }
+    assert_eq!(store.claim(asking(session, 9)).await.unwrap().units.len(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
     let (database, [store, other]) = two_stores().await;
@@ -237,4 +271,34 @@ async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounded_by_caps_whoever_claims_at_once() {
     caps_are_never_exceeded(&Server::start().await.world().await).await;
+}
+
+/// Starts are a log beside the units: it must not grow, and nothing of it may be lost.
+#[tokio::test]
+async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends() {
+    let database = Server::start().await.database().await;
+    let world = database.world().await;
+    let store = &*world.store;
+    let who = session(store).await;
+    store.send(&ALL, units("default", 3)).await.unwrap();
+    let held = store.claim(Claim { ahead: 3, ..asking(who, 0) }).await.unwrap().units;
+    let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
+    let then = world.clock.now();
+    store.start(who, &leases).await.unwrap();
+    let count =
+        |what: &str| database.run(&format!("SELECT count(*) FROM {what}")).trim().to_owned();
+    let counts =
+        || [count("longshore_start"), count("longshore_unit WHERE started_at IS NOT NULL")];
+    assert_eq!(counts(), ["1", "0"]);
+    end(store, who, &held[..1]).await;
+    world.clock.advance(Duration::from_secs(10));
+    for _ in 0..2 {
+        store.promote(100).await.unwrap();
+    }
+    assert_eq!(counts(), ["0", "2"]);
+    let running = store.unit(&ALL, held[1].unit.id).await.unwrap();
+    assert_eq!((running.attempt, running.started_at), (1, Some(then)));
+    end(store, who, &held[1..]).await;
+    let ended = store.unit(&ALL, held[1].unit.id).await.unwrap();
+    assert_eq!((ended.state, ended.attempt), (UnitState::Done, 1), "counted once");
 }

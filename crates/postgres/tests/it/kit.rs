@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use longshore_postgres::{PostgresOptions, PostgresStore};
+use longshore_postgres::{PostgresOptions, PostgresStore, Terms};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 use longshore_testkit::{ManualClock, World};
 
@@ -90,7 +90,8 @@ impl Database {
     /// The same, reached by another URL.
     pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> World {
         let clock = Arc::new(ManualClock::default());
-        let options = PostgresOptions { clock: clock.clone(), ..PostgresOptions::default() };
+        let (clock, terms) = (clock.clone(), Terms::Own);
+        let options = PostgresOptions { clock: clock.clone(), terms, ..PostgresOptions::default() };
         let store = PostgresStore::open(url, options).await.unwrap();
         World::new(Arc::new(store), clock).keeping(Arc::clone(self))
     }
@@ -103,6 +104,16 @@ impl Database {
     /// The same, or what the server said.
     pub(crate) fn try_run(&self, sql: &str) -> std::io::Result<String> {
         self.machine.server.run_in(self.name(), sql)
+    }
+
+    /// Waits until the server's table of activities has a row like this.
+    pub(crate) async fn until(&self, like: &str) {
+        let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {like}");
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while self.run(&sql).trim() == "0" {
+            assert!(tokio::time::Instant::now() < deadline, "never: {like}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
     }
 
     fn name(&self) -> &str {

@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod callers;
 mod claims;
 mod conformance;
 mod kit;
 mod outages;
 mod pooler;
+mod quiet;
 mod schema;
+mod steady;
 mod transactions;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore_core::session::NewSession;
-use longshore_core::store::{Claim, Finish, Inspect, Intake, Leases, Queues};
-use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId};
+use longshore_core::store::{Claim, Finish, Finished, Inspect, Intake, Leases, Queues};
+use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId, UnitState};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::{JoinSet, block_in_place};
@@ -100,6 +100,32 @@ async fn what_was_confirmed_survives_a_crash_of_the_server() {
     assert_eq!(patiently(|| store.verify()).await, []);
 }
 
+/// A claim does not wait for the disk: a crash takes it back, and another takes the unit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
+    let settings = [("wal_writer_delay", "10s"), ("wal_writer_flush_after", "0")];
+    let mut server = block_in_place(|| PrivatePostgres::start_with(&settings).unwrap());
+    let store = open(&server.url()).await;
+    let (first, second) = (SessionId::new(), SessionId::new());
+    for id in [first, second] {
+        store.open_session(new_session(id)).await.unwrap();
+    }
+    store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lost = store.claim(claim(first)).await.unwrap().units[0].lease;
+    block_in_place(|| server.restart_immediate().unwrap());
+    let units = patiently(|| store.claim(claim(second))).await.units;
+    assert_eq!(units.len(), 1, "the claim was on the disk already");
+    let late = Finish::new(lost, Outcome::Done(None));
+    let answers = patiently(|| store.finish(first, vec![late.clone()])).await;
+    assert_eq!(answers, [Finished::LeaseLost]);
+    let end = Finish::new(units[0].lease, Outcome::Done(None));
+    let answers = patiently(|| store.finish(second, vec![end.clone()])).await;
+    assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
+    // And what the other says, in vain as before, was not recorded by it.
+    let answers = patiently(|| store.finish(first, vec![late.clone()])).await;
+    assert_eq!(answers, [Finished::LeaseLost]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_heard_again_after_a_restart() {
     let mut server = server();
@@ -124,15 +150,7 @@ async fn send_until(store: Arc<PostgresStore>, over: Arc<AtomicBool>) -> u64 {
 /// Claims and finishes until nothing is left of all that was sent.
 async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
     let session = SessionId::new();
-    let new = || NewSession {
-        id: session,
-        label: "test".to_owned(),
-        version: "0".to_owned(),
-        kinds: BTreeMap::from([(kind(), Policy::default())]),
-        slots: 10,
-        ttl: FOREVER,
-    };
-    patiently(|| store.open_session(new())).await;
+    patiently(|| store.open_session(new_session(session))).await;
     loop {
         let last = sent_all.load(Ordering::Relaxed);
         let units = patiently(|| store.claim(claim(session))).await.units;
@@ -145,6 +163,17 @@ async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
     }
     // What was claimed for us by a call whose answer was lost goes back.
     patiently(|| store.close_session(session)).await;
+}
+
+fn new_session(id: SessionId) -> NewSession {
+    NewSession {
+        id,
+        label: "test".to_owned(),
+        version: "0".to_owned(),
+        kinds: BTreeMap::from([(kind(), Policy::default())]),
+        slots: 10,
+        ttl: FOREVER,
+    }
 }
 
 fn claim(session: SessionId) -> Claim {

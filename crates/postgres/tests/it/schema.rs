@@ -12,8 +12,8 @@ async fn open(database: &Database) -> Result<PostgresStore, Error> {
     PostgresStore::open(&database.url, PostgresOptions::default()).await
 }
 
-/// Tables with their columns, constraints and storage settings; then views; then indexes.
-const CATALOG: [&str; 3] = [
+/// Tables with their columns, constraints and storage settings; then views; indexes; functions.
+const CATALOG: [&str; 4] = [
     "SELECT 'CREATE TABLE ' || c.relname || E' (\\n' || (
        SELECT string_agg('    ' || line, E',\\n' ORDER BY kind, place, line) FROM (
          SELECT 1 AS kind, a.attnum::int AS place, a.attname || ' '
@@ -32,6 +32,7 @@ const CATALOG: [&str; 3] = [
     "SELECT indexdef || ';' FROM pg_indexes i WHERE tablename LIKE 'longshore%'
      AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conname = i.indexname)
      ORDER BY tablename, indexname",
+    "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'longshore%' ORDER BY proname",
 ];
 
 /// `crates/postgres/schema.sql` is what a fresh database has. To change it on purpose, run the test

@@ -12,7 +12,7 @@ use longshore::store::{
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::{
     Effect, Error, Inspect as _, Intake as _, Kind, Leases as _, NewBatch, NewUnit, Operate as _,
-    Outcome, QueueName, Scope, SessionId, TenantId, Tenants as _, UnitState,
+    Outcome, QueueName, Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState,
 };
 use longshore_postgres::tokio_postgres::{Client, NoTls};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -21,20 +21,20 @@ use tokio::task::JoinSet;
 use crate::kit::{Database, Server};
 
 /// A store in the application's own database.
-struct Shop {
-    store: Arc<PostgresStore>,
-    session: SessionId,
-    own: Client,
-    database: Arc<Database>,
-    tasks: JoinSet<()>,
+pub(crate) struct Shop {
+    pub(crate) store: Arc<PostgresStore>,
+    pub(crate) session: SessionId,
+    pub(crate) own: Client,
+    pub(crate) database: Arc<Database>,
+    pub(crate) tasks: JoinSet<()>,
     _server: Server,
 }
 
-fn kind() -> Kind {
+pub(crate) fn kind() -> Kind {
     Kind::new("order").unwrap()
 }
 
-fn unit() -> NewUnit {
+pub(crate) fn unit() -> NewUnit {
     NewUnit::new(kind(), serde_json::json!({"order": 1}))
 }
 
@@ -43,7 +43,7 @@ fn keyed(key: &str) -> NewUnit {
     NewUnit { dedup: Some(Dedup { key: key.into(), window, on_duplicate }), ..unit() }
 }
 
-async fn shop() -> Shop {
+pub(crate) async fn shop() -> Shop {
     let server = Server::start().await;
     let database = server.database().await;
     database.run(
@@ -66,7 +66,7 @@ async fn shop() -> Shop {
     Shop { store: Arc::new(store), session, own, database, tasks, _server: server }
 }
 
-async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Client {
+pub(crate) async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Client {
     let (client, connection) =
         longshore_postgres::tokio_postgres::connect(&database.url, NoTls).await.unwrap();
     tasks.spawn(async move {
@@ -76,21 +76,30 @@ async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Client {
 }
 
 impl Shop {
-    async fn take(&self) -> Lease {
+    pub(crate) async fn take(&self) -> Lease {
+        self.claim(1).await[0]
+    }
+
+    pub(crate) async fn claim(&self, free: u32) -> Vec<Lease> {
         let claim = Claim {
             session: self.session,
             scope: Scope::All,
             queues: Queues::All,
             batch: None,
             kinds: vec![kind()],
-            free: 1,
+            free,
             slots: 9,
             resources: BTreeMap::new(),
             all_resources: BTreeMap::new(),
             ahead: 0,
             empty_handed: true,
         };
-        self.store.claim(claim).await.unwrap().units[0].lease
+        let claimed = self.store.claim(claim).await.unwrap();
+        claimed.units.iter().map(|held| held.lease).collect()
+    }
+
+    pub(crate) async fn state(&self, unit: UnitId) -> UnitState {
+        self.store.unit(&Scope::All, unit).await.unwrap().state
     }
 
     async fn state_of(&self, order: i32) -> String {
@@ -104,11 +113,11 @@ impl Shop {
         self.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
     }
 
-    async fn live(&self) -> u64 {
+    pub(crate) async fn live(&self) -> u64 {
         self.store.totals(&Scope::All, &Queues::All).await.unwrap().counts.live()
     }
 
-    async fn in_order(&self) {
+    pub(crate) async fn in_order(&self) {
         assert_eq!(self.store.verify().await.unwrap(), []);
     }
 

@@ -6,7 +6,7 @@ use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
 use longshore_core::store::{Claim, Finish, Finished, ProgressNote};
 use longshore_core::unit::{MAX_PAYLOAD, Progress};
-use longshore_core::{Error, NewUnit, Outcome, Payload, SessionId, UnitState};
+use longshore_core::{Error, Failure, NewUnit, Outcome, Payload, SessionId, UnitState};
 
 use super::kit::*;
 use crate::World;
@@ -121,6 +121,40 @@ pub(super) async fn a_started_unit_cannot_be_released(world: &World) {
         world.finish(session, held.lease, done()).await,
         Finished::Recorded(UnitState::Done)
     );
+}
+
+/// However a store keeps it: a start that came after the claim is as good as one that came with it.
+pub(super) async fn what_was_started_ahead_is_started_for_everybody(world: &World) {
+    let sent = world.send_many(4).await;
+    let (session, heir) = (world.session().await, world.session().await);
+    let held = world.claim_as(ahead(session, 0, 4)).await.units;
+    let started = world.store.start(session, &leases(&held)[..3]).await.unwrap();
+    assert_eq!(started, [Some(world.now()); 3]);
+    world.store.release(session, &leases(&held)).await.unwrap();
+    assert_eq!(world.state(sent[2]).await, UnitState::Leased, "it runs");
+    assert_eq!(world.state(sent[3]).await, UnitState::Ready, "it had not begun");
+    let retry = Outcome::Retry { failure: Failure::new("no", "not yet"), after: Some(secs(0)) };
+    world.finish(session, held[0].lease, retry).await;
+    let listed = world.store.failures(&ALL, sent[0]).await.unwrap();
+    assert_eq!((world.unit(sent[0]).await.attempt, listed[0].attempt), (1, 1));
+    let adopted = world.store.adopt(session, heir).await.unwrap();
+    assert!(adopted.iter().all(|held| held.started && held.unit.attempt == 1), "{adopted:?}");
+    assert_eq!(adopted.len(), 2);
+    world.kill(heir).await;
+    let lost = world.unit(sent[1]).await;
+    assert_eq!((lost.state, lost.attempt, lost.lost), (UnitState::Ready, 1, 1));
+}
+
+pub(super) async fn the_end_of_a_run_that_was_not_started_counts_it(world: &World) {
+    let sent = world.send_many(2).await;
+    let session = world.session().await;
+    let held = world.claim_as(ahead(session, 0, 2)).await.units;
+    world.finish(session, held[0].lease, done()).await;
+    let fail = Outcome::Fail(Failure::new("no", "never"));
+    world.finish(session, held[1].lease, fail).await;
+    let attempts = [world.unit(sent[0]).await.attempt, world.unit(sent[1]).await.attempt];
+    assert_eq!(attempts, [1, 1]);
+    assert_eq!(world.store.failures(&ALL, sent[1]).await.unwrap()[0].attempt, 1);
 }
 
 pub(super) async fn stale_holder_cannot_finish(world: &World) {

@@ -96,6 +96,8 @@ macro_rules! __with_cases {
                 a_unit_past_its_deadline_does_not_start
                 a_released_unit_uses_no_attempt
                 a_started_unit_cannot_be_released
+                what_was_started_ahead_is_started_for_everybody
+                the_end_of_a_run_that_was_not_started_counts_it
                 stale_holder_cannot_finish
                 a_former_run_of_the_same_session_is_stale
                 anothers_lease_is_of_no_use

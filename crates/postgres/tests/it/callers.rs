@@ -1,0 +1,242 @@
+//! What a caller's open transaction keeps others from: nothing. And what becomes of a verb that is
+//! given up midway, inside such a transaction or not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::session::Lease;
+use longshore::store::{BatchChunk, Finish, Finished, Sent};
+use longshore::unit::{Cap, Dedup, DedupWindow, OnDuplicate};
+use longshore::{
+    BatchId, BatchStatus, Inspect as _, Intake as _, Leases as _, NewBatch, NewUnit, Outcome,
+    Scope, UnitId, UnitState, Upkeep as _,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::transactions::{Shop, connect, shop, unit};
+
+/// Shorter than the server waits for a lock on our behalf, longer than anything takes.
+const SOON: Duration = Duration::from_secs(5);
+
+fn done(lease: Lease) -> Finish {
+    Finish::new(lease, Outcome::Done(None))
+}
+
+fn capped(limit: u32) -> NewUnit {
+    NewUnit { cap: Some(Cap { key: "key".into(), limit }), ..unit() }
+}
+
+fn after(needs: &[UnitId]) -> NewUnit {
+    let mut waiting = unit();
+    waiting.after.units = needs.to_vec();
+    waiting
+}
+
+async fn send(shop: &Shop, units: Vec<NewUnit>) -> Vec<UnitId> {
+    let ids = units.iter().map(|unit| unit.id).collect();
+    shop.store.send(&Scope::All, units).await.unwrap();
+    ids
+}
+
+#[tokio::test]
+async fn a_claim_does_not_wait_for_a_finish_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    send(&shop, vec![capped(1), capped(1)]).await;
+    let held = shop.claim(9).await;
+    assert_eq!(held.len(), 1);
+    let (mut tasks, store) = (tokio::task::JoinSet::new(), Arc::clone(&shop.store));
+    let mut own = connect(&shop.database, &mut tasks).await;
+    let tx = own.transaction().await.unwrap();
+    let ended = store.finish_in(&tx, shop.session, &[done(held[0])]).await.unwrap();
+    // One more of the key, and one of none: neither has to do with the open transaction.
+    let sent = send(&shop, vec![capped(1), unit()]).await;
+    let held = timeout(SOON, shop.claim(9)).await.unwrap();
+    assert_eq!(held.iter().map(|lease| lease.unit).collect::<Vec<_>>(), [sent[1]]);
+    tx.commit().await.unwrap();
+    store.committed(ended.notice).await.unwrap();
+    assert_eq!(shop.claim(9).await.len(), 1, "the next of the key");
+    shop.in_order().await;
+    shop.tasks.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_place_under_a_cap_is_found_although_nobody_tells_of_it() {
+    let mut shop = shop().await;
+    send(&shop, vec![capped(2), capped(2), capped(2)]).await;
+    let held = shop.claim(9).await;
+    assert_eq!(held.len(), 2);
+    let store = Arc::clone(&shop.store);
+    let tx = shop.own.transaction().await.unwrap();
+    let ended = store.finish_in(&tx, shop.session, &[done(held[0])]).await.unwrap();
+    tx.commit().await.unwrap();
+    drop(ended);
+    assert_eq!(shop.claim(9).await.len(), 0, "it is parked");
+    store.promote(100).await.unwrap();
+    assert_eq!(shop.claim(9).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_finish_does_not_wait_for_who_begins_to_wait_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let key = |window| Dedup { key: "k".into(), window, on_duplicate: OnDuplicate::Existing };
+    for told in [true, false] {
+        let keyed = NewUnit { dedup: Some(key(DedupWindow::WhileLive)), ..unit() };
+        let sent = send(&shop, vec![keyed.clone(), unit()]).await;
+        let held = shop.claim(9).await;
+        assert_eq!(held.len(), 2);
+        let (session, store) = (shop.session, Arc::clone(&shop.store));
+        let (waiting, second) = (after(&sent), NewUnit { id: unit().id, ..keyed });
+        let waits = waiting.id;
+        let mut tasks = tokio::task::JoinSet::new();
+        let mut own = connect(&shop.database, &mut tasks).await;
+        let tx = own.transaction().await.unwrap();
+        let answer = store.send_in(&tx, &Scope::All, &[waiting, second]).await.unwrap();
+        assert_eq!(answer.answer, [Sent::Created(waits), Sent::Existing(sent[0])]);
+        let ends = held.iter().map(|lease| done(*lease)).collect();
+        let ended = timeout(SOON, store.finish(session, ends)).await.unwrap().unwrap();
+        assert_eq!(ended, vec![Finished::Recorded(UnitState::Done); 2]);
+        shop.in_order().await;
+        tx.commit().await.unwrap();
+        shop.in_order().await;
+        assert_eq!(shop.state(waits).await, UnitState::Blocked, "nobody has told it");
+        match told {
+            true => store.committed(answer.notice).await.unwrap(),
+            false => drop(store.promote(100).await.unwrap()),
+        }
+        let next = shop.take().await;
+        assert_eq!(next.unit, waits);
+        store.finish(session, vec![done(next)]).await.unwrap();
+        shop.in_order().await;
+    }
+    shop.tasks.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_waits_for_two_hears_of_both_though_one_ends_in_a_callers_transaction() {
+    let mut shop = shop().await;
+    let sent = send(&shop, vec![unit(), unit()]).await;
+    let waits = send(&shop, vec![after(&sent)]).await[0];
+    let held = shop.claim(9).await;
+    let (session, store) = (shop.session, Arc::clone(&shop.store));
+    let tx = shop.own.transaction().await.unwrap();
+    let first = store.finish_in(&tx, session, &[done(held[0])]).await.unwrap();
+    // The other lets go of the same unit meanwhile.
+    timeout(SOON, store.finish(session, vec![done(held[1])])).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+    store.committed(first.notice).await.unwrap();
+    assert_eq!(shop.take().await.unit, waits);
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn units_sent_in_a_callers_transaction_wait_for_what_ends_later() {
+    let mut shop = shop().await;
+    let sent = send(&shop, vec![unit()]).await;
+    let held = shop.take().await;
+    let store = Arc::clone(&shop.store);
+    let waiting = after(&sent);
+    let waits = waiting.id;
+    let tx = shop.own.transaction().await.unwrap();
+    let answer = store.send_in(&tx, &Scope::All, &[waiting]).await.unwrap();
+    tx.commit().await.unwrap();
+    store.committed(answer.notice).await.unwrap();
+    assert_eq!(shop.state(waits).await, UnitState::Blocked);
+    let failure = longshore::Failure::new("x", "y");
+    let end = Finish::new(held, Outcome::Fail(failure));
+    store.finish(shop.session, vec![end]).await.unwrap();
+    assert_eq!(shop.state(waits).await, UnitState::Cancelled);
+    shop.in_order().await;
+}
+
+/// Dropped while it waits for a table that somebody holds, with some of its statements done.
+#[tokio::test]
+async fn a_send_that_is_dropped_midway_cannot_be_committed() {
+    let mut shop = shop().await;
+    let sent = send(&shop, vec![unit()]).await;
+    let store = Arc::clone(&shop.store);
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut own = connect(&shop.database, &mut tasks).await;
+    let held = shop.own.transaction().await.unwrap();
+    held.batch_execute("LOCK TABLE longshore_dependency").await.unwrap();
+    let tx = own.transaction().await.unwrap();
+    tx.batch_execute("SET CONSTRAINTS ALL IMMEDIATE").await.unwrap();
+    let units = [after(&sent)];
+    let mut sending = Box::pin(store.send_in(&tx, &Scope::All, &units));
+    let waiting = shop.database.until("wait_event_type = 'Lock'");
+    tokio::select! {
+        answer = &mut sending => panic!("{answer:?}"),
+        () = waiting => {}
+    }
+    drop(sending);
+    held.rollback().await.unwrap();
+    // Another verb of the same transaction does not make it good.
+    let more = store.send_in(&tx, &Scope::All, &[unit()]).await;
+    assert!(more.is_ok(), "{more:?}");
+    let error = tx.commit().await.unwrap_err();
+    let said = error.as_db_error().unwrap();
+    assert_eq!(said.constraint(), Some("longshore_verb_was_dropped_midway"), "{said}");
+    assert_eq!(shop.live().await, 1);
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn a_finish_that_is_dropped_midway_cannot_be_committed() {
+    let mut shop = shop().await;
+    let sent = send(&shop, vec![unit()]).await;
+    send(&shop, vec![after(&sent)]).await;
+    let lease = shop.take().await;
+    let store = Arc::clone(&shop.store);
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut own = connect(&shop.database, &mut tasks).await;
+    let held = shop.own.transaction().await.unwrap();
+    held.batch_execute("LOCK TABLE longshore_untold").await.unwrap();
+    let tx = own.transaction().await.unwrap();
+    let ends = [done(lease)];
+    let mut ending = Box::pin(store.finish_in(&tx, shop.session, &ends));
+    let waiting = shop.database.until("wait_event_type = 'Lock'");
+    tokio::select! {
+        answer = &mut ending => panic!("{answer:?}"),
+        () = waiting => {}
+    }
+    drop(ending);
+    held.rollback().await.unwrap();
+    assert!(tx.commit().await.is_err());
+    assert_eq!(shop.state(lease.unit).await, UnitState::Leased);
+    shop.in_order().await;
+}
+
+/// The commit takes as long as the test wants, and its caller is gone before it is through.
+#[tokio::test]
+async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end() {
+    let mut shop = shop().await;
+    let id = BatchId::new("b").unwrap();
+    shop.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
+    let (expected, next, units) = (String::new(), "1".to_owned(), vec![unit()]);
+    let chunk = BatchChunk { expected, next, units };
+    shop.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
+    shop.store.seal_batch(&Scope::All, &id).await.unwrap();
+    let lease = shop.take().await;
+    shop.database.run(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON longshore_delta
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slowly()",
+    );
+    let held = shop.own.transaction().await.unwrap();
+    held.batch_execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
+    let store = Arc::clone(&shop.store);
+    let mut ending = Box::pin(store.finish(shop.session, vec![done(lease)]));
+    let waiting = shop.database.until("wait_event_type = 'Lock'");
+    tokio::select! {
+        answer = &mut ending => panic!("{answer:?}"),
+        () = waiting => {}
+    }
+    drop(ending);
+    held.rollback().await.unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.batch(&Scope::All, &id).await.unwrap().status != BatchStatus::Complete {
+        assert!(Instant::now() < until, "nobody moves it on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    shop.in_order().await;
+}
