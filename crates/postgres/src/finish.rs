@@ -71,16 +71,9 @@ async fn finish_plainly(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    // `coalesce` keeps the planner from looking by session: under a long-running reader everything
-    // the session ever held is still in that index.
     let rows = tx
         .query(
-            "UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
-             attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL, failure = NULL, result = f.result
-             FROM unnest($1, $2, $3) AS f (id, fence, result)
-             WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
-             AND coalesce(u.session, 0) = (SELECT num FROM longshore_session WHERE id = $5)
-             AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes",
+            "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5)",
             &[&ids, &fences, &results, &tx.now.as_micros(), &session_uuid(session)],
         )
         .await?;

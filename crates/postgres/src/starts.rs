@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::param::{session_uuid, unit_id, uuid, uuids};
 use crate::row::{UnitRow, count, flag, value};
-use crate::session::CLOSED;
 use crate::tx::Tx;
 
 /// A row of the log is looked at again after this time: most of its runs have ended by then.
@@ -30,23 +29,10 @@ pub(crate) async fn start(
 ) -> Result<Vec<Option<Timestamp>>> {
     let ids = uuids(leases.iter().map(|lease| &lease.unit));
     let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
-    let sql = format!(
-        "WITH me AS MATERIALIZED (SELECT num FROM longshore_session WHERE id = $1 FOR KEY SHARE),
-         started AS MATERIALIZED (
-           SELECT u.id, u.fence, u.started_at FROM unnest($2, $3) AS f (id, fence)
-           JOIN longshore_unit u ON u.id = f.id AND u.fence = f.fence
-           WHERE coalesce(u.session, 0) = (SELECT num FROM me)
-           AND (u.started_at IS NOT NULL OR (u.flags & $5 = 0
-             AND (u.deadline IS NULL OR u.deadline > $4) AND u.stream <> ALL ({CLOSED}::bigint[])))),
-         noted AS (
-           INSERT INTO longshore_start (session, at, units, fences)
-           SELECT me.num, $4, array_agg(s.id), array_agg(s.fence) FROM me
-           JOIN started s ON s.started_at IS NULL GROUP BY me.num)
-         SELECT s.id, s.fence, s.started_at FROM me LEFT JOIN started s ON true"
-    );
+    let sql = "SELECT * FROM longshore_begin($1, $2, $3, $4, $5)";
     let now = tx.now;
     let rows = tx
-        .query(&sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
+        .query(sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
         .await?;
     if rows.is_empty() {
         return Err(Error::SessionGone(session));

@@ -104,7 +104,8 @@ pub(super) async fn peek(
 }
 
 /// Takes the units of a plan, those that others are not at. If one of them has more to it than a
-/// plain one, or only a look was asked for, all are merely locked.
+/// plain one, or only a look was asked for, all are merely locked. The columns are those of
+/// [`UnitRow`] and [`UnitParts`].
 pub(super) async fn take(
     tx: &mut Tx<'_>,
     sources: &[Source],
@@ -122,32 +123,10 @@ pub(super) async fn take(
         places.push(source.after.0);
         ids.push(source.after.1);
     }
-    let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
-    // The update goes straight to the rows that were found. One that was changed between our
-    // snapshot and our lock is not there any more: it is not taken this time, and not returned.
-    let sql = format!(
-        "WITH found AS MATERIALIZED (
-           SELECT u.*, row_number() OVER (PARTITION BY u.stream ORDER BY u.place, u.id)
-             <= w.started AS starts
-           FROM unnest($1, $2, $3, $4, $5) AS w (stream, units, started, place, id)
-           CROSS JOIN LATERAL (
-             SELECT u.stream, u.place, u.id, u.flags, u.ctid AS at FROM longshore_unit u
-             WHERE u.stream = w.stream AND u.state = 2 AND (u.place, u.id) > (w.place, w.id)
-             ORDER BY u.place, u.id LIMIT w.units FOR UPDATE SKIP LOCKED) u),
-         plain AS MATERIALIZED (SELECT NOT $8 AND coalesce(bool_and(flags & 1 = 0), true) AS all
-           FROM found),
-         taken AS (
-           UPDATE longshore_unit u SET state = 3, place = $6, session = $7,
-             fence = greatest(u.fence + 1, $6), attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $6 END
-           FROM found f WHERE u.ctid = f.at AND (SELECT p.all FROM plain p)
-           RETURNING {row}, {parts}, f.place AS rank)
-         SELECT {row}, {parts}, u.rank, true FROM taken u
-         UNION ALL SELECT {row}, {parts}, u.place, false FROM found f
-           JOIN longshore_unit u ON u.ctid = f.at WHERE NOT (SELECT p.all FROM plain p)"
-    );
+    let sql = "SELECT * FROM longshore_take($1, $2, $3, $4, $5, $6, $7, $8)";
     let now = tx.now.as_micros();
     let rows = tx
-        .query(&sql, &[&streams, &units, &started, &places, &ids, &now, &session, &only_look])
+        .query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &only_look])
         .await?;
     rows.iter().map(|row| Taken::read(row, sources)).collect()
 }

@@ -148,22 +148,13 @@ pub(super) async fn plainly(
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
 ) -> Result<bool> {
-    let sql = format!(
-        "WITH gate AS MATERIALIZED (
-           SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-           LEFT JOIN longshore_tenant t ON t.name = l.tenant
-           WHERE l.num = ANY($15) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
-           l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0) LIMIT 1),
-         made AS ({INSERT} WHERE NOT EXISTS (SELECT 1 FROM gate)
-           ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes)
-         SELECT stream, state, count(*), sum(bytes)::bigint FROM made GROUP BY stream, state
-         UNION ALL SELECT 0, 0::smallint, 0, 0 FROM gate"
-    );
+    let sql = "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+        $12, $13, $14, $15)";
     let columns = Columns::of(rows)?;
     let now = tx.now.as_micros();
     let mut params = columns.params().to_vec();
     params.extend([&now as &dyn Param, lanes]);
-    for row in tx.query(&sql, &params).await? {
+    for row in tx.query(sql, &params).await? {
         let units: i64 = count(&row, 2)?;
         if units == 0 {
             return Ok(false);
