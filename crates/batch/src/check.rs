@@ -3,9 +3,11 @@
 //! Everything that can be wrong without looking at a row is found here: SQL that the database does
 //! not accept, columns that are not there, parameters that nobody would bind, templates, rules and
 //! schemas that do not compile. One mistake at a time, at the place where it was written. Nothing
-//! is run and nothing is read but the database's own description.
+//! is run and nothing is read but the database's own description; only [`commands`] starts what a
+//! definition names.
 
 mod ai;
+mod command;
 mod post;
 mod pre;
 mod query;
@@ -15,6 +17,7 @@ use crate::file::{FileError, Places};
 use crate::rows::RowSource;
 use crate::sql::{self, Clause};
 
+pub use command::commands;
 pub use post::{ALERT_PARAMETERS, COMPLETION_PARAMETERS};
 use query::Query;
 
@@ -39,11 +42,15 @@ pub async fn check(
         post::rules(&desk, post, &fields)?;
     }
     candidates(&desk, &definition.candidates).await?;
-    if let Pre::Sql(pre) = &definition.pre {
-        warnings.extend(pre::check(&desk, pre).await?);
+    match &definition.pre {
+        Pre::Sql(pre) => warnings.extend(pre::check(&desk, pre).await?),
+        Pre::Command(pre) => command::pre(&desk, pre).await?,
+        Pre::Code(_) => {}
     }
-    if let Post::Sql(post) = &definition.post {
-        warnings.extend(post::statements(&desk, post, &fields).await?);
+    match &definition.post {
+        Post::Sql(post) => warnings.extend(post::statements(&desk, post, &fields).await?),
+        Post::Command(post) => command::post(&desk, post).await?,
+        Post::Code(_) => {}
     }
     let (completion, alerts) = (&definition.completion, &definition.alerts.action);
     action(&desk, "completion", completion.as_ref(), &COMPLETION_PARAMETERS).await?;

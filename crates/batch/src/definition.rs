@@ -4,6 +4,8 @@
 //! Plain data. Reading a batch file is [`crate::file`]'s part, checking against the database
 //! [`crate::check`]'s.
 
+mod command;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use self::command::{Command, CommandPost, CommandPre};
 
 /// The kind of unit that one row is.
 pub const ROW_KIND: &str = "batch.row";
@@ -112,6 +116,8 @@ pub enum Pre {
     Sql(SqlPre),
     /// By code, registered under this name ([`crate::step::Prepare`]).
     Code(String),
+    /// By a command, which stays and is called for each row.
+    Command(CommandPre),
 }
 
 /// PRE by SQL and a template.
@@ -153,6 +159,8 @@ pub enum Post {
     Sql(SqlPost),
     /// By code, registered under this name ([`crate::step::Apply`]).
     Code(String),
+    /// By a command, which stays and is called for each row.
+    Command(CommandPost),
 }
 
 /// POST by rules and SQL.
@@ -168,6 +176,9 @@ pub struct SqlPost {
     pub fail: Vec<Statement>,
     /// What is run on RETRY.
     pub retry: Vec<Statement>,
+    /// What is run instead of `success` for a row that PRE skipped.
+    #[serde(default)]
+    pub skip: Vec<Statement>,
 }
 
 /// One rule of POST.

@@ -7,6 +7,7 @@
 mod action;
 mod ai;
 mod candidates;
+mod command;
 mod database;
 mod error;
 mod places;

@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use self::jobs::Jobs;
 use self::numbers::Numbers;
 use self::run::Run;
+use crate::command::Commands;
 use crate::definition::Verdict;
 use crate::pilot::{Gauge, Pilot};
 use crate::rows::Sources;
@@ -118,6 +119,13 @@ impl RowHandlerBuilder {
     /// POST by code: what a definition means by [`crate::definition::Post::Code`] with this name.
     pub fn apply(mut self, name: impl Into<String>, apply: impl Apply) -> Self {
         self.outfit.applies.insert(name.into(), Arc::new(apply));
+        self
+    }
+
+    /// Where the commands of definitions are started. Whoever has others that share them gives them
+    /// the same.
+    pub fn commands(mut self, commands: Arc<Commands>) -> Self {
+        self.outfit.commands = commands;
         self
     }
 

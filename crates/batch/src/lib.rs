@@ -8,6 +8,7 @@
 pub mod alerts;
 pub mod check;
 pub mod checkpoint;
+pub mod command;
 pub mod definition;
 pub mod end;
 pub mod file;
@@ -17,6 +18,7 @@ pub mod lookout;
 pub mod names;
 pub mod pilot;
 pub mod prompt;
+mod reading;
 pub mod report;
 pub mod rows;
 pub mod rules;
@@ -27,6 +29,7 @@ pub mod step;
 pub mod template;
 pub mod value;
 
+pub use command::Commands;
 pub use definition::Definition;
 pub use end::EndHandler;
 pub use file::{BatchFile, FileError, Loaded, Overrides};

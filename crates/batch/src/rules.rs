@@ -1,10 +1,11 @@
 //! What a reply comes to: the rules of POST, and what holds where none of them matches.
 //!
 //! Pure: the same rules and the same reply give the same verdict. A rule sees `status`
-//! (`"success"` or `"error"`), `error_code`, `error_message`, `answer` (the JSON), `text`,
+//! (`"success"`, `"error"` or `"skipped"`), `error_code`, `error_message`, `answer` (the JSON), `text`,
 //! `finish_reason` and `attempt`. A rule about something that the reply does not have (a field of
-//! the answer when there is no answer) does not match. Without a match: no error is SUCCESS, an
-//! error that may pass is RETRY, any other is FAIL. RETRY at the last attempt is FAIL.
+//! the answer when there is no answer) does not match. Without a match: no error is SUCCESS and so
+//! is a row that PRE skipped, an error that may pass is RETRY, any other is FAIL. RETRY at the last
+//! attempt is FAIL.
 
 use std::time::Duration;
 
@@ -171,7 +172,7 @@ fn reason(index: usize) -> String {
 
 /// What holds without rules.
 fn by_reply(reply: &Reply) -> Decision {
-    let Some(error) = &reply.error else {
+    let Some(error) = reply.error.as_ref().filter(|_| !reply.is_skipped()) else {
         return Decision { verdict: Verdict::Success, reason: None, after: None, rule: None };
     };
     let verdict = if error.retryable { Verdict::Retry } else { Verdict::Fail };
@@ -205,7 +206,7 @@ fn names(facts: &Facts<'_>) -> Value {
     let error = reply.error.as_ref();
     let answer = reply.answer.as_ref();
     context! {
-        status => if error.is_some() { "error" } else { "success" },
+        status => reply.status(),
         error_code => error.map(|error| error.code.as_str()),
         error_message => error.map(|error| error.message.as_str()),
         answer => reply.json.as_ref().map_or(Value::UNDEFINED, |json| Value::from(Serde(json))),

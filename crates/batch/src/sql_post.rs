@@ -43,6 +43,7 @@ pub struct SqlApply {
     success: Vec<Ready>,
     fail: Vec<Ready>,
     retry: Vec<Ready>,
+    skip: Vec<Ready>,
 }
 
 /// A statement and the names it wants bound.
@@ -66,11 +67,13 @@ impl SqlApply {
             success: ready(&post.success)?,
             fail: ready(&post.fail)?,
             retry: ready(&post.retry)?,
+            skip: ready(&post.skip)?,
         })
     }
 
-    fn of(&self, verdict: Verdict) -> &[Ready] {
+    fn of(&self, verdict: Verdict, reply: &Reply) -> &[Ready] {
         match verdict {
+            Verdict::Success if reply.is_skipped() => &self.skip,
             Verdict::Success => &self.success,
             Verdict::Fail => &self.fail,
             Verdict::Retry => &self.retry,
@@ -83,8 +86,8 @@ impl Apply for SqlApply {
     async fn apply(&self, row: &RowRun<'_>, reply: &Reply) -> Result<Applied, ApplyError> {
         let RowRun { attempt, is_last_attempt, .. } = *row;
         let facts = Facts { reply, attempt, is_last_attempt };
-        let decision = self.rules.decide(&facts).map_err(ApplyError)?;
-        let statements = self.always.iter().chain(self.of(decision.verdict));
+        let decision = self.rules.decide(&facts).map_err(ApplyError::Failed)?;
+        let statements = self.always.iter().chain(self.of(decision.verdict, reply));
         let effects = statements.map(|ready| ready.bind(row, reply)).collect();
         Ok(Applied {
             verdict: decision.verdict,
@@ -134,7 +137,7 @@ fn is_known(name: &str, properties: Option<&[String]>) -> bool {
 }
 
 /// What a name stands for. Reserved names win; a property that the answer lacks is NULL.
-fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
+pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
     match name {
         "worker_id" => text(row.worker),
         "batch_id" => text(row.batch.as_str()),
@@ -142,7 +145,7 @@ fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
         "unit_key" => text(&show_key(row.key)),
         "key" => row.key.clone(),
         "attempt" => SqlValue::Int(i64::from(row.attempt)),
-        "status" => text(if reply.error.is_some() { "error" } else { "success" }),
+        "status" => text(reply.status()),
         "error_code" => of_error(reply, |error| &error.code),
         "error_message" => of_error(reply, |error| &error.message),
         "cost_usd" => of_answer(reply, |_| SqlValue::Real(dollars(reply.cost_nanos))),

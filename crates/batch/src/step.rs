@@ -36,14 +36,42 @@ pub trait Prepare: Send + Sync + 'static {
 }
 
 /// Why there is no prompt.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct PrepareError {
-    /// What happened.
-    pub message: String,
-    /// Whether trying again may help.
-    pub retryable: bool,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// It could not be made.
+    #[error("{message}")]
+    Failed {
+        /// What happened.
+        message: String,
+        /// Whether trying again may help.
+        retryable: bool,
+        /// Not before this long.
+        after: Option<Duration>,
+    },
+    /// Nobody need be asked about this row. POST is told ([`SKIPPED`]); unless it says otherwise, the
+    /// row is done.
+    #[error("skipped: {0}")]
+    Skip(String),
+    /// Not here, not now: the row comes back after so long, and no attempt is used.
+    #[error("{message}")]
+    NotNow {
+        /// Why.
+        message: String,
+        /// How long.
+        after: Duration,
+    },
 }
+
+impl PrepareError {
+    /// It could not be made, and trying again would not help.
+    pub fn hopeless(message: impl Into<String>) -> Self {
+        Self::Failed { message: message.into(), retryable: false, after: None }
+    }
+}
+
+/// The code of a [`Reply`] to a row that PRE skipped.
+pub const SKIPPED: &str = "SKIPPED";
 
 /// What POST is given: every row's run has one, whatever happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,10 +80,27 @@ pub struct Reply {
     pub answer: Option<Answer>,
     /// The answer as JSON, if it is JSON and follows the schema.
     pub json: Option<Value>,
-    /// What went wrong: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`.
+    /// What went wrong: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`; or
+    /// [`SKIPPED`].
     pub error: Option<ReplyError>,
     /// What the answer cost, in billionths of a dollar.
     pub cost_nanos: i64,
+}
+
+impl Reply {
+    /// Whether PRE said that nobody need be asked.
+    pub fn is_skipped(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.code == SKIPPED)
+    }
+
+    /// `success`, `error` or `skipped`.
+    pub fn status(&self) -> &'static str {
+        match &self.error {
+            None => "success",
+            Some(_) if self.is_skipped() => "skipped",
+            Some(_) => "error",
+        }
+    }
 }
 
 /// What went wrong with a row before POST.
@@ -93,6 +138,18 @@ pub struct Applied {
 }
 
 /// POST could not decide. The answer is kept; the row is tried again without asking anew.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ApplyError(pub String);
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// It went wrong; uses up an attempt.
+    #[error("{0}")]
+    Failed(String),
+    /// Not here, not now: the row comes back after so long, and no attempt is used.
+    #[error("{message}")]
+    NotNow {
+        /// Why.
+        message: String,
+        /// How long.
+        after: Duration,
+    },
+}

@@ -1,19 +1,20 @@
 //! What a batch does at its end and when somebody should look, beside SQL: commands and HTTP.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::definition::Action;
 use longshore_batch::end::{Act, ActError};
+use longshore_pool::warden::Warden;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::Value;
 
 use crate::exec::payload::Exec;
 use crate::exec::run::{End, Run};
-use crate::exec::warden::Warden;
 use crate::http::call::{Call, CallError, Caller};
 use crate::http::statuses::{Expect, RetryOn, Trouble};
 
@@ -23,14 +24,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Runs commands and calls URLs.
 pub struct Actions {
     dir: PathBuf,
-    warden: Warden,
+    warden: Arc<Warden>,
     caller: Caller,
 }
 
 impl Actions {
     /// Commands run in `dir`, and URLs are called through `caller`.
     pub fn new(dir: PathBuf, caller: Caller) -> Self {
-        Self { dir, warden: Warden::new(), caller }
+        Self { dir, warden: Warden::shared(), caller }
     }
 
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActError> {

@@ -108,12 +108,6 @@ pub enum Command {
     },
     /// Print the manual page of a command, or write those of all
     Man(about::Man),
-    /// Watches over the commands of one worker (started by it).
-    #[command(hide = true, name = "__warden")]
-    Warden {
-        /// What its commands carry in their environment.
-        mark: String,
-    },
 }
 
 #[cfg(test)]

@@ -69,10 +69,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Chaos(typed) => chaos::run(typed, settings).await,
         Command::Bench(typed) => bench::run(typed, settings).await,
         // These never come here: see `run` and `about` above, and `main`.
-        Command::Worker(_)
-        | Command::Completions { .. }
-        | Command::Man(_)
-        | Command::Warden { .. } => Ok(ExitCode::Usage),
+        Command::Worker(_) | Command::Completions { .. } | Command::Man(_) => Ok(ExitCode::Usage),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the values is [`crate::settings`]' business; every key and its default are documented in
 //! `longshore.reference.toml`, which a test compares with this module.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
@@ -37,6 +38,8 @@ pub struct Config {
     pub postgres: Postgres,
     /// How workers work.
     pub worker: Worker,
+    /// Worker processes in any language, by their names.
+    pub workers: BTreeMap<String, WorkerCommand>,
     /// How units are sent.
     pub submit: Submit,
     /// What kind `http` may do.
@@ -56,6 +59,7 @@ impl Default for Config {
             sqlite: Sqlite::default(),
             postgres: Postgres::default(),
             worker: Worker::default(),
+            workers: BTreeMap::new(),
             submit: Submit::default(),
             http: Http::default(),
             keep: Keep::default(),
@@ -116,6 +120,7 @@ pub struct Worker {
     pub drain_timeout: String,
     pub ttl: String,
     pub exec_dir: String,
+    pub env: Vec<String>,
 }
 
 impl Default for Worker {
@@ -127,6 +132,42 @@ impl Default for Worker {
             drain_timeout: "30s".into(),
             ttl: "15s".into(),
             exec_dir: ".".into(),
+            env: vec![],
+        }
+    }
+}
+
+/// `[workers.NAME]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerCommand {
+    pub command: Vec<String>,
+    pub kinds: Vec<String>,
+    pub dir: String,
+    pub env: BTreeMap<String, String>,
+    pub min: u32,
+    pub max: u32,
+    pub timeout: String,
+    pub start_timeout: String,
+    pub idle_timeout: String,
+    pub max_calls: u64,
+    pub max_memory: String,
+}
+
+impl Default for WorkerCommand {
+    fn default() -> Self {
+        Self {
+            command: vec![],
+            kinds: vec![],
+            dir: ".".into(),
+            env: BTreeMap::new(),
+            min: 1,
+            max: 0,
+            timeout: "30s".into(),
+            start_timeout: "30s".into(),
+            idle_timeout: "60s".into(),
+            max_calls: 5000,
+            max_memory: String::new(),
         }
     }
 }
@@ -285,6 +326,26 @@ mod tests {
         let defaults = Table::try_from(Config::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
         assert_eq!(written.try_into::<Config>().unwrap(), Config::default());
+    }
+
+    /// The section that people name themselves is written there as a comment.
+    #[test]
+    fn the_reference_file_names_every_key_of_a_worker_process_with_its_default() {
+        let from = REFERENCE.lines().skip_while(|line| *line != "# [workers.images]");
+        let section: String = from
+            .take_while(|line| line.starts_with('#'))
+            .filter_map(|line| line.strip_prefix("# "))
+            .filter(|line| line.starts_with('[') || line.contains(" = "))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let written = parse(&section, "longshore.reference.toml").unwrap();
+        let written = written["workers"]["images"].as_table().unwrap().clone();
+        let defaults = Table::try_from(WorkerCommand::default()).unwrap();
+        assert_eq!(keys(&written, ""), keys(&defaults, ""));
+        let mut written: WorkerCommand = written.try_into().unwrap();
+        assert!(!written.command.is_empty());
+        written.command.clear();
+        assert_eq!(written, WorkerCommand::default());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 19] = [
+pub const VARS: [Var; 20] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -40,6 +40,7 @@ pub const VARS: [Var; 19] = [
     Var { name: "LONGSHORE_DRAIN_TIMEOUT", key: "worker.drain_timeout" },
     Var { name: "LONGSHORE_TTL", key: "worker.ttl" },
     Var { name: "LONGSHORE_EXEC_DIR", key: "worker.exec_dir" },
+    Var { name: "LONGSHORE_ENV", key: "worker.env" },
     Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
     Var { name: "LONGSHORE_HTTP_ALLOW", key: "http.allow" },
     Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
@@ -60,9 +61,6 @@ pub mod exec {
     pub const BATCH: &str = "LONGSHORE_BATCH";
     /// The unit's dedup key; unset without one.
     pub const KEY: &str = "LONGSHORE_KEY";
-
-    /// By what a worker's warden knows the commands of that worker.
-    pub const MARK: &str = "LONGSHORE_WARDEN";
 
     /// What a command inherits from its worker, beside all of `LC_*`. Everything else stays
     /// behind: a worker's environment may hold secrets that its units have no business with.

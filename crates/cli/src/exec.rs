@@ -1,25 +1,24 @@
 //! The built-in kind `exec`: a unit is a command, its result what the command said.
 //!
 //! This module is the handler: it turns what [`run`] saw into an outcome. Reading the payload is
-//! [`payload`]'s part, keeping output within bounds [`capture`]'s, and [`warden`] makes sure that
+//! [`payload`]'s part, keeping output within bounds [`capture`]'s, and a [`Warden`] makes sure that
 //! commands do not outlive a worker that was killed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use longshore::{CancelReason, Context, Handler, HandlerResult, Reply, Verdict};
+use longshore_pool::warden::Warden;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::env;
 use payload::Exec;
 use run::{End, Run};
-use warden::Warden;
 
 mod capture;
-mod group;
 pub mod payload;
 pub mod run;
-pub mod warden;
 
 /// The kind's name.
 pub const KIND: &str = "exec";
@@ -27,13 +26,13 @@ pub const KIND: &str = "exec";
 /// Runs commands.
 pub struct ExecHandler {
     dir: PathBuf,
-    warden: Warden,
+    warden: Arc<Warden>,
 }
 
 impl ExecHandler {
     /// Commands run in `dir` unless they name another directory.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, warden: Warden::new() }
+        Self { dir, warden: Warden::shared() }
     }
 }
 

@@ -15,6 +15,7 @@ mod http;
 mod lines;
 mod logging;
 mod output;
+mod pools;
 mod settings;
 mod size;
 mod span;
@@ -28,6 +29,10 @@ use exit::ExitCode;
 use settings::Settings;
 
 fn main() -> std::process::ExitCode {
+    // As the warden of another process of ours, this one is nothing else.
+    if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
+        return ended;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(said) => return parse_ended(&said).into(),
@@ -42,10 +47,6 @@ fn parse_ended(said: &clap::Error) -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    if let Command::Warden { mark } = &cli.command {
-        exec::warden::watch_over(std::io::stdin().lock(), mark);
-        return Ok(ExitCode::Good);
-    }
     if let Some(ended) = commands::about(&cli.command) {
         return ended;
     }

@@ -12,9 +12,11 @@ use longshore::{Kind, QueueName, Scope, TenantId};
 
 use crate::args::Global;
 use crate::config::{self, Config};
-use crate::error::{did_you_mean, usage};
+use crate::error::{WithHint, did_you_mean, usage};
 use crate::http::rules::Rules;
 use crate::output::{Form, Output};
+use crate::pools::PoolSettings;
+use crate::size::Size;
 use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 
@@ -39,6 +41,8 @@ pub struct Settings {
     pub log: LogSettings,
     /// Defaults of `worker`.
     pub worker: WorkerSettings,
+    /// Worker processes in any language.
+    pub pools: Vec<PoolSettings>,
     /// The queue of units that name none.
     pub queue: QueueName,
     /// What calls of URLs may do.
@@ -93,6 +97,8 @@ pub struct WorkerSettings {
     pub ttl: Duration,
     /// Where commands run.
     pub exec_dir: PathBuf,
+    /// Variables that commands of batches get.
+    pub env: Vec<String>,
 }
 
 /// What calls of URLs may do.
@@ -119,6 +125,7 @@ impl Settings {
             output: Output::new(form(typed)),
             log: log(typed, &config)?,
             worker: worker(&config)?,
+            pools: pools(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             retention: retention(&config)?,
@@ -177,6 +184,56 @@ fn worker(config: &Config) -> anyhow::Result<WorkerSettings> {
         drain_timeout: span("worker.drain_timeout", &worker.drain_timeout)?,
         ttl: span("worker.ttl", &worker.ttl)?,
         exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
+        env: worker.env.clone(),
+    })
+}
+
+fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
+    let pools = config.workers.iter().map(|(name, written)| pool(name, written));
+    let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
+    let mut taken: Vec<(&Kind, &str)> = Vec::new();
+    for pool in &pools {
+        for kind in &pool.kinds {
+            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == kind) {
+                let (one, two) = (format!("workers.{other}"), format!("workers.{}", pool.name));
+                return Err(usage(format!("`{one}` and `{two}` both handle kind `{kind}`")));
+            }
+            taken.push((kind, &pool.name));
+        }
+    }
+    Ok(pools)
+}
+
+fn pool(name: &str, written: &config::WorkerCommand) -> anyhow::Result<PoolSettings> {
+    let key = |key: &str| format!("workers.{name}.{key}");
+    let config::WorkerCommand { command, min, max, max_calls, .. } = written;
+    if command.first().is_none_or(|program| program.trim().is_empty()) {
+        let missing = usage(format!("`{}` is missing", key("command")));
+        return Err(missing).hint("as command = [\"python3\", \"worker.py\"]");
+    }
+    if *max > 0 && min > max {
+        return Err(usage(format!("`{}` is above `{}`", key("min"), key("max"))));
+    }
+    let memory = Some(&written.max_memory)
+        .filter(|text| !text.is_empty())
+        .map(|text| text.parse().map_err(usage).with_context(|| in_key(&key("max_memory"))));
+    let shape = longshore_pool::Settings {
+        min: *min as usize,
+        max: *max as usize,
+        timeout: length(&key("timeout"), &written.timeout)?,
+        start_timeout: length(&key("start_timeout"), &written.start_timeout)?,
+        idle_timeout: span(&key("idle_timeout"), &written.idle_timeout)?,
+        max_calls: Some(*max_calls).filter(|most| *most > 0),
+        max_memory: memory.transpose()?.map(|Size(bytes)| bytes),
+        ..longshore_pool::Settings::default()
+    };
+    Ok(PoolSettings {
+        name: name.to_owned(),
+        command: command.clone(),
+        kinds: all_named(&key("kinds"), &written.kinds)?,
+        dir: path(&written.dir).unwrap_or_else(|| ".".into()),
+        env: written.env.clone(),
+        shape,
     })
 }
 
@@ -205,6 +262,14 @@ fn path(text: &str) -> Option<PathBuf> {
 fn span(key: &str, text: &str) -> anyhow::Result<Duration> {
     let Span(time) = text.parse().map_err(usage).with_context(|| in_key(key))?;
     Ok(time)
+}
+
+/// A length of time, longer than nothing.
+fn length(key: &str, text: &str) -> anyhow::Result<Duration> {
+    match span(key, text)? {
+        Duration::ZERO => Err(usage("must be longer than nothing")).with_context(|| in_key(key)),
+        time => Ok(time),
+    }
 }
 
 fn named<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Result<T>

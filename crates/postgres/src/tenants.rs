@@ -71,11 +71,9 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Res
     in_charge_of_tenants(scope, id)?;
     steer(tx, id).await?;
     let tenant = one(tx, id).await?.ok_or_else(|| Error::not_found("tenant", id))?;
-    let live = tenant.counts.live();
-    if live > 0 {
-        let words = format!("tenant `{id}` has {live} live units: cancel them first");
-        return Err(Error::Invalid(words));
-    }
+    let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = $1";
+    let schedules = tx.query_one(sql, &[&id.as_str()]).await?;
+    tenant.check_removable(count(&schedules, 0)?)?;
     tx.execute("DELETE FROM longshore_tenant WHERE name = $1", &[&id.as_str()]).await?;
     tx.execute(
         "UPDATE longshore_lane SET paused = false, weight = 1, cap = NULL, max_units = NULL,

@@ -61,11 +61,9 @@ fn level_again(db: &Connection, id: &TenantId) -> Result<()> {
 pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
     in_charge_of_tenants(scope, id)?;
     let tenant = one(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
-    let live = tenant.counts.live();
-    if live > 0 {
-        let words = format!("tenant `{id}` has {live} live units: cancel them first");
-        return Err(Error::Invalid(words));
-    }
+    let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = ?1";
+    let schedules = tx.db.query_row(sql, [id.as_str()], |row| row.get(0)).or_translate()?;
+    tenant.check_removable(schedules)?;
     tx.db.execute("DELETE FROM longshore_tenant WHERE name = ?1", [id.as_str()]).or_translate()?;
     tx.db
         .execute(

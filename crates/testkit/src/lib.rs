@@ -8,6 +8,8 @@
 //! longshore_testkit::conformance_suite!(make_world);
 //! ```
 
+#[cfg(feature = "browser")]
+mod browser;
 mod clock;
 pub mod conformance;
 pub mod fairness;
@@ -19,6 +21,8 @@ pub mod model;
 pub mod servers;
 mod world;
 
+#[cfg(feature = "browser")]
+pub use browser::Browser;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use instrumented::{InstrumentedStore, VerbStats};

@@ -80,6 +80,7 @@ pub(super) async fn statements(
         ("success", &post.success),
         ("fail", &post.fail),
         ("retry", &post.retry),
+        ("skip", &post.skip),
     ];
     for (name, statements) in lists {
         for (index, statement) in statements.iter().enumerate() {

@@ -22,11 +22,7 @@ pub(super) async fn check(desk: &Desk<'_>, pre: &SqlPre) -> Result<Vec<String>, 
     let prompt = Prompt::compile(&pre.template, &pre.template_name);
     let prompt = prompt.map_err(|error| in_template(desk, error))?;
     let query = Query { desk, key: "pre.sql", sql: &pre.sql };
-    let columns = described(&query).await?;
-    if !sql::parameters(&pre.sql).contains(&"key") {
-        let error = query.error("`pre.sql` does not use `:key`: every row would be the same");
-        return Err(error.hint("WHERE … = :key"));
-    }
+    let columns = of_one_row(&query).await?;
     let mut lists = BTreeMap::new();
     for (name, sql) in &pre.lists {
         let key = format!("pre.lists.{name}");
@@ -40,7 +36,18 @@ pub(super) async fn check(desk: &Desk<'_>, pre: &SqlPre) -> Result<Vec<String>, 
     Ok(warnings(&columns))
 }
 
-async fn described(query: &Query<'_>) -> Result<Vec<String>, FileError> {
+/// The columns of a query that reads one row by its key.
+pub(super) async fn of_one_row(query: &Query<'_>) -> Result<Vec<String>, FileError> {
+    let columns = described(query).await?;
+    if !sql::parameters(query.sql).contains(&"key") {
+        let words = format!("`{}` does not use `:key`: every row would be the same", query.key);
+        return Err(query.error(words).hint("WHERE … = :key"));
+    }
+    Ok(columns)
+}
+
+/// The columns of a query about a row.
+pub(super) async fn described(query: &Query<'_>) -> Result<Vec<String>, FileError> {
     let columns = query.columns().await?;
     query.only_params(PARAMETERS)?;
     Ok(columns)

@@ -5,7 +5,7 @@ use crate::definition::{Action, Alerts};
 use super::error::FileError;
 use super::places::Places;
 use super::section::{Field, Section};
-use super::statements;
+use super::{command, statements};
 
 const ACTIONS: [&str; 3] = ["command", "http", "sql"];
 
@@ -33,32 +33,10 @@ pub(super) fn alerts(root: &Section<'_>, places: &mut Places) -> Result<Alerts, 
 fn action(section: &Section<'_>, places: &mut Places) -> Result<Option<Action>, FileError> {
     Ok(match section.one_of(&ACTIONS)? {
         None => None,
-        Some((0, field)) => Some(Action::Command(command(&field)?)),
+        Some((0, field)) => Some(Action::Command(command::words(&field)?)),
         Some((1, field)) => Some(Action::Http(http(&field)?)),
         Some((_, field)) => Some(Action::Sql(statements::list(&field, places)?)),
     })
-}
-
-/// A program and its arguments. A program with a slash is meant from the batch file's folder.
-fn command(field: &Field<'_>) -> Result<Vec<String>, FileError> {
-    let form = || field.wrong("a list of words").hint("as command = [\"./notify.sh\", \"--now\"]");
-    let words = field.items().ok_or_else(form)?;
-    let words: Result<Vec<&str>, FileError> = words
-        .iter()
-        .map(|word| word.value().as_str().ok_or_else(|| word.wrong("text in quotes")))
-        .collect();
-    let mut words: Vec<String> = words?.into_iter().map(str::to_owned).collect();
-    let Some(program) = words.first_mut().filter(|program| !program.trim().is_empty()) else {
-        return Err(field.error(format!("`{}` names no program", field.name)));
-    };
-    if program.contains('/') {
-        let path = field.file.dir.join(program.as_str());
-        if !path.is_file() {
-            return Err(field.error(format!("`{}`: there is no file {program}", field.name)));
-        }
-        *program = path.display().to_string();
-    }
-    Ok(words)
 }
 
 fn http(field: &Field<'_>) -> Result<String, FileError> {

@@ -1,13 +1,29 @@
 //! `[post]`: what becomes of the answer.
 
-use crate::definition::{Post, Rule, SqlPost, Statement, Verdict};
+use crate::definition::{CommandPost, Post, Rule, SqlPost, Statement, Verdict};
 
 use super::error::FileError;
 use super::places::Places;
 use super::section::{Field, Section};
-use super::statements;
+use super::{Written, command, statements};
 
-const KEYS: [&str; 6] = ["always", "success", "fail", "retry", "rules", "code"];
+const KEYS: [&str; 13] = [
+    "always",
+    "success",
+    "fail",
+    "retry",
+    "skip",
+    "rules",
+    "code",
+    "command",
+    "row_sql",
+    "min",
+    "max",
+    "timeout",
+    "start_timeout",
+];
+/// What a command decides by itself.
+const SQL_KEYS: [&str; 6] = ["always", "success", "fail", "retry", "skip", "rules"];
 const RULE_KEYS: [&str; 4] = ["when", "then", "reason", "after"];
 const VERDICTS: [(&str, Verdict); 3] =
     [("SUCCESS", Verdict::Success), ("FAIL", Verdict::Fail), ("RETRY", Verdict::Retry)];
@@ -22,10 +38,20 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Post, File
         }
         return Ok(Post::Code(code.text()?.to_owned()));
     }
+    let row_sql = section.field("row_sql");
+    if let Some(command) = command::read(&section, &SQL_KEYS, places)? {
+        let query =
+            |field: Field<'_>| statements::query(&Written::here(&field)?, "post.row_sql", places);
+        let row_sql = row_sql.map(query).transpose()?;
+        return Ok(Post::Command(CommandPost { command, row_sql }));
+    }
+    if let Some(row_sql) = row_sql {
+        return Err(row_sql.error("`post.row_sql` is for a `command`"));
+    }
     let mut list = |key| listed(&section, key, places);
     let (always, success) = (list("always")?, list("success")?);
-    let (fail, retry) = (list("fail")?, list("retry")?);
-    Ok(Post::Sql(SqlPost { rules: rules(&section, places)?, always, success, fail, retry }))
+    let (fail, retry, skip) = (list("fail")?, list("retry")?, list("skip")?);
+    Ok(Post::Sql(SqlPost { rules: rules(&section, places)?, always, success, fail, retry, skip }))
 }
 
 fn listed(

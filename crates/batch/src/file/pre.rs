@@ -2,15 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use crate::definition::{Pre, SqlPre};
+use crate::definition::{Command, CommandPre, Pre, SqlPre};
 use crate::prompt::WHOLE_ROW;
 
 use super::error::FileError;
 use super::places::Places;
 use super::section::Section;
-use super::{Written, statements};
+use super::{Written, command, statements};
 
-const KEYS: [&str; 6] = ["sql", "sql_file", "lists", "prompt", "prompt_file", "code"];
+const KEYS: [&str; 11] = [
+    "sql",
+    "sql_file",
+    "lists",
+    "prompt",
+    "prompt_file",
+    "code",
+    "command",
+    "min",
+    "max",
+    "timeout",
+    "start_timeout",
+];
 
 pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Pre, FileError> {
     let section = root.need_section("pre", &KEYS)?;
@@ -19,6 +31,9 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Pre, FileE
             section.one_of(&[key, "code"])?;
         }
         return Ok(Pre::Code(code.text()?.to_owned()));
+    }
+    if let Some(command) = command::read(&section, &["prompt", "prompt_file"], places)? {
+        return by_command(&section, command, places);
     }
     let sql = Written::either(&section, "sql", "sql_file")?;
     let sql = sql.ok_or_else(|| section.missing("sql"))?;
@@ -33,6 +48,20 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Pre, FileE
         template_name: template_name(&prompt),
         template: prompt.text,
     }))
+}
+
+/// A command makes the prompt itself, from the row if there is SQL that reads it.
+fn by_command(
+    section: &Section<'_>,
+    command: Command,
+    places: &mut Places,
+) -> Result<Pre, FileError> {
+    let sql = Written::either(section, "sql", "sql_file")?;
+    if let (None, Some(lists)) = (&sql, section.field("lists")) {
+        return Err(lists.error("`pre.lists` without `pre.sql`"));
+    }
+    let sql = sql.map(|sql| statements::query(&sql, "pre.sql", places)).transpose()?;
+    Ok(Pre::Command(CommandPre { command, sql, lists: lists(section, places)? }))
 }
 
 /// How the template is called in messages of a row's run.

@@ -8,6 +8,7 @@ use longshore::{BatchId, Context, Verdict};
 use longshore_ai::{Provider, ResponseSchema};
 use serde_json::Value;
 
+use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
 use crate::definition::{Database, Definition, Post, Pre};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
@@ -23,6 +24,7 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 /// What a program brings beside what definitions say.
 pub(crate) struct Outfit {
     pub(crate) sources: Arc<Sources>,
+    pub(crate) commands: Arc<Commands>,
     pub(crate) prepares: HashMap<String, Arc<dyn Prepare>>,
     pub(crate) applies: HashMap<String, Arc<dyn Apply>>,
     pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
@@ -60,6 +62,9 @@ pub(crate) enum JobError {
     /// Its code is in another program.
     #[error("this worker has no {step} called `{name}`")]
     UnknownCode { step: &'static str, name: String },
+    /// Its command does not work here.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// Its database cannot be opened.
     #[error("the rows' database cannot be opened: {0}")]
     Source(#[from] SourceError),
@@ -76,6 +81,11 @@ impl JobError {
             JobError::NoDefinition(_) => ("no-definition", false),
             JobError::Unreadable { .. } | JobError::Unusable { .. } => ("bad-definition", false),
             // This worker lacks something that another may have: no attempt is used up.
+            JobError::Command(_) => {
+                // It was said already; every row comes by here.
+                tracing::debug!(error = %self, "a row is left for another worker");
+                return Verdict::Snooze(ELSEWHERE);
+            }
             JobError::UnknownCode { .. } | JobError::Source(_) => {
                 tracing::warn!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
@@ -102,26 +112,26 @@ pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Defini
 impl Outfit {
     pub(crate) fn new(sources: Arc<Sources>) -> Self {
         let (prepares, applies, providers) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { sources, prepares, applies, providers }
+        Self { sources, commands: Arc::default(), prepares, applies, providers }
     }
 
-    /// Compiles a definition.
-    pub(crate) fn compile(&self, id: &BatchId, what: Definition) -> Result<Job, JobError> {
+    /// Compiles a definition, and starts its commands.
+    pub(crate) async fn compile(&self, id: &BatchId, what: Definition) -> Result<Job, JobError> {
         let unusable = |why: String| JobError::Unusable { batch: id.clone(), why };
         let schema = what.ai.schema.as_ref().map(ResponseSchema::new).transpose();
         let schema = schema.map_err(|error| unusable(format!("ai.schema: {error}")))?;
         Ok(Job {
             source: self.sources.resolve(&what.database)?,
-            prepare: self.prepare(&what.pre, unusable)?,
+            prepare: self.prepare(&what.pre, unusable).await?,
             provider: self.provider(&what, unusable)?,
-            apply: self.apply(&what.post, schema.as_ref(), unusable)?,
+            apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
             wanted: what.ai.schema.clone().map(Arc::new),
             schema,
             definition: what,
         })
     }
 
-    fn prepare(
+    async fn prepare(
         &self,
         pre: &Pre,
         unusable: impl Fn(String) -> JobError,
@@ -129,10 +139,14 @@ impl Outfit {
         match pre {
             Pre::Sql(pre) => Ok(Arc::new(SqlPrepare::compile(pre).map_err(unusable)?)),
             Pre::Code(name) => named(&self.prepares, "PRE", name),
+            Pre::Command(pre) => {
+                let opened = CommandPrepare::open(pre, &self.commands).await;
+                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+            }
         }
     }
 
-    fn apply(
+    async fn apply(
         &self,
         post: &Post,
         schema: Option<&ResponseSchema>,
@@ -141,6 +155,10 @@ impl Outfit {
         match post {
             Post::Sql(post) => Ok(Arc::new(SqlApply::compile(post, schema).map_err(unusable)?)),
             Post::Code(name) => named(&self.applies, "POST", name),
+            Post::Command(post) => {
+                let opened = CommandApply::open(post, &self.commands).await;
+                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+            }
         }
     }
 

@@ -31,7 +31,7 @@ impl Jobs {
         let cell = self.cell(batch);
         let compile = async || {
             let definition = definition(context, batch).await?;
-            self.outfit.compile(batch, definition).map(Arc::new)
+            self.outfit.compile(batch, definition).await.map(Arc::new)
         };
         cell.get_or_try_init(compile).await.cloned()
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
 use super::run::Run;
 use super::verdict;
-use crate::step::{Reply, ReplyError};
+use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
 
 impl Run<'_> {
     /// PRE and the question. A verdict only if the run was told to end.
@@ -21,7 +21,7 @@ impl Run<'_> {
         if let Some(problem) = self.problem.take() {
             return Ok(unanswered(final_error(PRE_ERROR, problem)));
         }
-        let prompt = match self.prepare().await {
+        let prompt = match self.prepare().await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(unanswered(error)),
         };
@@ -40,13 +40,23 @@ impl Run<'_> {
         }
     }
 
-    async fn prepare(&self) -> Result<String, ReplyError> {
+    /// The prompt, or what POST is told instead. A verdict only if it cannot be made here and now.
+    async fn prepare(&self) -> Result<Result<String, ReplyError>, Verdict> {
         // Nothing was asked, so nothing was billed.
         let late =
             || ReplyError { retryable: true, ..timeout("the time was over before the question") };
         let prepared = timeout_at(self.until, self.job.prepare.prepare(&self.row)).await;
-        let prompt = prepared.map_err(|_| late())??;
-        if Instant::now() >= self.until { Err(late()) } else { Ok(prompt) }
+        let in_time = prepared.is_ok() && Instant::now() < self.until;
+        Ok(match prepared {
+            Ok(Ok(prompt)) if in_time => Ok(prompt),
+            Ok(Ok(_)) | Err(_) => Err(late()),
+            Ok(Err(PrepareError::NotNow { after, .. })) => return Err(Verdict::Snooze(after)),
+            Ok(Err(PrepareError::Skip(reason))) => Err(final_error(SKIPPED, reason)),
+            Ok(Err(PrepareError::Failed { message, retryable, after })) => {
+                let retry_after = after;
+                Err(ReplyError { retryable, retry_after, ..final_error(PRE_ERROR, message) })
+            }
+        })
     }
 
     /// Asks, unless the run is told to end first. An answer that is there is never thrown away.

@@ -4,7 +4,7 @@ use longshore_ai::{Answer, AskError, Code, FinishReason};
 
 use super::job::Job;
 use crate::checkpoint::KeptError;
-use crate::step::{PrepareError, Reply, ReplyError};
+use crate::step::{Reply, ReplyError};
 
 /// PRE could not make a prompt.
 pub(super) const PRE_ERROR: &str = "PRE_ERROR";
@@ -36,13 +36,6 @@ pub(super) fn timeout(message: impl Into<String>) -> ReplyError {
 /// The row was given up because its question may have been billed.
 pub(super) fn lost() -> ReplyError {
     final_error(LOST, "its worker died while the question may have been out: maybe billed")
-}
-
-impl From<PrepareError> for ReplyError {
-    fn from(error: PrepareError) -> Self {
-        let PrepareError { message, retryable } = error;
-        Self { retryable, ..final_error(PRE_ERROR, message) }
-    }
 }
 
 impl From<AskError> for ReplyError {

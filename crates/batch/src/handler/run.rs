@@ -15,7 +15,7 @@ use super::reply::{lost, unanswered};
 use super::verdict::{self, Told};
 use crate::checkpoint::{Checkpoint, KeptError, Recalled, sums};
 use crate::pilot::Gauge;
-use crate::step::{Applied, Reply, ReplyError, RowRun};
+use crate::step::{Applied, ApplyError, Reply, ReplyError, RowRun};
 
 /// One run of one row.
 pub(super) struct Run<'a> {
@@ -66,7 +66,8 @@ impl<'a> Run<'a> {
         match self.apply(&reply).await {
             Ok(applied) => self.conclude(&reply, applied),
             // What is kept stays kept, so that nothing is asked again.
-            Err(why) => Err(Verdict::retry("post-error", why)),
+            Err(ApplyError::Failed(why)) => Err(Verdict::retry("post-error", why)),
+            Err(ApplyError::NotNow { after, .. }) => Err(Verdict::Snooze(after)),
         }
     }
 
@@ -122,12 +123,12 @@ impl<'a> Run<'a> {
     }
 
     /// POST, and its SQL where that cannot commit with the row's end.
-    async fn apply(&self, reply: &Reply) -> Result<Applied, String> {
-        let applied = self.job.apply.apply(&self.row, reply).await;
-        let mut applied = applied.map_err(|error| error.to_string())?;
+    async fn apply(&self, reply: &Reply) -> Result<Applied, ApplyError> {
+        let mut applied = self.job.apply.apply(&self.row, reply).await?;
         if !self.job.shares_the_store() && !applied.effects.is_empty() {
             let effects = std::mem::take(&mut applied.effects);
-            self.job.source.apply(&effects).await.map_err(|error| error.to_string())?;
+            let done = self.job.source.apply(&effects).await;
+            done.map_err(|error| ApplyError::Failed(error.to_string()))?;
         }
         Ok(applied)
     }

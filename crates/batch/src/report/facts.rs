@@ -109,6 +109,7 @@ fn pre(pre: &Pre) -> String {
     match pre {
         Pre::Sql(pre) => format!("SQL and {}", pre.template_name),
         Pre::Code(name) => format!("code `{name}`"),
+        Pre::Command(pre) => format!("command `{}`", pre.command.shown()),
     }
 }
 
@@ -116,5 +117,6 @@ fn post(post: &Post) -> String {
     match post {
         Post::Sql(post) => format!("SQL and {} rules", post.rules.len()),
         Post::Code(name) => format!("code `{name}`"),
+        Post::Command(post) => format!("command `{}`", post.command.shown()),
     }
 }

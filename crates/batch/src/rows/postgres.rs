@@ -5,14 +5,12 @@
 //! and the server may hand out another session for every transaction. Nothing is connected before
 //! it is needed.
 
-mod address;
 mod error;
 mod key;
 mod read;
 mod server;
 mod shape;
 mod statement;
-mod tls;
 mod value;
 mod write;
 
@@ -20,6 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
+use longshore_pool::database::postgres::address;
 
 use super::{Candidate, Described, Row, RowSource, SourceError};
 use crate::definition::Candidates;
@@ -36,7 +35,8 @@ impl PostgresRows {
     /// The database of a URL, as `postgres://user:password@host:5432/orders`; `postgresql:` means
     /// the same. Connects when it is first needed.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        Ok(Self { server: Server::new(address::read(url)?)?, shapes: Shapes::default() })
+        let address = address::read(url).map_err(error::of_address)?;
+        Ok(Self { server: Server::new(address)?, shapes: Shapes::default() })
     }
 
     /// Does a read that goes by a statement's columns, and once more if those have changed since

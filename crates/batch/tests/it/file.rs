@@ -1,5 +1,6 @@
 //! Reading a batch file: what is written becomes a definition, and every mistake one clear error.
 
+mod commands;
 mod mistakes;
 mod written;
 

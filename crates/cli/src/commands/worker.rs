@@ -1,6 +1,7 @@
 //! `worker`: claims units and runs them until drained, stopped or out of work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
@@ -12,7 +13,7 @@ use longshore_batch::definition::{END_KIND, ROW_KIND};
 
 use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
-use super::batch::place::sources;
+use super::batch::place::{commands, sources};
 use super::chaos::{self, ChaosHandler};
 use super::connect_patiently;
 use crate::actions::Actions;
@@ -24,7 +25,11 @@ use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::http::call::Caller;
 use crate::http::{self, HttpHandler};
+use crate::pools::Pools;
 use crate::settings::Settings;
+
+/// How long commands may take to end in good order.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -33,12 +38,16 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
     let actions = Arc::new(Actions::new(dir, caller.clone()));
-    let sources = sources(&settings.store);
-    let batches = Handlers::new(&sources, Arc::clone(&actions));
+    let (sources, commands) = (sources(&settings.store), commands(settings));
+    let batches = Handlers::new(&sources, &commands, Arc::clone(&actions));
     let http = HttpHandler::new(caller, settings.http.env.clone());
-    let worker = build(typed, settings, Arc::clone(&store), (batches, http))?;
+    let slots = typed.slots.unwrap_or(settings.worker.slots);
+    let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;
+    let own = Own { batches, http, pools: &pools };
+    let worker = build(typed, settings, Arc::clone(&store), own)?;
     let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
     let (report, signal) = beside(run_with_signals(worker, drain), store, lookout).await?;
+    tokio::join!(pools.close(), commands.close(CLOSING));
     tell(&report, settings)?;
     if report.left > 0 {
         anyhow::bail!(
@@ -60,13 +69,25 @@ fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Handlers that were made before the worker.
+struct Own<'a> {
+    batches: Handlers,
+    http: HttpHandler,
+    pools: &'a Pools,
+}
+
+/// The kinds that are wanted; none means all.
+fn wanted<'a>(typed: &'a Worker, settings: &'a Settings) -> &'a [Kind] {
+    if typed.kind.is_empty() { &settings.worker.kinds } else { &typed.kind }
+}
+
 fn build(
     typed: Worker,
     settings: &Settings,
     store: Arc<dyn Store>,
-    (batches, http): (Handlers, HttpHandler),
+    Own { batches, http, pools }: Own<'_>,
 ) -> anyhow::Result<Engine> {
-    let defaults = &settings.worker;
+    let (defaults, wanted) = (&settings.worker, wanted(&typed, settings).to_vec());
     let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
     let queues = if queues.is_empty() { Queues::All } else { Queues::Named(queues) };
     let starts = BatchStartHandler::new(Arc::clone(&store), settings);
@@ -83,42 +104,52 @@ fn build(
     if let Some(batch) = typed.batch {
         builder = builder.batch(batch);
     }
-    let wanted = if typed.kind.is_empty() { defaults.kinds.clone() } else { typed.kind };
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
     let exec = ExecHandler::new(dir);
-    let mut built_in = BuiltIn { exec, http, batches, starts, chaos: None };
+    let mut built_in = BuiltIn { exec, http, batches, starts, pools, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
     }
     Ok(built_in.register(builder, &wanted)?.build()?)
 }
 
-/// The handlers that this binary has.
-struct BuiltIn {
+/// The handlers that this binary has, and those of its worker processes.
+struct BuiltIn<'a> {
     exec: ExecHandler,
     http: HttpHandler,
     batches: Handlers,
     starts: BatchStartHandler,
+    pools: &'a Pools,
     chaos: Option<ChaosHandler>,
 }
 
-impl BuiltIn {
+impl BuiltIn<'_> {
     /// Registers those that are wanted, or all.
     fn register(self, mut to: WorkerBuilder, wanted: &[Kind]) -> anyhow::Result<WorkerBuilder> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
         let http_kind = Kind::new(http::KIND)?;
         let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(END_KIND)?);
         let start_kind = Kind::new(batch_start::KIND)?;
-        let has = |kind: &Kind| {
+        let is_ours = |kind: &Kind| {
             [&exec_kind, &http_kind, &row_kind, &end_kind, &start_kind].contains(&kind)
                 || (*kind == chaos_kind && self.chaos.is_some())
         };
+        if let Some(twice) = self.pools.kinds().find(|kind| is_ours(kind)) {
+            return Err(usage(format!("kind `{twice}` is built in, and a worker process has it")))
+                .hint("name its other operations in `kinds`, or rename this one");
+        }
+        let has = |kind: &Kind| is_ours(kind) || self.pools.kinds().any(|own| own == kind);
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
             let batches = format!("`{start_kind}`, `{row_kind}` and `{end_kind}`");
             let known = format!("`{exec_kind}`, `{http_kind}`, {batches}");
-            return Err(usage(format!("this worker has no handler for kind `{unknown}`")))
-                .hint(format!("built in are {known}; other kinds need their own program"));
+            return Err(usage(format!("this worker has no handler for kind `{unknown}`"))).hint(
+                format!(
+                    "built in are {known}; other kinds need a worker process ([workers.NAME]) or \
+                     their own program"
+                ),
+            );
         }
+        to = self.pools.register(to, wanted);
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
         if wants(&exec_kind) {
             // A command may have done half its work: it is repeated only by request.

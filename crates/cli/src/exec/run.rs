@@ -5,17 +5,17 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore::Verdict;
+use longshore_pool::warden::{Group, Warden};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::ExecResult;
 use super::capture::Capture;
-use super::group::Group;
 use super::payload::Exec;
-use super::warden::Warden;
 use crate::env;
 
 /// How long we listen for output after the command ended, while processes it left behind still
@@ -27,7 +27,7 @@ pub struct Run<'a> {
     pub exec: &'a Exec,
     pub dir: &'a Path,
     pub env: Vec<(&'static str, String)>,
-    pub warden: &'a Warden,
+    pub warden: &'a Arc<Warden>,
 }
 
 /// How a command ended.

@@ -6,7 +6,7 @@ use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::rusqlite::types::FromSql;
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::{Place, Run};
 
 /// A copy of an example, as it is in the repository.
 fn copied(name: &str) -> Place {
@@ -132,4 +132,29 @@ fn the_arithmetic_has_the_acceptance_values_and_five_workers() {
     };
     assert_eq!(list("demo").as_array().unwrap().len(), 1);
     assert_eq!(list("default"), json!([]));
+}
+
+#[test]
+fn the_support_tickets_go_through_python_to_what_the_readme_promises() {
+    let place = copied("support-tickets");
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let run = |more: &[&str]| {
+        let args = [&["batch", "run", "support-tickets", "--json"], more].concat();
+        Run::of(place.command(&args).env("PYTHONPATH", &sdk).spawn().unwrap()).ok().json()
+    };
+    let shown = run(&["--dry-run"]);
+    let prompt = shown["prompts"][0]["prompt"].as_str().unwrap();
+    assert!(prompt.contains("[card number]") && !prompt.contains("4111"), "{prompt}");
+    assert!(!prompt.contains("invoice"), "what it quotes is cut: {prompt}");
+    let last = run(&[]);
+    assert_eq!((&last["done"], &last["total"]), (&json!(60), &json!(60)), "{last}");
+    let ask = |sql: &str| column::<String>(&place, "support-tickets/tickets.db", sql);
+    let readme = place.read("support-tickets/README.md");
+    let counts = "SELECT status || '|' || coalesce(category, '') || '|' || count(*) FROM tickets \
+                  GROUP BY status, category";
+    assert!(readme.contains(&ask(counts).join("\n")), "{:?}", ask(counts));
+    assert_eq!(ask("SELECT desk FROM inbox GROUP BY ticket_id HAVING count(*) > 1"), [""; 0]);
+    let due = "SELECT due_at FROM tickets WHERE ticket_id = 5";
+    assert_eq!(ask(due), ["2026-03-03 12:15:00"], "three quarters of an hour were left on Monday");
+    assert_eq!(run(&[])["total"], 0, "a second run finds nothing to do");
 }

@@ -82,7 +82,6 @@ fn one_page_can_be_printed() {
     let example = "\n  longshore worker --slots 8 --until-idle ";
     assert!(page.contains(".nf") && page.contains(example), "examples keep their lines: {page}");
     place.run(&["man", "quue"]).ends(2).says("did you mean `queue`?");
-    place.run(&["man", "__warden"]).ends(2);
 }
 
 #[test]

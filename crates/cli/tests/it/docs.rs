@@ -15,7 +15,8 @@ use crate::support::{Place, Run};
 const LEFT_OUT: [(&str, &str); 1] = [("README.md", "./test")];
 
 /// What blocks may be beside `sh`. A block of `bash` or `console` would hide from this test.
-const OTHER_LANGUAGES: [&str; 6] = ["", "json", "rust", "sql", "text", "toml"];
+const OTHER_LANGUAGES: [&str; 9] =
+    ["", "js", "json", "python", "rust", "rust,ignore", "sql", "text", "toml"];
 
 /// How a reader runs the binary before it is installed.
 const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
@@ -79,7 +80,9 @@ fn listed(dir: &str) -> impl Iterator<Item = String> {
 /// README.md, docs/*.md and the examples' README.md, with their blocks of commands.
 fn documents() -> Vec<(String, Vec<Block>)> {
     let mut names: Vec<String> = listed("docs").filter(|name| name.ends_with(".md")).collect();
-    names.extend(listed("examples").map(|example| format!("{example}/README.md")));
+    // Programs that a page of docs/ is about have none of their own.
+    let readmes = listed("examples").map(|example| format!("{example}/README.md"));
+    names.extend(readmes.filter(|readme| root().join(readme).exists()));
     names.push("README.md".to_owned());
     names.sort();
     let read = |name: String| {
@@ -112,6 +115,7 @@ fn copy(from: &Path, to: &Path) {
 fn run(script: &str) -> Run {
     let place = Place::new();
     copy(&root().join("examples"), &place.path("examples"));
+    copy(&root().join("sdk/python"), &place.path("sdk/python"));
     let binary = Path::new(env!("CARGO_BIN_EXE_longshore"));
     let mut path = binary.parent().unwrap().as_os_str().to_owned();
     path.push(":");

@@ -7,6 +7,8 @@ mod bad_input;
 #[cfg(test)]
 mod batch_bad_files;
 #[cfg(test)]
+mod batch_commands;
+#[cfg(test)]
 mod batch_ends;
 #[cfg(test)]
 mod batch_examples;
@@ -49,6 +51,8 @@ mod operate;
 mod pg_batch_storm;
 #[cfg(test)]
 mod pg_storm;
+#[cfg(test)]
+mod pools;
 #[cfg(test)]
 mod sending;
 #[cfg(test)]

@@ -62,6 +62,21 @@ impl Tenant {
         }
     }
 
+    /// Says no to its removal while something of it is left that would run.
+    pub fn check_removable(&self, schedules: u64) -> Result<()> {
+        let id = &self.id;
+        match (self.counts.live(), schedules) {
+            (0, 0) => Ok(()),
+            (0, n) => {
+                let words = format!("tenant `{id}` has {n} schedule(s): remove them first");
+                Err(Error::Invalid(words))
+            }
+            (n, _) => {
+                Err(Error::Invalid(format!("tenant `{id}` has {n} live units: cancel them first")))
+            }
+        }
+    }
+
     /// Sets what `change` names. Check it first.
     pub fn apply(&mut self, change: TenantChange) {
         self.weight = change.weight.unwrap_or(self.weight);
@@ -110,7 +125,7 @@ pub trait Tenants: Send + Sync + 'static {
     ) -> Result<Tenant>;
 
     /// Removes a tenant's record and sets its lanes back to weight 1, no cap, no bound, not paused.
-    /// Needs [`Scope::All`]; [`Error::Invalid`] while it has live units.
+    /// Needs [`Scope::All`]; [`Error::Invalid`] while it has live units or schedules.
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()>;
 
     /// The tenants that have a record, by name. A tenant sees its own only.

@@ -36,11 +36,8 @@ impl Tenants for MemoryStore {
         in_charge_of_tenants(scope, id)?;
         self.write(|state, _| {
             let found = state.tenants.get(id).ok_or_else(|| Error::not_found("tenant", id))?;
-            let live = state.tally(found).counts.live();
-            if live > 0 {
-                let words = format!("tenant `{id}` has {live} live units: cancel them first");
-                return Err(Error::Invalid(words));
-            }
+            let schedules = state.schedules.keys().filter(|(tenant, _)| tenant == id).count();
+            state.tally(found).check_removable(schedules as u64)?;
             state.tenants.remove(id);
             state.lanes_of_mut(id).for_each(Lane::forget_settings);
             state.tenant_steered(id);

@@ -335,6 +335,7 @@ macro_rules! __with_cases {
             schedules {
                 a_schedule_is_kept_whole
                 a_name_that_is_taken_is_kept_or_replaced_as_told
+                a_tenant_with_schedules_is_not_removed
                 a_firing_moves_the_schedule_and_sends_its_unit
                 one_firing_per_time_however_many_try
                 a_firing_by_hand_that_is_repeated_counts_once

@@ -100,6 +100,19 @@ pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &Wor
     assert_eq!((now.fired, now.created_at), (1, first.created_at), "the past stays");
 }
 
+pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &World) {
+    let tenant = TenantId::default();
+    world.store.put_tenant(&ALL, &tenant, Default::default()).await.unwrap();
+    world.put(nightly(world, 60)).await;
+    let refused = world.store.remove_tenant(&ALL, &tenant).await;
+    assert!(
+        matches!(&refused, Err(Error::Invalid(why)) if why.contains("1 schedule")),
+        "{refused:?}"
+    );
+    world.store.remove_schedule(&ALL, &tenant, &name("nightly")).await.unwrap();
+    world.store.remove_tenant(&ALL, &tenant).await.unwrap();
+}
+
 pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &World) {
     let schedule = world.put(nightly(world, 60)).await;
     world.clock.advance(secs(60));

@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
+use longshore_pool::database::postgres::address::AddressError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 
@@ -15,11 +16,9 @@ use crate::sql;
 /// trouble with the machine.
 const PASSING: [&str; 5] = ["08", "40", "53", "57", "58"];
 
-/// A URL that is none. Its words may hold the password; the reason does not.
-pub(super) fn of_url(why: &str) -> SourceError {
-    SourceError::Data(format!(
-        "the database's address is not postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}"
-    ))
+/// A URL that is none, or that names what is not there. It says so without the password.
+pub(super) fn of_address(error: AddressError) -> SourceError {
+    SourceError::Data(error.to_string())
 }
 
 /// A server that does not let us in. Somebody may start it, or put the password right.

@@ -8,11 +8,12 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
 use longshore::SqlValue;
+use longshore_pool::database::postgres::address::Address;
+use longshore_pool::database::postgres::tls;
 use tokio_postgres::{Error, Row};
 
-use super::address::Address;
+use super::error;
 use super::value::{self, Bound};
-use super::{error, tls};
 use crate::rows::SourceError;
 use crate::rows::positional::Positional;
 
@@ -37,7 +38,7 @@ impl Server {
     pub(super) fn new(address: Address) -> Result<Self, SourceError> {
         let shown = address.shown();
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = match tls::connector(&address.tls)? {
+        let manager = match tls::connector(&address.tls).map_err(error::of_address)? {
             None => Manager::from_config(address.config, tokio_postgres::NoTls, config),
             Some(tls) => Manager::from_config(address.config, tls, config),
         };

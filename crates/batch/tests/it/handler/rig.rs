@@ -229,6 +229,7 @@ pub(crate) fn post() -> SqlPost {
         success: vec![statement("INSERT INTO reviews VALUES (:key, :verdict)")],
         fail: vec![statement("UPDATE rows SET problem = :error_code WHERE id = :key")],
         retry: Vec::new(),
+        skip: Vec::new(),
     }
 }
 

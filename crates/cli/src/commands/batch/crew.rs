@@ -10,7 +10,7 @@ use longshore::{
 };
 use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND, Workers};
 use longshore_batch::handler::slots_for;
-use longshore_batch::{EndHandler, Lookout, Pilot, RowHandler, Sources};
+use longshore_batch::{Commands, EndHandler, Lookout, Pilot, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
@@ -41,9 +41,10 @@ pub struct Handlers {
 }
 
 impl Handlers {
-    /// Handlers that find rows through `sources`.
-    pub fn new(sources: &Arc<Sources>, actions: Arc<Actions>) -> Self {
-        let rows = RowHandler::builder(Arc::clone(sources)).label(label()).build();
+    /// Handlers that find rows through `sources`, and start `commands`.
+    pub fn new(sources: &Arc<Sources>, commands: &Arc<Commands>, actions: Arc<Actions>) -> Self {
+        let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
+        let rows = rows.label(label()).build();
         Self { rows, ends: EndHandler::new(Arc::clone(sources), actions) }
     }
 }
@@ -65,7 +66,9 @@ impl<'a> Crew<'a> {
 
     /// A worker for the rows of one batch, and what steers it if it is to find its own size.
     pub fn rows(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
-        let rows = RowHandler::builder(Arc::clone(&self.place.sources)).label(label());
+        let Place { sources, commands, .. } = self.place;
+        let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
+        let rows = rows.label(label());
         let (slots, rows) = match workers {
             Workers::Fixed(workers) => (slots_for(workers), rows.at_once(workers)),
             Workers::Auto => (AUTO_MOST, rows),

@@ -3,9 +3,10 @@
 use anyhow::anyhow;
 use longshore::UnitId;
 use longshore_ai::{Answer, Cost, FinishReason, estimate_tokens};
+use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Database, Pre};
 use longshore_batch::sql_pre::SqlPrepare;
-use longshore_batch::step::{Prepare, RowRun};
+use longshore_batch::step::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
 use longshore_batch::{Definition, names};
 use serde::Serialize;
@@ -42,7 +43,20 @@ struct DryRun<'a> {
 struct Sample {
     key: Value,
     prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
     error: Option<String>,
+}
+
+impl Sample {
+    fn of(key: Value, prepared: Result<String, PrepareError>) -> Self {
+        let empty = Self { key, prompt: None, skipped: None, error: None };
+        match prepared {
+            Ok(prompt) => Self { prompt: Some(prompt), ..empty },
+            Err(PrepareError::Skip(reason)) => Self { skipped: Some(reason), ..empty },
+            Err(error) => Self { error: Some(error.to_string()), ..empty },
+        }
+    }
 }
 
 /// Shows it.
@@ -84,9 +98,16 @@ fn effects(database: &Database) -> &'static str {
     }
 }
 
+async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> {
+    Ok(match &checked.definition.pre {
+        Pre::Sql(pre) => Some(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?)),
+        Pre::Command(pre) => Some(Box::new(CommandPrepare::open(pre, &checked.commands).await?)),
+        Pre::Code(_) => None,
+    })
+}
+
 async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
-    let Pre::Sql(pre) = &checked.definition.pre else { return Ok(Vec::new()) };
-    let prepare = SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?;
+    let Some(prepare) = prepare(checked).await? else { return Ok(Vec::new()) };
     let batch = names::batch_id(now(), 1)?;
     let rows = checked.source.candidates(&checked.definition.candidates, None, PROMPTS).await?;
     let mut prompts = Vec::new();
@@ -100,11 +121,7 @@ async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
             worker: "dry-run",
             source: &*checked.source,
         };
-        let (prompt, error) = match prepare.prepare(&row).await {
-            Ok(prompt) => (Some(prompt), None),
-            Err(error) => (None, Some(error.to_string())),
-        };
-        prompts.push(Sample { key: to_json(&candidate.key), prompt, error });
+        prompts.push(Sample::of(to_json(&candidate.key), prepare.prepare(&row).await));
     }
     Ok(prompts)
 }
@@ -154,9 +171,12 @@ fn words(shown: &DryRun<'_>, estimate: &Estimate) -> String {
     for sample in &shown.prompts {
         let key = show_key(&longshore_batch::value::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));
-        match (&sample.prompt, &sample.error) {
-            (Some(prompt), _) => text.push_str(prompt.trim_end()),
-            (None, why) => text.push_str(&format!("PRE_ERROR: {}", why.as_deref().unwrap_or(""))),
+        match sample {
+            Sample { prompt: Some(prompt), .. } => text.push_str(prompt.trim_end()),
+            Sample { skipped: Some(reason), .. } => text.push_str(&format!("skipped: {reason}")),
+            Sample { error, .. } => {
+                text.push_str(&format!("PRE_ERROR: {}", error.as_deref().unwrap_or("")));
+            }
         }
         text.push('\n');
     }

@@ -1,5 +1,7 @@
 //! Runs batches to their end, says what became of each, and chooses the exit code.
 
+use std::time::Duration;
+
 use longshore_batch::Initiation;
 use longshore_batch::definition::Workers;
 
@@ -12,6 +14,9 @@ use crate::error;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
+/// How long commands may take to end in good order.
+pub const CLOSING: Duration = Duration::from_secs(5);
+
 /// Runs the batches and prints a summary, or an error, of each.
 pub async fn finish(
     place: &Place,
@@ -20,7 +25,9 @@ pub async fn finish(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let mut codes = Vec::new();
-    for one in conduct(place, initiations, workers, settings).await? {
+    let conducted = conduct(place, initiations, workers, settings).await;
+    place.commands.close(CLOSING).await;
+    for one in conducted? {
         codes.push(match one {
             Ok(one) => {
                 summary::print(&one, place, settings).await?;

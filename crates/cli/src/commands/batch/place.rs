@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
-use longshore_batch::check::check;
+use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, Loaded, Overrides};
 use longshore_batch::rows::SourceError;
-use longshore_batch::{Definition, RowSource, Sources};
+use longshore_batch::{Commands, Definition, RowSource, Sources};
 
 use super::seed::{Scratch, create};
 use crate::args::batch::File;
@@ -28,6 +28,8 @@ pub struct Checked {
     /// Where the batch is to be kept.
     pub url: StoreUrl,
     sources: Arc<Sources>,
+    /// Its commands, which were started to see whether they work.
+    pub commands: Arc<Commands>,
     /// Where a dry run has its rows, if it had to make them: gone with this.
     _scratch: Option<Scratch>,
 }
@@ -49,6 +51,8 @@ pub struct Place {
     pub client: Client,
     /// The databases of batches.
     pub sources: Arc<Sources>,
+    /// The commands of batches.
+    pub commands: Arc<Commands>,
     /// Where the store is.
     pub url: StoreUrl,
 }
@@ -81,7 +85,9 @@ impl Checked {
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
-        Ok(Self { definition: loaded.definition, source, url, sources, _scratch: scratch })
+        let (definition, commands) = (loaded.definition, commands(settings));
+        check::commands(&definition, &loaded.places, &commands).await.map_err(explain)?;
+        Ok(Self { definition, source, url, sources, commands, _scratch: scratch })
     }
 
     /// Opens the store.
@@ -89,7 +95,8 @@ impl Checked {
         let store = store::open_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
         let client = Client::scoped(Arc::clone(&store), scope).with_patience(settings.patience);
-        Ok(Place { store, client, sources: Arc::clone(&self.sources), url: self.url.clone() })
+        let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
+        Ok(Place { store, client, sources, commands, url: self.url.clone() })
     }
 }
 
@@ -100,7 +107,7 @@ impl Place {
         must_exist(&settings.store)?;
         let (store, client) = connect(settings).await?;
         let url = settings.store.clone();
-        Ok(Self { store, client, sources: sources(&url), url })
+        Ok(Self { store, client, sources: sources(&url), commands: commands(settings), url })
     }
 
     /// All batches in one of these states.
@@ -140,6 +147,11 @@ fn must_exist(url: &StoreUrl) -> anyhow::Result<()> {
         ),
         _ => Ok(()),
     }
+}
+
+/// The commands of batches; none is started yet.
+pub fn commands(settings: &Settings) -> Arc<Commands> {
+    Arc::new(Commands::inheriting(&settings.worker.env))
 }
 
 /// The databases of batches that are kept in the store at `url`.

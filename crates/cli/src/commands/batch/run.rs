@@ -5,7 +5,7 @@ use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
 
-use super::finish::finish;
+use super::finish::{CLOSING, finish};
 use super::halt::Halt;
 use super::place::{Checked, Place, Purpose};
 use super::summary;
@@ -20,7 +20,9 @@ use crate::whoami;
 pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.dry_run {
         let checked = Checked::read(&typed.file, Purpose::DryRun, settings).await?;
-        return super::dry_run::show(&checked, settings).await;
+        let shown = super::dry_run::show(&checked, settings).await;
+        checked.commands.close(CLOSING).await;
+        return shown;
     }
     let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
     let place = checked.open(settings).await?;
@@ -31,6 +33,8 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
 /// `batch start`
 pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
     let checked = Checked::read(&typed, Purpose::Run, settings).await?;
+    // They work; others will call them.
+    checked.commands.close(CLOSING).await;
     let place = checked.open(settings).await?;
     let mut initiation = initiation(&checked, &place, &typed, settings).await?;
     // An unfinished batch goes on with the rows it began with, whatever the file says now.

@@ -1,0 +1,2 @@
+// What the threads of piscina are to do.
+module.exports = () => {};

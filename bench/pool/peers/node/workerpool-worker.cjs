@@ -1,0 +1,2 @@
+// What the workers of workerpool are to do.
+require('workerpool').worker({ nothing() {} });

@@ -1,0 +1,5 @@
+"""What the pools of Python are to do."""
+
+
+def nothing():
+    """Does nothing."""

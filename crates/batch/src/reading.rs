@@ -1,0 +1,69 @@
+//! Reads what is known of one row: the row itself, and lists that belong to it.
+
+use std::collections::BTreeMap;
+
+use longshore::SqlValue;
+
+use crate::rows::{Row, SourceError};
+use crate::step::{PrepareError, RowRun};
+use crate::value::show_key;
+
+/// The queries that read a row.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) sql: String,
+    pub(crate) lists: BTreeMap<String, String>,
+}
+
+/// What they read.
+pub(crate) struct Known {
+    pub(crate) row: Row,
+    pub(crate) lists: BTreeMap<String, Vec<Row>>,
+}
+
+impl Reading {
+    /// Reads a row: exactly one must have the key.
+    pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<Known, PrepareError> {
+        let params = params(run);
+        let rows = run.source.fetch(&self.sql, &params).await;
+        let row = the_one(rows.map_err(|error| refused("the row", &error))?, run.key)?;
+        let mut lists = BTreeMap::new();
+        for (name, sql) in &self.lists {
+            let rows = run.source.fetch(sql, &params).await;
+            let rows = rows.map_err(|error| refused(&format!("list `{name}`"), &error))?;
+            lists.insert(name.clone(), rows);
+        }
+        Ok(Known { row, lists })
+    }
+}
+
+/// What its SQL may use.
+fn params(run: &RowRun<'_>) -> [(String, SqlValue); 2] {
+    let batch = SqlValue::Text(run.batch.to_string());
+    [("key".to_owned(), run.key.clone()), ("batch_id".to_owned(), batch)]
+}
+
+fn the_one(rows: Vec<Row>, key: &SqlValue) -> Result<Row, PrepareError> {
+    let count = rows.len();
+    let mut rows = rows.into_iter();
+    match (rows.next(), rows.next()) {
+        (Some(row), None) => Ok(row),
+        (None, _) => {
+            let message = format!("the row is gone: no row has the key {}", shown(key));
+            Err(PrepareError::hopeless(message))
+        }
+        (Some(_), Some(_)) => {
+            let message = format!("{count} rows have the key {}, not one", shown(key));
+            Err(PrepareError::hopeless(message))
+        }
+    }
+}
+
+fn shown(key: &SqlValue) -> String {
+    format!("`{}`", show_key(key))
+}
+
+fn refused(what: &str, error: &SourceError) -> PrepareError {
+    let message = format!("{what}: {error}");
+    PrepareError::Failed { message, retryable: error.is_retryable(), after: None }
+}

@@ -1,0 +1,286 @@
+//! PRE and POST as commands in another language: they may be killed, hang, print or not even start, and
+//! each row still comes to one end with its effects there once.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::batch_job::{Dice, Job};
+use crate::support::{SOON, eventually, is_alive, limit, soaked};
+
+/// The batch file with a command for PRE and POST.
+const EDITS: [(&str, &str); 2] = [
+    (
+        "[pre]\nsql = \"SELECT id, sort FROM rows WHERE id = :key AND sort <> 'gone'\"\nprompt = \"Row {{ id }} is {{ sort }}.\"",
+        "[pre]\ncommand = [\"python3\", \"steps.py\"]\nsql = \"SELECT id, sort FROM rows WHERE id = :key\"",
+    ),
+    (
+        "[post]\nsuccess = [\n  \"UPDATE rows SET done = done + 1 WHERE id = :key\",\n  \"INSERT INTO effects (row, batch, worker, n) VALUES (:key, :batch_id, :worker_id, :n)\",\n]\nfail = \"INSERT INTO failures (row, batch, code) VALUES (:key, :batch_id, :error_code)\"",
+        "[post]\ncommand = [\"python3\", \"steps.py\"]",
+    ),
+];
+
+/// A worker with both operations, by the SDK of this repository. It does to each row what its sort says.
+const STEPS: &str = r#"
+import os, sys, time
+sys.path.insert(0, SDK)
+with open("pids", "a") as pids:
+    pids.write(f"{os.getpid()}\n")
+# BEFORE
+from longshore.worker import OperationError, Worker
+
+worker = Worker()
+calls = 0
+
+
+def at_work():
+    global calls
+    calls += 1
+    if calls == 1:
+        with open("at-work", "a") as pids:
+            pids.write(f"{os.getpid()}\n")
+
+
+@worker.operation("prepare")
+def prepare(given: dict):
+    at_work()
+    row = given["row"]
+    if row["sort"] == "skipped":
+        return {"skip": "nobody need know"}
+    if row["sort"] == "hopeless":
+        raise OperationError("there is nothing to ask", data={"outcome": "fail"})
+    if row["sort"] == "hanging":
+        time.sleep(3600)
+    if row["sort"] == "printing":
+        print("a stray print")
+        os.write(1, b"{\"type\":\"result\",\"id\":")
+        os.system("echo and one of a child")
+    return f"Row {row['id']} is good."
+
+
+@worker.operation("apply")
+def apply(given: dict):
+    at_work()
+    if given["status"] == "skipped":
+        return {"effects": ["INSERT INTO failures (row, batch, code) VALUES (:key, :batch_id, :status)"]}
+    if given["status"] == "error":
+        if given["retryable"] and not given["last_attempt"]:
+            return "retry"
+        failure = "INSERT INTO failures (row, batch, code) VALUES (:key, :batch_id, :error_code)"
+        return {"verdict": "fail", "reason": given["error_message"], "effects": [failure]}
+    time.sleep(PAUSE)
+    count = {"sql": "UPDATE rows SET done = done + 1 WHERE id = :key", "rows": 1}
+    keep = "INSERT INTO effects (row, batch, worker, n) VALUES (:key, :batch_id, :who, :n)"
+    return {"verdict": "done", "effects": [count, {"sql": keep, "params": {"who": str(os.getpid())}}]}
+
+
+# AFTER
+worker.run()
+"#;
+
+/// So many rows, with PRE and POST by the worker above; `change` edits it.
+fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> Job {
+    let job = Job::new(rows, sort).with(&[&EDITS, edits].concat());
+    write_steps(&job, change);
+    job
+}
+
+fn write_steps(job: &Job, change: &[(&str, &str)]) {
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let mut steps = STEPS.replace("SDK", &format!("{:?}", sdk.display().to_string()));
+    for (right, wrong) in change {
+        assert!(steps.contains(right), "there is no {right} to be edited");
+        steps = steps.replace(right, wrong);
+    }
+    job.place.write("steps.py", steps.replace("PAUSE", "0"));
+}
+
+/// The processes that live.
+fn living(job: &Job) -> Vec<String> {
+    alive(job, "pids")
+}
+
+/// Those processes in a list that live.
+fn alive(job: &Job, list: &str) -> Vec<String> {
+    let pids = job.place.read(list);
+    pids.lines().filter(|pid| is_alive(pid)).map(str::to_owned).collect()
+}
+
+fn assert_nobody_is_left(job: &Job) {
+    eventually(SOON, || living(job).is_empty().then_some(()));
+}
+
+fn kill(pid: &str) {
+    let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
+}
+
+fn failed(job: &Job) -> Vec<Value> {
+    job.rows(&job.name(), "failed")
+}
+
+#[test]
+fn rows_go_through_a_program_in_another_language() {
+    let sort =
+        "CASE WHEN i % 10 = 3 THEN 'skipped' WHEN i % 10 = 7 THEN 'hopeless' ELSE 'good' END";
+    let job = job(50, sort, &[], &[]);
+    let last = job.run(&[]).ends(3).json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(45), &json!(5)), "{last}");
+    assert_eq!(job.count("effects"), 40);
+    assert_eq!(job.count("failures WHERE code = 'skipped' AND row % 10 = 3"), 5);
+    assert_eq!(job.count("failures WHERE code = 'PRE_ERROR' AND row % 10 = 7"), 5);
+    assert_eq!(job.batch()["sums"]["answers"], 40, "nobody was asked about the others");
+    for row in failed(&job) {
+        let reason = row["reason"].as_str().unwrap();
+        assert!(reason.contains("there is nothing to ask"), "{row}");
+        assert_eq!(row["attempt"], 1, "{row}");
+    }
+    let started = job.place.read("pids").lines().count();
+    assert!((1..=4).contains(&started), "{started} processes for 50 rows");
+    job.assert_exact();
+    assert_nobody_is_left(&job);
+}
+
+#[test]
+fn workers_elsewhere_start_the_program_themselves() {
+    let job = job(40, "'good'", &[], &[]);
+    job.create();
+    job.place.run(&["batch", "start", "."]).ok();
+    assert_nobody_is_left(&job);
+    job.place.work();
+    let batch = job.batch();
+    assert_eq!((&batch["done"], &batch["status"]), (&json!(40), &json!("complete")), "{batch}");
+    job.assert_exact();
+    assert_nobody_is_left(&job);
+}
+
+#[test]
+fn a_dry_run_asks_the_program_for_prompts() {
+    let job =
+        job(3, "CASE i WHEN 1 THEN 'skipped' WHEN 2 THEN 'hopeless' ELSE 'good' END", &[], &[]);
+    let shown = job.run(&["--dry-run"]).ends(3).json();
+    let prompts = &shown["prompts"];
+    assert_eq!(prompts[0]["skipped"], "nobody need know", "{shown}");
+    assert!(prompts[1]["error"].as_str().unwrap().contains("nothing to ask"), "{shown}");
+    assert_eq!(prompts[2]["prompt"], "Row 3 is good.", "{shown}");
+    assert!(!job.place.path("rows.db").exists());
+    assert_nobody_is_left(&job);
+}
+
+#[test]
+fn what_a_program_prints_harms_nobody() {
+    let change = [("# BEFORE", "print('before')"), ("# AFTER", "print('{\"type\": \"stop\"}')")];
+    let job = job(20, "'printing'", &[], &change);
+    let last = job.run(&[]).ok().json();
+    assert_eq!(last["done"], 20, "{last}");
+    job.assert_exact();
+}
+
+#[test]
+fn a_program_that_does_not_start_is_one_clear_error_and_no_batch() {
+    let change = [("# BEFORE", "import walrus")];
+    let job = job(5, "'good'", &[], &change);
+    let line = job.place.read("batch.toml");
+    let line = line.lines().position(|line| line.starts_with("command")).unwrap() + 1;
+    for args in [&[][..], &["--dry-run"]] {
+        let run = job.run(args).ends(1);
+        assert_eq!(run.err.matches("error:").count(), 1, "{}", run.err);
+        run.says(&format!("batch.toml, line {line}: `pre.command`: `python3 steps.py`"))
+            .says("No module named 'walrus'")
+            .says("hint: it must speak the worker protocol");
+    }
+    assert_eq!(job.batches(), Vec::<Value>::new());
+    assert_nobody_is_left(&job);
+}
+
+#[test]
+fn a_program_that_is_no_worker_or_not_one_for_this_is_refused() {
+    let hang = [("# BEFORE", "time.sleep(3600)")];
+    let limit = [("[ai]", "start_timeout = \"300ms\"\n\n[ai]")];
+    let hangs = job(5, "'good'", &limit, &hang);
+    hangs.run(&[]).ends(1).says("`pre.command`: `python3 steps.py`").says("300ms");
+    assert_nobody_is_left(&hangs);
+    let lacks = job(5, "'good'", &[], &[("operation(\"apply\")", "operation(\"aply\")")]);
+    lacks.run(&[]).ends(1).says("has no operation `apply`; it has").says("hint: give the worker");
+    let absent = [("command = [\"python3\", \"steps.py\"]\nsql", "command = [\"./no.sh\"]\nsql")];
+    job(5, "'good'", &absent, &[]).run(&[]).ends(1).says("there is no file ./no.sh");
+    let absent = [("command = [\"python3\", \"steps.py\"]\nsql", "command = [\"pyhton3\"]\nsql")];
+    job(5, "'good'", &absent, &[]).run(&[]).ends(1).says("`pyhton3` cannot be started");
+}
+
+#[test]
+fn a_call_that_hangs_costs_its_own_row_only() {
+    let limit = [("[ai]", "timeout = \"400ms\"\n\n[ai]")];
+    let job = job(30, "CASE WHEN i = 11 THEN 'hanging' ELSE 'good' END", &limit, &[]);
+    let last = job.run(&[]).ends(3).json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(29), &json!(1)), "{last}");
+    let row = &failed(&job)[0];
+    assert_eq!((&row["key"], &row["code"]), (&json!(11), &json!("pre-error")), "{row}");
+    assert!(row["reason"].as_str().unwrap().contains("not done within 400ms"), "{row}");
+    job.assert_exact();
+    assert_nobody_is_left(&job);
+}
+
+/// The program is broken while the batch runs, and mended later: no row pays for it.
+#[test]
+fn rows_wait_for_a_program_that_does_not_start_any_more() {
+    let job = job(300, "'good'", &[], &[("PAUSE", "0.02")]);
+    job.create();
+    let mut run = job.start(&[]);
+    job.until_done(10);
+    write_steps(&job, &[("# BEFORE", "import walrus")]);
+    eventually(limit(2 * SOON), || {
+        living(&job).iter().for_each(|pid| kill(pid));
+        job.place.read("stderr").contains("No module named 'walrus'").then_some(())
+    });
+    let before = job.count("effects");
+    assert!(before < 300, "it was broken too late");
+    write_steps(&job, &[]);
+    assert_eq!(run.ends_within(limit(4 * SOON)), 0, "{}", job.place.read("stderr"));
+    let batch = job.batch();
+    assert_eq!((&batch["done"], &batch["failed"]), (&json!(300), &json!(0)), "{batch}");
+    job.assert_exact();
+    assert_nobody_is_left(&job);
+}
+
+/// Processes of the program are killed again and again, and the run itself now and then.
+#[test]
+fn effects_exactly_once_in_a_storm_of_killed_commands() {
+    let rows = soaked(400, 6_000);
+    let edits = [
+        ("workers = 8", "workers = 12"),
+        ("attempts = 2", "attempts = 9"),
+        ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"5ms\""),
+    ];
+    let job = job(rows, "'good'", &edits, &[("PAUSE", "0.01")]);
+    job.create();
+    let _watcher = job.watcher();
+    let (mut dice, mut kills) = (Dice(3), 0);
+    for round in 1..=3_u64 {
+        let before = job.count("effects");
+        let mut run = job.start(&[]);
+        eventually(limit(2 * SOON), || (job.count("effects") > before).then_some(()));
+        let share = rows * round / 4;
+        eventually(limit(6 * SOON), || {
+            dice.moment(150);
+            // One that is killed before it is ready is one that cannot be started: rows wait longer.
+            let at_work = alive(&job, "at-work");
+            if !at_work.is_empty() {
+                let victim = usize::try_from(dice.roll(at_work.len() as u64)).unwrap();
+                kill(&at_work[victim]);
+                kills += 1;
+            }
+            assert_eq!(run.0.try_wait().unwrap(), None, "{}", job.place.read("stderr"));
+            (job.count("effects") >= share).then_some(())
+        });
+        run.kill();
+        assert_nobody_is_left(&job);
+    }
+    assert!(kills >= 10, "{kills} kills are no storm");
+    let last = job.run(&[]).ok().says("taking up batch").json();
+    assert_eq!((&last["done"], &last["failed"]), (&json!(rows), &json!(0)), "{last}");
+    assert_eq!(job.count("effects"), rows);
+    assert_eq!(job.batch()["sums"]["answers"], rows, "no answer was paid for twice");
+    assert_eq!(job.count("ends"), 1);
+    job.assert_exact();
+    assert_nobody_is_left(&job);
+}

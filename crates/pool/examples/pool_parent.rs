@@ -1,0 +1,36 @@
+//! A program to be killed in the tests: opens a pool, says who its processes are, and waits.
+//!
+//! Its first argument says whether it is its own warden (`hooked`) or has a shell for one (`plain`);
+//! the others are the command of its workers, which must know `pid`, `fork` and `daemon`.
+
+use std::process::ExitCode;
+
+use longshore_pool::{CallError, Program, Settings, WorkerPool, child};
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let how = words.next().unwrap_or_default();
+    if how != "plain"
+        && let Some(ended) = child::run_if_worker(|_| None)
+    {
+        return ended;
+    }
+    let program = Program::command(words.next().unwrap_or_default()).args(words);
+    let Ok(runtime) = tokio::runtime::Runtime::new() else { return ExitCode::FAILURE };
+    match runtime.block_on(run(program)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is what the test reads")]
+async fn run(program: Program) -> Result<(), CallError> {
+    let mut settings = Settings::default();
+    (settings.min, settings.max) = (1, 1);
+    let pool = WorkerPool::processes("doomed", program, settings).await?;
+    let worker: u32 = pool.call("pid", &()).await?;
+    let grandchild: u32 = pool.call("fork", &()).await?;
+    let daemon: u32 = pool.call("daemon", &()).await?;
+    println!("{worker} {grandchild} {daemon}");
+    std::future::pending().await
+}

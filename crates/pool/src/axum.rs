@@ -1,0 +1,55 @@
+//! Pools in an axum app: extractors, errors as responses, progress, health, and the order of the end.
+//!
+//! [`Pools`] is what an app has: it is (a part of) the router's state. A handler takes [`Workers`], or
+//! a `Db`, and calls; a [`CallError`](crate::CallError) that it returns becomes a response that
+//! gives nothing away. [`progress_sse`] shows a call while it runs. [`Pools::serve`] ends
+//! everything in the right order.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use axum::{Router, extract::Path, routing::get};
+//! use longshore_pool::axum::{Pools, Workers, terminated};
+//! use longshore_pool::{CallError, Operations, Settings, WorkerPool};
+//!
+//! async fn square(workers: Workers, Path(n): Path<u64>) -> Result<String, CallError> {
+//!     let square: u64 = workers.call("square", &n).await?;
+//!     Ok(square.to_string())
+//! }
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let operations = Operations::stateless()
+//!     .add("square", |(), n: u64| n.checked_mul(n).ok_or("too large"));
+//! let maths = WorkerPool::threads("maths", operations, Settings::default()).await?;
+//! let pools = Pools::new().add(maths);
+//! let app = Router::new()
+//!     .route("/square/{n}", get(square))
+//!     .nest("/pools", pools.router())
+//!     .with_state(pools.clone());
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! let server = |stop| axum::serve(listener, app).with_graceful_shutdown(stop);
+//! pools.serve(terminated(), Duration::from_secs(30), server).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod errors;
+mod pools;
+mod progress;
+mod routes;
+mod shutdown;
+mod sse;
+mod workers;
+#[cfg(feature = "ws")]
+mod ws;
+
+pub use self::errors::Problem;
+pub use self::pools::{Member, Pools};
+pub use self::progress::{Update, Updates};
+#[cfg(feature = "metrics")]
+pub use self::routes::metrics;
+pub use self::shutdown::terminated;
+pub use self::sse::{progress_sse, sse};
+pub use self::workers::Workers;
+#[cfg(feature = "ws")]
+pub use self::ws::progress_ws;

@@ -1,0 +1,162 @@
+//! Errors of calls as responses: a status, and words that give nothing away.
+//!
+//! What a worker said, and what it was asked, goes to the log. The response also carries the
+//! [`CallError`] among its extensions, for a layer of the app that makes pages of its own of it.
+
+use ::axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ::axum::http::{HeaderValue, StatusCode};
+use ::axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::error::{CallError, ErrorKind};
+use crate::meters::outcome;
+
+/// An error as whoever asked may see it: `application/problem+json` (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// The status in words.
+    pub title: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+    /// What to make of it, for people.
+    pub detail: &'static str,
+    /// What went wrong, for programs: the name of the [`ErrorKind`].
+    pub kind: &'static str,
+    /// After how many seconds it may be worth another try, if at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u32>,
+}
+
+/// A queue moves on in a moment.
+const SOON: Option<u32> = Some(1);
+
+/// Somebody must be started first: here again, or in our place.
+const LATER: Option<u32> = Some(5);
+
+impl From<&ErrorKind> for Problem {
+    fn from(kind: &ErrorKind) -> Self {
+        let (status, detail, retry_after) = meaning(kind);
+        let title = status.canonical_reason().unwrap_or_default();
+        Self { title, status: status.as_u16(), detail, kind: outcome(Some(kind)), retry_after }
+    }
+}
+
+fn meaning(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
+    use StatusCode as Status;
+    match kind {
+        ErrorKind::UnknownOperation { .. } => {
+            (Status::NOT_FOUND, "There is no such operation.", None)
+        }
+        ErrorKind::BadArguments { .. } => {
+            (Status::BAD_REQUEST, "The operation does not take such arguments.", None)
+        }
+        ErrorKind::TooLarge { .. } => {
+            (Status::PAYLOAD_TOO_LARGE, "It is larger than may be sent to a worker.", None)
+        }
+        ErrorKind::Handler { .. } | ErrorKind::Panic { .. } | ErrorKind::BadResult { .. } => {
+            (Status::INTERNAL_SERVER_ERROR, "The operation failed.", None)
+        }
+        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => {
+            (Status::BAD_GATEWAY, "The worker was lost in the middle; it may be done or not.", None)
+        }
+        ErrorKind::Timeout { .. } => (Status::GATEWAY_TIMEOUT, "It took too long.", None),
+        ErrorKind::Full { .. } => {
+            (Status::SERVICE_UNAVAILABLE, "Too many are waiting already.", SOON)
+        }
+        ErrorKind::Cancelled { .. } => (Status::SERVICE_UNAVAILABLE, "It was taken back.", SOON),
+        ErrorKind::StartFailed { .. } => {
+            (Status::SERVICE_UNAVAILABLE, "There is no worker at the moment.", LATER)
+        }
+        ErrorKind::ShuttingDown => (Status::SERVICE_UNAVAILABLE, "We are shutting down.", LATER),
+    }
+}
+
+impl Problem {
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let form = [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        let mut response = (status, form, self.to_json()).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+impl IntoResponse for CallError {
+    fn into_response(self) -> Response {
+        let mut response = shown(&self).into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// What may be shown of an error. The rest is for the log: nobody else will hear of it.
+pub(super) fn shown(error: &CallError) -> Problem {
+    let problem = Problem::from(&error.kind);
+    match problem.status {
+        500.. => tracing::warn!(status = problem.status, %error, "a call failed"),
+        _ => tracing::debug!(status = problem.status, %error, "a call was refused"),
+    }
+    problem
+}
+
+#[cfg(all(test, not(feature = "_shuttle")))]
+mod tests {
+    use super::*;
+    use crate::error::Fate;
+
+    fn secret() -> String {
+        "hunter2".to_owned()
+    }
+
+    fn kinds() -> Vec<(ErrorKind, u16)> {
+        let (after, fate) = (std::time::Duration::from_secs(1), Fate::Killed);
+        let data = Some(serde_json::json!({"password": secret()}));
+        vec![
+            (ErrorKind::UnknownOperation { known: vec![secret()] }, 404),
+            (ErrorKind::BadArguments { message: secret() }, 400),
+            (ErrorKind::TooLarge { bytes: 2, limit: 1 }, 413),
+            (ErrorKind::Handler { message: secret(), chain: vec![secret()], data }, 500),
+            (ErrorKind::Panic { message: secret() }, 500),
+            (ErrorKind::BadResult { message: secret() }, 500),
+            (ErrorKind::WorkerDied { exit: Some(3), signal: None, stderr: secret() }, 502),
+            (ErrorKind::Protocol { message: secret() }, 502),
+            (ErrorKind::Timeout { after, fate }, 504),
+            (ErrorKind::Full { depth: 1, limit: 1 }, 503),
+            (ErrorKind::Cancelled { fate }, 503),
+            (ErrorKind::StartFailed { message: secret(), stderr: secret() }, 503),
+            (ErrorKind::ShuttingDown, 503),
+        ]
+    }
+
+    #[test]
+    fn every_error_has_its_status_and_gives_nothing_away() {
+        for (kind, status) in kinds() {
+            let problem = Problem::from(&kind);
+            assert_eq!(problem.status, status, "{kind:?}");
+            let json = problem.to_json();
+            assert!(!json.contains(&secret()), "{json}");
+        }
+    }
+
+    #[test]
+    fn whoever_may_try_again_is_told_when() {
+        for (kind, status) in kinds() {
+            let error = crate::job::error("pool", "operation", kind.clone(), None);
+            let response = error.into_response();
+            let told = response.headers().contains_key(RETRY_AFTER);
+            assert_eq!(told, status == 503, "{kind:?}");
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+            let kept = response.extensions().get::<CallError>().map(|error| &error.kind);
+            assert_eq!(kept, Some(&kind), "a layer can still look at it");
+        }
+    }
+}

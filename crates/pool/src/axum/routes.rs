@@ -1,0 +1,95 @@
+//! Routes for whoever watches the app: health for load balancers, numbers for operators.
+
+use std::collections::BTreeMap;
+
+use ::axum::Router;
+use ::axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use ::axum::http::{HeaderValue, StatusCode};
+use ::axum::response::{IntoResponse, Response};
+use ::axum::routing::{MethodRouter, get};
+use serde::Serialize;
+
+use super::pools::Pools;
+use crate::health::Health;
+use crate::pool::WorkerPool;
+use crate::stats::Stats;
+
+impl Pools {
+    /// `/health` and `/stats`, to be nested where you like. `/health` says `ok`, `degraded` or `failed`
+    /// (then with status 503) and no more; `/stats` has reasons and names of operations, so it is
+    /// for operators' eyes: [`Pools::health_route`] is the other alone.
+    pub fn router<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
+        let pools = self.clone();
+        let stats = move || {
+            let pools = pools.clone();
+            async move { json(StatusCode::OK, &numbers(&pools)) }
+        };
+        Router::new().route("/health", self.health_route()).route("/stats", get(stats))
+    }
+
+    /// What answers at `/health`.
+    pub fn health_route<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
+        let pools = self.clone();
+        get(move || {
+            let pools = pools.clone();
+            async move { health(&pools) }
+        })
+    }
+}
+
+/// Shows metrics as Prometheus reads them. `render` is the exporter's, which belongs to the app:
+/// `metrics(move || handle.render())` with `metrics-exporter-prometheus`.
+#[cfg(feature = "metrics")]
+pub fn metrics<S: Clone + Send + Sync + 'static>(
+    render: impl Fn() -> String + Clone + Send + Sync + 'static,
+) -> MethodRouter<S> {
+    get(move || async move { fresh(StatusCode::OK, "text/plain; version=0.0.4", render()) })
+}
+
+#[derive(Serialize)]
+struct HealthPage<'a> {
+    status: &'static str,
+    pools: BTreeMap<&'a str, &'static str>,
+}
+
+fn health(pools: &Pools) -> Response {
+    let all = pools.health();
+    let status = match all.is_serving() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let each = pools.iter().map(|pool| (pool.name(), word(&pool.health())));
+    json(status, &HealthPage { status: word(&all), pools: each.collect() })
+}
+
+fn word(health: &Health) -> &'static str {
+    match health {
+        Health::Ok => "ok",
+        Health::Degraded { .. } => "degraded",
+        Health::Failed { .. } => "failed",
+    }
+}
+
+#[derive(Serialize)]
+struct Numbers {
+    health: Health,
+    stats: Stats,
+}
+
+fn numbers(pools: &Pools) -> BTreeMap<&str, Numbers> {
+    let of = |pool: &WorkerPool| Numbers { health: pool.health(), stats: pool.stats() };
+    pools.iter().map(|pool| (pool.name(), of(pool))).collect()
+}
+
+fn json(status: StatusCode, page: &impl Serialize) -> Response {
+    fresh(status, "application/json", serde_json::to_string(page).unwrap_or_default())
+}
+
+/// A page that is out of date at once.
+fn fresh(status: StatusCode, form: &'static str, page: String) -> Response {
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(form)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (status, headers, page).into_response()
+}

@@ -1,0 +1,121 @@
+//! A call, watched through a WebSocket. Unlike with events, the other side can take it back by a word.
+
+use std::time::Duration;
+
+use ::axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use ::axum::response::Response;
+use futures_util::stream::{self, Stream, StreamExt};
+use serde::Serialize;
+use tokio::time::{Instant, interval_at, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::progress::{Update, Updates, json};
+use super::sse::HEARTBEAT;
+use crate::options::CallOptions;
+use crate::pool::WorkerPool;
+
+/// So many heartbeats may go unanswered before the other side counts as gone.
+const UNANSWERED: u32 = 2;
+
+/// So long the other side may take to take a message.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the other side may send is a word.
+const WORD: usize = 4096;
+
+/// Calls an operation and shows it on a WebSocket: messages `{"event":"progress","data":…}`, at last
+/// one with `done` and the result or `error` and a [`Problem`](super::Problem); then it is closed.
+/// A message `cancel` from the other side takes the call back. When the other side goes away the
+/// call goes on, unless the options say [`CallOptions::cancel_on_drop`].
+///
+/// The call is made once the socket is open. A browser does not tell a page why a socket was
+/// refused, so a call that is refused is a message as well.
+///
+/// ```
+/// use axum::extract::ws::WebSocketUpgrade;
+/// use axum::response::Response;
+/// use longshore_pool::CallOptions;
+/// use longshore_pool::axum::{Workers, progress_ws};
+///
+/// async fn report(workers: Workers, upgrade: WebSocketUpgrade) -> Response {
+///     let options = CallOptions::default().cancel_on_drop();
+///     progress_ws(upgrade, &workers, "report", &2026, options)
+/// }
+/// ```
+pub fn progress_ws<A: Serialize + ?Sized>(
+    upgrade: WebSocketUpgrade,
+    pool: &WorkerPool,
+    operation: &str,
+    arguments: &A,
+    options: CallOptions,
+) -> Response {
+    let arguments = json(pool, operation, arguments);
+    let (pool, operation) = (pool.clone(), operation.to_owned());
+    let cancel =
+        options.cancel.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
+    let options = options.cancelled_by(cancel.clone());
+    upgrade.max_message_size(WORD).on_upgrade(async move |socket| {
+        let updates = match arguments {
+            Ok(arguments) => Updates::of_raw(&pool, &operation, arguments, options).await,
+            Err(error) => Err(error),
+        };
+        match updates {
+            Ok(updates) => tell(socket, updates, &cancel).await,
+            Err(error) => tell(socket, stream::iter([Update::Failed(error)]), &cancel).await,
+        }
+    })
+}
+
+/// Passes updates on until they end, or nobody is there any more.
+async fn tell(
+    mut socket: WebSocket,
+    mut updates: impl Stream<Item = Update> + Unpin,
+    cancel: &CancellationToken,
+) {
+    let mut beat = interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
+    let mut unanswered = 0;
+    loop {
+        let message = tokio::select! {
+            update = updates.next() => match update {
+                Some(update) => Message::text(words(&update)),
+                None => break,
+            },
+            heard = socket.recv() => match heard {
+                None | Some(Err(_) | Ok(Message::Close(_))) => return,
+                Some(Ok(message)) => {
+                    unanswered = 0;
+                    if is_cancel(&message) {
+                        cancel.cancel();
+                    }
+                    continue;
+                }
+            },
+            _ = beat.tick() => {
+                if unanswered == UNANSWERED {
+                    return;
+                }
+                unanswered += 1;
+                Message::Ping(Default::default())
+            }
+        };
+        if !send(&mut socket, message).await {
+            return;
+        }
+    }
+    let end = CloseFrame { code: close_code::NORMAL, reason: Default::default() };
+    send(&mut socket, Message::Close(Some(end))).await;
+}
+
+fn words(update: &Update) -> String {
+    let (name, data) = update.to_wire();
+    format!(r#"{{"event":"{name}","data":{data}}}"#)
+}
+
+fn is_cancel(message: &Message) -> bool {
+    matches!(message, Message::Text(text) if text.as_str() == "cancel")
+}
+
+/// Whether it was taken.
+async fn send(socket: &mut WebSocket, message: Message) -> bool {
+    matches!(timeout(PATIENCE, socket.send(message)).await, Ok(Ok(())))
+}

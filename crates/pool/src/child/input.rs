@@ -1,0 +1,136 @@
+//! What the pool says to this worker.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::lock;
+use super::output::Output;
+use crate::error::{ErrorKind, Fate};
+use crate::protocol::decoder::Decoder;
+use crate::protocol::{CallMessage, Encoding, Fault, FromWorker, Heard, Hello, ToWorker};
+use crate::reins::Reins;
+
+/// An operation that asks all the time whether it should stop costs a system call this often.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Calls that are read ahead; more stay in the pipe.
+const AHEAD: usize = 64;
+/// The pool's own limit holds for what it sends; this is for a pool that is none.
+const MAX_FRAME: usize = 1 << 30;
+
+/// What the pool says.
+pub(super) struct Input {
+    pipe: OwnedFd,
+    decoder: Decoder<ToWorker>,
+    calls: VecDeque<CallMessage>,
+    /// The call that is being performed.
+    pub(super) current: Option<(u64, Arc<Reins>)>,
+    over: bool,
+    looked: Instant,
+}
+
+impl Input {
+    pub(super) fn new(pipe: OwnedFd) -> Self {
+        Self {
+            pipe,
+            decoder: Decoder::new(MAX_FRAME),
+            calls: VecDeque::new(),
+            current: None,
+            over: false,
+            looked: Instant::now(),
+        }
+    }
+
+    pub(super) fn switch(&mut self, encoding: Encoding) {
+        self.decoder.switch(encoding);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<CallMessage> {
+        self.calls.pop_front()
+    }
+
+    /// Whether no more calls will come.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// The first message; `None` if there is none.
+    pub(super) fn hello(&mut self) -> io::Result<Option<Hello>> {
+        loop {
+            match self.decoder.next().map_err(broken)? {
+                Some(Heard::Message(ToWorker::Hello(hello))) => return Ok(Some(hello)),
+                Some(Heard::Message(ToWorker::Stop)) => return Ok(None),
+                Some(_) => {}
+                None if !self.read()? => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    /// Waits for more. The output is not held meanwhile: others may have something to say.
+    pub(super) fn wait(&mut self, output: &Mutex<Output>) -> io::Result<()> {
+        self.over |= !self.read()?;
+        self.sort(&mut lock(output))
+    }
+
+    /// Looks whether more has come, without waiting, while an operation runs.
+    pub(super) fn look(&mut self, output: &mut Output) -> io::Result<()> {
+        if self.over || self.calls.len() >= AHEAD || self.looked.elapsed() < LOOK_EVERY {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        let mut there = [PollFd::new(&self.pipe, PollFlags::IN)];
+        if poll(&mut there, Some(&Timespec::default()))? > 0 {
+            self.over |= !self.read()?;
+            self.sort(output)?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> io::Result<bool> {
+        loop {
+            match rustix::io::read(&self.pipe, spare_capacity(self.decoder.space())) {
+                Ok(read) => return Ok(read > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn sort(&mut self, output: &mut Output) -> io::Result<()> {
+        while let Some(heard) = self.decoder.next().map_err(broken)? {
+            match heard {
+                Heard::Message(ToWorker::Call(call)) => self.calls.push_back(call),
+                Heard::Message(ToWorker::Cancel(id)) => self.cancel(id, output)?,
+                Heard::Message(ToWorker::Ping(id)) => output.put(&FromWorker::Pong(id))?,
+                Heard::Message(ToWorker::Stop) => self.over = true,
+                Heard::Message(ToWorker::Hello(_)) | Heard::Stray(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody wants this call any more: one that has not begun never will.
+    fn cancel(&mut self, id: u64, output: &mut Output) -> io::Result<()> {
+        if let Some((_, reins)) = self.current.as_ref().filter(|(current, _)| *current == id) {
+            reins.give_up();
+        }
+        if let Some(place) = self.calls.iter().position(|call| call.id == id) {
+            self.calls.remove(place);
+            let error = ErrorKind::Cancelled { fate: Fate::NotStarted };
+            output.put(&FromWorker::Error { id, error })?;
+        }
+        Ok(())
+    }
+}
+
+fn broken(fault: Fault) -> io::Error {
+    io::Error::other(format!("the pool said {fault}"))
+}

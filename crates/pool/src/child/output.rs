@@ -1,0 +1,90 @@
+//! What this worker says to the pool: several answers in one go where nobody waits for the first.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use crate::error::ErrorKind;
+use crate::payload::Payload;
+use crate::protocol::{Encoding, Fault, FromWorker, frame};
+
+/// A value above this is not copied on its way out.
+const LARGE: usize = 16 * 1024;
+/// What is kept back, at most.
+const KEPT_BACK: usize = 32 * 1024;
+
+/// What this worker says.
+pub(super) struct Output {
+    pipe: OwnedFd,
+    encoding: Encoding,
+    buffer: Vec<u8>,
+}
+
+impl Output {
+    pub(super) fn new(pipe: OwnedFd) -> Self {
+        Self { pipe, encoding: Encoding::Json, buffer: Vec::new() }
+    }
+
+    pub(super) fn switch(&mut self, encoding: Encoding) {
+        self.encoding = encoding;
+    }
+
+    /// Adds a message to what is to be said.
+    pub(super) fn put(&mut self, message: &FromWorker) -> io::Result<()> {
+        self.encoding
+            .answer(message, &mut self.buffer)
+            .map_err(|fault| io::Error::other(fault.0))?;
+        if self.buffer.len() > KEPT_BACK { self.flush() } else { Ok(()) }
+    }
+
+    /// The same for a result, which may be large, or no JSON after all.
+    pub(super) fn result(&mut self, id: u64, value: Payload) -> io::Result<()> {
+        if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE {
+            if let Err(fault) = frame::result_head(id, &value, &mut self.buffer) {
+                return self.refuse(id, fault);
+            }
+            write_all(&self.pipe, &self.buffer, value.as_bytes())?;
+            self.buffer.clear();
+            return Ok(());
+        }
+        let before = self.buffer.len();
+        match self.encoding.answer(&FromWorker::Result { id, value }, &mut self.buffer) {
+            Ok(()) if self.buffer.len() > KEPT_BACK => self.flush(),
+            Ok(()) => Ok(()),
+            Err(fault) => {
+                self.buffer.truncate(before);
+                self.refuse(id, fault)
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: u64, fault: Fault) -> io::Result<()> {
+        let (message, chain) = ("the result cannot be sent".to_owned(), vec![fault.0]);
+        let error = ErrorKind::Handler { message, chain, data: None };
+        self.put(&FromWorker::Error { id, error })
+    }
+
+    /// Says what is to be said.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            write_all(&self.pipe, &self.buffer, &[])?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+}
+
+fn write_all(pipe: &OwnedFd, first: &[u8], second: &[u8]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(first), IoSlice::new(second)];
+    let mut left = &mut slices[..];
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match rustix::io::writev(pipe, left) {
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,331 @@
+//! Database workers: blocking drivers out of the async path, one connection per worker that stays.
+//!
+//! [`Db`] is the front: `select_all`, `select_row`, `select_col`, `select_value`, `execute`, `insert`,
+//! `transaction`, `ping`. Behind it is a [`WorkerPool`] whose workers each hold one connection, with
+//! everything that pools have: bounded queue, time limits, priorities, statistics, recycling. Values
+//! are bound, never pasted.
+//!
+//! Workers of any language may offer the same operations (`db.select_all` and so on): see
+//! [`Db::over`].
+
+mod driver;
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
+    allow(dead_code, reason = "each driver uses its part")
+)]
+mod error;
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
+    allow(dead_code, reason = "each driver uses its part")
+)]
+mod gather;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "odbc")]
+mod odbc;
+mod operations;
+mod options;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod row;
+mod session;
+mod sql;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod statement;
+mod value;
+mod watch;
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use self::driver::Target;
+pub use self::error::{DbError, Reason};
+use self::operations as names;
+use self::options::Habits;
+pub use self::options::{DbIsolation, DbOptions};
+pub use self::row::Row;
+pub use self::statement::{Outcome, Statement};
+pub use self::value::Value;
+use crate::error::{CallError, ErrorKind, OperationError};
+use crate::operation::{Operation, OperationSet, Operator};
+use crate::options::CallOptions;
+use crate::pool::WorkerPool;
+use crate::program::Program;
+use crate::shared::start_failed;
+
+/// Where a worker process finds which database it is for.
+const VARIABLE: &str = "LONGSHORE_DATABASE";
+
+/// A database behind a pool of workers. Clones are the same pool.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use longshore_pool::database::{Db, DbOptions, Statement};
+/// use longshore_pool::params;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("orders.db");
+/// let db = Db::sqlite(&path, DbOptions::default().create_if_missing()).await?;
+/// db.execute("CREATE TABLE line (id INTEGER PRIMARY KEY, item TEXT)", []).await?;
+/// let id = db.insert("INSERT INTO line (item) VALUES (?)", params!["rope"]).await?;
+/// let row = db.select_row("SELECT id, item FROM line WHERE id = ?", [id]).await?;
+/// assert_eq!(row.unwrap_or_default().get("item"), Some(&"rope".into()));
+/// db.transaction([
+///     Statement::new("UPDATE line SET item = ? WHERE id = ?", params!["chain", 1]).expect_rows(1),
+///     Statement::new("INSERT INTO line (item) VALUES (?)", params!["anchor"]),
+/// ])
+/// .await?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sqlite"))]
+/// # fn main() {}
+/// ```
+#[derive(Debug, Clone)]
+pub struct Db {
+    pool: WorkerPool,
+    options: CallOptions,
+}
+
+impl Db {
+    /// A SQLite file.
+    #[cfg(feature = "sqlite")]
+    pub async fn sqlite(
+        path: impl Into<std::path::PathBuf>,
+        options: DbOptions,
+    ) -> Result<Self, CallError> {
+        Self::open(Target::Sqlite(path.into()), options).await
+    }
+
+    /// A PostgreSQL database, as `postgres://user:password@host:5432/orders`, with the options that
+    /// `psql` knows (`?sslmode=verify-full&sslrootcert=…`).
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
+        Self::open(Target::Postgres(url.into()), options).await
+    }
+
+    /// A MySQL or MariaDB database, as `mysql://user:password@host:3306/orders`
+    /// (`?require_ssl=true&ssl_ca=…`).
+    #[cfg(feature = "mysql")]
+    pub async fn mysql(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
+        Self::open(Target::Mysql(url.into()), options).await
+    }
+
+    /// A database behind an ODBC driver, as `DSN=orders;UID=me;PWD=…`.
+    #[cfg(feature = "odbc")]
+    pub async fn odbc(string: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
+        Self::open(Target::Odbc(string.into()), options).await
+    }
+
+    /// The front of a pool whose workers offer the operations of a database themselves.
+    pub fn over(pool: WorkerPool) -> Self {
+        Self { pool, options: CallOptions::default() }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
+        expect(dead_code, reason = "no driver")
+    )]
+    async fn open(target: Target, options: DbOptions) -> Result<Self, CallError> {
+        let DbOptions { name, settings, isolation, habits } = options;
+        if let Err(error) = target.check() {
+            let kind = start_failed(error.to_string());
+            return Err(crate::job::error(&name, "", kind, None));
+        }
+        let pool = match isolation {
+            DbIsolation::Threads => {
+                WorkerPool::threads(name, operations::operations(target, habits), settings).await?
+            }
+            DbIsolation::Processes(program) => {
+                let program = program.unwrap_or_else(Program::this);
+                let orders = Orders { pool: name.clone(), target, habits }.to_string();
+                WorkerPool::processes(name, program.env(VARIABLE, orders), settings).await?
+            }
+        };
+        Ok(Self::over(pool))
+    }
+
+    /// The same database, with these options for every call made through it.
+    #[must_use]
+    pub fn with(&self, options: CallOptions) -> Self {
+        Self { pool: self.pool.clone(), options }
+    }
+
+    /// The pool behind it.
+    pub fn pool(&self) -> &WorkerPool {
+        &self.pool
+    }
+
+    /// Takes no more calls, lets those that wait and run come to their end, and closes the
+    /// connections; see [`WorkerPool::close`].
+    pub async fn close(&self, limit: Duration) {
+        self.pool.close(limit).await;
+    }
+}
+
+/// The calls.
+impl Db {
+    /// All rows.
+    pub async fn select_all(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<Row>, CallError> {
+        self.run(names::SELECT_ALL, sql, params).await
+    }
+
+    /// All rows, each read as a type of yours: a struct with a field per column.
+    pub async fn select_as<T: DeserializeOwned>(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<T>, CallError> {
+        self.run(names::SELECT_ALL, sql, params).await
+    }
+
+    /// The first row, if there is one.
+    pub async fn select_row(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Option<Row>, CallError> {
+        self.run(names::SELECT_ROW, sql, params).await
+    }
+
+    /// The first column of all rows.
+    pub async fn select_col(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Vec<Value>, CallError> {
+        self.run(names::SELECT_COL, sql, params).await
+    }
+
+    /// The first column of the first row; NULL if there is no row.
+    pub async fn select_value(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Value, CallError> {
+        self.run(names::SELECT_VALUE, sql, params).await
+    }
+
+    /// Runs a statement (`db.do`); how many rows it changed.
+    pub async fn execute(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<u64, CallError> {
+        self.run(names::DO, sql, params).await
+    }
+
+    /// Runs an INSERT; the new row's id, where the database says it by itself (SQLite, MySQL), or what
+    /// its RETURNING names first; NULL if nothing was inserted.
+    pub async fn insert(
+        &self,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<Value, CallError> {
+        self.run(names::INSERT, sql, params).await
+    }
+
+    /// Runs statements in one transaction, all or none; what each came to. Rolled back on any error,
+    /// when the time is over, and when the worker dies.
+    pub async fn transaction(
+        &self,
+        statements: impl IntoIterator<Item = Statement>,
+    ) -> Result<Vec<Outcome>, CallError> {
+        let statements: Vec<Statement> = statements.into_iter().collect();
+        self.ask(names::TRANSACTION, &statements, false).await
+    }
+
+    /// Asks the database whether it is there.
+    pub async fn ping(&self) -> Result<(), CallError> {
+        let _: bool = self.ask(names::PING, &(), true).await?;
+        Ok(())
+    }
+
+    async fn run<R: DeserializeOwned>(
+        &self,
+        operation: &str,
+        sql: &str,
+        params: impl IntoIterator<Item = Value>,
+    ) -> Result<R, CallError> {
+        let repeatable = operation != names::DO && operation != names::INSERT && sql::reads(sql);
+        self.ask(operation, &Statement::new(sql, params), repeatable).await
+    }
+
+    /// A worker that died may have done it or not: only a read is asked for again, once.
+    async fn ask<A: Serialize + ?Sized, R: DeserializeOwned>(
+        &self,
+        operation: &str,
+        arguments: &A,
+        repeatable: bool,
+    ) -> Result<R, CallError> {
+        let answer = self.pool.call_with(operation, arguments, self.options.clone()).await;
+        match answer {
+            Err(CallError { kind: ErrorKind::WorkerDied { .. }, .. }) if repeatable => {
+                self.pool.call_with(operation, arguments, self.options.clone()).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// What a worker process of a [`Db`] does, for [`crate::child::run_if_worker`]; `None` if this process
+/// was not started for one.
+///
+/// ```no_run
+/// use std::process::ExitCode;
+/// use longshore_pool::{child, database};
+///
+/// fn main() -> ExitCode {
+///     if let Some(ended) = child::run_if_worker(database::of_worker) {
+///         return ended;
+///     }
+///     // What the program is really about.
+///     ExitCode::SUCCESS
+/// }
+/// ```
+pub fn of_worker(pool: &str) -> Option<Box<dyn OperationSet>> {
+    let orders = std::env::var(VARIABLE).ok()?;
+    match serde_json::from_str::<Orders>(&orders) {
+        Ok(orders) if orders.pool == pool => {
+            Some(Box::new(operations::operations(orders.target, orders.habits)))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Box::new(Unreadable(error.to_string()))),
+    }
+}
+
+/// What a worker process is told.
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    pool: String,
+    target: Target,
+    habits: Habits,
+}
+
+impl std::fmt::Display for Orders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+/// Orders that cannot be read: no worker starts.
+struct Unreadable(String);
+
+impl OperationSet for Unreadable {
+    fn list(&self) -> Vec<Operation> {
+        Vec::new()
+    }
+
+    fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
+        let words = format!("{VARIABLE} is not readable: {}", self.0);
+        Err(OperationError::of(words))
+    }
+}

@@ -1,0 +1,102 @@
+//! Where databases behind ODBC differ, as far as we must know.
+
+use std::time::Duration;
+
+/// A family of databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Sqlite,
+    Postgres,
+    Mysql,
+    SqlServer,
+    Oracle,
+    /// Db2 in all its forms.
+    Db2,
+    /// Whoever else keeps to the standard.
+    Standard,
+}
+
+impl Dialect {
+    /// By what a driver says it is connected to.
+    pub(super) fn of(name: &str) -> Self {
+        let name = name.to_lowercase();
+        let has = |part: &str| name.contains(part);
+        match () {
+            () if has("sqlite") => Self::Sqlite,
+            () if has("postgres") => Self::Postgres,
+            () if has("mysql") || has("mariadb") => Self::Mysql,
+            () if has("sql server") => Self::SqlServer,
+            () if has("oracle") => Self::Oracle,
+            () if has("db2") => Self::Db2,
+            () => Self::Standard,
+        }
+    }
+
+    /// Makes a session one that only reads, where that can be said.
+    pub(super) fn forbids_writing(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlite => Some("PRAGMA query_only = 1"),
+            Self::Postgres => Some("SET default_transaction_read_only = on"),
+            Self::Mysql => Some("SET SESSION TRANSACTION READ ONLY"),
+            Self::SqlServer | Self::Oracle | Self::Db2 | Self::Standard => None,
+        }
+    }
+
+    /// Says how long locks are waited for, where that can be said.
+    pub(super) fn waits_for_locks(self, limit: Duration) -> Option<String> {
+        let (millis, seconds) = (limit.as_millis().clamp(1, 1 << 30), limit.as_secs().max(1));
+        match self {
+            Self::Sqlite => Some(format!("PRAGMA busy_timeout = {millis}")),
+            Self::Postgres => Some(format!("SET lock_timeout TO {millis}")),
+            Self::Mysql => Some(format!("SET SESSION innodb_lock_wait_timeout = {seconds}")),
+            Self::SqlServer => Some(format!("SET LOCK_TIMEOUT {millis}")),
+            Self::Oracle | Self::Db2 | Self::Standard => None,
+        }
+    }
+
+    /// What asks whether the server is there.
+    pub(super) fn ping(self) -> &'static str {
+        match self {
+            Self::Oracle => "SELECT 1 FROM dual",
+            Self::Db2 => "SELECT 1 FROM sysibm.sysdummy1",
+            _ => "SELECT 1",
+        }
+    }
+
+    /// What asks for the id of the row that was inserted last.
+    pub(super) fn last_id(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlite => Some("SELECT last_insert_rowid()"),
+            Self::Mysql => Some("SELECT LAST_INSERT_ID()"),
+            Self::SqlServer => Some("SELECT CAST(@@IDENTITY AS bigint)"),
+            Self::Db2 => Some("SELECT IDENTITY_VAL_LOCAL() FROM sysibm.sysdummy1"),
+            Self::Postgres | Self::Oracle | Self::Standard => None,
+        }
+    }
+
+    /// Whether a truth value may be bound as 0 or 1. PostgreSQL takes text for any type, but a
+    /// number only for numbers.
+    pub(super) fn counts_truth(self) -> bool {
+        self != Self::Postgres
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_known_by_its_name() {
+        for (name, dialect) in [
+            ("SQLite", Dialect::Sqlite),
+            ("PostgreSQL", Dialect::Postgres),
+            ("MariaDB", Dialect::Mysql),
+            ("Microsoft SQL Server", Dialect::SqlServer),
+            ("DB2/400 SQL", Dialect::Db2),
+            ("Oracle", Dialect::Oracle),
+            ("Firebird", Dialect::Standard),
+        ] {
+            assert_eq!(Dialect::of(name), dialect, "{name}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The string that says where to connect to.
+
+use odbc_api::{Connection, ConnectionOptions, environment};
+
+use crate::database::error::DbError;
+
+/// Attributes of a connection string that nobody else may see.
+const SECRET: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
+
+/// Where to connect to.
+pub(super) struct Target {
+    string: String,
+}
+
+impl Target {
+    pub(super) fn new(string: &str) -> Self {
+        Self { string: string.trim().to_owned() }
+    }
+
+    pub(super) fn connect(&self, patience: u32) -> Result<Connection<'static>, odbc_api::Error> {
+        let options = ConnectionOptions { login_timeout_sec: Some(patience), packet_size: None };
+        environment()?.connect_with_connection_string(&self.string, options)
+    }
+
+    /// Drivers repeat in their errors what they were told.
+    pub(super) fn without_secrets(&self, error: DbError) -> DbError {
+        let secrets = self.attributes().filter(|(name, _)| is_secret(name));
+        let secrets = secrets.map(|(_, value)| value).filter(|value| !value.is_empty());
+        let message =
+            secrets.fold(error.message.clone(), |words, secret| words.replace(&*secret, "***"));
+        DbError { message, ..error }
+    }
+
+    /// Names in capitals, values without their braces.
+    fn attributes(&self) -> impl Iterator<Item = (String, String)> {
+        let mut rest = self.string.as_str();
+        std::iter::from_fn(move || {
+            let (name, after) = rest.split_once('=')?;
+            let (value, after) = value(after);
+            rest = after;
+            let name = name.trim_matches([';', ' ']).to_uppercase();
+            Some((name, value))
+        })
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    SECRET.iter().any(|secret| name.ends_with(secret))
+}
+
+/// The value that `text` begins with, and what follows: up to a semicolon, or in braces, in which
+/// a doubled brace stands for itself.
+fn value(text: &str) -> (String, &str) {
+    let Some(inside) = text.strip_prefix('{') else {
+        let (value, after) = text.split_once(';').unwrap_or((text, ""));
+        return (value.to_owned(), after);
+    };
+    let mut at = 0;
+    while let Some(found) = inside[at..].find('}') {
+        at += found + 1;
+        if !inside[at..].starts_with('}') {
+            return (inside[..at - 1].replace("}}", "}"), &inside[at..]);
+        }
+        at += 1;
+    }
+    (inside.to_owned(), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::error::Reason;
+
+    #[test]
+    fn a_secret_is_hidden_wherever_a_driver_repeats_it() {
+        let target =
+            Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
+        let error = DbError::new(Reason::Unreachable, "no login for me with a;b}c and t0k at db");
+        let told = target.without_secrets(error).to_string();
+        assert_eq!(told, "no login for me with *** and *** at db");
+    }
+}

@@ -1,0 +1,119 @@
+//! Values between ODBC and us. Numbers that must be exact come and go as text: every driver does
+//! that in the same way.
+
+use odbc_api::parameter::InputParameter;
+use odbc_api::sys::SqlDataType;
+use odbc_api::{CursorRow, DataType, Error, IntoParameter, Nullable};
+
+use super::dialect::Dialect;
+use crate::database::value::Value;
+
+/// SQL_GUID
+const GUID: SqlDataType = SqlDataType(-11);
+
+/// How a column is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Whole,
+    Real,
+    Decimal,
+    Truth,
+    Bytes,
+    Text,
+    /// A UUID, for which only some databases have a type.
+    Guid,
+}
+
+impl Kind {
+    pub(super) fn of(data_type: DataType) -> Self {
+        match data_type {
+            DataType::TinyInt | DataType::SmallInt | DataType::Integer | DataType::BigInt => {
+                Self::Whole
+            }
+            DataType::Real | DataType::Float { .. } | DataType::Double => Self::Real,
+            DataType::Numeric { .. } | DataType::Decimal { .. } => Self::Decimal,
+            DataType::Bit => Self::Truth,
+            DataType::Binary { .. }
+            | DataType::Varbinary { .. }
+            | DataType::LongVarbinary { .. } => Self::Bytes,
+            DataType::Other { data_type: GUID, .. } => Self::Guid,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// The value in column `at`, from 0. Columns must be read in order.
+pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Error> {
+    let at = u16::try_from(at + 1).unwrap_or(u16::MAX);
+    match kind {
+        Kind::Real => {
+            let mut value = Nullable::<f64>::null();
+            row.get_data(at, &mut value)?;
+            Ok(value.into_opt().into())
+        }
+        Kind::Bytes => {
+            let mut bytes = Vec::new();
+            let is_there = row.get_binary(at, &mut bytes)?;
+            Ok(if is_there { Value::Bytes(bytes) } else { Value::Null })
+        }
+        _ => {
+            let mut wide = Vec::new();
+            let is_there = row.get_wide_text(at, &mut wide)?;
+            let text = String::from_utf16_lossy(&wide);
+            Ok(if is_there { of_text(text, kind) } else { Value::Null })
+        }
+    }
+}
+
+fn of_text(text: String, kind: Kind) -> Value {
+    match kind {
+        // Beyond our numbers it stays text.
+        Kind::Whole => text.trim().parse().map_or(Value::Text(text), Value::Int),
+        Kind::Truth => Value::Bool(text.trim() != "0"),
+        Kind::Decimal => Value::Text(with_zero(&text)),
+        // As it is written, not as drivers like to show it.
+        Kind::Guid => Value::Text(text.to_lowercase()),
+        _ => Value::Text(text),
+    }
+}
+
+/// Some drivers write `.5` for 0.5.
+fn with_zero(number: &str) -> String {
+    let number = number.trim();
+    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
+    if digits.starts_with('.') { format!("{sign}0{digits}") } else { number.to_owned() }
+}
+
+/// A value for a `?`.
+pub(super) fn bound(value: &Value, dialect: Dialect) -> Box<dyn InputParameter> {
+    match value {
+        Value::Null => Box::new(None::<String>.into_parameter()),
+        Value::Bool(value) if dialect.counts_truth() => Box::new(i64::from(*value)),
+        Value::Bool(value) => Box::new(i64::from(*value).to_string().into_parameter()),
+        Value::Int(value) => Box::new(*value),
+        Value::Real(value) => Box::new(*value),
+        Value::Text(value) => Box::new(value.clone().into_parameter()),
+        Value::Bytes(value) => Box::new(value.clone().into_parameter()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_what_the_column_holds() {
+        for (from, kind, to) in [
+            ("-7", Kind::Whole, Value::Int(-7)),
+            ("18446744073709551615", Kind::Whole, "18446744073709551615".into()),
+            (".50", Kind::Decimal, "0.50".into()),
+            ("-.50", Kind::Decimal, "-0.50".into()),
+            ("1", Kind::Truth, Value::Bool(true)),
+            ("0", Kind::Truth, Value::Bool(false)),
+            (" 7", Kind::Text, " 7".into()),
+            ("0190A0B0", Kind::Guid, "0190a0b0".into()),
+        ] {
+            assert_eq!(of_text(from.to_owned(), kind), to, "{from}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What a database worker can do, by name.
+
+use std::time::Instant;
+
+use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use super::driver::{Reply, Target};
+use super::error::DbError;
+use super::gather::Want;
+use super::options::Habits;
+use super::row::{Object, Table};
+use super::session::Session;
+use super::statement::Statement;
+use super::value::Value;
+use super::watch::Watch;
+use crate::call::Call;
+use crate::error::OperationError;
+use crate::operation::{Operation, Operations};
+use crate::payload::Payload;
+
+pub(super) const SELECT_ALL: &str = "db.select_all";
+pub(super) const SELECT_ROW: &str = "db.select_row";
+pub(super) const SELECT_COL: &str = "db.select_col";
+pub(super) const SELECT_VALUE: &str = "db.select_value";
+pub(super) const DO: &str = "db.do";
+pub(super) const INSERT: &str = "db.insert";
+pub(super) const TRANSACTION: &str = "db.transaction";
+pub(super) const PING: &str = "db.ping";
+
+/// All operations on a database. Each worker has a connection of its own.
+pub(super) fn operations(target: Target, habits: Habits) -> Operations<Session> {
+    let read_only = habits.read_only;
+    let set = Operations::new(move || Ok(Session::open(target.clone(), habits.clone())?));
+    // What a read that we cannot look into does twice is known only where nothing can be written.
+    let about = |name: &str, words: &str, result| {
+        let mut about = Operation::new(name).description(words);
+        (about.arguments, about.result) = (Some(statement_schema()), Some(result));
+        about.idempotent = read_only;
+        about
+    };
+    let row = || json!({ "type": "object" });
+    let value = || schemars::schema_for!(Value).to_value();
+    let set = set
+        .add_raw(
+            about(SELECT_ALL, "All rows, as objects.", json!({ "type": "array", "items": row() })),
+            |session, call, statement| {
+                let reply = run(session, call, &statement, Want::All)?;
+                written(&Objects(&reply.table))
+            },
+        )
+        .add_raw(
+            about(SELECT_ROW, "The first row, or null.", json!({ "type": ["object", "null"] })),
+            |session, call, statement| {
+                let reply = run(session, call, &statement, Want::First)?;
+                written(&reply.table.objects().next())
+            },
+        )
+        .add_raw(
+            about(
+                SELECT_COL,
+                "The first column of all rows.",
+                json!({ "type": "array", "items": value() }),
+            ),
+            |session, call, statement| {
+                let reply = run(session, call, &statement, Want::All)?;
+                written(&reply.table.first_column().collect::<Vec<_>>())
+            },
+        )
+        .add_raw(
+            about(SELECT_VALUE, "The first column of the first row, or null.", value()),
+            |session, call, statement| {
+                let reply = run(session, call, &statement, Want::First)?;
+                written(&reply.table.first_value())
+            },
+        );
+    changing(set, about)
+}
+
+fn changing(
+    set: Operations<Session>,
+    about: impl Fn(&str, &str, serde_json::Value) -> Operation,
+) -> Operations<Session> {
+    let value = schemars::schema_for!(Value).to_value();
+    let mut transaction = about(
+        TRANSACTION,
+        "Runs statements, all or none; what each came to.",
+        json!({ "type": "array", "items": { "type": "object" } }),
+    );
+    transaction.arguments = Some(json!({ "type": "array", "items": statement_schema() }));
+    let mut ping = about(PING, "Asks the database whether it is there.", json!({ "const": true }));
+    (ping.arguments, ping.idempotent) = (None, true);
+    set.add_raw(
+        about(DO, "Runs a statement; how many rows it changed.", json!({ "type": "integer" })),
+        |session, call, statement| {
+            let reply = run(session, call, &statement, Want::Count)?;
+            written(&reply.affected)
+        },
+    )
+    .add_raw(
+        about(INSERT, "Runs an INSERT; the new row's id, or what RETURNING says first.", value),
+        |session, call, statement| {
+            let reply = run(session, call, &statement, Want::First)?;
+            let id = if reply.returns { reply.table.first_value() } else { reply.last_id };
+            written(&id)
+        },
+    )
+    .add_raw(transaction, |session, call, arguments| {
+        let statements: Vec<Statement> = read(&arguments)?;
+        let replies = session.transaction(&statements, &Watch::over(call, Instant::now()))?;
+        written(&replies.iter().map(Done).collect::<Vec<_>>())
+    })
+    .add_raw(ping, |session, call, _| {
+        session.ping(&Watch::over(call, Instant::now()))?;
+        written(&true)
+    })
+}
+
+fn run(
+    session: &mut Session,
+    call: &Call,
+    arguments: &Payload,
+    want: Want,
+) -> Result<Reply, OperationError> {
+    let statement: Statement = read(arguments)?;
+    let watch = Watch::over(call, Instant::now());
+    session.run(&statement, want, &watch).map_err(DbError::into)
+}
+
+fn read<T: serde::de::DeserializeOwned>(arguments: &Payload) -> Result<T, OperationError> {
+    arguments.read().map_err(|error| OperationError::bad_arguments(error.to_string()))
+}
+
+fn written<T: Serialize + ?Sized>(value: &T) -> Result<Payload, OperationError> {
+    Payload::json(value).map_err(OperationError::of)
+}
+
+fn statement_schema() -> serde_json::Value {
+    let sql = json!({ "type": "string" });
+    let value = schemars::schema_for!(Value).to_value();
+    json!({ "anyOf": [
+        sql,
+        { "type": "array", "prefixItems": [sql], "items": value, "minItems": 1 },
+        { "type": "object", "properties": {
+            "sql": sql,
+            "params": { "type": "array", "items": value },
+            "expect_rows": { "type": "integer", "minimum": 0 },
+        }, "required": ["sql"], "additionalProperties": false },
+    ] })
+}
+
+/// Rows, to be written as a list of objects.
+struct Objects<'t>(&'t Table);
+
+impl Serialize for Objects<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.0.objects())
+    }
+}
+
+/// What a statement of a transaction came to, to be written as an [`super::Outcome`].
+struct Done<'r>(&'r Reply);
+
+impl Serialize for Done<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Form<'r> {
+            rows_affected: u64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            last_id: Option<&'r Value>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            rows: Option<Vec<Object<'r>>>,
+        }
+        let Self(reply) = self;
+        let rows = reply.returns.then(|| reply.table.objects().collect());
+        Form { rows_affected: reply.affected, last_id: reply.last_id.as_ref(), rows }.serialize(to)
+    }
+}

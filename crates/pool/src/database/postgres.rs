@@ -1,0 +1,344 @@
+//! PostgreSQL, by tokio-postgres on a small runtime of the worker's own: to its thread it blocks.
+//!
+//! Parameters are sent as text, as in a literal: the server knows best what stands there. Statements
+//! are prepared and kept; see `prepared`. A statement is stopped by asking the server to.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::{StreamExt, pin_mut};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio_postgres::{CancelToken, Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::driver::{Connection, Reply};
+use super::error::{DbError, Reason};
+use super::gather::{Bounds, Gathering, Next, Want};
+use super::options::Habits;
+use super::row::Table;
+use super::sql;
+use super::statement::Statement;
+use super::watch::Watch;
+use prepared::{Cache, Prepared};
+
+pub mod address;
+mod error;
+mod prepared;
+pub mod tls;
+mod value;
+
+/// How long a server may take to let us in.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a statement that was asked to stop may take to do so; then the connection is given up.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a commit or a rollback may take.
+const ENDING: Duration = Duration::from_secs(30);
+/// A client that vanished in a transaction holds its locks no longer than this, in milliseconds.
+const ABANDONED_MS: u32 = 60_000;
+/// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
+const TO_SKIP: u64 = 1_000;
+
+/// A URL that cannot work.
+pub(super) fn check(url: &str) -> Result<(), DbError> {
+    address::read(url).map(drop).map_err(error::of_address)
+}
+
+pub(super) fn connect(
+    url: &str,
+    habits: &Habits,
+    watch: &Watch,
+) -> Result<Box<dyn Connection>, DbError> {
+    let address = address::read(url).map_err(error::of_address)?;
+    let tls = tls::connector(&address.tls).map_err(error::of_address)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| unreachable_at("no runtime", &error.to_string()))?;
+    let (shown, mut tasks) = (address.shown(), JoinSet::new());
+    let patience = watch.left().map_or(PATIENCE, |left| left.min(PATIENCE));
+    let client = runtime.block_on(async {
+        let joined = tokio::time::timeout(patience, join(&address, tls.clone(), &mut tasks)).await;
+        let joined = joined.map_err(|_| unreachable_at(&shown, "it does not answer"))?;
+        joined.map_err(|error| error::of_connect(&shown, &error))
+    })?;
+    let connection = Postgres {
+        cancel: Canceller { token: client.cancel_token(), tls, asked: Cell::new(false) },
+        cache: Cache::new(habits.statements),
+        pooled: habits.statements == 0,
+        read_only: habits.read_only,
+        client,
+        in_transaction: false,
+        _tasks: tasks,
+        runtime,
+    };
+    connection.set_up(habits, watch)?;
+    Ok(Box::new(connection))
+}
+
+fn unreachable_at(shown: &str, why: &str) -> DbError {
+    DbError::new(Reason::Unreachable, format!("{shown}: {why}"))
+}
+
+/// Makes a connection; what it needs to live is among the tasks.
+async fn join(
+    address: &address::Address,
+    tls: Option<MakeRustlsConnect>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Client, tokio_postgres::Error> {
+    // Why it ended, whoever waits for an answer hears.
+    match tls {
+        None => {
+            let (client, connection) = address.config.connect(NoTls).await?;
+            tasks.spawn(async move { _ = connection.await });
+            Ok(client)
+        }
+        Some(tls) => {
+            let (client, connection) = address.config.connect(tls).await?;
+            tasks.spawn(async move { _ = connection.await });
+            Ok(client)
+        }
+    }
+}
+
+struct Postgres {
+    cancel: Canceller,
+    cache: Cache,
+    /// Behind a pooler: nothing may outlive a transaction.
+    pooled: bool,
+    read_only: bool,
+    client: Client,
+    in_transaction: bool,
+    _tasks: JoinSet<()>,
+    // Last: the others live on it.
+    runtime: Runtime,
+}
+
+/// Asks the server to stop what a session does.
+///
+/// A session that was asked is not used for anything else: the server passes the request on as two
+/// signals, and under load the second was seen to stop the statement after the one that was meant.
+struct Canceller {
+    token: CancelToken,
+    tls: Option<MakeRustlsConnect>,
+    asked: Cell<bool>,
+}
+
+impl Canceller {
+    async fn cancel(&self) {
+        self.asked.set(true);
+        // If it does not arrive, the statement does not end in time, and the connection is given up.
+        let _ = match &self.tls {
+            None => self.token.cancel_query(NoTls).await,
+            Some(tls) => self.token.cancel_query(tls.clone()).await,
+        };
+    }
+
+    /// Does `work`, and has it stopped when the watch says so.
+    async fn guarded<T>(
+        &self,
+        watch: &Watch,
+        work: impl Future<Output = Result<T, DbError>>,
+    ) -> Result<T, DbError> {
+        pin_mut!(work);
+        let why = tokio::select! {
+            biased;
+            done = &mut work => return done,
+            why = watch.stopped() => why,
+        };
+        let stopped = async {
+            self.cancel().await;
+            work.await
+        };
+        match tokio::time::timeout(GRACE, stopped).await {
+            // Done in the last moment, and so it is.
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) if error.broken => Err(why.stuck()),
+            Ok(Err(_)) => Err(why),
+            Err(_) => Err(why.stuck()),
+        }
+    }
+}
+
+impl Postgres {
+    /// What holds for all of the session.
+    fn set_up(&self, habits: &Habits, watch: &Watch) -> Result<(), DbError> {
+        let lock = habits.busy.as_millis().clamp(1, 1 << 30);
+        let mut settings = vec![
+            "SET datestyle TO 'ISO'".to_owned(),
+            format!("SET lock_timeout TO {lock}"),
+            format!("SET idle_in_transaction_session_timeout TO {ABANDONED_MS}"),
+            // Servers from 14 on notice in the middle of a statement that we are gone.
+            "SELECT set_config(name, '2s', false) FROM pg_catalog.pg_settings \
+             WHERE name = 'client_connection_check_interval'"
+                .to_owned(),
+        ];
+        if let Some(limit) = habits.statement_timeout {
+            // We stop it sooner, if we live.
+            let limit = limit.as_millis().clamp(1, 1 << 30) + 1_000;
+            settings.push(format!("SET statement_timeout TO {limit}"));
+        }
+        settings.extend(habits.init.iter().cloned());
+        if habits.read_only {
+            settings.push("SET default_transaction_read_only TO on".to_owned());
+        }
+        for sql in settings {
+            let ran =
+                async { self.client.batch_execute(&sql).await.map_err(|error| error::of(&error)) };
+            self.runtime.block_on(self.cancel.guarded(watch, ran)).map_err(|error| DbError {
+                message: format!("{sql}: {}", error.message),
+                ..error
+            })?;
+        }
+        Ok(())
+    }
+
+    fn batch(&self, sql: &str) -> Result<(), DbError> {
+        self.runtime.block_on(async {
+            let ran = tokio::time::timeout(ENDING, self.client.batch_execute(sql)).await;
+            let ran =
+                ran.map_err(|_| DbError::lost(format!("{sql}: the server does not answer")))?;
+            ran.map_err(|error| error::of(&error))
+        })
+    }
+
+    fn run_once(
+        &mut self,
+        statement: &Statement,
+        want: Want,
+        bounds: Bounds,
+        watch: &Watch,
+    ) -> Result<Reply, DbError> {
+        let (client, cache, cancel) = (&self.client, &mut self.cache, &self.cancel);
+        self.runtime.block_on(cancel.guarded(watch, async {
+            // Nobody listened while the thread had nothing to do: the first turn hears what came, the
+            // second lets the connection read that it was closed.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            if client.is_closed() {
+                return Err(DbError::lost("the connection was closed").unsent());
+            }
+            let prepared = cache.prepared(client, &statement.sql).await?;
+            query(client, cancel, &prepared, statement, want, bounds).await
+        }))
+    }
+}
+
+/// Runs a prepared statement.
+async fn query(
+    client: &Client,
+    cancel: &Canceller,
+    prepared: &Prepared,
+    statement: &Statement,
+    want: Want,
+    bounds: Bounds,
+) -> Result<Reply, DbError> {
+    let wanted = prepared.statement.params().len();
+    if statement.params.len() != wanted {
+        let words = format!("{} values for {wanted} parameters", statement.params.len());
+        return Err(DbError::new(Reason::Sql, words).code("07001"));
+    }
+    let params = statement.params.iter().map(value::Bound);
+    let rows = client.query_raw(&prepared.statement, params).await;
+    let rows = rows.map_err(|error| error::of(&error))?;
+    pin_mut!(rows);
+    let returns = !prepared.names.is_empty();
+    let mut gathering = Gathering::new(want, bounds, prepared.names.iter().cloned());
+    let (mut refused, mut skipped) = (None, 0);
+    while let Some(row) = rows.next().await {
+        let row = match row {
+            Ok(row) => row,
+            // We asked for that.
+            Err(_) if refused.is_some() || skipped > TO_SKIP => break,
+            Err(error) => return Err(error::of(&error)),
+        };
+        if refused.is_some() {
+            continue;
+        }
+        match gathering.take(|| value::row(&row, &prepared.kinds)) {
+            Ok(Next::More) => {}
+            Ok(Next::Enough) => {
+                skipped += 1;
+                if skipped == TO_SKIP + 1 && sql::reads(&statement.sql) {
+                    cancel.cancel().await;
+                }
+            }
+            Err(error) => {
+                refused = Some(error);
+                cancel.cancel().await;
+            }
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => {
+            let affected =
+                if returns { gathering.count() } else { rows.rows_affected().unwrap_or(0) };
+            Ok(Reply { returns, table: table(gathering, want), affected, last_id: None })
+        }
+    }
+}
+
+fn table(gathering: Gathering, want: Want) -> Table {
+    match want {
+        Want::Count => Table::default(),
+        Want::First | Want::All => gathering.into_table(),
+    }
+}
+
+impl Connection for Postgres {
+    fn is_closed(&self) -> bool {
+        self.client.is_closed() || self.cancel.asked.get()
+    }
+
+    fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
+        let asked =
+            async { self.client.check_connection().await.map_err(|error| error::of(&error)) };
+        self.runtime.block_on(self.cancel.guarded(watch, asked))
+    }
+
+    fn run(
+        &mut self,
+        statement: &Statement,
+        want: Want,
+        bounds: Bounds,
+        watch: &Watch,
+    ) -> Result<Reply, DbError> {
+        if self.pooled && !self.in_transaction {
+            self.begin(watch).map_err(DbError::unsent)?;
+            let reply = self.run_once(statement, want, bounds, watch);
+            let ended = if reply.is_ok() { self.commit(watch) } else { self.rollback() };
+            return reply.and_then(|reply| ended.map(|()| reply));
+        }
+        match self.run_once(statement, want, bounds, watch) {
+            // A table has changed since it was prepared. Nothing was run.
+            Err(error) if prepared::is_stale(&error) => {
+                self.cache.forget(&statement.sql);
+                match self.in_transaction {
+                    true => Err(DbError { retryable: true, ..error }),
+                    false => self.run_once(statement, want, bounds, watch),
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    fn begin(&mut self, _: &Watch) -> Result<(), DbError> {
+        let how = if self.read_only { "BEGIN READ ONLY" } else { "BEGIN" };
+        match self.pooled {
+            true => self.batch(&format!("{how}; SET LOCAL datestyle TO 'ISO'"))?,
+            false => self.batch(how)?,
+        }
+        self.in_transaction = true;
+        Ok(())
+    }
+
+    fn commit(&mut self, _: &Watch) -> Result<(), DbError> {
+        self.in_transaction = false;
+        self.batch("COMMIT")
+    }
+
+    fn rollback(&mut self) -> Result<(), DbError> {
+        self.in_transaction = false;
+        self.batch("ROLLBACK")
+    }
+}

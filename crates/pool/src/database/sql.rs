@@ -1,0 +1,138 @@
+//! SQL as far as we must read it: its first word, and whether it can only read. Both err on the side
+//! of caution; what a statement means is the database's to say.
+
+/// Words that begin a read, unless another word in it says otherwise.
+const READS: [&str; 5] = ["SELECT", "WITH", "VALUES", "SHOW", "TABLE"];
+/// Words that make a read suspicious, wherever they stand: also in a string, since databases do not
+/// agree on where a string ends. `FOR UPDATE` locks, `INTO` makes a table or a file.
+const CHANGES: [&str; 14] = [
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "MERGE",
+    "UPSERT",
+    "INTO",
+    "CALL",
+    "EXEC",
+    "EXECUTE",
+    "NEXTVAL",
+    "SETVAL",
+    "SET_CONFIG",
+    "SHARE",
+    "DBLINK",
+];
+/// Words that begin or end a transaction behind our back.
+const BOUNDS: [&str; 9] =
+    ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "XA"];
+
+/// The first word in capitals: what sort of statement it is.
+pub(super) fn verb(sql: &str) -> String {
+    let rest = after_comments(sql);
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    rest[..end].to_uppercase()
+}
+
+/// Whether a statement does no harm when it is run twice, as far as its words say. A function that
+/// it calls may still write; who has such a one calls it by `db.do`.
+pub(super) fn reads(sql: &str) -> bool {
+    let words = sql.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let mut words = words.map(str::to_uppercase);
+    READS.contains(&verb(sql).as_str()) && !words.any(|word| CHANGES.contains(&word.as_str()))
+}
+
+/// Whether a statement changes rows, as far as its words say.
+pub(super) fn changes(sql: &str) -> bool {
+    match verb(sql).as_str() {
+        "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "REPLACE" => true,
+        "WITH" => !reads(sql),
+        _ => false,
+    }
+}
+
+/// Whether a statement begins or ends a transaction. A connection is used for call after call: one
+/// that was left in a transaction would take the next caller's statements with it.
+pub(super) fn bounds_transaction(sql: &str) -> bool {
+    BOUNDS.contains(&verb(sql).as_str()) || hides_a_statement(sql) || sets_autocommit(sql)
+}
+
+/// MySQL runs what is in comments of this form.
+fn hides_a_statement(sql: &str) -> bool {
+    let sql = sql.trim_start();
+    sql.starts_with("/*!") || sql.starts_with("/*M!")
+}
+
+fn sets_autocommit(sql: &str) -> bool {
+    verb(sql) == "SET" && sql.to_uppercase().contains("AUTOCOMMIT")
+}
+
+fn after_comments(sql: &str) -> &str {
+    let mut rest = sql;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '(' || c == ';');
+        rest = match rest {
+            _ if rest.starts_with("--") => rest.split_once('\n').map_or("", |(_, rest)| rest),
+            _ if rest.starts_with('#') => rest.split_once('\n').map_or("", |(_, rest)| rest),
+            _ if rest.starts_with("/*") => rest.split_once("*/").map_or("", |(_, rest)| rest),
+            _ => return rest,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_is_found_behind_comments() {
+        for sql in ["select 1", " -- insert\n /* x */ (SELECT 1)", "# a\nSelect 1", ";;SELECT"] {
+            assert_eq!(verb(sql), "SELECT", "{sql}");
+        }
+        for sql in ["", "--", "/* ", "'SELECT'"] {
+            assert_eq!(verb(sql), "", "{sql}");
+        }
+    }
+
+    #[test]
+    fn only_what_surely_reads_may_be_run_twice() {
+        for read in ["SELECT a FROM t", "WITH x AS (SELECT 1) SELECT * FROM x", "VALUES (1)"] {
+            assert!(reads(read), "{read}");
+        }
+        for other in [
+            "INSERT INTO t VALUES (1) RETURNING id",
+            "WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x",
+            "SELECT a INTO b FROM t",
+            "SELECT a FROM t FOR UPDATE",
+            "SELECT nextval('s')",
+            "SELECT 'it\\' , insert",
+            "PRAGMA journal_mode = wal",
+            "EXPLAIN ANALYZE UPDATE t SET a = 1",
+            "",
+        ] {
+            assert!(!reads(other), "{other}");
+        }
+        assert!(
+            changes("/* */ replace INTO t VALUES (1)") && changes("WITH x AS (DELETE …) SELECT")
+        );
+        assert!(
+            !changes("WITH x AS (SELECT 1) SELECT") && !changes("VACUUM") && !changes("SELECT 1")
+        );
+    }
+
+    #[test]
+    fn what_begins_or_ends_a_transaction_is_seen() {
+        for sql in [
+            "begin",
+            "/* x */ COMMIT",
+            "START TRANSACTION",
+            "rollback to a",
+            "SET autocommit = 0",
+            "/*!50000 BEGIN */",
+            "-- a\nSAVEPOINT b",
+        ] {
+            assert!(bounds_transaction(sql), "{sql}");
+        }
+        for sql in ["SELECT 'BEGIN'", "SET names utf8mb4", "UPDATE t SET a = 'COMMIT'"] {
+            assert!(!bounds_transaction(sql), "{sql}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! SQLite, by rusqlite. A statement is stopped from inside: SQLite asks now and then whether to go on.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{OpenFlags, Statement as Prepared, ToSql};
+
+use super::driver::{Connection, Reply};
+use super::error::{DbError, Reason};
+use super::gather::{Bounds, Gathering, Next, Want};
+use super::options::Habits;
+use super::statement::Statement;
+use super::value::Value;
+use super::watch::Watch;
+
+mod error;
+
+/// Instructions of SQLite's machine between two looks at the watch: some tenths of a millisecond.
+const STRIDE: i32 = 10_000;
+
+/// A path that cannot work.
+pub(super) fn check(path: &Path) -> Result<(), DbError> {
+    match path.to_str() {
+        Some(":memory:" | "") => {
+            let words = "each worker would have a database of its own in memory: name a file";
+            Err(DbError::new(Reason::Refused, words))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn connect(path: &Path, habits: &Habits) -> Result<Box<dyn Connection>, DbError> {
+    let connection = open(path, habits).map_err(|error| error::of_file(path, &error))?;
+    for sql in &habits.init {
+        connection.db.execute_batch(sql).map_err(|error| {
+            let error = error::of(error);
+            DbError { message: format!("{sql}: {}", error.message), ..error }
+        })?;
+    }
+    if habits.read_only {
+        let forbidden = connection.db.pragma_update(None, "query_only", true);
+        forbidden.map_err(error::of)?;
+    }
+    Ok(Box::new(connection))
+}
+
+/// One that only reads is opened for writing, too, and then forbidden to: only so can it tidy up
+/// after a program that crashed in the middle of a commit. SQLite makes do where that is impossible.
+fn open(path: &Path, habits: &Habits) -> rusqlite::Result<Sqlite> {
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, habits.create && !habits.read_only);
+    let mut db = rusqlite::Connection::open_with_flags(path, flags)?;
+    db.set_prepared_statement_cache_capacity(habits.statements);
+    // Or a statement is compiled anew whenever a bound value could mean another plan.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    db.busy_timeout(habits.busy)?;
+    // Opening reads nothing yet; this finds out whether the file is a database.
+    db.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+    let watched = Watched::default();
+    let look = watched.clone();
+    db.progress_handler(STRIDE, Some(move || look.is_over()))?;
+    let (cached, read_only) = (habits.statements > 0, habits.read_only);
+    Ok(Sqlite { db, watched, busy: habits.busy, cached, read_only })
+}
+
+/// Who watches over the statement that runs, and why it was stopped.
+#[derive(Clone, Default)]
+struct Watched(Arc<Mutex<(Option<Watch>, Option<DbError>)>>);
+
+impl Watched {
+    fn is_over(&self) -> bool {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = inner.0.as_ref().and_then(Watch::over_because);
+        let is_over = why.is_some();
+        inner.1 = inner.1.take().or(why);
+        is_over
+    }
+
+    fn set(&self, watch: Option<Watch>) -> Option<DbError> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0 = watch;
+        inner.1.take()
+    }
+}
+
+struct Sqlite {
+    db: rusqlite::Connection,
+    watched: Watched,
+    busy: Duration,
+    cached: bool,
+    read_only: bool,
+}
+
+impl Sqlite {
+    /// Does something that may take long.
+    fn guarded<T>(
+        &self,
+        watch: &Watch,
+        work: impl FnOnce(&rusqlite::Connection) -> Result<T, DbError>,
+    ) -> Result<T, DbError> {
+        if let Some(why) = watch.over_because() {
+            return Err(why);
+        }
+        // While it waits for a lock SQLite does not look.
+        let patience = watch.left().map_or(self.busy, |left| left.min(self.busy));
+        self.db.busy_timeout(patience).map_err(error::of)?;
+        self.watched.set(Some(watch.clone()));
+        let answer = work(&self.db);
+        let stopped = self.watched.set(None);
+        answer.map_err(|error| match stopped {
+            Some(why) if error.code.as_deref() == Some(error::INTERRUPTED) => why,
+            _ => error,
+        })
+    }
+
+    fn batch(&self, sql: &str, watch: &Watch) -> Result<(), DbError> {
+        self.guarded(watch, |db| db.execute_batch(sql).map_err(error::of))
+    }
+}
+
+impl Connection for Sqlite {
+    fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
+        self.guarded(watch, |db| db.query_row("SELECT 1", [], |_| Ok(())).map_err(error::of))
+    }
+
+    fn run(
+        &mut self,
+        statement: &Statement,
+        want: Want,
+        bounds: Bounds,
+        watch: &Watch,
+    ) -> Result<Reply, DbError> {
+        let in_transaction = !self.db.is_autocommit();
+        let reply = self.guarded(watch, |db| match self.cached {
+            true => {
+                let mut prepared = db.prepare_cached(&statement.sql).map_err(error::of)?;
+                run(db, &mut prepared, &statement.params, want, bounds)
+            }
+            false => {
+                let mut prepared = db.prepare(&statement.sql).map_err(error::of)?;
+                run(db, &mut prepared, &statement.params, want, bounds)
+            }
+        });
+        if in_transaction && self.db.is_autocommit() {
+            // `OR ROLLBACK`, or a trigger that says so: what ran before is gone, too, and what would
+            // run now would be outside of any transaction.
+            let words = reply.err().map_or_else(String::new, |error| format!(": {error}"));
+            return Err(DbError::new(Reason::Sql, format!("it rolled all back{words}")));
+        }
+        reply
+    }
+
+    fn begin(&mut self, watch: &Watch) -> Result<(), DbError> {
+        // A transaction that reads first and writes then could find that somebody else wrote between.
+        let how = if self.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        self.batch(how, watch)
+    }
+
+    fn commit(&mut self, watch: &Watch) -> Result<(), DbError> {
+        self.batch("COMMIT", watch)
+    }
+
+    fn rollback(&mut self) -> Result<(), DbError> {
+        if self.db.is_autocommit() {
+            return Ok(());
+        }
+        self.db.execute_batch("ROLLBACK").map_err(error::of)
+    }
+
+    fn in_transaction(&self) -> bool {
+        !self.db.is_autocommit()
+    }
+}
+
+fn run(
+    db: &rusqlite::Connection,
+    prepared: &mut Prepared<'_>,
+    params: &[Value],
+    want: Want,
+    bounds: Bounds,
+) -> Result<Reply, DbError> {
+    bind(prepared, params)?;
+    let names: Vec<String> = prepared.column_names().map(str::to_owned).collect();
+    let (returns, reads_only) = (!names.is_empty(), prepared.readonly());
+    let before = db.total_changes();
+    let mut gathering = Gathering::new(want, bounds, names);
+    let mut rows = prepared.raw_query();
+    while let Some(row) = rows.next().map_err(error::of)? {
+        if gathering.take(|| values(row))? == Next::Enough {
+            break;
+        }
+    }
+    drop(rows);
+    let changes = db.changes();
+    let affected = match (returns, reads_only) {
+        (true, _) => gathering.count(),
+        // What an earlier statement changed is still there to be read.
+        (false, true) => 0,
+        (false, false) if db.total_changes() == before => 0,
+        (false, false) => changes,
+    };
+    let last_id = (!returns && affected > 0).then(|| Value::Int(db.last_insert_rowid()));
+    Ok(Reply { returns, table: gathering.into_table(), affected, last_id })
+}
+
+fn bind(prepared: &mut Prepared<'_>, params: &[Value]) -> Result<(), DbError> {
+    let wanted = prepared.parameter_count();
+    if params.len() != wanted {
+        let words = format!("{} values for {wanted} parameters", params.len());
+        return Err(DbError::new(Reason::Sql, words).code("07001"));
+    }
+    for (at, value) in params.iter().enumerate() {
+        prepared.raw_bind_parameter(at + 1, Bound(value)).map_err(error::of)?;
+    }
+    Ok(())
+}
+
+struct Bound<'v>(&'v Value);
+
+impl ToSql for Bound<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            Value::Null => ValueRef::Null,
+            Value::Bool(value) => ValueRef::Integer(i64::from(*value)),
+            Value::Int(value) => ValueRef::Integer(*value),
+            Value::Real(value) => ValueRef::Real(*value),
+            Value::Text(value) => ValueRef::Text(value.as_bytes()),
+            Value::Bytes(value) => ValueRef::Blob(value),
+        }))
+    }
+}
+
+fn values(row: &rusqlite::Row<'_>) -> Result<Vec<Value>, DbError> {
+    let columns = row.as_ref().column_count();
+    (0..columns).map(|at| value(row, at)).collect()
+}
+
+fn value(row: &rusqlite::Row<'_>, at: usize) -> Result<Value, DbError> {
+    Ok(match row.get_ref(at).map_err(error::of)? {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(value) => Value::Int(value),
+        ValueRef::Real(value) => Value::Real(value),
+        ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => Value::Text(text.to_owned()),
+            Err(_) => {
+                let words = format!("column {} holds text that is not UTF-8", at + 1);
+                return Err(DbError::new(Reason::Sql, words).code("22021"));
+            }
+        },
+        ValueRef::Blob(bytes) => Value::Bytes(bytes.to_owned()),
+    })
+}

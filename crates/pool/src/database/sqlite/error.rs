@@ -1,0 +1,87 @@
+//! What SQLite says, with the SQLSTATE that PostgreSQL would give.
+
+use std::path::Path;
+
+use rusqlite::{Error, ErrorCode, ffi};
+
+use crate::database::error::{DbError, Reason};
+
+/// The code of a statement that was stopped.
+pub(super) const INTERRUPTED: &str = "57014";
+
+/// A file that cannot be opened or is not what it should be.
+pub(super) fn of_file(path: &Path, error: &Error) -> DbError {
+    let path = path.display();
+    let words = match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => format!("{path} is not a SQLite database"),
+        Some(ErrorCode::DatabaseCorrupt) => format!("{path} is damaged"),
+        Some(ErrorCode::CannotOpen) => format!("{path} is not there or cannot be opened"),
+        _ => format!("{path}: {}", words(error)),
+    };
+    // Somebody may still be about to make it, or let go of it.
+    let passes = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen)
+    );
+    DbError { retryable: passes, ..coded(DbError::new(Reason::Unreachable, words), error) }
+}
+
+/// What a statement met with.
+pub(super) fn of(error: Error) -> DbError {
+    let retryable = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged)
+    );
+    let found = coded(DbError::new(Reason::Sql, words(&error)), &error);
+    DbError { retryable: found.retryable || retryable, ..found }
+}
+
+fn coded(found: DbError, error: &Error) -> DbError {
+    let extended = match error {
+        Error::SqliteFailure(failure, _) => Some(failure.extended_code),
+        Error::SqlInputError { error, .. } => Some(error.extended_code),
+        Error::MultipleStatement => return found.code("42601"),
+        _ => None,
+    };
+    match extended {
+        Some(extended) => found.code(state(extended)).native(i64::from(extended)),
+        None => found.code("HY000"),
+    }
+}
+
+/// The SQLSTATE for one of SQLite's extended codes.
+fn state(extended: i32) -> &'static str {
+    match extended {
+        ffi::SQLITE_CONSTRAINT_UNIQUE
+        | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+        | ffi::SQLITE_CONSTRAINT_ROWID => return "23505",
+        ffi::SQLITE_CONSTRAINT_FOREIGNKEY => return "23503",
+        ffi::SQLITE_CONSTRAINT_NOTNULL => return "23502",
+        ffi::SQLITE_CONSTRAINT_CHECK => return "23514",
+        _ => {}
+    }
+    match extended & 0xff {
+        ffi::SQLITE_CONSTRAINT => "23000",
+        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => "55P03",
+        ffi::SQLITE_INTERRUPT => INTERRUPTED,
+        ffi::SQLITE_READONLY => "25006",
+        ffi::SQLITE_FULL => "53100",
+        ffi::SQLITE_NOMEM => "53200",
+        ffi::SQLITE_IOERR => "58030",
+        ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB => "XX001",
+        ffi::SQLITE_TOOBIG => "54000",
+        ffi::SQLITE_MISMATCH => "22018",
+        ffi::SQLITE_ERROR => "42000",
+        _ => "HY000",
+    }
+}
+
+fn words(error: &Error) -> String {
+    match error {
+        Error::SqliteFailure(_, Some(words)) => words.clone(),
+        // Its own words would repeat all of the statement.
+        Error::SqlInputError { msg, .. } => msg.clone(),
+        Error::MultipleStatement => "only one statement may stand here".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,93 @@
+//! How long a statement may take, and whether anybody still wants it.
+
+use std::time::{Duration, Instant};
+
+use super::error::{DbError, Reason};
+use crate::call::Call;
+
+/// Between two looks at whether a statement is still wanted.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// We stop so much before our caller gives up, so that it hears why, and the connection stays in
+/// order: this part of the time that is left, and at most so much.
+const MARGIN: (u32, Duration) = (10, Duration::from_millis(250));
+
+/// Watches over one call.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    call: Option<Call>,
+    until: Option<Instant>,
+}
+
+impl Watch {
+    /// For all that a call asks for.
+    pub(super) fn over(call: &Call, now: Instant) -> Self {
+        let until = call.deadline().map(|deadline| {
+            let left = deadline.saturating_duration_since(now);
+            deadline - (left / MARGIN.0).min(MARGIN.1)
+        });
+        Self { call: Some(call.clone()), until }
+    }
+
+    /// Where there is no call, only a time limit.
+    pub(super) fn until(until: Instant) -> Self {
+        Self { call: None, until: Some(until) }
+    }
+
+    /// The same for one statement, which may have a limit of its own.
+    pub(super) fn narrowed(&self, limit: Option<Duration>) -> Self {
+        let own = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let until = [self.until, own].into_iter().flatten().min();
+        Self { call: self.call.clone(), until }
+    }
+
+    /// How much time is left; `None` for any amount.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Why the statement is to be stopped, if it is.
+    pub(super) fn over_because(&self) -> Option<DbError> {
+        if self.left().is_some_and(|left| left.is_zero()) {
+            return Some(Self::too_slow());
+        }
+        let cancelled = self.call.as_ref().is_some_and(Call::is_cancelled);
+        cancelled.then(|| DbError::new(Reason::Cancelled, "cancelled: nobody wants it any more"))
+    }
+
+    /// What a statement that took too long comes to.
+    pub(super) fn too_slow() -> DbError {
+        DbError::new(Reason::TimeLimit, "stopped: it took longer than it may").code("57014")
+    }
+
+    /// How long to sleep until the next look.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) fn nap(&self) -> Duration {
+        self.left().map_or(LOOK, |left| left.clamp(Duration::from_millis(1), LOOK))
+    }
+
+    /// Returns when the statement is to be stopped, with the reason.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) async fn stopped(&self) -> DbError {
+        loop {
+            match self.over_because() {
+                Some(why) => return why,
+                None => tokio::time::sleep(self.nap()).await,
+            }
+        }
+    }
+
+    /// Waits on this thread; the reason, if the wait is to end sooner.
+    pub(super) fn sleep(&self, time: Duration) -> Result<(), DbError> {
+        let end = Instant::now() + time;
+        loop {
+            if let Some(why) = self.over_because() {
+                return Err(why);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK).min(self.left().unwrap_or(LOOK)));
+        }
+    }
+}

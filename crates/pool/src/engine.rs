@@ -1,0 +1,191 @@
+//! Pools as handlers of the engine: a unit is a call, its result the call's.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use longshore::{Client, Kind, MemoryStore, NewUnit, Worker};
+//! use longshore_pool::engine::HandlePool;
+//! use longshore_pool::{Operations, Settings, WorkerPool};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let operations = Operations::stateless().add("double", |(), n: u64| Ok::<_, String>(2 * n));
+//! let pool = WorkerPool::threads("maths", operations, Settings::default()).await?;
+//!
+//! let store = Arc::new(MemoryStore::default());
+//! let id = Client::new(store.clone())
+//!     .send(NewUnit::new(Kind::new("double")?, serde_json::json!(21)))
+//!     .await?;
+//! let worker = Worker::builder(store.clone()).handle_pool(&pool)?.until_idle(true).build()?;
+//! worker.run().await?;
+//!
+//! let unit = Client::new(store).wait(id, None).await?;
+//! assert_eq!(unit.result.unwrap().parse::<u64>()?, 42);
+//! # Ok(())
+//! # }
+//! ```
+
+mod outcome;
+mod progress;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{Answer, Context, ErasedHandler, Kind, Outcome, Policy, WorkerBuilder};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+pub use self::outcome::outcome;
+use crate::options::CallOptions;
+use crate::payload::{Form, Payload};
+use crate::pool::WorkerPool;
+
+/// Operations that every worker has, for pools to look after it; no units are made for them.
+pub const BUILT_IN: [&str; 2] = ["noop", "echo"];
+
+/// A call's time is over this much before its unit's: so it is the pool that ends it, and says what
+/// became of it.
+const MARGIN: Duration = Duration::from_millis(20);
+
+/// How many words on progress may wait for the unit to hear them; only the latest counts.
+const WORDS: usize = 8;
+
+/// Why a pool's operations cannot be handlers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// No worker has said yet what it can do, or it can do nothing.
+    #[error("pool `{pool}` has no operations; has any of its workers been started?")]
+    NoOperations {
+        /// The pool.
+        pool: String,
+    },
+    /// An operation's name cannot be a kind.
+    #[error("operation `{operation}` of pool `{pool}` cannot be a kind of unit: {why}")]
+    BadName {
+        /// The pool.
+        pool: String,
+        /// The operation.
+        operation: String,
+        /// What is wrong with its name.
+        why: String,
+    },
+}
+
+/// Makes pools the handlers of a worker.
+pub trait HandlePool: Sized {
+    /// Each operation of the pool, save `noop` and `echo`, handles the kind of its name.
+    fn handle_pool(self, pool: &WorkerPool) -> Result<Self, HandleError> {
+        self.handle_pool_with(pool, &Policy::default())
+    }
+
+    /// The same, with a policy for units that bring none.
+    fn handle_pool_with(self, pool: &WorkerPool, policy: &Policy) -> Result<Self, HandleError>;
+
+    /// One operation handles units of `kind`.
+    #[must_use]
+    fn handle_operation(
+        self,
+        kind: Kind,
+        policy: Policy,
+        pool: &WorkerPool,
+        operation: &str,
+    ) -> Self;
+}
+
+impl HandlePool for WorkerBuilder {
+    fn handle_pool_with(self, pool: &WorkerPool, policy: &Policy) -> Result<Self, HandleError> {
+        let all = pool.list_operations().into_iter().map(|operation| operation.name);
+        let names: Vec<String> = all.filter(|name| !BUILT_IN.contains(&name.as_str())).collect();
+        if names.is_empty() {
+            return Err(HandleError::NoOperations { pool: pool.name().to_owned() });
+        }
+        names.into_iter().try_fold(self, |builder, operation| {
+            let kind = Kind::new(&operation).map_err(|error| HandleError::BadName {
+                pool: pool.name().to_owned(),
+                operation: operation.clone(),
+                why: error.to_string(),
+            })?;
+            Ok(builder.handle_operation(kind, policy.clone(), pool, &operation))
+        })
+    }
+
+    fn handle_operation(
+        self,
+        kind: Kind,
+        policy: Policy,
+        pool: &WorkerPool,
+        operation: &str,
+    ) -> Self {
+        let timeout = policy.timeout;
+        let handler = PoolHandler { pool: pool.clone(), operation: operation.to_owned(), timeout };
+        self.handle_erased(kind, policy, Arc::new(handler))
+    }
+}
+
+/// Hands units of a kind to an operation.
+struct PoolHandler {
+    pool: WorkerPool,
+    operation: String,
+    /// What the kind's policy says.
+    timeout: Option<Duration>,
+}
+
+impl ErasedHandler for PoolHandler {
+    fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+        Box::pin(async move { self.perform(&context).await.into() })
+    }
+}
+
+impl PoolHandler {
+    async fn perform(&self, context: &Context) -> Outcome {
+        let (words, mut heard) = mpsc::channel(WORDS);
+        let options = self.options(context).progress(words);
+        let call = self.pool.call_raw(&self.operation, arguments(context), options);
+        tokio::pin!(call);
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut call => break answer,
+                Some(value) = heard.recv() => progress::note(context, &value),
+            }
+        };
+        match answer {
+            Ok(result) => Outcome::Done(kept(result)),
+            Err(error) => outcome(&error),
+        }
+    }
+
+    /// A unit that says how long it may run says so to the pool; a mere deadline only cuts what the
+    /// operation has anyway.
+    fn options(&self, context: &Context) -> CallOptions {
+        let own = context.unit().policy.as_ref().map(|policy| policy.timeout);
+        let told = own.unwrap_or(self.timeout).is_some();
+        let options = CallOptions::default().cancelled_by(context.cancelled()).cancel_on_drop();
+        match context.time_left() {
+            None => options,
+            Some(left) if told => options.timeout(less(left)),
+            Some(left) => options.at_most(less(left)),
+        }
+    }
+}
+
+fn less(left: Duration) -> Duration {
+    left.saturating_sub(MARGIN.min(left / 10))
+}
+
+/// What the unit carries: JSON, or else bytes.
+fn arguments(context: &Context) -> Payload {
+    let bytes = context.unit().payload.as_bytes();
+    match serde_json::from_slice::<&RawValue>(bytes) {
+        Ok(_) => Payload::from_json_text(bytes),
+        Err(_) => Payload::bytes(bytes),
+    }
+}
+
+/// `null` is no result: nothing is kept for it.
+fn kept(result: Payload) -> Option<longshore::Payload> {
+    let nothing = result.form() == Form::Json && matches!(result.as_bytes(), b"null" | b"");
+    (!nothing).then(|| result.into_bytes().into())
+}

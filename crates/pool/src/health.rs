@@ -1,0 +1,102 @@
+//! Whether a pool can do its work, in a word and a reason.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ErrorKind;
+use crate::table::Counts;
+
+/// Whether a pool can do its work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Health {
+    /// It can.
+    Ok,
+    /// It can, but not all is well.
+    Degraded {
+        /// What is not.
+        reason: String,
+    },
+    /// It cannot.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Health {
+    /// Whether calls can be expected to be done.
+    pub fn is_serving(&self) -> bool {
+        !matches!(self, Self::Failed { .. })
+    }
+
+    pub(crate) fn of(counts: &Counts, limit: usize, start_error: Option<&ErrorKind>) -> Self {
+        match failure(counts, start_error) {
+            Some(reason) => Self::Failed { reason },
+            None => match trouble(counts, limit, start_error) {
+                Some(reason) => Self::Degraded { reason },
+                None => Self::Ok,
+            },
+        }
+    }
+}
+
+fn failure(counts: &Counts, start_error: Option<&ErrorKind>) -> Option<String> {
+    match start_error {
+        _ if counts.closing => Some(ErrorKind::ShuttingDown.to_string()),
+        Some(error) if counts.serving == 0 => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+fn trouble(counts: &Counts, limit: usize, start_error: Option<&ErrorKind>) -> Option<String> {
+    let Counts { serving, min, abandoned, queue, line, .. } = *counts;
+    if let Some(error) = start_error {
+        return Some(error.to_string());
+    }
+    if abandoned > 0 {
+        return Some(format!("{abandoned} workers were given up and are still at their calls"));
+    }
+    if serving < min {
+        return Some(format!("{serving} workers are ready, of at least {min}"));
+    }
+    (queue + line >= limit.max(1)).then(|| format!("{} calls wait, of {limit}", queue + line))
+}
+
+#[cfg(all(test, not(feature = "_shuttle")))]
+mod tests {
+    use super::*;
+
+    fn counts() -> Counts {
+        Counts { workers: 2, serving: 2, min: 2, ..Counts::default() }
+    }
+
+    #[test]
+    fn a_pool_with_its_workers_is_well() {
+        assert_eq!(Health::of(&counts(), 10, None), Health::Ok);
+    }
+
+    #[test]
+    fn a_pool_that_cannot_start_anybody_has_failed_and_says_why() {
+        let error = crate::shared::start_failed("no such file");
+        let health = Health::of(&Counts { serving: 0, ..counts() }, 10, Some(&error));
+        let Health::Failed { reason } = health else { panic!("{health:?}") };
+        assert!(reason.contains("no such file"), "{reason}");
+        assert!(Health::of(&counts(), 10, Some(&error)).is_serving());
+    }
+
+    #[test]
+    fn a_full_queue_or_a_missing_or_lost_worker_is_trouble() {
+        let troubled =
+            |counts: Counts| matches!(Health::of(&counts, 10, None), Health::Degraded { .. });
+        assert!(troubled(Counts { queue: 10, ..counts() }));
+        assert!(!troubled(Counts { queue: 9, ..counts() }));
+        assert!(troubled(Counts { abandoned: 1, ..counts() }));
+        assert!(troubled(Counts { serving: 1, ..counts() }));
+    }
+
+    #[test]
+    fn a_closing_pool_serves_nobody() {
+        assert!(!Health::of(&Counts { closing: true, ..counts() }, 10, None).is_serving());
+    }
+}

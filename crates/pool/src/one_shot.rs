@@ -1,0 +1,123 @@
+//! A fresh process for each call: for code that leaks, crashes or must not remember anything.
+
+use std::io;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::error::CallError;
+use crate::pool::WorkerPool;
+use crate::process::{Habits, Processes};
+use crate::program::Program;
+use crate::settings::Settings;
+
+/// What a process may use. The system enforces it, not the worker.
+///
+/// ```
+/// use std::time::Duration;
+/// use longshore_pool::Limits;
+///
+/// let limits = Limits::default().memory(512 << 20).cpu_time(Duration::from_secs(10)).files(64);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    memory: Option<u64>,
+    cpu_seconds: Option<u64>,
+    files: Option<u64>,
+    processes: Option<u64>,
+    file_size: Option<u64>,
+    warm: usize,
+}
+
+impl Limits {
+    /// Bytes of address space. What a program maps without using counts too: Node and the JVM need
+    /// much more than they use.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
+        self
+    }
+
+    /// Time on a processor, its start included, in whole seconds, at least one; then it is killed.
+    #[must_use]
+    pub fn cpu_time(mut self, time: Duration) -> Self {
+        self.cpu_seconds = Some(time.as_secs().max(1));
+        self
+    }
+
+    /// Open files, standard streams included.
+    #[must_use]
+    pub fn files(mut self, files: u64) -> Self {
+        self.files = Some(files);
+        self
+    }
+
+    /// Processes and threads, all others of the same user counted. Not enforced for root.
+    #[must_use]
+    pub fn processes(mut self, processes: u64) -> Self {
+        self.processes = Some(processes);
+        self
+    }
+
+    /// Bytes of any file that it writes.
+    #[must_use]
+    pub fn file_size(mut self, bytes: u64) -> Self {
+        self.file_size = Some(bytes);
+        self
+    }
+
+    /// Processes that are started before a call wants them, and wait: the call does not pay for
+    /// their start. None unless told.
+    #[must_use]
+    pub fn warm(mut self, processes: usize) -> Self {
+        self.warm = processes;
+        self
+    }
+
+    /// Sets them for a process that waits for its first message.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn set(&self, pid: Pid) -> io::Result<()> {
+        use rustix::process::{Resource, Rlimit, prlimit};
+        let limits = [
+            (Resource::As, self.memory),
+            (Resource::Cpu, self.cpu_seconds),
+            (Resource::Nofile, self.files),
+            (Resource::Nproc, self.processes),
+            (Resource::Fsize, self.file_size),
+        ];
+        for (resource, limit) in limits {
+            if limit.is_some() {
+                prlimit(Some(pid), resource, Rlimit { current: limit, maximum: limit })?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn set(&self, _: Pid) -> io::Result<()> {
+        let none = Self { warm: self.warm, ..Self::default() };
+        match *self == none {
+            true => Ok(()),
+            false => {
+                Err(io::Error::other("limits can be set on Linux only; use a wrapper command"))
+            }
+        }
+    }
+}
+
+impl WorkerPool {
+    /// A pool that starts a fresh process for each call, `max` at a time, each within `limits`.
+    /// `min` is ignored: see [`Limits::warm`].
+    pub async fn one_shot(
+        name: impl Into<String>,
+        program: Program,
+        limits: Limits,
+        mut settings: Settings,
+    ) -> Result<Self, CallError> {
+        settings.min = limits.warm.min(settings.max);
+        // None gets as old as that.
+        settings.max_calls = None;
+        let crew = Processes::new(Habits { program, one_call: true, limits });
+        Self::open(name.into(), settings, Box::new(crew)).await
+    }
+}

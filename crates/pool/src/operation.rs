@@ -1,0 +1,269 @@
+//! Operations: what a worker can do, by name, with the state that it keeps from call to call.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::call::Call;
+use crate::error::{BoxError, ErrorKind, OperationError};
+use crate::payload::{Form, Payload};
+
+/// An operation, as it is listed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its name; by habit `topic.verb`.
+    pub name: String,
+    /// What it does, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// How long it may take where the caller says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "millis")]
+    pub timeout_ms: Option<Duration>,
+    /// Doing it twice is as good as once: a call whose worker died is made again.
+    #[serde(default)]
+    pub idempotent: bool,
+    /// The JSON Schema of its arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<serde_json::Value>,
+    /// The JSON Schema of its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<serde_json::Value>,
+}
+
+impl Operation {
+    /// An operation by name.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            description: String::new(),
+            timeout_ms: None,
+            idempotent: false,
+            arguments: None,
+            result: None,
+        }
+    }
+
+    /// What it does, for people.
+    #[must_use]
+    pub fn description(mut self, words: impl Into<String>) -> Self {
+        self.description = words.into();
+        self
+    }
+
+    /// How long it may take where the caller says nothing.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout_ms = Some(limit);
+        self
+    }
+
+    /// Doing it twice is as good as once: a call whose worker died is made again, one time.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+}
+
+impl From<&str> for Operation {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// What the workers of a pool can do. Shared by all of them; each opens its own [`Operator`].
+pub trait OperationSet: Send + Sync + 'static {
+    /// What can be called.
+    fn list(&self) -> Vec<Operation>;
+
+    /// A worker begins. Called where the worker runs: on its thread, in its process.
+    fn open(&self) -> Result<Box<dyn Operator>, OperationError>;
+}
+
+/// One worker's hands and state.
+pub trait Operator {
+    /// Performs one call.
+    fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError>;
+
+    /// The worker ends in good order. Not called after a crash.
+    fn close(&mut self) {}
+}
+
+/// Operations written in Rust over a state `S` that each worker makes for itself.
+///
+/// ```
+/// use longshore_pool::{Call, Operations};
+///
+/// let operations = Operations::new(|| Ok(0_u64))
+///     .add("count", |seen: &mut u64, step: u64| {
+///         *seen += step;
+///         Ok::<_, String>(*seen)
+///     });
+/// ```
+pub struct Operations<S = ()> {
+    init: Arc<dyn Fn() -> Result<S, BoxError> + Send + Sync>,
+    cleanup: Option<Cleanup<S>>,
+    entries: BTreeMap<String, Entry<S>>,
+}
+
+struct Entry<S> {
+    about: Operation,
+    run: Run<S>,
+}
+
+type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
+
+type Run<S> = Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
+
+impl Operations<()> {
+    /// Operations without a state.
+    pub fn stateless() -> Self {
+        Self::new(|| Ok(()))
+    }
+}
+
+impl<S: 'static> Operations<S> {
+    /// Operations over what `init` makes for each worker. `noop` and `echo` are always there.
+    pub fn new(init: impl Fn() -> Result<S, BoxError> + Send + Sync + 'static) -> Self {
+        let empty = Self { init: Arc::new(init), cleanup: None, entries: BTreeMap::new() };
+        let noop = Operation::new("noop").description("Does nothing.").idempotent();
+        let echo = Operation::new("echo").description("Gives back its arguments.").idempotent();
+        empty
+            .add_raw(noop, |_, _, _| Ok(Payload::null()))
+            .add_raw(echo, |_, _, arguments| Ok(arguments))
+    }
+
+    /// Says what a worker does with its state when it ends in good order.
+    #[must_use]
+    pub fn cleanup(mut self, end: impl Fn(&mut S) + Send + Sync + 'static) -> Self {
+        self.cleanup = Some(Arc::new(end));
+        self
+    }
+
+    /// Adds an operation on typed arguments. One of the same name is replaced.
+    #[must_use]
+    pub fn add<A, R, E>(
+        self,
+        about: impl Into<Operation>,
+        run: impl Fn(&mut S, A) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema,
+        R: Serialize + JsonSchema,
+        E: Into<BoxError>,
+    {
+        self.add_with(about, move |state, _: &Call, arguments| run(state, arguments))
+    }
+
+    /// The same for one that looks at its [`Call`]: to tell how far it is, or whether to stop.
+    #[must_use]
+    pub fn add_with<A, R, E>(
+        self,
+        about: impl Into<Operation>,
+        run: impl Fn(&mut S, &Call, A) -> Result<R, E> + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: DeserializeOwned + JsonSchema,
+        R: Serialize + JsonSchema,
+        E: Into<BoxError>,
+    {
+        let mut about = about.into();
+        about.arguments = Some(schemars::schema_for!(A).into());
+        about.result = Some(schemars::schema_for!(R).into());
+        self.add_raw(about, move |state, call, arguments| {
+            let arguments = arguments
+                .read()
+                .map_err(|error| OperationError::bad_arguments(error.to_string()))?;
+            let result = run(state, call, arguments).map_err(OperationError::of)?;
+            Payload::json(&result).map_err(OperationError::of)
+        })
+    }
+
+    /// Adds an operation on bytes as they are: nothing is parsed or escaped.
+    #[must_use]
+    pub fn add_bytes<E: Into<BoxError>>(
+        self,
+        about: impl Into<Operation>,
+        run: impl Fn(&mut S, &Call, Vec<u8>) -> Result<Vec<u8>, E> + Send + Sync + 'static,
+    ) -> Self {
+        self.add_raw(about, move |state, call, arguments| match arguments.form() {
+            Form::Bytes => run(state, call, arguments.into_bytes())
+                .map(Payload::bytes)
+                .map_err(OperationError::of),
+            Form::Json => Err(OperationError::bad_arguments("JSON, where bytes are needed")),
+        })
+    }
+
+    /// Adds an operation that reads its arguments itself.
+    #[must_use]
+    pub fn add_raw(
+        mut self,
+        about: impl Into<Operation>,
+        run: impl Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync + 'static,
+    ) -> Self {
+        let about = about.into();
+        self.entries.insert(about.name.clone(), Entry { about, run: Arc::new(run) });
+        self
+    }
+}
+
+impl<S: 'static> OperationSet for Operations<S> {
+    fn list(&self) -> Vec<Operation> {
+        self.entries.values().map(|entry| entry.about.clone()).collect()
+    }
+
+    fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
+        let runs = self.entries.iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.run)));
+        Ok(Box::new(Open {
+            state: (self.init)().map_err(OperationError::of)?,
+            cleanup: self.cleanup.clone(),
+            runs: runs.collect(),
+        }))
+    }
+}
+
+struct Open<S> {
+    state: S,
+    cleanup: Option<Cleanup<S>>,
+    runs: BTreeMap<String, Run<S>>,
+}
+
+impl<S> Operator for Open<S> {
+    fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError> {
+        let Some(run) = self.runs.get(call.operation()) else {
+            let known = self.runs.keys().cloned().collect();
+            return Err(OperationError(ErrorKind::UnknownOperation { known }));
+        };
+        run(&mut self.state, call, arguments)
+    }
+
+    fn close(&mut self) {
+        if let Some(cleanup) = &self.cleanup {
+            cleanup(&mut self.state);
+        }
+    }
+}
+
+/// A time limit as a number of milliseconds.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        limit: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+    }
+}

@@ -1,0 +1,102 @@
+//! A pool in the making, for who changes a setting or two.
+
+use std::time::Duration;
+
+use super::WorkerPool;
+use crate::error::CallError;
+use crate::operation::OperationSet;
+use crate::settings::{OnTimeout, Settings, WhenFull};
+
+/// A pool in the making.
+///
+/// ```
+/// use std::time::Duration;
+/// use longshore_pool::{Operations, WorkerPool};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), longshore_pool::CallError> {
+/// let pool = WorkerPool::builder("images")
+///     .workers(1, 4)
+///     .queue(20)
+///     .timeout(Duration::from_secs(10))
+///     .threads(Operations::stateless())
+///     .await?;
+/// let () = pool.call("noop", &()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "it is a pool only once it was told of what"]
+pub struct PoolBuilder {
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+}
+
+impl WorkerPool {
+    /// A pool in the making, with the default [`Settings`].
+    pub fn builder(name: impl Into<String>) -> PoolBuilder {
+        PoolBuilder { name: name.into(), settings: Settings::default() }
+    }
+}
+
+impl PoolBuilder {
+    /// All settings at once.
+    pub fn settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// Workers that are always there, and workers at most.
+    pub fn workers(self, min: usize, max: usize) -> Self {
+        self.with(|settings| (settings.min, settings.max) = (min, max))
+    }
+
+    /// Calls that may wait for a worker.
+    pub fn queue(self, limit: usize) -> Self {
+        self.with(|settings| settings.queue = limit)
+    }
+
+    /// What a caller gets when that many wait already.
+    pub fn when_full(self, what: WhenFull) -> Self {
+        self.with(|settings| settings.when_full = what)
+    }
+
+    /// How long a call may take, waiting included.
+    pub fn timeout(self, limit: Duration) -> Self {
+        self.with(|settings| settings.timeout = limit)
+    }
+
+    /// What becomes of a call that took too long.
+    pub fn on_timeout(self, what: OnTimeout) -> Self {
+        self.with(|settings| settings.on_timeout = what)
+    }
+
+    /// How long a worker above `min` stays without a call.
+    pub fn idle_timeout(self, limit: Duration) -> Self {
+        self.with(|settings| settings.idle_timeout = limit)
+    }
+
+    /// Calls after which a worker is replaced.
+    pub fn max_calls(self, most: u64) -> Self {
+        self.with(|settings| settings.max_calls = Some(most))
+    }
+
+    /// The age at which a worker is replaced.
+    pub fn max_age(self, most: Duration) -> Self {
+        self.with(|settings| settings.max_age = Some(most))
+    }
+
+    /// The bytes of memory beyond which a process is replaced.
+    pub fn max_memory(self, most: u64) -> Self {
+        self.with(|settings| settings.max_memory = Some(most))
+    }
+
+    /// Opens a pool of threads.
+    pub async fn threads(self, operations: impl OperationSet) -> Result<WorkerPool, CallError> {
+        WorkerPool::threads(self.name, operations, self.settings).await
+    }
+}

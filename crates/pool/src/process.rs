@@ -1,0 +1,152 @@
+//! Workers that are processes and stay: in any language, killed when they hang, replaced when they
+//! die.
+//!
+//! A caller writes its call to the worker's pipe itself ([`worker`]); one task per worker reads the
+//! answers ([`reader`]), another sees to its start, its end and what goes wrong ([`life`]).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::crew::{Crew, Why};
+use crate::error::{CallError, Fate};
+use crate::job::Job;
+use crate::one_shot::Limits;
+use crate::pool::WorkerPool;
+use crate::program::Program;
+use crate::reins::Reins;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::table::{Cause, WorkerId};
+use crate::warden::Warden;
+use worker::{Wish, Worker};
+
+mod life;
+mod os;
+mod outbox;
+mod pace;
+mod reader;
+mod stderr;
+mod worker;
+
+impl WorkerPool {
+    /// A pool of processes that stay: this very program, or a command that speaks the worker
+    /// protocol. Returns once its `min` workers are ready; if none can be started, that is the error.
+    ///
+    /// ```no_run
+    /// use longshore_pool::{Program, Settings, WorkerPool};
+    ///
+    /// # async fn resized() -> Result<(), longshore_pool::CallError> {
+    /// let program = Program::command("python3").arg("images.py");
+    /// let pool = WorkerPool::processes("images", program, Settings::default()).await?;
+    /// let size: (u32, u32) = pool.call("size", "harbour.png").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn processes(
+        name: impl Into<String>,
+        program: Program,
+        settings: Settings,
+    ) -> Result<Self, CallError> {
+        let habits = Habits { program, one_call: false, limits: Limits::default() };
+        Self::open(name.into(), settings, Box::new(Processes::new(habits))).await
+    }
+}
+
+/// How the processes of a crew are kept.
+pub(crate) struct Habits {
+    pub(crate) program: Program,
+    /// Each makes one call and ends.
+    pub(crate) one_call: bool,
+    pub(crate) limits: Limits,
+}
+
+/// A crew of processes.
+pub(crate) struct Processes {
+    habits: Arc<Habits>,
+    workers: Arc<Workers>,
+    lives: Mutex<JoinSet<()>>,
+    warden: Arc<Warden>,
+    runtime: Handle,
+}
+
+/// Those who are there.
+#[derive(Default)]
+pub(crate) struct Workers(RwLock<HashMap<WorkerId, Arc<Worker>>>);
+
+impl Workers {
+    fn find(&self, id: WorkerId) -> Option<Arc<Worker>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    fn add(&self, worker: Arc<Worker>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(worker.id, worker);
+    }
+
+    pub(crate) fn remove(&self, id: WorkerId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    fn all(&self) -> Vec<Arc<Worker>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl Processes {
+    pub(crate) fn new(habits: Habits) -> Self {
+        Self {
+            habits: Arc::new(habits),
+            workers: Arc::default(),
+            lives: Mutex::default(),
+            warden: Warden::shared(),
+            runtime: Handle::current(),
+        }
+    }
+}
+
+impl Crew for Processes {
+    fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
+        let worker = Arc::new(Worker::new(id, self.habits.one_call, &shared.settings));
+        self.workers.add(Arc::clone(&worker));
+        let life = life::Life {
+            worker,
+            shared: Arc::clone(shared),
+            habits: Arc::clone(&self.habits),
+            workers: Arc::clone(&self.workers),
+            warden: Arc::clone(&self.warden),
+        };
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        while lives.try_join_next().is_some() {}
+        lives.spawn_on(life.live(), &self.runtime);
+    }
+
+    fn give(&self, shared: &Arc<Shared>, id: WorkerId, job: Job) {
+        match self.workers.find(id) {
+            Some(worker) => worker.give(shared, job),
+            None => shared.put_back(job),
+        }
+    }
+
+    fn end(&self, _: &Arc<Shared>, id: WorkerId, cause: Cause) {
+        if let Some(worker) = self.workers.find(id) {
+            worker.wish(Wish::End(cause));
+        }
+    }
+
+    fn give_up(&self, shared: &Arc<Shared>, id: WorkerId, reins: &Arc<Reins>, why: Why) -> Fate {
+        let worker = self.workers.find(id);
+        worker.map_or(Fate::LeftRunning, |worker| worker.give_up(shared, reins, why))
+    }
+
+    fn kill_all(&self) {
+        for worker in self.workers.all() {
+            worker.kill(Wish::Kill(Cause::Closing));
+        }
+    }
+
+    fn pid(&self, id: WorkerId) -> Option<u32> {
+        self.workers.find(id).and_then(|worker| worker.pid())
+    }
+}

@@ -1,0 +1,346 @@
+//! A worker's life from its start to its end: who is told of what, and that nothing is left behind.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::Interest;
+use tokio::task::JoinSet;
+
+use super::os::{Ends, Process, registered};
+use super::reader::Reader;
+use super::stderr::{Tail, listen};
+use super::worker::{Act, Left, Wish, Worker};
+use super::{Habits, Workers};
+use crate::error::{ErrorKind, WorkerRef};
+use crate::protocol::{Encoding, Fault, FromWorker, Heard, Hello, Ready, ToWorker, VERSION};
+use crate::shared::{Shared, worker_ref};
+use crate::table::Cause;
+use crate::warden::Warden;
+
+/// How long we listen to what a worker that has ended left in its pipes.
+const LINGER: Duration = Duration::from_millis(200);
+/// Between two looks at how much memory a worker uses.
+const WEIGH: Duration = Duration::from_millis(500);
+
+/// A worker's life.
+pub(super) struct Life {
+    pub(super) worker: Arc<Worker>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) habits: Arc<Habits>,
+    pub(super) workers: Arc<Workers>,
+    pub(super) warden: Arc<Warden>,
+}
+
+/// A process that runs, and those who attend to it.
+struct Running {
+    process: Process,
+    reader: Option<Reader>,
+    /// Who reads its standard error.
+    listener: JoinSet<()>,
+    /// Who writes what did not fit; ends with this.
+    _writer: JoinSet<()>,
+    tail: Arc<Tail>,
+}
+
+/// How a worker came to its end.
+enum End {
+    /// It ended by itself, or somebody else ended it.
+    Exited,
+    /// We end it.
+    Killed(Cause),
+    /// It broke the protocol.
+    Fault(Fault),
+}
+
+/// Why a worker could not be started.
+enum NotReady {
+    Fault(String),
+    Exited,
+    NotWanted,
+}
+
+impl Life {
+    pub(super) async fn live(self) {
+        match self.start().await {
+            Ok((running, ready)) => self.work(running, ready).await,
+            Err(None) => self.shared.gone(self.worker.id, Cause::Closing),
+            Err(Some(error)) => self.shared.start_failed(self.worker.id, error),
+        }
+        self.workers.remove(self.worker.id);
+    }
+
+    /// Starts the process and waits until it is ready. The error is `None` if nobody wants it any more.
+    async fn start(&self) -> Result<(Running, Ready), Option<ErrorKind>> {
+        let mut running = self.spawn().await.map_err(|message| {
+            let stderr = String::new();
+            Some(ErrorKind::StartFailed { message, stderr })
+        })?;
+        let limit = self.shared.settings.start_timeout;
+        let said = tokio::select! {
+            said = tokio::time::timeout(limit, self.greet(&mut running)) => said,
+            () = self.unwanted() => Ok(Err(NotReady::NotWanted)),
+        };
+        let why = match said {
+            Ok(Ok(ready)) => return Ok((running, ready)),
+            Ok(Err(why)) => why,
+            Err(_) => NotReady::Fault(format!("not ready within {limit:?}")),
+        };
+        let exited = matches!(why, NotReady::Exited);
+        let status = running.put_down(exited).await;
+        let message = match why {
+            NotReady::NotWanted => return Err(None),
+            NotReady::Fault(message) => message,
+            NotReady::Exited => format!("{} before it was ready", ended(status)),
+        };
+        Err(Some(ErrorKind::StartFailed { message, stderr: running.tail.text() }))
+    }
+
+    async fn spawn(&self) -> Result<Running, String> {
+        let (habits, warden) = (Arc::clone(&self.habits), Arc::clone(&self.warden));
+        let (pool, id) = (self.shared.name.clone(), self.worker.id);
+        let start = move || Process::start(&habits, &pool, id, &warden);
+        let cannot = |cause: &dyn std::fmt::Display| {
+            format!("cannot run {}: {cause}", self.habits.program.name())
+        };
+        let (process, ends) = match tokio::task::spawn_blocking(start).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(cause)) => return Err(cannot(&cause)),
+            Err(cause) => return Err(cannot(&cause)),
+        };
+        self.attend(process, ends).map_err(|cause| cannot(&cause))
+    }
+
+    /// Has everything read and written that leads to and from the process.
+    fn attend(&self, mut process: Process, ends: Ends) -> std::io::Result<Running> {
+        process.watch();
+        let pipe = Arc::new(registered(ends.write, Interest::WRITABLE)?);
+        let voice = registered(ends.read, Interest::READABLE)?;
+        let complaints = registered(ends.stderr, Interest::READABLE)?;
+        let tail = Arc::new(Tail::default());
+        let (mut listener, mut writer) = (JoinSet::new(), JoinSet::new());
+        let (pool, id) = (self.shared.name.clone(), self.worker.id);
+        listener.spawn(listen(complaints, Arc::clone(&tail), pool, id));
+        writer.spawn(Arc::clone(&self.worker).write(Arc::clone(&pipe)));
+        if !self.worker.attach(process.pid(), process.leash(), pipe) {
+            self.worker.kill(Wish::Kill(Cause::Closing));
+        }
+        let reader = Reader::new(voice, self.shared.settings.max_frame);
+        Ok(Running { process, reader: Some(reader), listener, _writer: writer, tail })
+    }
+
+    /// Resolves once the worker is wanted no more, before it was ready.
+    async fn unwanted(&self) {
+        loop {
+            if matches!(self.worker.wished(), Some(Wish::Kill(_))) {
+                return;
+            }
+            self.worker.changed.notified().await;
+        }
+    }
+
+    async fn greet(&self, running: &mut Running) -> Result<Ready, NotReady> {
+        self.worker.tell(&ToWorker::Hello(Hello {
+            version: VERSION,
+            pool: self.shared.name.clone(),
+            worker: self.worker.id,
+            encodings: vec![Encoding::Json, Encoding::Binary],
+            max_frame: self.shared.settings.max_frame,
+        }));
+        let Some(reader) = &mut running.reader else { return Err(NotReady::Exited) };
+        loop {
+            let heard = tokio::select! {
+                biased;
+                heard = reader.next() => heard,
+                () = running.process.ended() => {
+                    // What it said before its end still counts.
+                    let rest = tokio::time::timeout(LINGER, reader.next()).await;
+                    rest.unwrap_or(Ok(None))
+                }
+            };
+            match heard.map_err(|fault| NotReady::Fault(fault.0))? {
+                None => return Err(NotReady::Exited),
+                Some(Heard::Message(FromWorker::Ready(ready))) => {
+                    reader.switch(ready.encoding);
+                    return checked(ready);
+                }
+                Some(Heard::Message(FromWorker::Failed(message))) => {
+                    return Err(NotReady::Fault(message));
+                }
+                Some(other) => self.worker.hear(&self.shared, other),
+            }
+        }
+    }
+
+    async fn work(&self, mut running: Running, ready: Ready) {
+        let Some(reader) = running.reader.take() else { return };
+        self.worker.open(&ready);
+        let id = self.worker.id;
+        if ready.concurrency > 1 {
+            self.shared.set_ahead(id, ready.concurrency - 1);
+        }
+        self.shared.learn(ready.operations);
+        let mut voices = JoinSet::new();
+        voices.spawn(reader.listen(Arc::clone(&self.worker), Arc::clone(&self.shared)));
+        self.worker.proceed(&self.shared, self.shared.ready(id));
+        self.worker.flush();
+        let end = self.watch(&running, &mut voices).await;
+        self.finish(running, voices, end).await;
+    }
+
+    /// Looks after the worker until it ends.
+    async fn watch(&self, running: &Running, voices: &mut JoinSet<Result<(), Fault>>) -> End {
+        let ping_every = self.habits.program.ping_every;
+        let mut weighed = Instant::now();
+        loop {
+            let now = Instant::now();
+            let until = match self.worker.look(now, ping_every) {
+                Act::Kill(cause) => return End::Killed(cause),
+                Act::Release(cause) => {
+                    self.shared.abandon(self.worker.id);
+                    self.worker.wish(Wish::End(cause));
+                    continue;
+                }
+                Act::Wait(until) => until,
+            };
+            self.worker.close_input();
+            let until =
+                self.weigh(running, now, &mut weighed).map_or(until, |next| until.min(next));
+            tokio::select! {
+                () = running.process.ended() => return End::Exited,
+                heard = voices.join_next() => return self.fell_silent(running, heard).await,
+                () = self.worker.changed.notified() => {}
+                () = tokio::time::sleep_until(until.into()) => {}
+            }
+        }
+    }
+
+    /// Its output has ended, or made no sense. One that is about to end gets the time to do so.
+    async fn fell_silent(
+        &self,
+        running: &Running,
+        heard: Option<Result<Result<(), Fault>, tokio::task::JoinError>>,
+    ) -> End {
+        match heard {
+            Some(Ok(Err(fault))) => End::Fault(fault),
+            _ => match tokio::time::timeout(LINGER, running.process.ended()).await {
+                Ok(()) => End::Exited,
+                Err(_) => End::Fault(Fault::new("it closed its output")),
+            },
+        }
+    }
+
+    /// Looks how much memory it uses, if that is of interest; when to look again.
+    fn weigh(&self, running: &Running, now: Instant, weighed: &mut Instant) -> Option<Instant> {
+        let limit = self.shared.settings.max_memory?;
+        if now.duration_since(*weighed) >= WEIGH {
+            *weighed = now;
+            if resident(running.process.pid()).is_some_and(|used| used > limit) {
+                self.shared.replace(self.worker.id, Cause::Memory);
+            }
+        }
+        Some(*weighed + WEIGH)
+    }
+
+    /// The worker ends: everybody who waits for it is told, and nothing of it is left.
+    async fn finish(&self, mut running: Running, mut voices: JoinSet<Result<(), Fault>>, end: End) {
+        let (id, pid) = (self.worker.id, running.process.pid());
+        if self.worker.has_worked() {
+            // No more calls for it. One that never had any is told of in another way below.
+            self.shared.abandon(id);
+        }
+        let exited = matches!(end, End::Exited);
+        if exited {
+            running.process.ended().await;
+            running.process.leash().kill();
+            // What it said last still counts.
+            let _ = tokio::time::timeout(LINGER, voices.join_next()).await;
+        }
+        drop(voices);
+        let status = running.put_down(exited).await;
+        let stderr = running.tail.text();
+        let wish = self.worker.wished();
+        let left = self.worker.close();
+        self.account(&end, wish, status, stderr, left, worker_ref(id, Some(pid)));
+    }
+
+    /// Tells the table and the callers.
+    fn account(
+        &self,
+        end: &End,
+        wish: Option<Wish>,
+        status: Option<ExitStatus>,
+        stderr: String,
+        left: Left,
+        worker: Option<WorkerRef>,
+    ) {
+        let id = self.worker.id;
+        let died = |stderr: &str| died(status, stderr.to_owned());
+        let (cause, error) = match (end, wish) {
+            (_, Some(Wish::Kill(Cause::Closing))) => (Cause::Closing, ErrorKind::ShuttingDown),
+            (End::Fault(fault), _) => {
+                (Cause::Protocol, ErrorKind::Protocol { message: fault.0.clone() })
+            }
+            (End::Killed(cause), _) => (*cause, died(&stderr)),
+            (End::Exited, Some(Wish::Kill(cause) | Wish::End(cause))) => (cause, died(&stderr)),
+            (End::Exited, None) => (Cause::Died, died(&stderr)),
+        };
+        let failed = matches!(cause, Cause::Died | Cause::Protocol);
+        if failed && left.answered == 0 && left.begun.is_empty() {
+            // It might as well not have started, and the next would do no better at once.
+            let message = format!("{} as soon as it was ready", ended(status));
+            self.shared.start_failed(id, ErrorKind::StartFailed { message, stderr });
+        } else {
+            self.shared.gone(id, cause);
+        }
+        left.begun.into_iter().for_each(|job| job.fail(error.clone(), worker));
+        match error {
+            ErrorKind::ShuttingDown => {
+                left.unbegun.into_iter().for_each(|job| job.fail(error.clone(), worker));
+            }
+            _ => left.unbegun.into_iter().for_each(|job| self.shared.put_back(job)),
+        }
+    }
+}
+
+impl Running {
+    /// Ends the process if it has not ended, and waits for it and for the last of what it said.
+    async fn put_down(&mut self, ended: bool) -> Option<ExitStatus> {
+        if ended {
+            let _ = tokio::time::timeout(LINGER, self.process.ended()).await;
+        }
+        self.process.leash().kill();
+        self.process.ended().await;
+        let status = self.process.reap();
+        // Its standard error has ended with it, unless somebody that we do not know holds it open.
+        let _ = tokio::time::timeout(LINGER, self.listener.join_next()).await;
+        status
+    }
+}
+
+fn checked(ready: Ready) -> Result<Ready, NotReady> {
+    match ready.version {
+        VERSION => Ok(ready),
+        other => Err(NotReady::Fault(format!("it speaks version {other}, not {VERSION}"))),
+    }
+}
+
+fn died(status: Option<ExitStatus>, stderr: String) -> ErrorKind {
+    use std::os::unix::process::ExitStatusExt;
+    ErrorKind::WorkerDied {
+        exit: status.and_then(|status| status.code()),
+        signal: status.and_then(|status| status.signal()),
+        stderr,
+    }
+}
+
+fn ended(status: Option<ExitStatus>) -> String {
+    status.map_or_else(|| "ended".to_owned(), |status| format!("ended ({status})"))
+}
+
+/// Bytes of memory that a process uses, where the system tells.
+fn resident(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}

@@ -1,0 +1,199 @@
+//! A worker's process: started, watched, killed with all its group, and always waited for.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::process::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::Habits;
+use crate::program::Channel;
+use crate::warden::{Group, Warden, Watched};
+
+/// Room in a pipe, where the system allows it: larger payloads go through in fewer steps.
+const PIPE: usize = 256 * 1024;
+/// The descriptor that a worker with one of its own finds its socket at.
+const DESCRIPTOR: i32 = 3;
+
+/// A process and its group. Dropped, both are killed, and the process waited for.
+pub(super) struct Process {
+    child: Child,
+    leash: Arc<Leash>,
+    exit: Option<AsyncFd<OwnedFd>>,
+    _watched: Option<Watched>,
+}
+
+/// What a process can be killed by, as long as its number is its own.
+#[derive(Default)]
+pub(super) struct Leash(Mutex<Option<Group>>);
+
+impl Leash {
+    /// Kills the process and its group at once.
+    pub(super) fn kill(&self) {
+        if let Some(group) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            group.kill();
+        }
+    }
+
+    fn release(&self) {
+        if let Some(group) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            group.release();
+        }
+    }
+}
+
+/// Our ends of what leads to and from a process.
+pub(super) struct Ends {
+    pub(super) write: OwnedFd,
+    pub(super) read: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+impl Process {
+    /// Starts one. Takes about a millisecond: not for a thread of the runtime.
+    pub(super) fn start(
+        habits: &Habits,
+        pool: &str,
+        worker: u64,
+        warden: &Arc<Warden>,
+    ) -> io::Result<(Self, Ends)> {
+        let mut command = habits.program.to_command(pool)?;
+        command.process_group(0).envs([warden.mark()]);
+        command.env("LONGSHORE_WORKER", crate::protocol::VERSION.to_string());
+        command.env("LONGSHORE_WORKER_POOL", pool).env("LONGSHORE_WORKER_ID", worker.to_string());
+        let (mut child, ends) = match habits.program.channel {
+            Channel::Stdio => on_stdio(&mut command)?,
+            Channel::Descriptor => on_descriptor(&mut command)?,
+        };
+        let group = Group::of(Some(child.id()));
+        let watched = group.as_ref().map(|group| warden.watch(group.id()));
+        let pid = Pid::from_child(&child);
+        if let Err(error) = prepare(habits, pid).and_then(|()| unblock(&ends)) {
+            drop(group);
+            let _ = child.wait();
+            return Err(error);
+        }
+        let leash = Arc::new(Leash(Mutex::new(group)));
+        Ok((Self { child, leash, exit: None, _watched: watched }, ends))
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn leash(&self) -> Arc<Leash> {
+        Arc::clone(&self.leash)
+    }
+
+    /// Has the runtime watch for its end.
+    pub(super) fn watch(&mut self) {
+        self.exit = exit_of(Pid::from_child(&self.child));
+    }
+
+    /// Waits until it has ended. It is not waited for in the system's sense: its number stays its own.
+    pub(super) async fn ended(&self) {
+        match &self.exit {
+            Some(exit) => _ = exit.readable().await,
+            None => self.poll_for_end().await,
+        }
+    }
+
+    async fn poll_for_end(&self) {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(Pid::from_child(&self.child)), look) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills what is left of its group, and lets it go. Once it has ended, this takes no time.
+    pub(super) fn reap(&mut self) -> Option<ExitStatus> {
+        self.leash.release();
+        self.child.wait().ok()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.reap();
+    }
+}
+
+/// Has the runtime watch a descriptor.
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe, for types that may change their descriptor; ours does not"
+)]
+pub(super) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(fd, interest)
+}
+
+/// Becomes readable when the process ends.
+#[cfg(target_os = "linux")]
+fn exit_of(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    registered(descriptor, Interest::READABLE).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exit_of(_: Pid) -> Option<AsyncFd<OwnedFd>> {
+    None
+}
+
+fn on_stdio(command: &mut Command) -> io::Result<(Child, Ends)> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(write), Some(read), Some(stderr)) = ends else {
+        return Err(io::Error::other("a process without pipes"));
+    };
+    enlarge(&write);
+    enlarge(&read);
+    Ok((child, Ends { write: write.into(), read: read.into(), stderr: stderr.into() }))
+}
+
+/// What is printed goes where complaints go.
+fn on_descriptor(command: &mut Command) -> io::Result<(Child, Ends)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let (stderr, printed) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
+    command.env("LONGSHORE_WORKER_FD", DESCRIPTOR.to_string());
+    let mapping = FdMapping { parent_fd: theirs.into(), child_fd: DESCRIPTOR };
+    command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
+    let child = command.spawn()?;
+    // Its ends must be closed here, or we would never hear that it closed them.
+    *command = Command::new("");
+    let write = ours.try_clone()?.into();
+    Ok((child, Ends { write, read: ours.into(), stderr: stderr.into() }))
+}
+
+#[cfg(target_os = "linux")]
+fn enlarge(pipe: impl AsFd) {
+    // Not allowed is no harm.
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enlarge(_: impl AsFd) {}
+
+fn unblock(ends: &Ends) -> io::Result<()> {
+    for end in [&ends.write, &ends.read, &ends.stderr] {
+        rustix::io::ioctl_fionbio(end, true)?;
+    }
+    Ok(())
+}
+
+/// Before the first message: the process waits for it.
+fn prepare(habits: &Habits, pid: Pid) -> io::Result<()> {
+    if let Some(nice) = habits.program.nice {
+        rustix::process::setpriority_process(Some(pid), nice)?;
+    }
+    habits.limits.set(pid)
+}

@@ -1,0 +1,175 @@
+//! What is on its way into a worker's pipe: written at once as far as it fits, kept in order.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+use crate::payload::Payload;
+
+/// Pieces that one system call takes.
+const AT_ONCE: usize = 8;
+/// Memory that is kept for the next messages.
+const KEPT: usize = 64 * 1024;
+
+/// What is on its way into a pipe.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece is written.
+    at: usize,
+    spare: Vec<u8>,
+}
+
+enum Piece {
+    Own(Vec<u8>),
+    /// A large body, not copied.
+    Body(Payload),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes,
+            Self::Body(body) => body.as_bytes(),
+        }
+    }
+}
+
+impl Outbox {
+    /// Where small messages are put.
+    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.pieces.back(), Some(Piece::Own(_))) {
+            self.pieces.push_back(Piece::Own(std::mem::take(&mut self.spare)));
+        }
+        match self.pieces.back_mut() {
+            Some(Piece::Own(tail)) => tail,
+            // Just put there.
+            _ => &mut self.spare,
+        }
+    }
+
+    /// Puts a large body behind what is there.
+    pub(super) fn body(&mut self, body: Payload) {
+        self.pieces.push_back(Piece::Body(body));
+    }
+
+    /// Puts what was taken out and not sent before what has come since.
+    pub(super) fn put_before(&mut self, first: Self) {
+        let since = std::mem::replace(self, first);
+        self.pieces.extend(since.pieces);
+    }
+
+    /// Uses the memory of one that has been sent.
+    pub(super) fn reuse(&mut self, sent: Self) {
+        if self.spare.capacity() < sent.spare.capacity() {
+            self.spare = sent.spare;
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+        self.at = 0;
+    }
+
+    /// Writes what fits. True once all is written; false if the pipe is full.
+    pub(super) fn write(&mut self, pipe: impl AsFd) -> io::Result<bool> {
+        while !self.pieces.is_empty() {
+            let mut slices = [IoSlice::new(&[]); AT_ONCE];
+            for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+                *slice = IoSlice::new(piece.bytes());
+            }
+            slices[0].advance(self.at);
+            let count = self.pieces.len().min(AT_ONCE);
+            match rustix::io::writev(&pipe, &slices[..count]) {
+                Ok(written) => self.advance(written),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.at += written;
+        while let Some(first) = self.pieces.front() {
+            let length = first.bytes().len();
+            if self.at < length {
+                return;
+            }
+            self.at -= length;
+            if let Some(Piece::Own(mut bytes)) = self.pieces.pop_front()
+                && bytes.capacity() <= KEPT
+            {
+                bytes.clear();
+                self.spare = bytes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_comes_later_and_in_order() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        let mut outbox = Outbox::default();
+        let mut expected = Vec::new();
+        for n in 0..40_u8 {
+            outbox.tail().extend_from_slice(&[n; 10]);
+            expected.extend_from_slice(&[n; 10]);
+            let body = vec![n; 9_000];
+            expected.extend_from_slice(&body);
+            outbox.body(Payload::bytes(body));
+        }
+        let mut read = Vec::new();
+        loop {
+            let all = outbox.write(&writer).unwrap();
+            let mut piece = [0; 7_001];
+            let n = rustix::io::read(&reader, &mut piece).unwrap();
+            read.extend_from_slice(&piece[..n]);
+            if all {
+                break;
+            }
+        }
+        drop(writer);
+        let mut piece = [0; 7_001];
+        while let Ok(n @ 1..) = rustix::io::read(&reader, &mut piece) {
+            read.extend_from_slice(&piece[..n]);
+        }
+        assert_eq!((outbox.is_empty(), read == expected), (true, true));
+    }
+
+    #[test]
+    fn what_was_taken_out_goes_before_what_came_since() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut outbox = Outbox::default();
+        outbox.tail().extend_from_slice(b"first ");
+        let mut taken = std::mem::take(&mut outbox);
+        taken.advance(2);
+        outbox.tail().extend_from_slice(b"second");
+        outbox.put_before(taken);
+        assert!(outbox.write(&writer).unwrap());
+        let mut read = [0; 20];
+        let n = rustix::io::read(&reader, &mut read).unwrap();
+        assert_eq!(&read[..n], b"rst second");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_an_error() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let mut outbox = Outbox::default();
+        outbox.tail().push(1);
+        assert!(outbox.write(&writer).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! What goes to a worker: calls and small messages, on the thread of whoever has something to say.
+//!
+//! Nobody writes under the lock. Who finds somebody writing leaves what it has in the outbox, and
+//! that one takes it along: many calls go in one system call when there are many.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+use tokio::io::unix::AsyncFd;
+
+use super::{Desk, Entry, Wish, Worker};
+use crate::error::{ErrorKind, WorkerRef};
+use crate::job::Job;
+use crate::protocol::ToWorker;
+use crate::shared::Shared;
+use crate::table::Next;
+
+/// With so many calls before it in the pipe, a call can wait for the next answer: the worker does not
+/// run out of work meanwhile, and whoever reads that answer sends all that came until then.
+const ENOUGH: usize = 4;
+static K: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| {
+    std::env::var("K").ok().and_then(|t| t.parse().ok()).unwrap_or(1000)
+});
+
+impl Worker {
+    /// Gives it a call: written on the caller's thread, as far as the pipe takes it.
+    pub(in super::super) fn give(&self, shared: &Arc<Shared>, job: Job) {
+        let mut desk = self.desk();
+        let put = self.put(&mut desk, job);
+        // Somebody will soon send it with others, or it would have to wait in the pipe anyway.
+        let dry = desk.calls.len() == desk.unsent && desk.unsent >= *K;
+        let can_wait =
+            (desk.collecting && !dry) || (desk.calls.len() > ENOUGH && desk.concurrency == 1);
+        match can_wait {
+            true => drop(desk),
+            false => self.send(desk),
+        }
+        if let Some(next) = self.after(shared, put) {
+            self.proceed(shared, next);
+            self.flush();
+        }
+    }
+
+    /// Does what the table said. What is to be sent waits for [`Worker::flush`].
+    pub(in super::super) fn proceed(&self, shared: &Arc<Shared>, mut next: Next<Job>) {
+        loop {
+            let job = match next {
+                Next::Wait => return,
+                Next::Leave(cause) => return self.wish(Wish::End(cause)),
+                Next::Take(job) => job,
+            };
+            let put = self.put(&mut self.desk(), job);
+            next = match self.after(shared, put) {
+                Some(next) => next,
+                None => return,
+            };
+        }
+    }
+
+    /// Sees to a call that is not in the outbox after all. What comes next, if it came to its end.
+    fn after(&self, shared: &Arc<Shared>, put: Put) -> Option<Next<Job>> {
+        match put {
+            Put::Done => {}
+            Put::Closed(job) => shared.put_back(job),
+            Put::Refused(job, kind, worker) => {
+                job.fail(kind, worker);
+                return Some(shared.finished(self.id));
+            }
+        }
+        None
+    }
+
+    /// Puts a call into the outbox.
+    fn put(&self, desk: &mut Desk, job: Job) -> Put {
+        if !desk.open {
+            return Put::Closed(job);
+        }
+        let id = desk.last_id + 1;
+        let now = Instant::now();
+        if let Err(kind) = desk.encode(id, &job, now, self.max_frame) {
+            return Put::Refused(job, kind, self.reference(desk));
+        }
+        desk.last_id = id;
+        desk.unsent += 1;
+        desk.calls.push_back(Entry { id, job, written: now, given_up: None });
+        Put::Done
+    }
+
+    /// Several answers have come: their callers may have more to say, and [`Worker::flush`] will soon
+    /// send it all.
+    pub(in super::super) fn collect(&self) {
+        self.desk().collecting = true;
+    }
+
+    /// Sends what is in the outbox, as far as the pipe takes it; the rest is the writer's.
+    pub(in super::super) fn flush(&self) {
+        let mut desk = self.desk();
+        desk.collecting = false;
+        self.send(desk);
+    }
+
+    fn send<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) {
+        while !desk.writing && !desk.outbox.is_empty() {
+            let Some(pipe) = desk.pipe.clone() else { return };
+            let mut letters = std::mem::take(&mut desk.outbox);
+            desk.unsent = 0;
+            desk.writing = true;
+            drop(desk);
+            let written = letters.write(pipe.get_ref());
+            desk = self.desk();
+            match written {
+                Ok(false) => {
+                    desk.outbox.put_before(letters);
+                    return self.full.notify_one();
+                }
+                Ok(true) => desk.outbox.reuse(letters),
+                // It reads no more: its end is near, and others see to that.
+                Err(_) => desk.outbox.clear(),
+            }
+            desk.writing = false;
+            if desk.stop_sent {
+                // Its input can be closed now.
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// The writer: sees to what did not fit into the pipe.
+    pub(in super::super) async fn write(self: Arc<Self>, pipe: Arc<AsyncFd<OwnedFd>>) {
+        loop {
+            self.full.notified().await;
+            loop {
+                let Ok(mut ready) = pipe.writable().await else { return };
+                let mut letters = std::mem::take(&mut self.desk().outbox);
+                let written = letters.write(pipe.get_ref());
+                let mut desk = self.desk();
+                match written {
+                    Ok(false) => {
+                        desk.outbox.put_before(letters);
+                        ready.clear_ready();
+                        continue;
+                    }
+                    Ok(true) => desk.outbox.reuse(letters),
+                    Err(_) => desk.outbox.clear(),
+                }
+                if desk.outbox.is_empty() {
+                    desk.writing = false;
+                    if desk.stop_sent {
+                        // With us goes its input.
+                        desk.pipe = None;
+                        return;
+                    }
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Tells it something small.
+    pub(in super::super) fn tell(&self, message: &ToWorker) {
+        let mut desk = self.desk();
+        let desk_now = &mut *desk;
+        // Small messages of ours always fit.
+        let _ = desk_now.encoding.tell(message, desk_now.outbox.tail());
+        self.send(desk);
+    }
+
+    /// Closes its input once all is written: some know no other way to be told.
+    pub(in super::super) fn close_input(&self) {
+        let mut desk = self.desk();
+        if desk.stop_sent && !desk.writing {
+            desk.pipe = None;
+            drop(desk);
+            self.full.notify_one();
+        }
+    }
+}
+
+/// What became of a call that was put into the outbox.
+enum Put {
+    Done,
+    Closed(Job),
+    Refused(Job, ErrorKind, Option<WorkerRef>),
+}

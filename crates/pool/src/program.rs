@@ -1,0 +1,189 @@
+//! What a worker process runs, and what surrounds it: directory, environment, priority, channel.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// What a worker process runs.
+///
+/// ```
+/// use longshore_pool::Program;
+///
+/// let program = Program::command("python3").arg("worker.py").nice(5).env("TZ", "UTC");
+/// ```
+#[derive(Debug, Clone)]
+pub struct Program {
+    what: What,
+    arguments: Vec<OsString>,
+    wrapper: Vec<OsString>,
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) nice: Option<i32>,
+    inherited: Inherited,
+    set: BTreeMap<OsString, OsString>,
+    pub(crate) channel: Channel,
+    pub(crate) ping_every: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    This,
+    Command(OsString),
+}
+
+/// What of our environment a worker gets.
+#[derive(Debug, Clone)]
+enum Inherited {
+    All,
+    These(Vec<OsString>),
+}
+
+/// Where the messages go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Channel {
+    /// Standard input and output, as anybody can read and write them.
+    #[default]
+    Stdio,
+    /// A socket of its own, whose number is in `LONGSHORE_WORKER_FD`: what is printed goes to the log
+    /// and cannot come between the messages, even if the worker is in no language of ours.
+    Descriptor,
+}
+
+/// The argument that makes this program a worker; see [`crate::child`].
+pub(crate) const WORKER: &str = "__longshore_worker";
+
+impl Program {
+    /// This very program. Its `main` must begin with [`crate::child::run_if_worker`].
+    pub fn this() -> Self {
+        Self::new(What::This)
+    }
+
+    /// A command, found as a shell would find it.
+    pub fn command(program: impl Into<OsString>) -> Self {
+        Self::new(What::Command(program.into()))
+    }
+
+    fn new(what: What) -> Self {
+        Self {
+            what,
+            arguments: Vec::new(),
+            wrapper: Vec::new(),
+            directory: None,
+            nice: None,
+            inherited: Inherited::All,
+            set: BTreeMap::new(),
+            channel: Channel::Stdio,
+            ping_every: Duration::from_secs(30),
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Runs it by means of another command, which gets it as its last arguments: `["prlimit",
+    /// "--nofile=64"]`, `["bwrap", …]`.
+    #[must_use]
+    pub fn wrapped_in<A: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = A>) -> Self {
+        self.wrapper = wrapper.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Where it runs; where we do, unless told.
+    #[must_use]
+    pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// How far it steps back for others, up to 19. Below 0 needs privileges.
+    #[must_use]
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = Some(nice.clamp(-20, 19));
+        self
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.set.insert(name.into(), value.into());
+        self
+    }
+
+    /// Lets it inherit these variables and no others. Without this it inherits all.
+    #[must_use]
+    pub fn inherit_only<N: Into<OsString>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.inherited = Inherited::These(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Where the messages go.
+    #[must_use]
+    pub fn channel(mut self, channel: Channel) -> Self {
+        self.channel = channel;
+        self
+    }
+
+    /// How long a worker may be silent before it is asked whether it is well; 30 s unless told.
+    #[must_use]
+    pub fn ping_every(mut self, silence: Duration) -> Self {
+        self.ping_every = silence;
+        self
+    }
+
+    /// What is run, for messages.
+    pub(crate) fn name(&self) -> String {
+        match (&self.what, self.wrapper.first()) {
+            (_, Some(wrapper)) => wrapper.to_string_lossy().into_owned(),
+            (What::This, None) => "this program".to_owned(),
+            (What::Command(program), None) => program.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// The command, all but its channel.
+    pub(crate) fn to_command(&self, pool: &str) -> std::io::Result<Command> {
+        let mut words: Vec<OsString> = self.wrapper.clone();
+        match &self.what {
+            What::Command(program) => words.push(program.clone()),
+            What::This => {
+                // A wrapper would take `/proc/self/exe` for itself.
+                let direct = self.wrapper.is_empty();
+                words.push(if direct { this_program()? } else { std::env::current_exe()?.into() });
+                words.extend([OsString::from(WORKER), OsString::from(pool)]);
+            }
+        }
+        words.extend(self.arguments.iter().cloned());
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        if let Inherited::These(names) = &self.inherited {
+            let own = |name: &OsString| Some((name.clone(), std::env::var_os(name)?));
+            command.env_clear().envs(names.iter().filter_map(own));
+        }
+        // Ours, where we are ourselves a worker, are none of theirs.
+        command.env_remove("LONGSHORE_WORKER_FD").envs(&self.set);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        Ok(command)
+    }
+}
+
+/// The file that we were started from, even if another lies in its place by now.
+pub(crate) fn this_program() -> std::io::Result<OsString> {
+    match cfg!(target_os = "linux") {
+        true => Ok(OsStr::new("/proc/self/exe").to_owned()),
+        false => std::env::current_exe().map(OsString::from),
+    }
+}

@@ -1,0 +1,188 @@
+//! Finds messages in whatever pieces a pipe delivers, in bounded memory.
+
+use std::marker::PhantomData;
+
+use super::frame::{Frame, HEADER, Header};
+use super::{Encoding, Fault, Heard, Message};
+
+/// How much is read at once.
+pub(crate) const READ: usize = 64 * 1024;
+/// A body above this gets memory of its own, and is read right into it.
+const LARGE: usize = 16 * 1024;
+/// A large body gets this much memory at first; more only as it comes.
+const FIRST: usize = 2 * 1024 * 1024;
+/// How much of a stray line is shown.
+const SHOWN: usize = 200;
+
+/// Finds messages. Bytes go in where [`Decoder::space`] says.
+pub(crate) struct Decoder<M> {
+    encoding: Encoding,
+    max_frame: usize,
+    buffer: Vec<u8>,
+    /// What of the buffer has been used.
+    start: usize,
+    /// How far the buffer has been searched for the end of a line.
+    searched: usize,
+    large: Option<Large>,
+    messages: PhantomData<fn() -> M>,
+}
+
+/// A large body that is still coming.
+struct Large {
+    header: Header,
+    name: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Large {
+    fn space(&mut self) -> &mut Vec<u8> {
+        let (there, wanted) = (self.body.len(), self.header.body);
+        if self.body.capacity() == there {
+            // More only as it comes: a promise of much that is not kept costs little.
+            self.body.reserve_exact(wanted.saturating_sub(there).min(there.max(FIRST)).max(1));
+        }
+        &mut self.body
+    }
+}
+
+impl<M: Message> Decoder<M> {
+    /// A decoder of JSON lines, as every conversation begins.
+    pub(crate) fn new(max_frame: usize) -> Self {
+        Self {
+            encoding: Encoding::Json,
+            max_frame,
+            buffer: Vec::new(),
+            start: 0,
+            searched: 0,
+            large: None,
+            messages: PhantomData,
+        }
+    }
+
+    /// From now on, messages are written like this.
+    pub(crate) fn switch(&mut self, encoding: Encoding) {
+        self.encoding = encoding;
+        self.searched = self.start;
+    }
+
+    /// Where the next bytes are to be put: behind what is there, into the room that is there.
+    pub(crate) fn space(&mut self) -> &mut Vec<u8> {
+        if self.large.is_none() {
+            self.tidy();
+        }
+        match &mut self.large {
+            Some(large) => large.space(),
+            None => &mut self.buffer,
+        }
+    }
+
+    fn tidy(&mut self) {
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            (self.start, self.searched) = (0, 0);
+        }
+        if self.buffer.capacity() - self.buffer.len() < READ / 2 {
+            self.make_room();
+        }
+    }
+
+    fn make_room(&mut self) {
+        self.buffer.drain(..self.start);
+        self.searched -= self.start;
+        self.start = 0;
+        // A long line grows by half each time: few copies, and never much more than it needs.
+        self.buffer.reserve_exact(READ.max(self.buffer.len() / 2));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.space().extend_from_slice(bytes);
+    }
+
+    /// Memory that is held.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.capacity() + self.large.as_ref().map_or(0, |large| large.body.capacity())
+    }
+
+    /// The next message, if all of it is there.
+    pub(crate) fn next(&mut self) -> Result<Option<Heard<M>>, Fault> {
+        match self.encoding {
+            Encoding::Json => self.next_line(),
+            Encoding::Binary => self.next_frame(),
+        }
+    }
+
+    fn next_line(&mut self) -> Result<Option<Heard<M>>, Fault> {
+        while let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+            let end = self.searched + end;
+            let line = self.buffer[self.start..end].trim_ascii();
+            (self.start, self.searched) = (end + 1, end + 1);
+            if line.is_empty() {
+                continue;
+            }
+            if line.len() > self.max_frame {
+                return Err(too_long(self.max_frame));
+            }
+            let heard = M::from_line(line)?;
+            return Ok(Some(heard.map_or_else(|| Heard::Stray(shown(line)), Heard::Message)));
+        }
+        self.searched = self.buffer.len();
+        match self.buffer.len() - self.start > self.max_frame {
+            true => Err(too_long(self.max_frame)),
+            false => Ok(None),
+        }
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Heard<M>>, Fault> {
+        loop {
+            let Some(frame) = self.frame()? else { return Ok(None) };
+            // Types that we do not know are passed over.
+            if let Some(message) = M::from_frame(frame)? {
+                return Ok(Some(Heard::Message(message)));
+            }
+        }
+    }
+
+    fn frame(&mut self) -> Result<Option<Frame>, Fault> {
+        if let Some(large) = &mut self.large {
+            if large.body.len() < large.header.body {
+                return Ok(None);
+            }
+            // What was read beyond its end begins the next frame.
+            self.buffer.clear();
+            self.buffer.extend_from_slice(&large.body[large.header.body..]);
+            large.body.truncate(large.header.body);
+            self.start = 0;
+            return Ok(self.large.take().map(|Large { header, name, body }| Frame {
+                header,
+                name,
+                body,
+            }));
+        }
+        let bytes = &self.buffer[self.start..];
+        let Some(header) = Header::read(bytes, self.max_frame)? else { return Ok(None) };
+        let (body_at, end) = (HEADER + header.name, HEADER + header.name + header.body);
+        if bytes.len() >= end {
+            let (name, body) = (bytes[HEADER..body_at].to_vec(), bytes[body_at..end].to_vec());
+            self.start += end;
+            return Ok(Some(Frame { header, name, body }));
+        }
+        if header.body > LARGE && bytes.len() >= body_at {
+            let mut body = Vec::with_capacity(header.body.min(FIRST));
+            body.extend_from_slice(&bytes[body_at..]);
+            self.large = Some(Large { header, name: bytes[HEADER..body_at].to_vec(), body });
+            self.buffer.clear();
+            self.start = 0;
+        }
+        Ok(None)
+    }
+}
+
+fn too_long(limit: usize) -> Fault {
+    Fault(format!("a line of more than {limit} bytes"))
+}
+
+fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned()
+}

@@ -1,0 +1,191 @@
+//! Messages as binary frames: a header of 20 bytes, a name, a body that nobody has to look through.
+
+use std::time::Duration;
+
+use super::{CallMessage, ErrorBody, Fault, FromWorker, Outgoing, ToWorker, millis};
+use crate::payload::{Form, Payload};
+
+/// The size of a header, its first four bytes included.
+pub(crate) const HEADER: usize = 20;
+/// What the length in a header counts beside name and body.
+const COUNTED: usize = HEADER - 4;
+/// Set in a call if somebody listens to how far it is.
+const LISTENS: u32 = 1 << 31;
+
+const CALL: u8 = 1;
+pub(super) const CANCEL: u8 = 2;
+pub(super) const PING: u8 = 3;
+pub(super) const STOP: u8 = 4;
+const RESULT: u8 = 129;
+const ERROR: u8 = 130;
+const PROGRESS: u8 = 131;
+const PONG: u8 = 132;
+const RETIRE: u8 = 133;
+
+/// A header that makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    kind: u8,
+    form: Form,
+    limit: u32,
+    id: u64,
+    /// The length of the name.
+    pub(crate) name: usize,
+    /// The length of the body.
+    pub(crate) body: usize,
+}
+
+/// A frame taken apart.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Frame {
+    pub(crate) header: Header,
+    pub(crate) name: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Header {
+    /// Reads a header once enough bytes are there. What makes no sense is found out as early as
+    /// possible: nobody waits for, or makes room for, a gigabyte that will not come.
+    pub(crate) fn read(bytes: &[u8], max_frame: usize) -> Result<Option<Self>, Fault> {
+        let Some(length) = bytes.first_chunk().map(|four| u32::from_le_bytes(*four) as usize)
+        else {
+            return Ok(None);
+        };
+        if length > max_frame || length < COUNTED {
+            let fault = format!("a frame of {length} bytes, of at most {max_frame}");
+            return Err(Fault(fault));
+        }
+        let Some(bytes) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
+        let form = match bytes[5] {
+            0 => Form::Json,
+            1 => Form::Bytes,
+            other => return Err(Fault(format!("a body of the unknown form {other}"))),
+        };
+        let name = usize::from(u16::from_le_bytes([bytes[6], bytes[7]]));
+        let Some(body) = (length - COUNTED).checked_sub(name) else {
+            return Err(Fault::new("a name longer than its frame"));
+        };
+        let limit = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        let (_, id) = bytes.split_last_chunk().unwrap_or((&[], &[0; 8]));
+        Ok(Some(Self { kind: bytes[4], form, limit, id: u64::from_le_bytes(*id), name, body }))
+    }
+
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let length = u32::try_from(COUNTED + self.name + self.body);
+        let (Ok(length), Ok(name)) = (length, u16::try_from(self.name)) else {
+            return Err(Fault::new("a message too long for a frame"));
+        };
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(&[self.kind, u8::from(self.form == Form::Bytes)]);
+        out.extend_from_slice(&name.to_le_bytes());
+        out.extend_from_slice(&self.limit.to_le_bytes());
+        out.extend_from_slice(&self.id.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Writes a call up to its body, which follows as it is.
+pub(crate) fn call_head(call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let limit = call.timeout.map_or(0, |limit| millis(limit).min(u64::from(LISTENS - 1)) as u32);
+    let header = Header {
+        kind: CALL,
+        form: call.arguments.form(),
+        limit: limit | if call.progress { LISTENS } else { 0 },
+        id: call.id,
+        name: call.operation.len(),
+        body: body(call.arguments).len(),
+    };
+    header.write(out)?;
+    out.extend_from_slice(call.operation.as_bytes());
+    Ok(())
+}
+
+/// What of a payload crosses: nothing is null.
+pub(super) fn body(payload: &Payload) -> &[u8] {
+    match (payload.form(), payload.as_bytes()) {
+        (Form::Json, b"null") => &[],
+        (_, bytes) => bytes,
+    }
+}
+
+/// Writes a message that has nothing but a type and an id.
+pub(super) fn bare(kind: u8, id: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
+    bodied(kind, id, Form::Json, &[], out)
+}
+
+fn bodied(kind: u8, id: u64, form: Form, body: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    Header { kind, form, limit: 0, id, name: 0, body: body.len() }.write(out)?;
+    out.extend_from_slice(body);
+    Ok(())
+}
+
+/// Writes a result up to its value, which follows as it is.
+pub(crate) fn result_head(id: u64, value: &Payload, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let body = body(value).len();
+    Header { kind: RESULT, form: value.form(), limit: 0, id, name: 0, body }.write(out)
+}
+
+/// Writes a message of a worker.
+pub(super) fn answer(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+    match message {
+        FromWorker::Result { id, value } => {
+            result_head(*id, value, out)?;
+            out.extend_from_slice(body(value));
+            Ok(())
+        }
+        FromWorker::Progress { id, value } => {
+            bodied(PROGRESS, *id, value.form(), value.as_bytes(), out)
+        }
+        FromWorker::Error { id, error } => {
+            let body = serde_json::to_vec(&ErrorBody::from(error.clone())).unwrap_or_default();
+            bodied(ERROR, *id, Form::Json, &body, out)
+        }
+        FromWorker::Pong(id) => bare(PONG, *id, out),
+        FromWorker::Retire => bare(RETIRE, 0, out),
+        FromWorker::Ready(_) | FromWorker::Failed(_) => Err(Fault::new("no frame for this")),
+    }
+}
+
+fn payload(form: Form, body: Vec<u8>) -> Payload {
+    match form {
+        Form::Json if body.is_empty() => Payload::null(),
+        Form::Json => Payload::from_json_text(body),
+        Form::Bytes => Payload::bytes(body),
+    }
+}
+
+/// What a worker's frame says.
+pub(super) fn from_worker(frame: Frame) -> Result<Option<FromWorker>, Fault> {
+    let Frame { header: Header { kind, form, id, .. }, body, .. } = frame;
+    Ok(Some(match kind {
+        RESULT => FromWorker::Result { id, value: payload(form, body) },
+        ERROR => {
+            let body: ErrorBody = serde_json::from_slice(&body)
+                .map_err(|cause| Fault(format!("an error with {cause}")))?;
+            FromWorker::Error { id, error: body.into() }
+        }
+        PROGRESS => FromWorker::Progress { id, value: payload(form, body) },
+        PONG => FromWorker::Pong(id),
+        RETIRE => FromWorker::Retire,
+        _ => return Ok(None),
+    }))
+}
+
+/// What a pool's frame says.
+pub(super) fn to_worker(frame: Frame) -> Result<Option<ToWorker>, Fault> {
+    let Frame { header: Header { kind, form, limit, id, .. }, name, body } = frame;
+    Ok(Some(match kind {
+        CALL => {
+            let operation = String::from_utf8(name)
+                .map_err(|_| Fault::new("an operation whose name is not UTF-8"))?;
+            let (progress, limit) = (limit & LISTENS != 0, u64::from(limit & !LISTENS));
+            let timeout = (limit > 0).then(|| Duration::from_millis(limit));
+            let arguments = payload(form, body);
+            ToWorker::Call(CallMessage { id, operation, timeout, progress, arguments })
+        }
+        CANCEL => ToWorker::Cancel(id),
+        PING => ToWorker::Ping(id),
+        STOP => ToWorker::Stop,
+        _ => return Ok(None),
+    }))
+}

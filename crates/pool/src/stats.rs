@@ -1,0 +1,234 @@
+//! What a pool has done, as numbers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::ErrorKind;
+use crate::meters::{Exported, Meters};
+use crate::table::{Cause, Counts};
+
+/// A pool at a moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Workers, those that start included.
+    pub workers: usize,
+    /// Those that are at a call.
+    pub busy: usize,
+    /// Those that are not ready yet.
+    pub starting: usize,
+    /// Threads given up in the middle of a call and still at it.
+    pub abandoned: usize,
+    /// Calls that wait for a worker.
+    pub queue_depth: usize,
+    /// Calls that may.
+    pub queue_limit: usize,
+    /// Calls that wait for a place in the queue.
+    pub in_line: usize,
+    /// What became of all calls.
+    #[serde(flatten)]
+    pub calls: OperationStats,
+    /// The same by operation, for those that workers know.
+    pub operations: BTreeMap<String, OperationStats>,
+    /// Workers that ended, by cause.
+    pub ended: BTreeMap<&'static str, u64>,
+    /// How long calls waited for a worker.
+    pub wait: Percentiles,
+    /// How long they took once they had one.
+    pub run: Percentiles,
+}
+
+/// A distribution of times; in JSON, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Percentiles {
+    /// How many were measured.
+    pub count: u64,
+    /// The half of them took no longer, to within a fifth.
+    #[serde(serialize_with = "seconds")]
+    pub p50: Duration,
+    /// 95 of 100.
+    #[serde(serialize_with = "seconds")]
+    pub p95: Duration,
+    /// 99 of 100.
+    #[serde(serialize_with = "seconds")]
+    pub p99: Duration,
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+/// What became of the calls of one operation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OperationStats {
+    /// Calls answered well.
+    pub done: u64,
+    /// Calls that came to nothing, save those below.
+    pub failed: u64,
+    /// Calls that took too long.
+    pub timeouts: u64,
+    /// Calls refused because too many waited.
+    pub refused: u64,
+}
+
+/// The counters behind [`OperationStats`].
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    done: AtomicU64,
+    failed: AtomicU64,
+    timeouts: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Tally {
+    /// Counts a call by what it came to.
+    pub(crate) fn count(&self, error: Option<&ErrorKind>) {
+        let counter = match error {
+            None => &self.done,
+            Some(ErrorKind::Timeout { .. }) => &self.timeouts,
+            Some(ErrorKind::Full { .. }) => &self.refused,
+            Some(_) => &self.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> OperationStats {
+        OperationStats {
+            done: self.done.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            timeouts: self.timeouts.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The counters behind [`Stats`].
+pub(crate) struct Counters {
+    pub(crate) calls: Tally,
+    pub(crate) wait: Timer,
+    pub(crate) run: Timer,
+    ended: Mutex<BTreeMap<Cause, u64>>,
+    meters: Meters,
+}
+
+impl Counters {
+    pub(crate) fn new(pool: &str) -> Self {
+        let meters = Meters::new(pool);
+        Self {
+            calls: Tally::default(),
+            wait: Timer { histogram: Histogram::default(), exported: meters.wait() },
+            run: Timer { histogram: Histogram::default(), exported: meters.run() },
+            ended: Mutex::default(),
+            meters,
+        }
+    }
+
+    pub(crate) fn on_end(&self, cause: Cause) {
+        self.meters.ended(cause);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        *ended.entry(cause).or_default() += 1;
+    }
+
+    pub(crate) fn ended(&self) -> BTreeMap<&'static str, u64> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().map(|(cause, count)| (cause.name(), *count)).collect()
+    }
+
+    /// Shows how many there are to whoever watches the metrics.
+    pub(crate) fn publish(&self, counts: impl FnOnce() -> Counts) {
+        self.meters.publish(counts);
+    }
+}
+
+/// Times, for statistics and for metrics.
+pub(crate) struct Timer {
+    histogram: Histogram,
+    exported: Exported,
+}
+
+impl Timer {
+    pub(crate) fn record(&self, time: Duration) {
+        self.histogram.record(time);
+        self.exported.record(time);
+    }
+
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        self.histogram.percentiles()
+    }
+}
+
+/// Times in buckets that grow by about a fifth: four for each power of two of microseconds.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+}
+
+const BUCKETS: usize = 160;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+}
+
+impl Histogram {
+    pub(crate) fn record(&self, time: Duration) {
+        self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn percentiles(&self) -> Percentiles {
+        let counts: Vec<u64> =
+            self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        let count: u64 = counts.iter().sum();
+        let at = |percent: u64| {
+            let mut left = (count * percent).div_ceil(100);
+            let place = counts.iter().position(|in_bucket| {
+                left = left.saturating_sub(*in_bucket);
+                left == 0
+            });
+            place.filter(|_| count > 0).map_or(Duration::ZERO, top)
+        };
+        Percentiles { count, p50: at(50), p95: at(95), p99: at(99) }
+    }
+}
+
+/// Where a time belongs: by its power of two, and which quarter of the way to the next it is.
+fn bucket(time: Duration) -> usize {
+    let tenths = u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX).max(4);
+    let power = tenths.ilog2();
+    let quarter = (tenths >> (power - 2)) & 3;
+    (((power - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The longest time of a bucket.
+fn top(bucket: usize) -> Duration {
+    let (power, quarter) = ((bucket / 4) as u32 + 2, (bucket % 4) as u64);
+    let tenths = (5 + quarter).checked_shl(power - 2).unwrap_or(u64::MAX);
+    Duration::from_nanos(tenths.saturating_mul(100))
+}
+
+#[cfg(all(test, not(feature = "_shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_within_a_fifth_above_what_was_measured() {
+        for micros in [1_u64, 7, 90, 1_000, 33_000, 5_000_000] {
+            let histogram = Histogram::default();
+            histogram.record(Duration::from_micros(micros));
+            let p50 = histogram.percentiles().p50.as_secs_f64() * 1e6;
+            let exact = micros as f64;
+            assert!(p50 >= exact && p50 <= exact * 1.26, "{micros}: {p50}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_nothing() {
+        assert_eq!(Histogram::default().percentiles(), Percentiles::default());
+    }
+}

@@ -1,0 +1,23 @@
+//! Locks, atomics and threads of the pool's core: the standard library's, or shuttle's when its
+//! schedules are explored (`cargo test -p longshore-pool --lib --features _shuttle`).
+
+#[cfg(not(all(test, feature = "_shuttle")))]
+pub(crate) use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+
+#[cfg(all(test, feature = "_shuttle"))]
+pub(crate) use shuttle::{
+    sync::atomic::{AtomicU64, Ordering},
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+
+use std::sync::PoisonError;
+
+/// Locks. Nothing that panics holds one of our locks in a state that others could not bear.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

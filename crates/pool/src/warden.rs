@@ -1,0 +1,264 @@
+//! Processes must not outlive a program that was killed: nobody would ever end them, and the work
+//! that they are at may be done elsewhere meanwhile.
+//!
+//! A killed program can do nothing, so it has a warden: a child process that reads from a pipe which
+//! process groups are alive, and kills them when the pipe ends without them having ended. It is
+//! started before the first of them. What it was not told of, because the kill came first or because
+//! a process left its group (`setsid`), it finds by a mark in the environment that every process of
+//! this program inherits (Linux: `/proc`). Who clears the environment and leaves the group too is
+//! beyond it.
+//!
+//! The warden is this very program, if its `main` begins with [`crate::child::run_if_worker`]; else a
+//! few lines for `/bin/sh`. A pool sees to all this by itself. The types are public for programs that
+//! start commands of their own.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{BufRead, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::program::this_program;
+
+pub use crate::group::Group;
+
+/// The variable by which a warden knows the processes of its program.
+pub const MARK: &str = "LONGSHORE_WARDEN";
+/// The argument that makes this program a warden; see [`crate::child`].
+pub(crate) const WARDEN: &str = "__longshore_warden";
+/// What a warden is told at last, if all ended in good order: it has nothing to look for.
+const ALL_WELL: &str = ".";
+/// Between two looks at `/proc`: a process that has been forked but not yet become its command does
+/// not carry the mark yet.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The same as [`watch_over`], for a program that cannot be its own warden.
+const SCRIPT: &str = r#"
+trap '' HUP INT TERM
+left=' '
+while read -r line; do
+  group=${line#?}
+  case $line in
+    +*) left="$left$group " ;;
+    -*) case $left in *" $group "*) left="${left%% $group *} ${left#* $group }" ;; esac ;;
+    .) exit 0 ;;
+  esac
+done
+for group in $left; do kill -s KILL -- "-$group" 2>/dev/null; done
+looks=0
+while [ "$looks" -lt 2 ]; do
+  looks=$((looks + 1))
+  for found in $(grep -lsF "LONGSHORE_WARDEN=$1" /proc/[0-9]*/environ); do
+    found=${found#/proc/}
+    kill -s KILL "${found%/environ}" 2>/dev/null && looks=0
+  done
+  sleep 0.1 || sleep 1
+done
+"#;
+
+/// Set once `main` is known to begin with [`crate::child::run_if_worker`].
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn install() {
+    INSTALLED.store(true, Ordering::Relaxed);
+}
+
+/// A program's end of the pipe.
+#[derive(Debug)]
+pub struct Warden {
+    mark: String,
+    process: Mutex<Option<Process>>,
+}
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    pipe: Option<ChildStdin>,
+    groups: BTreeSet<i32>,
+}
+
+impl Warden {
+    /// The warden of this program, started when first needed and ended with the last who holds it.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Warden>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let warden = Arc::new(Self { mark: new_mark(), process: Mutex::new(None) });
+            *shared = Arc::downgrade(&warden);
+            warden
+        })
+    }
+
+    /// Starts the warden if it does not run. Returns what a command must have in its environment:
+    /// one that is started afterwards cannot outlive this process.
+    pub fn mark(&self) -> (&'static str, String) {
+        drop(self.started());
+        (MARK, self.mark.clone())
+    }
+
+    fn started(&self) -> MutexGuard<'_, Option<Process>> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.is_none() {
+            *process = Process::start(&self.mark, BTreeSet::new());
+        }
+        process
+    }
+
+    /// Has the group killed if this process dies before the returned guard is dropped.
+    pub fn watch(self: &Arc<Self>, group: i32) -> Watched {
+        self.tell(|groups| groups.insert(group), '+', group);
+        Watched { warden: Arc::clone(self), group }
+    }
+
+    fn tell(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
+        let mut place = self.started();
+        let Some(process) = place.as_mut() else { return };
+        keep(&mut process.groups);
+        let told = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
+        if let Some(Err(error)) = told {
+            tracing::warn!(%error, "the warden is gone; there will be another");
+            let groups = std::mem::take(&mut process.groups);
+            *place = Process::start(&self.mark, groups);
+        }
+    }
+}
+
+/// A name that nobody else has: hashers begin with keys from the system's source of randomness.
+fn new_mark() -> String {
+    let random = || std::hash::RandomState::new().build_hasher().finish();
+    format!("{:x}-{:016x}{:016x}", std::process::id(), random(), random())
+}
+
+impl Process {
+    fn start(mark: &str, groups: BTreeSet<i32>) -> Option<Self> {
+        match Self::spawn(mark, groups) {
+            Ok(process) => Some(process),
+            Err(error) => {
+                tracing::warn!(%error, "no warden; processes would outlive this program if it is killed");
+                None
+            }
+        }
+    }
+
+    fn spawn(mark: &str, groups: BTreeSet<i32>) -> std::io::Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let mut command = if INSTALLED.load(Ordering::Relaxed) {
+            let mut command = Command::new(this_program()?);
+            command.args([WARDEN, mark]);
+            command
+        } else {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", SCRIPT, "longshore-warden", mark]);
+            command
+        };
+        // Its own group: what is typed at the program's terminal must not end it first. And without
+        // a mark, should we carry one: else the warden of our parent would end ours before it has
+        // done its work.
+        command.process_group(0).env_remove(MARK).current_dir("/");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut pipe = child.stdin.take();
+        for group in &groups {
+            pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
+        }
+        Ok(Self { child, pipe, groups })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty()) {
+            let _ = writeln!(pipe, "{ALL_WELL}");
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// A group that the warden knows.
+#[derive(Debug)]
+pub struct Watched {
+    warden: Arc<Warden>,
+    group: i32,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let group = self.group;
+        self.warden.tell(|groups| groups.remove(&group), '-', group);
+    }
+}
+
+/// The warden itself: reads to the end of the pipe, then kills what is left.
+pub(crate) fn watch_over(from: impl BufRead, mark: &str) {
+    let Some(groups) = left(from) else { return };
+    for group in groups {
+        if let Some(group) = Pid::from_raw(group) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    let mut looks_without = 0;
+    while looks_without < 2 {
+        looks_without = if kill_marked(mark) { 0 } else { looks_without + 1 };
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Kills every process that carries the mark; whether there was one.
+fn kill_marked(mark: &str) -> bool {
+    let entry = format!("{MARK}={mark}");
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let mut found = false;
+    for process in processes.flatten() {
+        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+        // Another user's processes cannot be read, and are none of ours.
+        let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
+            found |= kill_process(pid, Signal::KILL).is_ok();
+        }
+    }
+    found
+}
+
+/// The groups that did not end; `None` if all is well.
+fn left(from: impl BufRead) -> Option<BTreeSet<i32>> {
+    let mut groups = BTreeSet::new();
+    for line in from.lines().map_while(Result::ok) {
+        if line == ALL_WELL {
+            return None;
+        }
+        // 0 and 1 would be ourselves and everybody.
+        let group = line.get(1..).and_then(|number| number.parse().ok()).filter(|n| *n > 1);
+        match (line.as_bytes().first(), group) {
+            (Some(b'+'), Some(group)) => _ = groups.insert(group),
+            (Some(b'-'), Some(group)) => _ = groups.remove(&group),
+            _ => {}
+        }
+    }
+    Some(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_end_is_left() {
+        let groups = left("+10\n+11\n-10\nnonsense\n+1\n+0\n+-5\n+12".as_bytes());
+        assert_eq!(groups, Some(BTreeSet::from([11, 12])));
+    }
+
+    #[test]
+    fn nothing_is_looked_for_when_all_is_well() {
+        assert_eq!(left("+10\n-10\n.\n".as_bytes()), None);
+    }
+
+    #[test]
+    fn no_two_marks_are_alike() {
+        assert_ne!(new_mark(), new_mark());
+    }
+}

@@ -1,0 +1,27 @@
+//! Database workers. What every database must do is in `cases`; each has a file of its own with the
+//! tests.
+
+mod cases;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "odbc")]
+mod odbc;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod processes;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use longshore_pool::CallError;
+use longshore_pool::database::{DbError, Reason};
+
+/// What the database could not do.
+pub(crate) fn told<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
+    let error = answer.unwrap_err();
+    DbError::of(&error).unwrap_or_else(|| panic!("not of the database: {error:?}"))
+}
+
+pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> Reason {
+    told(answer).reason
+}

@@ -1,0 +1,77 @@
+//! Operations that wait until the test lets them go, so that nothing has to be timed.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use longshore_pool::{Operations, Settings, WorkerPool};
+
+use crate::kit::eventually;
+
+/// A gate that calls wait at.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<Passage>, Condvar)>);
+
+#[derive(Default)]
+struct Passage {
+    open: bool,
+    /// Who came, in order.
+    arrived: Vec<u64>,
+    inside: usize,
+    most_inside: usize,
+}
+
+impl Gate {
+    /// Arrives, and waits until the gate is open.
+    pub(crate) fn pass(&self, who: u64) {
+        let (passage, opened) = &*self.0;
+        let mut passage = passage.lock().unwrap();
+        passage.arrived.push(who);
+        passage.inside += 1;
+        passage.most_inside = passage.most_inside.max(passage.inside);
+        let mut passage = opened.wait_while(passage, |passage| !passage.open).unwrap();
+        passage.inside -= 1;
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.0.lock().unwrap().open = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn shut(&self) {
+        self.0.0.lock().unwrap().open = false;
+    }
+
+    /// Who came, in order.
+    pub(crate) fn arrived(&self) -> Vec<u64> {
+        self.0.0.lock().unwrap().arrived.clone()
+    }
+
+    /// How many were there at the same time, at most.
+    pub(crate) fn most_inside(&self) -> usize {
+        self.0.0.lock().unwrap().most_inside
+    }
+
+    pub(crate) async fn wait_for(&self, count: usize) {
+        eventually("calls at the gate", || self.arrived().len() >= count).await;
+    }
+}
+
+/// What the tests call: `gate` waits at the gate, `panic` panics, `fail` says no.
+pub(crate) fn operations(gate: &Gate) -> Operations {
+    let gate = gate.clone();
+    Operations::stateless()
+        .add("gate", move |(), who: u64| {
+            gate.pass(who);
+            Ok::<_, String>(who)
+        })
+        .add("double", |(), n: u64| Ok::<_, String>(n * 2))
+        .add("fail", |(), words: String| Err::<(), _>(words))
+        .add("panic", |(), words: String| -> Result<(), String> { std::panic::panic_any(words) })
+}
+
+/// A pool of threads, and the gate that its calls wait at.
+pub(crate) async fn gated(change: impl FnOnce(&mut Settings)) -> (WorkerPool, Gate) {
+    let (mut settings, gate) = (Settings::default(), Gate::default());
+    change(&mut settings);
+    let pool = WorkerPool::threads("gated", operations(&gate), settings).await.unwrap();
+    (pool, gate)
+}

@@ -1,0 +1,30 @@
+//! A program that is killed leaves no process behind, whatever its workers are made of.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::kit::{eventually, example, fixture, runs};
+
+#[tokio::test]
+async fn no_process_outlives_a_program_that_was_killed() {
+    for how in ["plain", "hooked"] {
+        let mut parent = Command::new(example("pool_parent"))
+            .arg(how)
+            .arg("python3")
+            .arg(fixture("worker.py"))
+            // Takes no notice of its input's end, nor of TERM.
+            .args(["json", "stubborn"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let pids: Vec<u32> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        assert_eq!(pids.len(), 3, "{line:?}");
+        assert!(pids.iter().all(|pid| runs(*pid)), "{how}");
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        eventually("worker, grandchild and daemon are gone", || !pids.iter().any(|pid| runs(*pid)))
+            .await;
+    }
+}
