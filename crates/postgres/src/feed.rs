@@ -2,13 +2,13 @@
 //!
 //! Commits leave what they have to say here; one task per process writes it, coalesced: whatever
 //! gathered while the last entry was written goes into the next. A `NOTIFY` inside the commits
-//! themselves would make all commits of the database wait for one lock; so only one that comes after
-//! a lull carries its own ([`Feed::prompt`]). One more task listens.
+//! themselves would make all commits of the database wait for one lock, which a foreign one may hold
+//! for long. One more task listens.
 //! Both are hints: what is lost with a killed process is found by polling.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use deadpool_postgres::Pool;
 use futures_util::future::poll_fn;
@@ -40,11 +40,6 @@ const BREATH: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// For how long it is waited for.
 const SETTLES: Duration = Duration::from_secs(2);
-/// A process that has said nothing for this long says the next thing with its commit.
-const LULL: Duration = Duration::from_millis(10);
-/// Commits that carry a notice take at most this part of a process's time: they wait for each other,
-/// and for the disk meanwhile.
-const SELDOM: u32 = 5;
 /// Until an entry that could not be written is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Until it is tried again whether notices come.
@@ -71,14 +66,6 @@ struct Waiting {
     woke: bool,
     /// The round that will write what waits now.
     round: u64,
-    /// No commit carries a notice before this.
-    rest_until: Option<Instant>,
-}
-
-impl Waiting {
-    fn rest(&mut self, time: Duration) {
-        self.rest_until = self.rest_until.max(Instant::now().checked_add(time));
-    }
 }
 
 impl Feed {
@@ -117,26 +104,6 @@ impl Feed {
             }
             waiting.woke |= woke;
         });
-    }
-
-    /// Whether the commit that is about to be made is to carry the word that something may have
-    /// become claimable ([`NOTICE`]), instead of leaving it to the writer: nothing was said for a
-    /// while, so nobody is held up, and a lone unit is heard of that much sooner.
-    pub(crate) fn prompt(&self) -> bool {
-        self.with(|waiting| {
-            let rested = waiting.rest_until.is_none_or(|until| until <= Instant::now());
-            let prompt = rested && waiting.topics.is_empty() && !waiting.woke;
-            if prompt {
-                waiting.rest(LULL);
-            }
-            prompt
-        })
-    }
-
-    /// A commit that carried the word was made, and took this long.
-    pub(crate) fn prompted(&self, took: Duration) {
-        self.with(|waiting| waiting.rest((took * SELDOM).max(LULL)));
-        self.woke.send_modify(|count| *count += 1);
     }
 
     /// Waits until what was announced so far is written (or could not be), for a while.
@@ -178,7 +145,6 @@ impl Feed {
             loop {
                 let (topics, woke, round) = self.with(|waiting| {
                     waiting.round += 1;
-                    waiting.rest(LULL);
                     let woke = std::mem::take(&mut waiting.woke);
                     (std::mem::take(&mut waiting.topics), woke, waiting.round)
                 });
@@ -264,8 +230,6 @@ enum Heard {
 
 /// Says that something may have become claimable.
 const WOKE: &str = "woke";
-/// The statement that says so, as part of a commit.
-pub(crate) const NOTICE: &str = "SELECT pg_notify('longshore', 'woke')";
 /// Says that the feed has grown.
 const CHANGED: &str = "changed";
 
@@ -350,33 +314,4 @@ async fn notify(pool: &Pool, token: &str) -> Result<()> {
     let params: [&dyn Param; 2] = [&CHANNEL, &token];
     client.query_typed("SELECT pg_notify($1, $2)", &typed(&params)).await.or_translate()?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_after_a_lull_carries_its_notice_and_the_next_does_not() {
-        let feed = Feed::new();
-        assert!(feed.prompt(), "nothing was said yet");
-        feed.prompted(Duration::from_secs(60));
-        assert!(!feed.prompt(), "it took a minute, and may only take a part of the time");
-    }
-
-    #[test]
-    fn a_commit_leaves_its_notice_to_the_writer_that_has_something_to_say() {
-        let feed = Feed::new();
-        feed.announce(BTreeSet::new(), true);
-        assert!(!feed.prompt());
-    }
-
-    #[test]
-    fn a_commit_that_carried_its_notice_wakes_its_own_process_too() {
-        let feed = Feed::new();
-        let mut wakes = feed.wakes();
-        wakes.mark_unchanged();
-        feed.prompted(Duration::ZERO);
-        assert!(wakes.has_changed().is_ok_and(|changed| changed));
-    }
 }

@@ -237,9 +237,7 @@ impl Shared {
     pub(crate) async fn begin(&self, durability: Durability) -> Result<Tx<'static>> {
         let client = self.pool.get().await.map_err(from_pool)?;
         let now = self.options.clock.now();
-        let mut tx = Tx::begin(client, durability, now, Arc::clone(&self.streams));
-        tx.herald = Some(Arc::clone(&self.feed));
-        Ok(tx)
+        Ok(Tx::begin(client, durability, now, Arc::clone(&self.streams)))
     }
 
     /// Commits a verb's transaction and does what follows from it; what came of both. From here on

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -18,7 +17,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::connect::Terms;
 use crate::error::{Translate, damaged, translate};
-use crate::feed::{Feed, NOTICE, TopicRow};
+use crate::feed::TopicRow;
 use crate::finish;
 use crate::param::{Param, typed};
 use crate::row::{code, to_json, value};
@@ -57,8 +56,6 @@ pub(crate) struct Tx<'c> {
     pub(crate) now: Timestamp,
     pub(crate) streams: Arc<Streams>,
     pub(crate) after: Aftermath,
-    /// Who may have the commit itself say that something became claimable.
-    pub(crate) herald: Option<Arc<Feed>>,
     /// What was done is to be taken back although the verb has an answer.
     pub(crate) abandon: bool,
     /// Streams that are there for good only if this transaction commits.
@@ -182,28 +179,15 @@ impl Tx<'static> {
         let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
         let own = open(client)?;
         let params = differences.params();
-        let herald = self.herald.as_ref().filter(|herald| self.after.woke && herald.prompt());
-        let (params, began) = (typed(&params), Instant::now());
+        let (params, commit) = (typed(&params), own.batch_execute("COMMIT"));
         let write = own.query_typed(Differences::SQL, &params);
-        let notice = async {
-            match herald {
-                Some(_) => own.query_typed(NOTICE, &[]).await.map(|_| ()),
-                None => Ok(()),
-            }
-        };
-        let commit = own.batch_execute("COMMIT");
-        let (written, noted, committed) = futures_util::future::join3(write, notice, commit).await;
+        let (written, committed) = futures_util::future::join(write, commit).await;
         // Answered either way, the connection is free again.
         if committed.is_ok() {
             *client = None;
         }
         written.or_translate()?;
-        noted.or_translate()?;
         committed.map_err(at_the_end)?;
-        if let Some(herald) = herald {
-            herald.prompted(began.elapsed());
-            self.after.woke = false;
-        }
         Ok(())
     }
 
@@ -246,7 +230,6 @@ impl<'c> Tx<'c> {
             now,
             streams,
             after: Aftermath::default(),
-            herald: None,
             abandon: false,
             made: Vec::new(),
             deltas: BTreeMap::new(),
