@@ -290,16 +290,18 @@ CREATE INDEX longshore_unit_session ON public.longshore_unit USING btree (sessio
 CREATE INDEX longshore_unit_waiting ON public.longshore_unit USING btree (stream, state, place) WHERE (state = ANY (ARRAY[0, 1, 7, 8]));
 
 CREATE OR REPLACE FUNCTION public.longshore_begin(session uuid, ids uuid[], fences bigint[], now bigint, cancel bigint)
- RETURNS TABLE(id uuid, fence bigint, started_at bigint)
+ RETURNS TABLE(every boolean, id uuid, fence bigint, started_at bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     RETURN QUERY
     WITH me AS MATERIALIZED (
       SELECT s.num FROM longshore_session s WHERE s.id = $1 FOR KEY SHARE),
@@ -314,7 +316,49 @@ BEGIN
       INSERT INTO longshore_start (session, at, units, fences)
       SELECT m.num, $4, array_agg(s.id), array_agg(s.fence) FROM me m
       JOIN started s ON s.started_at IS NULL GROUP BY m.num)
-    SELECT s.id, s.fence, s.started_at FROM me m LEFT JOIN started s ON true;
+    SELECT a.every, s.id, s.fence, s.started_at FROM me m
+    CROSS JOIN (SELECT count(*) = cardinality($2) AS every FROM started s
+      WHERE s.started_at IS NULL) a
+    LEFT JOIN started s ON NOT a.every;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_claim_plainly(session uuid, kinds text[], queues text[], tenant text, batch text, known bigint[], anywhere boolean, look integer, floor bigint, units bigint, starts bigint, now bigint)
+ RETURNS TABLE(id uuid, stream bigint, state smallint, place bigint, priority smallint, attempt integer, lost integer, fence bigint, owner bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean, streams integer, source bigint, weight integer, tenant_weight integer, first bigint, cost bigint)
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    met record;
+BEGIN
+    -- A claim means nothing once its session is gone, and does not wait for the disk.
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
+    SELECT max(e.me) AS me, max(e.cost) AS cost, max(e.num) AS num, max(e.weight) AS weight,
+      max(e.tenant_weight) AS tenant_weight, max(e.place) AS place,
+      CASE WHEN bool_or(e.has_alone OR NOT e.has_ready OR e.cap IS NOT NULL
+        OR e.tenant_cap IS NOT NULL) THEN 2 ELSE least(count(e.num), 2) END::integer AS streams
+    INTO met FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8) e;
+    IF met.me IS NULL THEN
+        RETURN;
+    END IF;
+    IF met.streams = 1 THEN
+        met.place := greatest(met.place, $9);
+        RETURN QUERY
+        SELECT t.*, met.streams, met.num, met.weight, met.tenant_weight, met.place, met.cost
+        FROM longshore_take(ARRAY[met.num], ARRAY[$10], ARRAY[$11], ARRAY[met.place],
+          ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, met.me, false) t;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    streams := met.streams;
+    source := met.num;
+    weight := met.weight;
+    tenant_weight := met.tenant_weight;
+    first := met.place;
+    cost := met.cost;
+    RETURN NEXT;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_closed()
@@ -340,6 +384,7 @@ CREATE OR REPLACE FUNCTION public.longshore_eligible(session uuid, kinds text[],
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -398,38 +443,70 @@ BEGIN
     FROM me m LEFT JOIN open o ON true;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_end_plainly(ids uuid[], fences bigint[], results bytea[], now bigint, session uuid)
- RETURNS TABLE(id uuid, fence bigint, stream bigint, bytes integer)
+CREATE OR REPLACE FUNCTION public.longshore_end_plainly(ids uuid[], fences bigint[], results bytea[], now bigint, session uuid, lone boolean)
+ RETURNS TABLE(stream bigint, units bigint, id uuid, fence bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 BEGIN
+    IF lone THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
     RETURN QUERY
-    UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
-      attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-      failure = NULL, result = f.result
-    FROM unnest($1, $2, $3) AS f (id, fence, result)
-    WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
-    AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
-    AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes;
+    WITH ended AS (
+      UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
+        attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+        failure = NULL, result = f.result
+      FROM unnest($1, $2, $3) AS f (id, fence, result)
+      WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
+      AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
+      AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
+    counted AS (
+      INSERT INTO longshore_delta (stream, leased, done, bytes)
+      SELECT e.stream, -count(*), count(*), -sum(e.bytes)::bigint FROM ended e GROUP BY e.stream)
+    SELECT e.stream, count(*), NULL::uuid, NULL::bigint FROM ended e GROUP BY e.stream
+    UNION ALL
+    SELECT e.stream, 0, e.id, e.fence FROM ended e
+    WHERE (SELECT count(*) FROM ended) < cardinality($1);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_send_plainly(ids uuid[], streams bigint[], states smallint[], places bigint[], priorities smallint[], deadlines bigint[], all_flags bigint[], waits integer[], sizes integer[], keys bytea[], caps bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[])
- RETURNS TABLE(stream bigint, state smallint, units bigint, bytes bigint)
+CREATE OR REPLACE FUNCTION public.longshore_has_ready(streams bigint[])
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
+      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_send_plainly(ids uuid[], streams bigint[], states smallint[], places bigint[], priorities smallint[], deadlines bigint[], all_flags bigint[], waits integer[], sizes integer[], keys bytea[], caps bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[], lone boolean)
+ RETURNS TABLE(stream bigint, state smallint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 BEGIN
+    IF lone THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
     RETURN QUERY
     WITH gate AS MATERIALIZED (
       SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
@@ -441,9 +518,13 @@ BEGIN
         bytes, dedup, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
       WHERE NOT EXISTS (SELECT 1 FROM gate)
-      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes)
-    SELECT m.stream, m.state, count(*), sum(m.bytes)::bigint FROM made m GROUP BY m.stream, m.state
-    UNION ALL SELECT 0::bigint, 0::smallint, 0::bigint, 0::bigint FROM gate;
+      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
+    counted AS (
+      INSERT INTO longshore_delta (stream, scheduled, ready, bytes)
+      SELECT m.stream, count(*) FILTER (WHERE m.state = 1), count(*) FILTER (WHERE m.state = 2),
+        sum(m.bytes)::bigint FROM made m GROUP BY m.stream)
+    SELECT DISTINCT m.stream, m.state FROM made m
+    UNION ALL SELECT 0::bigint, 0::smallint FROM gate;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_take(streams bigint[], units bigint[], starts bigint[], places bigint[], ids uuid[], now bigint, owner bigint, only_look boolean)
@@ -454,6 +535,7 @@ CREATE OR REPLACE FUNCTION public.longshore_take(streams bigint[], units bigint[
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
 BEGIN
@@ -476,7 +558,10 @@ BEGIN
       FROM found f WHERE u.ctid = f.at AND (SELECT p.all FROM plain p)
       RETURNING u.id, u.stream, u.state, u.place, u.priority, u.attempt, u.lost, u.fence,
         u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.place AS rank)
+        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.place AS rank),
+    counted AS (
+      INSERT INTO longshore_delta (stream, ready, leased)
+      SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
     SELECT t.*, true FROM taken t
     UNION ALL
     SELECT u.id, u.stream, u.state, u.place, u.priority, u.attempt, u.lost, u.fence, u.session,

@@ -2,6 +2,9 @@
 -- time it is sent, and for a lone unit that took longer than running it. What a function runs is
 -- planned once per connection and kept. (Named statements would do the same, but not through a
 -- transaction pooler.) The plans are those for index look-ups, whatever statistics say at the moment.
+--
+-- What they move they also count (`longshore_delta`). So a function can be a verb's whole transaction,
+-- sent alone, one round trip: then (`lone`) it also sets what a transaction begins with elsewhere.
 
 -- Which streams have something for a claimer. `look`: 0 all that have ready units, one step in the
 -- index for each; 1 those of the batch; 2 those in `known`.
@@ -13,7 +16,7 @@ RETURNS TABLE (
     cap integer, tenant_weight integer, tenant_cap integer, place bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -86,7 +89,7 @@ RETURNS TABLE (
     progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -109,7 +112,10 @@ BEGIN
       FROM found f WHERE u.ctid = f.at AND (SELECT p.all FROM plain p)
       RETURNING u.id, u.stream, u.state, u.place, u.priority, u.attempt, u.lost, u.fence,
         u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.place AS rank)
+        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.place AS rank),
+    counted AS (
+      INSERT INTO longshore_delta (stream, ready, leased)
+      SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
     SELECT t.*, true FROM taken t
     UNION ALL
     SELECT u.id, u.stream, u.state, u.place, u.priority, u.attempt, u.lost, u.fence, u.session,
@@ -118,16 +124,80 @@ BEGIN
     FROM found f JOIN longshore_unit u ON u.ctid = f.at WHERE NOT (SELECT p.all FROM plain p);
 END $$;
 
+-- A whole claim where nothing is to be weighed: one stream has something, no cap bounds it, nothing
+-- waits that must run alone, and all that is found is plain. `streams` says of how many it is known
+-- that they have something; 2 if the long way must be gone, for whatever reason: then nothing is
+-- done. A row that is not `taken` says so, too. No row at all: the session is gone. Otherwise there
+-- is at least one, without a unit if there is none to be had.
+CREATE FUNCTION longshore_claim_plainly(
+    session uuid, kinds text[], queues text[], tenant text, batch text, known bigint[],
+    anywhere boolean, look integer, floor bigint, units bigint, starts bigint, now bigint)
+RETURNS TABLE (
+    id uuid, stream bigint, state smallint, place bigint, priority smallint, attempt integer,
+    lost integer, fence bigint, owner bigint, started_at bigint, created_at bigint,
+    deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text,
+    progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean,
+    streams integer, source bigint, weight integer, tenant_weight integer, first bigint,
+    cost bigint)
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    met record;
+BEGIN
+    -- A claim means nothing once its session is gone, and does not wait for the disk.
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
+    SELECT max(e.me) AS me, max(e.cost) AS cost, max(e.num) AS num, max(e.weight) AS weight,
+      max(e.tenant_weight) AS tenant_weight, max(e.place) AS place,
+      CASE WHEN bool_or(e.has_alone OR NOT e.has_ready OR e.cap IS NOT NULL
+        OR e.tenant_cap IS NOT NULL) THEN 2 ELSE least(count(e.num), 2) END::integer AS streams
+    INTO met FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8) e;
+    IF met.me IS NULL THEN
+        RETURN;
+    END IF;
+    IF met.streams = 1 THEN
+        met.place := greatest(met.place, $9);
+        RETURN QUERY
+        SELECT t.*, met.streams, met.num, met.weight, met.tenant_weight, met.place, met.cost
+        FROM longshore_take(ARRAY[met.num], ARRAY[$10], ARRAY[$11], ARRAY[met.place],
+          ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, met.me, false) t;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    streams := met.streams;
+    source := met.num;
+    weight := met.weight;
+    tenant_weight := met.tenant_weight;
+    first := met.place;
+    cost := met.cost;
+    RETURN NEXT;
+END $$;
+
+-- Whether these streams have ready units, in whoever's hands they are at the moment.
+CREATE FUNCTION longshore_has_ready(streams bigint[]) RETURNS boolean LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
+      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
+END $$;
+
 -- Notes that a session starts units that it claimed ahead: those that are still its own and wanted.
--- One row at least if the session lives. It cannot end before this is committed.
+-- It cannot end before this is committed. Always a whole transaction. One row if it may start `every`
+-- one, as mostly; else a row for each that it may, and one without a unit if there is none. No row at
+-- all: the session is gone.
 CREATE FUNCTION longshore_begin(session uuid, ids uuid[], fences bigint[], now bigint, cancel bigint)
-RETURNS TABLE (id uuid, fence bigint, started_at bigint)
+RETURNS TABLE (every boolean, id uuid, fence bigint, started_at bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     RETURN QUERY
     WITH me AS MATERIALIZED (
       SELECT s.num FROM longshore_session s WHERE s.id = $1 FOR KEY SHARE),
@@ -142,44 +212,63 @@ BEGIN
       INSERT INTO longshore_start (session, at, units, fences)
       SELECT m.num, $4, array_agg(s.id), array_agg(s.fence) FROM me m
       JOIN started s ON s.started_at IS NULL GROUP BY m.num)
-    SELECT s.id, s.fence, s.started_at FROM me m LEFT JOIN started s ON true;
+    SELECT a.every, s.id, s.fence, s.started_at FROM me m
+    CROSS JOIN (SELECT count(*) = cardinality($2) AS every FROM started s
+      WHERE s.started_at IS NULL) a
+    LEFT JOIN started s ON NOT a.every;
 END $$;
 
 -- Ends units well where there is nothing more to them, as with most: nobody waits for them, no key,
 -- no cap. `coalesce` keeps the planner from looking by session: under a long-running reader
--- everything the session ever held is still in that index.
+-- everything the session ever held is still in that index. A row for each stream with how many; if
+-- they are not all that were given, also a row for each unit.
 CREATE FUNCTION longshore_end_plainly(
-    ids uuid[], fences bigint[], results bytea[], now bigint, session uuid)
-RETURNS TABLE (id uuid, fence bigint, stream bigint, bytes integer)
+    ids uuid[], fences bigint[], results bytea[], now bigint, session uuid, lone boolean)
+RETURNS TABLE (stream bigint, units bigint, id uuid, fence bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
+    IF lone THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
     RETURN QUERY
-    UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
-      attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-      failure = NULL, result = f.result
-    FROM unnest($1, $2, $3) AS f (id, fence, result)
-    WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
-    AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
-    AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes;
+    WITH ended AS (
+      UPDATE longshore_unit u SET state = 4, place = $4, session = NULL, started_at = NULL,
+        attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+        failure = NULL, result = f.result
+      FROM unnest($1, $2, $3) AS f (id, fence, result)
+      WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
+      AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
+      AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
+    counted AS (
+      INSERT INTO longshore_delta (stream, leased, done, bytes)
+      SELECT e.stream, -count(*), count(*), -sum(e.bytes)::bigint FROM ended e GROUP BY e.stream)
+    SELECT e.stream, count(*), NULL::uuid, NULL::bigint FROM ended e GROUP BY e.stream
+    UNION ALL
+    SELECT e.stream, 0, e.id, e.fence FROM ended e
+    WHERE (SELECT count(*) FROM ended) < cardinality($1);
 END $$;
 
 -- Inserts units without keys, unless one of `lanes` has a bound or its tenant is suspended: then
--- nothing is done, and the one row has 0 units. An id that is known already is a repeat.
+-- nothing is done, and the one row has stream 0. An id that is known already is a repeat, and not
+-- counted.
 CREATE FUNCTION longshore_send_plainly(
     ids uuid[], streams bigint[], states smallint[], places bigint[], priorities smallint[],
     deadlines bigint[], all_flags bigint[], waits integer[], sizes integer[], keys bytea[],
-    caps bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[])
-RETURNS TABLE (stream bigint, state smallint, units bigint, bytes bigint)
+    caps bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[], lone boolean)
+RETURNS TABLE (stream bigint, state smallint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 BEGIN
+    IF lone THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
     RETURN QUERY
     WITH gate AS MATERIALIZED (
       SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
@@ -191,7 +280,11 @@ BEGIN
         bytes, dedup, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
       WHERE NOT EXISTS (SELECT 1 FROM gate)
-      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes)
-    SELECT m.stream, m.state, count(*), sum(m.bytes)::bigint FROM made m GROUP BY m.stream, m.state
-    UNION ALL SELECT 0::bigint, 0::smallint, 0::bigint, 0::bigint FROM gate;
+      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
+    counted AS (
+      INSERT INTO longshore_delta (stream, scheduled, ready, bytes)
+      SELECT m.stream, count(*) FILTER (WHERE m.state = 1), count(*) FILTER (WHERE m.state = 2),
+        sum(m.bytes)::bigint FROM made m GROUP BY m.stream)
+    SELECT DISTINCT m.stream, m.state FROM made m
+    UNION ALL SELECT 0::bigint, 0::smallint FROM gate;
 END $$;

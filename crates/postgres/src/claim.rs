@@ -8,7 +8,8 @@
 //! later, should they be left. One statement finds the
 //! streams, a second takes the rows, if they are all plain. With several streams one more looks how
 //! much each has, to divide by. Rows of which some have weights, caps or deadlines are only locked
-//! by the second; they are judged here one by one, and those that fit are taken by a third.
+//! by the second; they are judged here one by one, and those that fit are taken by a third. Where
+//! there is only one stream, of plain units, one statement does it all ([`short`]).
 
 use std::time::Instant;
 
@@ -24,11 +25,13 @@ mod keys;
 mod lanes;
 mod plan;
 mod rows;
+mod short;
 
 use eligible::eligible;
 use fit::Taker;
 use lanes::Lanes;
 use plan::Plan;
+pub(crate) use short::shortly;
 
 /// Looked at beyond what was asked for, in case some cannot be taken.
 const SPARE: u64 = 16;
@@ -60,6 +63,7 @@ async fn claim_at(
     if *look == Look::Whole {
         turns.floors.looked(shape, found.cost, lanes.streams(), Instant::now());
     }
+    turns.note_weighed(shape, !lanes.is_simple());
     lanes.count_capped(tx).await?;
     if taker.take_alone(tx, &lanes).await? {
         return Ok(taker.claimed);
@@ -67,6 +71,7 @@ async fn claim_at(
     turns.enter(shape, &lanes.numbers());
     take_by_turns(tx, turns, &mut taker, &mut lanes, look).await?;
     turns.leave(shape, lanes.still_open());
+    turns.note_weighed(shape, !lanes.is_simple() || taker.judged);
     lanes.remember(&turns.floors, look, taker.claimed.units.len());
     Ok(taker.claimed)
 }

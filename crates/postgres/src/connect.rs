@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
 use longshore_core::{Clock, Error, Result, SystemClock};
 use tokio_postgres::Config;
@@ -134,6 +135,8 @@ pub(crate) fn pool(config: Config, options: &PostgresOptions) -> Result<Pool> {
     let wait = Some(options.patience);
     Pool::builder(manager)
         .max_size(options.connections.max(1))
+        // The one that was last used: the server has its plans made there, and its pages at hand.
+        .queue_mode(QueueMode::Lifo)
         .timeouts(Timeouts { wait, create: wait, recycle: wait })
         .runtime(Runtime::Tokio1)
         .build()

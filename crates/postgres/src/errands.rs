@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -38,6 +40,42 @@ impl Errands {
     pub(crate) fn run(&self, errand: impl Future<Output = ()> + Send + 'static) {
         // Without the task the store is being closed, and nothing is begun any more.
         let _ = self.0.send(errand.boxed());
+    }
+
+    /// An errand that whoever waits for it runs; should that one give up, the task goes on with it.
+    pub(crate) fn see_to<T: Send + 'static>(
+        &self,
+        errand: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        SeenTo { errand: Some(errand.boxed()), or_else: Self(self.0.clone()) }
+    }
+}
+
+/// An errand that comes to its end, whoever waits for it or does not.
+struct SeenTo<T: Send + 'static> {
+    errand: Option<BoxFuture<'static, T>>,
+    or_else: Errands,
+}
+
+impl<T: Send + 'static> Future for SeenTo<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        // One that panics is not handed on.
+        let Some(mut errand) = self.errand.take() else { return Poll::Pending };
+        let polled = errand.poll_unpin(cx);
+        if polled.is_pending() {
+            self.errand = Some(errand);
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for SeenTo<T> {
+    fn drop(&mut self) {
+        if let Some(errand) = self.errand.take() {
+            self.or_else.run(errand.map(drop));
+        }
     }
 }
 
@@ -118,6 +156,24 @@ impl Doubts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_errand_is_run_by_who_waits_for_it_and_goes_on_without() {
+        let (errands, running) = Errands::new();
+        assert_eq!(errands.see_to(async { 7 }).await, 7, "nobody runs the task yet");
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (go, gone) = tokio::sync::oneshot::channel::<()>();
+        let errand = errands.see_to(async move {
+            let _ = gone.await;
+            let _ = tell.send(());
+        });
+        assert!(errand.now_or_never().is_none(), "and given up");
+        go.send(()).unwrap();
+        tokio::select! {
+            () = running => unreachable!(),
+            told = told => told.unwrap(),
+        }
+    }
 
     #[test]
     fn one_look_at_a_time_and_each_later_than_the_one_before() {

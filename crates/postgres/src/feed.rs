@@ -19,6 +19,7 @@ use tokio_postgres::{AsyncMessage, Config};
 use crate::connect;
 use crate::error::{Translate, from_pool};
 use crate::lock::Lock;
+use crate::lone::Lent;
 use crate::param::{Param, typed};
 
 /// One entry to be made in the change feed.
@@ -34,7 +35,7 @@ pub(crate) const KEPT: i64 = 20_000;
 /// Entries that wait to be written at most. More means that the database is away.
 const MOST: usize = 10_000;
 const CHANNEL: &str = "longshore";
-/// Between two entries of one process, so that a busy one does not wake everybody all the time.
+/// Between two words of one process, so that a busy one does not wake everybody all the time.
 const BREATH: Duration = Duration::from_millis(5);
 /// For how long an entry may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,6 +51,8 @@ const NOT_YET: Duration = Duration::from_secs(60);
 pub(crate) struct Feed {
     waiting: Mutex<Waiting>,
     filled: Notify,
+    /// Somebody waits for what is to be written.
+    hurry: Notify,
     /// Grows when something may have become claimable.
     woke: watch::Sender<u64>,
     /// Grows when anything may have been added to the feed.
@@ -73,6 +76,7 @@ impl Feed {
         Self {
             waiting: Mutex::default(),
             filled: Notify::new(),
+            hurry: Notify::new(),
             woke: watch::Sender::new(1),
             changed: watch::Sender::new(1),
             written: watch::Sender::new(0),
@@ -113,6 +117,7 @@ impl Feed {
             if empty { waiting.round } else { waiting.round + 1 }
         });
         let mut written = self.written.subscribe();
+        self.hurry.notify_one();
         // The sender lives as long as `self`; but a writer that is dead, or whose server is away,
         // must not keep anybody from reading what is there.
         let _ = tokio::time::timeout(SETTLES, written.wait_for(|over| *over >= round)).await;
@@ -138,18 +143,22 @@ impl Feed {
         *self.listening.borrow()
     }
 
-    /// Writes what is announced, for ever.
+    /// Writes what is announced, for ever. Workers are woken at once; entries follow after a moment,
+    /// in which the claim that a send led to is not held up by them, and more of them gather.
     pub(crate) async fn write(self: Arc<Self>, pool: Pool) {
         loop {
             self.filled.notified().await;
             loop {
-                let (topics, woke, round) = self.with(|waiting| {
+                let woke = self.with(|waiting| std::mem::take(&mut waiting.woke));
+                let told = if woke { in_time(notify(&pool, WOKE)).await } else { Ok(()) };
+                self.breathe().await;
+                let (topics, round) = self.with(|waiting| {
                     waiting.round += 1;
-                    let woke = std::mem::take(&mut waiting.woke);
-                    (std::mem::take(&mut waiting.topics), woke, waiting.round)
+                    (std::mem::take(&mut waiting.topics), waiting.round)
                 });
                 let nothing = topics.is_empty() && !woke;
-                if !nothing && let Err(error) = in_time(entry(&pool, &topics, woke)).await {
+                let written = in_time(entry(&pool, &topics)).await;
+                if let Err(error) = told.and(written) {
                     tracing::debug!(%error, "the change feed could not be written");
                     self.keep(topics, woke);
                     tokio::time::sleep(AGAIN).await;
@@ -159,9 +168,14 @@ impl Feed {
                 if nothing {
                     break;
                 }
-                tokio::time::sleep(BREATH).await;
             }
         }
+    }
+
+    /// Waits a moment, unless somebody waits for what is to be written.
+    async fn breathe(&self) {
+        // It ended either way.
+        let _ = tokio::time::timeout(BREATH, self.hurry.notified()).await;
     }
 
     /// Hears of others' commits, for ever; connects again whenever it must.
@@ -239,48 +253,19 @@ async fn in_time(entry: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::time::timeout(PATIENCE, entry).await.map_err(|_| late())?
 }
 
-/// A connection that is given back only once all it was asked is answered. One that is dropped
-/// before is closed: whoever had it next would wait for its answers.
-struct Lent(Option<deadpool_postgres::Object>);
-
-impl Lent {
-    async fn by(pool: &Pool) -> Result<Self> {
-        Ok(Self(Some(pool.get().await.map_err(from_pool)?)))
-    }
-
-    fn client(&self) -> Result<&deadpool_postgres::Object> {
-        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was given back"))
-    }
-
-    fn give_back(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(client) = self.0.take() {
-            drop(deadpool_postgres::Object::take(client));
-        }
-    }
-}
-
 /// Makes the entries of one round, in one statement. It does not wait for the disk, and its lock
 /// makes the numbers of the feed come in the order in which they can be seen.
-async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>, woke: bool) -> Result<()> {
+async fn entry(pool: &Pool, topics: &BTreeSet<TopicRow>) -> Result<()> {
+    if topics.is_empty() {
+        return Ok(());
+    }
     let lent = Lent::by(pool).await?;
     let client = lent.client()?;
     let names: Vec<&str> = topics.iter().map(|row| row.name.as_str()).collect();
     let kinds: Vec<&str> = topics.iter().map(|row| row.topic).collect();
     let tenants: Vec<Option<&str>> = topics.iter().map(|row| row.tenant.as_deref()).collect();
-    let params: [&dyn Param; 6] = [
-        &Lock::Feed.number(),
-        &kinds,
-        &names,
-        &tenants,
-        &CHANNEL,
-        &if woke { WOKE } else { CHANGED },
-    ];
+    let params: [&dyn Param; 6] =
+        [&Lock::Feed.number(), &kinds, &names, &tenants, &CHANNEL, &CHANGED];
     let rows = client
         .query_typed(
             "WITH first AS MATERIALIZED (

@@ -17,17 +17,28 @@ use crate::session::{self, Policies};
 use crate::tx::Tx;
 use crate::untold;
 
+mod plain;
+
+pub(crate) use plain::{Ended, shortly};
+
 /// Records the ends of runs, each for itself.
 pub(crate) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
     finishes: &[Finish],
 ) -> Result<Vec<Finished>> {
-    let plain = finish_plainly(tx, session, finishes).await?;
-    let rest: Vec<&Finish> = finishes
-        .iter()
-        .filter(|end| plain.get(&end.lease.unit) != Some(&end.lease.fence))
-        .collect();
+    let ended = plain::finish(tx, session, finishes).await?;
+    finish_rest(tx, session, finishes, &ended).await
+}
+
+/// Records those that are not among `ended` already.
+pub(crate) async fn finish_rest(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &[Finish],
+    ended: &Ended,
+) -> Result<Vec<Finished>> {
+    let rest: Vec<&Finish> = finishes.iter().filter(|end| !ended.has(end)).collect();
     let (holder, rows) = match rest.is_empty() {
         true => (None, HashMap::new()),
         false => {
@@ -39,51 +50,13 @@ pub(crate) async fn finish(
     let mut careful = Careful { session, holder, rows, policies, changes };
     let mut answers = Vec::with_capacity(finishes.len());
     for end in finishes {
-        answers.push(match plain.get(&end.lease.unit) == Some(&end.lease.fence) {
+        answers.push(match ended.has(end) {
             true => Finished::Recorded(UnitState::Done),
             false => careful.finish(tx, end).await?,
         });
     }
     apply(tx, careful.changes).await?;
     Ok(answers)
-}
-
-/// Ends units well in one statement where there is nothing more to them, as with most: no effects,
-/// nobody waits for them, no key, no cap. The fences of those it ended.
-async fn finish_plainly(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    finishes: &[Finish],
-) -> Result<HashMap<UnitId, u64>> {
-    let (mut ids, mut fences, mut results) = (Vec::new(), Vec::new(), Vec::new());
-    for end in finishes {
-        let Outcome::Done(result) = &end.outcome else { continue };
-        if !end.effects.is_empty() || end.checkpoint.is_some() {
-            continue;
-        }
-        if let Some(result) = result {
-            check_size("result", result)?;
-        }
-        ids.push(uuid(end.lease.unit));
-        fences.push(end.lease.fence.cast_signed());
-        results.push(result.as_ref().map(Payload::as_bytes));
-    }
-    if ids.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows = tx
-        .query(
-            "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5)",
-            &[&ids, &fences, &results, &tx.now.as_micros(), &session_uuid(session)],
-        )
-        .await?;
-    let mut ended = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        ended.insert(unit_id(value(row, 0)?), value::<i64>(row, 1)?.cast_unsigned());
-        let bytes = i64::from(value::<i32>(row, 3)?);
-        tx.moved(value(row, 2)?, Some(UnitState::Leased), Some(UnitState::Done), bytes);
-    }
-    Ok(ended)
 }
 
 /// The ends that need a closer look.

@@ -21,6 +21,7 @@ mod fold;
 mod inspect;
 mod lists;
 mod lock;
+mod lone;
 mod maintain;
 mod migrate;
 mod operate;

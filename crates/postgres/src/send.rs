@@ -7,6 +7,7 @@
 mod decide;
 mod insert;
 mod reserve;
+mod short;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::tx::Tx;
 use decide::{Desk, Gate};
 use insert::{CHUNK, NewRow};
 pub(crate) use reserve::send_in;
+pub(crate) use short::shortly;
 
 /// Whether bounds and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +49,9 @@ pub(crate) async fn send(
         true => send_plainly(tx, units, &streams, gated).await?,
         false => 0,
     };
+    if plain && gated {
+        tx.streams.note_gate(&lanes(&streams), done < units.len());
+    }
     let mut answers = created(&units[..done]);
     if done < units.len() {
         let (units, streams) = (&units[done..], &streams[done..]);

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::param::{session_uuid, unit_id, uuid, uuids};
 use crate::row::{UnitRow, count, flag, value};
+use crate::store::Shared;
 use crate::tx::Tx;
 
 /// A row of the log is looked at again after this time: most of its runs have ended by then.
@@ -23,25 +24,26 @@ const ROUND: i64 = 500;
 /// Counts the attempts of units claimed ahead. Asked again after a lost answer, it notes them
 /// twice, which counts once. The session cannot end before this is committed.
 pub(crate) async fn start(
-    tx: &mut Tx<'_>,
+    shared: &Shared,
     session: SessionId,
     leases: &[Lease],
 ) -> Result<Vec<Option<Timestamp>>> {
     let ids = uuids(leases.iter().map(|lease| &lease.unit));
     let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
     let sql = "SELECT * FROM longshore_begin($1, $2, $3, $4, $5)";
-    let now = tx.now;
-    let rows = tx
-        .query(sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
+    let now = shared.options.clock.now();
+    let rows = shared
+        .ask(sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
         .await?;
-    if rows.is_empty() {
-        return Err(Error::SessionGone(session));
+    let first = rows.first().ok_or(Error::SessionGone(session))?;
+    if value(first, 0)? {
+        return Ok(vec![Some(now); leases.len()]);
     }
     let mut times: HashMap<Lease, Timestamp> = HashMap::with_capacity(rows.len());
     for row in &rows {
-        let Some(id) = value::<Option<Uuid>>(row, 0)? else { continue };
-        let before = value::<Option<i64>>(row, 2)?.map(Timestamp::from_micros);
-        times.insert(Lease { unit: unit_id(id), fence: count(row, 1)? }, before.unwrap_or(now));
+        let Some(id) = value::<Option<Uuid>>(row, 1)? else { continue };
+        let before = value::<Option<i64>>(row, 3)?.map(Timestamp::from_micros);
+        times.insert(Lease { unit: unit_id(id), fence: count(row, 2)? }, before.unwrap_or(now));
     }
     Ok(leases.iter().map(|lease| times.get(lease).copied()).collect())
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use longshore_core::store::{Finish, Finished, Sent};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::connect::{self, Listen, PostgresOptions};
@@ -118,14 +117,12 @@ macro_rules! patient_verb {
 }
 pub(crate) use patient_verb;
 
-/// The same, never longer than the store's patience.
+/// The same, never longer than the store's patience. Verbs that can be a single statement try that
+/// first: see [`crate::lone`].
 macro_rules! verb {
     ($store:expr, $durability:ident, $tx:ident => $body:expr) => {{
         let run = crate::store::patient_verb!($store, $durability, $tx => $body);
-        match tokio::time::timeout($store.shared.options.patience, run).await {
-            Ok(answer) => answer,
-            Err(_) => Err(longshore_core::Error::unavailable("PostgreSQL did not answer in time")),
-        }
+        $store.shared.in_time(run).await
     }};
 }
 pub(crate) use verb;
@@ -228,7 +225,7 @@ impl PostgresStore {
     /// batches it touched. What is not told here is found by the services, a little later.
     pub async fn committed(&self, notice: Notice) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        self.shared.see_to(async move { Ok(shared.follow(notice.0).await) }).await?
+        self.shared.see_to(async move { shared.follow(notice.0).await }).await
     }
 }
 
@@ -251,17 +248,18 @@ impl Shared {
         self.see_to(async move { Ok(shared.follow(tx.commit().await?).await) }).await
     }
 
-    /// Has something done by a task of the store, and waits for it.
-    async fn see_to<T: Send + 'static>(
+    /// Has something done to its end, even if the caller gives up: then by a task of the store.
+    pub(crate) fn see_to<T: Send + 'static>(
         &self,
-        errand: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let (say, heard) = oneshot::channel();
-        self.errands.run(async move {
-            // Whoever gave up does not hear of it.
-            let _ = say.send(errand.await);
-        });
-        heard.await.unwrap_or_else(|_| Err(Error::unavailable("the store is being closed")))
+        errand: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        self.errands.see_to(errand)
+    }
+
+    /// Never longer than the store's patience.
+    pub(crate) async fn in_time<T>(&self, run: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = |_| Error::unavailable("PostgreSQL did not answer in time");
+        tokio::time::timeout(self.options.patience, run).await.map_err(late)?
     }
 
     /// Does what can only be done once others see the commit: batches that came to an end, word to
@@ -336,10 +334,9 @@ impl Shared {
         self.errands.run(async move {
             tokio::time::sleep(MAKE_SURE).await;
             let streams = shared.doubts.take();
-            let sql = "SELECT 1 FROM longshore_unit WHERE stream = ANY($1) AND state = 2 LIMIT 1";
-            let look = attempt!(shared, Relaxed, tx => tx.query_opt(sql, &[&streams]));
+            let sql = "SELECT 1 WHERE longshore_has_ready($1)";
             // What cannot be looked at now is found by polling.
-            if look.await.is_ok_and(|(left, _)| left.is_some()) {
+            if shared.ask(sql, &[&streams]).await.is_ok_and(|left| !left.is_empty()) {
                 shared.feed.suspect();
             }
         });

@@ -3,7 +3,7 @@
 //! What a stream is never changes, so every process remembers those it has met. Numbers are never
 //! used twice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
@@ -49,6 +49,8 @@ struct Known {
     by_key: HashMap<StreamKey, Arc<Stream>>,
     /// Whether a lane or its tenant had a cap when this process last claimed from it.
     capped: HashMap<i64, bool>,
+    /// Lanes that had a bound, or a suspended tenant, when this process last sent to them.
+    gated: HashSet<i64>,
 }
 
 /// Streams remembered at most: with a stream per batch they would grow for ever.
@@ -72,6 +74,36 @@ impl Streams {
     /// has not claimed from it, save callers' transactions.
     pub(crate) fn may_be_capped(&self, lane: i64) -> bool {
         self.with(|known| known.capped.get(&lane).copied().unwrap_or(true))
+    }
+
+    /// Notes whether what comes into these lanes is bounded, or refused.
+    pub(crate) fn note_gate(&self, lanes: &[i64], gated: bool) {
+        self.with(|known| match gated {
+            true => known.gated.extend(lanes),
+            false => lanes.iter().for_each(|lane| {
+                known.gated.remove(lane);
+            }),
+        });
+    }
+
+    /// Whether one of these lanes had a bound when this process last sent to it.
+    pub(crate) fn may_be_gated(&self, lanes: &[i64]) -> bool {
+        self.with(|known| lanes.iter().any(|lane| known.gated.contains(lane)))
+    }
+
+    /// The streams with these numbers, if this process has met them all.
+    pub(crate) fn known(&self, nums: &BTreeSet<i64>) -> Option<HashMap<i64, Arc<Stream>>> {
+        let met = |known: &mut Known| {
+            nums.iter()
+                .map(|num| known.by_num.get(num).map(|one| (*num, Arc::clone(one))))
+                .collect()
+        };
+        self.with(met)
+    }
+
+    /// A stream by what it is, if this process has met it.
+    pub(crate) fn met(&self, key: &StreamKey) -> Option<Arc<Stream>> {
+        self.with(|known| known.by_key.get(key).cloned())
     }
 
     /// Remembers a stream.
@@ -148,7 +180,7 @@ impl Streams {
         tx: &mut Tx<'_>,
         key: &StreamKey,
     ) -> Result<Option<Arc<Stream>>> {
-        if let Some(stream) = self.with(|known| known.by_key.get(key).cloned()) {
+        if let Some(stream) = self.met(key) {
             return Ok(Some(stream));
         }
         if let Some(made) = tx.made.iter().find(|made| made.key() == *key) {

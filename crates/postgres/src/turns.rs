@@ -9,7 +9,7 @@
 //! that run at once each begins where the one before it will end.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
@@ -36,6 +36,8 @@ struct Places {
     passes: HashMap<i64, u64>,
     /// The lanes that had something left after the last claim of each kind.
     open: HashMap<Shape, BTreeSet<i64>>,
+    /// The kinds of claims that last came upon something to be weighed.
+    weighed: HashSet<Shape>,
 }
 
 /// What a claim asks for, apart from how much.
@@ -70,10 +72,10 @@ impl Turns {
     /// one of its kind join level with the others.
     pub(crate) fn enter(&self, shape: Shape, lanes: &[i64]) {
         self.with(|places| {
-            if places.passes.len() > MOST || places.open.len() > MOST {
+            if places.passes.len().max(places.open.len()).max(places.weighed.len()) > MOST {
                 *places = Places::default();
             }
-            let Places { passes, open } = places;
+            let Places { passes, open, .. } = places;
             let none = BTreeSet::new();
             let open = open.get(&shape).unwrap_or(&none);
             let pass = |lane: &i64| passes.get(lane).copied().unwrap_or(0);
@@ -102,6 +104,29 @@ impl Turns {
             places.passes.extend(lanes.iter().map(|(lane, share)| (*lane, share.pass)));
             planned
         })
+    }
+
+    /// Charges a lane that was alone. Nobody was to be weighed against it, but who was served a
+    /// moment before, or is by another kind of claim, must not count as ahead of it for ever.
+    pub(crate) fn charge(&self, lane: i64, weight: u32, units: u64) {
+        let step = (STRIDE / u64::from(weight.max(1))).max(1);
+        self.with(|places| {
+            let pass = places.passes.entry(lane).or_default();
+            *pass = pass.saturating_add(units.saturating_mul(step));
+        });
+    }
+
+    /// Notes whether a claim came upon more than one stream of plain units.
+    pub(crate) fn note_weighed(&self, shape: Shape, weighed: bool) {
+        self.with(|places| match weighed {
+            true => places.weighed.insert(shape),
+            false => places.weighed.remove(&shape),
+        });
+    }
+
+    /// Whether the last claim of this kind did.
+    pub(crate) fn was_weighed(&self, shape: Shape) -> bool {
+        self.with(|places| places.weighed.contains(&shape))
     }
 
     /// Gives a lane back what was planned and not taken.
@@ -165,6 +190,18 @@ mod tests {
         turns.leave(SHAPE, BTreeSet::from([2]));
         turns.enter(SHAPE, &[1, 2]);
         assert_eq!(count(&serve(&turns, &[1, 2], 50), 1), 0);
+    }
+
+    #[test]
+    fn who_was_served_alone_is_charged_as_among_others() {
+        let turns = Turns::default();
+        turns.enter(SHAPE, &[1, 2]);
+        serve(&turns, &[2], 50);
+        turns.enter(SHAPE, &[1]);
+        turns.charge(1, 1, 200);
+        turns.leave(SHAPE, BTreeSet::from([1]));
+        turns.enter(SHAPE, &[1, 2]);
+        assert_eq!(count(&serve(&turns, &[1, 2], 50), 1), 25, "what 2 had first is forgotten");
     }
 
     #[test]

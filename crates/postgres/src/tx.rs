@@ -61,6 +61,8 @@ pub(crate) struct Tx<'c> {
     /// Streams that are there for good only if this transaction commits.
     pub(crate) made: Vec<Arc<Stream>>,
     deltas: BTreeMap<i64, Delta>,
+    /// Streams of which the server has counted what moved, and whether leased units were given back.
+    counted: BTreeMap<i64, bool>,
     /// What checkpoints add to the sums of batches, by stream.
     sums: BTreeMap<i64, Sums>,
     ended: Vec<(UnitId, bool)>,
@@ -108,6 +110,25 @@ impl Aftermath {
         }
         self.untold |= other.untold;
     }
+
+    /// Announces a change.
+    fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
+        let tenant = tenant.map(str::to_owned);
+        self.topics.insert(TopicRow { topic, name: name.into(), tenant });
+    }
+
+    /// What others hear of a stream whose counts moved.
+    pub(crate) fn tell(&mut self, streams: &Streams, stream: &Stream, given_back: bool) {
+        if stream.batch_num != 0 {
+            self.batches.insert(stream.batch_num);
+        }
+        // A place under a cap came free.
+        self.woke |= given_back && streams.may_be_capped(stream.lane);
+        self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
+        if let Some(batch) = &stream.batch {
+            self.announce("batch", batch.as_str(), Some(stream.tenant.as_str()));
+        }
+    }
 }
 
 enum Db<'c> {
@@ -153,9 +174,10 @@ impl Tx<'static> {
             self.end("ROLLBACK").await?;
             return Ok(Aftermath::default());
         }
+        let counted = !self.counted.is_empty();
         match self.prepare().await {
-            Ok(None) => self.end("COMMIT").await?,
-            Ok(Some(differences)) => self.commit_with(&differences).await?,
+            Ok(None) if !counted => self.end("COMMIT").await?,
+            Ok(differences) => self.commit_with(differences).await?,
             Err(error) => {
                 self.roll_back().await;
                 return Err(error);
@@ -169,18 +191,26 @@ impl Tx<'static> {
 
     /// Whether anything moved, or others are to hear of something.
     pub(crate) fn has_news(&self) -> bool {
-        let moved = !self.deltas.is_empty() || !self.sums.is_empty() || !self.ended.is_empty();
+        let counts = !self.deltas.is_empty() || !self.counted.is_empty();
+        let moved = counts || !self.sums.is_empty() || !self.ended.is_empty();
         !self.abandon && (moved || !self.after.is_empty() || self.after.skipped)
     }
 
-    /// Writes the last statement and commits in one round trip. Should the statement fail, the
-    /// server takes the commit for a rollback.
-    async fn commit_with(&mut self, differences: &Differences) -> Result<()> {
+    /// Writes the last statement, if there is one, and commits in one round trip. Should the
+    /// statement fail, the server takes the commit for a rollback.
+    async fn commit_with(&mut self, differences: Option<Differences>) -> Result<()> {
         let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
         let own = open(client)?;
-        let params = differences.params();
-        let (params, commit) = (typed(&params), own.batch_execute("COMMIT"));
-        let write = own.query_typed(Differences::SQL, &params);
+        let write = async {
+            match &differences {
+                Some(differences) => {
+                    let params = differences.params();
+                    own.query_typed(Differences::SQL, &typed(&params)).await.map(|_| ())
+                }
+                None => Ok(()),
+            }
+        };
+        let commit = own.batch_execute("COMMIT");
         let (written, committed) = futures_util::future::join(write, commit).await;
         // Answered either way, the connection is free again.
         if committed.is_ok() {
@@ -233,6 +263,7 @@ impl<'c> Tx<'c> {
             abandon: false,
             made: Vec::new(),
             deltas: BTreeMap::new(),
+            counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             ended: Vec::new(),
         }
@@ -370,6 +401,13 @@ impl<'c> Tx<'c> {
         self.after.woke |= to == Some(UnitState::Ready);
     }
 
+    /// Units of a stream moved, and the server's function that moved them has counted them.
+    pub(crate) fn counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
+        let given_back = from == Some(UnitState::Leased);
+        *self.counted.entry(stream).or_default() |= given_back;
+        self.after.woke |= to == UnitState::Ready;
+    }
+
     /// Adds to the sums of the stream's batch.
     pub(crate) fn add_sums(&mut self, stream: i64, sums: &Sums) {
         let all = self.sums.entry(stream).or_default();
@@ -391,8 +429,7 @@ impl<'c> Tx<'c> {
         name: impl Into<String>,
         tenant: Option<&str>,
     ) {
-        let tenant = tenant.map(str::to_owned);
-        self.after.topics.insert(TopicRow { topic, name: name.into(), tenant });
+        self.after.announce(topic, name, tenant);
     }
 
     /// Announces that a batch's record changed, or must be looked at.
@@ -426,14 +463,18 @@ impl<'c> Tx<'c> {
 
     /// Notes what others are to hear of the streams whose counts moved.
     async fn note_streams(&mut self) -> Result<()> {
-        let nums: BTreeSet<i64> = self.deltas.keys().chain(self.sums.keys()).copied().collect();
+        let counted = std::mem::take(&mut self.counted);
+        let moved = self.deltas.keys().chain(self.sums.keys()).chain(counted.keys());
+        let nums: BTreeSet<i64> = moved.copied().collect();
         if nums.is_empty() {
             return Ok(());
         }
+        self.after.deltas += counted.len();
         let shared = Arc::clone(&self.streams);
         for (num, stream) in shared.by_num(self, nums).await? {
             let given_back = self.deltas.get(&num).is_some_and(|delta| delta.counts[3] < 0);
-            self.tell(&stream, given_back);
+            let given_back = given_back || counted.get(&num) == Some(&true);
+            self.after.tell(&shared, &stream, given_back);
         }
         Ok(())
     }
@@ -458,19 +499,6 @@ impl<'c> Tx<'c> {
         self.after.deltas += nums.len();
         differences.streams = nums.into_iter().collect();
         Ok(Some(differences))
-    }
-
-    /// What others hear of a stream whose counts moved.
-    fn tell(&mut self, stream: &Stream, given_back: bool) {
-        if stream.batch_num != 0 {
-            self.after.batches.insert(stream.batch_num);
-        }
-        // A place under a cap came free.
-        self.after.woke |= given_back && self.streams.may_be_capped(stream.lane);
-        self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
-        if let Some(batch) = &stream.batch {
-            self.announce("batch", batch.as_str(), Some(stream.tenant.as_str()));
-        }
     }
 }
 

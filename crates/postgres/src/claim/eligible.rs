@@ -7,6 +7,7 @@ use longshore_core::fair::share;
 use longshore_core::store::{Claim, Queues};
 use longshore_core::{BatchId, Error, Kind, QueueName, Result, Scope};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::param::{Param, session_uuid};
 use crate::row::{count, small, value};
@@ -32,7 +33,7 @@ pub(super) struct Source {
     /// Whether it has units that must run alone.
     pub(super) alone: bool,
     /// Where to look for more.
-    pub(super) after: (i64, uuid::Uuid),
+    pub(super) after: (i64, Uuid),
     /// Nothing more is there.
     pub(super) dry: bool,
     /// The smallest rank of those that were found and left.
@@ -41,30 +42,53 @@ pub(super) struct Source {
     pub(super) seen: Option<(u64, bool)>,
 }
 
+/// What the server is asked: parameters 1 to 8.
+pub(super) struct Asked<'c> {
+    session: Uuid,
+    kinds: Vec<&'c str>,
+    queues: Vec<&'c str>,
+    tenant: Option<&'c str>,
+    batch: Option<&'c str>,
+    known: Vec<i64>,
+    anywhere: bool,
+    look: i32,
+}
+
+impl<'c> Asked<'c> {
+    pub(super) fn new(claim: &'c Claim, look: &Look) -> Self {
+        let (look, known) = match look {
+            Look::Whole if claim.batch.is_none() => (0, Vec::new()),
+            Look::Whole => (1, Vec::new()),
+            Look::Known(streams) => (2, streams.clone()),
+        };
+        Self {
+            session: session_uuid(claim.session),
+            kinds: claim.kinds.iter().map(Kind::as_str).collect(),
+            queues: match &claim.queues {
+                Queues::All => Vec::new(),
+                Queues::Named(names) => names.iter().map(QueueName::as_str).collect(),
+            },
+            tenant: match &claim.scope {
+                Scope::All => None,
+                Scope::Tenant(tenant) => Some(tenant.as_str()),
+            },
+            batch: claim.batch.as_ref().map(BatchId::as_str),
+            known,
+            anywhere: claim.queues == Queues::All,
+            look,
+        }
+    }
+
+    pub(super) fn params(&self) -> [&dyn Param; 8] {
+        let Self { session, kinds, queues, tenant, batch, known, anywhere, look } = self;
+        [session, kinds, queues, tenant, batch, known, anywhere, look]
+    }
+}
+
 /// Finds them. The claimer's session cannot end until the claim is committed.
 pub(super) async fn eligible(tx: &mut Tx<'_>, claim: &Claim, look: &Look) -> Result<Found> {
-    let none = Vec::new();
-    let (how, known) = match look {
-        Look::Whole if claim.batch.is_none() => (0, &none),
-        Look::Whole => (1, &none),
-        Look::Known(streams) => (2, streams),
-    };
-    let kinds: Vec<&str> = claim.kinds.iter().map(Kind::as_str).collect();
-    let queues: Vec<&str> = match &claim.queues {
-        Queues::All => Vec::new(),
-        Queues::Named(names) => names.iter().map(QueueName::as_str).collect(),
-    };
-    let tenant = match &claim.scope {
-        Scope::All => None,
-        Scope::Tenant(tenant) => Some(tenant.as_str()),
-    };
-    let batch = claim.batch.as_ref().map(BatchId::as_str);
-    let anywhere = claim.queues == Queues::All;
-    let session = session_uuid(claim.session);
     let sql = "SELECT * FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8)";
-    let params: [&dyn Param; 8] =
-        [&session, &kinds, &queues, &tenant, &batch, known, &anywhere, &how];
-    let rows = tx.query(sql, &params).await?;
+    let rows = tx.query(sql, &Asked::new(claim, look).params()).await?;
     let first = rows.first().ok_or(Error::SessionGone(claim.session))?;
     let session = value(first, 0)?;
     let mut cost = 0;
@@ -93,7 +117,7 @@ async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<Source>> {
             cap: lane_cap,
             tenant_cap,
             alone: value(row, 4)?,
-            after: (value::<Option<i64>>(row, 9)?.unwrap_or(i64::MIN), uuid::Uuid::nil()),
+            after: (value::<Option<i64>>(row, 9)?.unwrap_or(i64::MIN), Uuid::nil()),
             dry: !value::<bool>(row, 3)?,
             left: None,
             seen: None,

@@ -27,6 +27,8 @@ pub(super) struct Taker<'c> {
     pub(super) claimed: Claimed,
     /// Nothing may be taken after what was seen.
     pub(super) stopped: bool,
+    /// Something was not plain.
+    pub(super) judged: bool,
 }
 
 /// What came of one round.
@@ -73,6 +75,7 @@ impl<'c> Taker<'c> {
             keys: Keys::default(),
             claimed: Claimed::default(),
             stopped: false,
+            judged: false,
         }
     }
 
@@ -112,6 +115,7 @@ impl<'c> Taker<'c> {
         plan: &Plan,
         rows: Vec<Taken>,
     ) -> Result<Served> {
+        self.judged = true;
         self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
         let mut waiting = by_lane(lanes, rows);
         let mut rota = rota(lanes, plan, &waiting);
@@ -153,9 +157,13 @@ impl<'c> Taker<'c> {
     /// Puts a unit that was taken into the worker's hands.
     fn hold(&mut self, tx: &mut Tx<'_>, lanes: &Lanes, taken: Taken, alone: bool) -> Result<()> {
         let row = &taken.row;
-        tx.moved(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
-        let source = &lanes.sources[taken.source];
-        self.claimed.units.push(taken.held(self.claim, source, alone)?);
+        let (from, to) = (UnitState::Ready, UnitState::Leased);
+        match taken.taken {
+            true => tx.counted(row.stream, Some(from), to),
+            false => tx.moved(row.stream, Some(from), Some(to), row.bytes),
+        }
+        let stream = &lanes.sources[taken.source].stream;
+        self.claimed.units.push(taken.held(self.claim, stream, alone)?);
         Ok(())
     }
 

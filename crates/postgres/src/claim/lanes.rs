@@ -57,6 +57,13 @@ impl Lanes {
         self.sources.iter().map(|source| source.stream.num).collect()
     }
 
+    /// Whether nothing is to be weighed: one stream at most, no cap, nothing that must run alone.
+    pub(super) fn is_simple(&self) -> bool {
+        let plain =
+            |source: &Source| source.cap.is_none() && source.tenant_cap.is_none() && !source.alone;
+        self.sources.len() <= 1 && self.sources.iter().all(plain)
+    }
+
     /// The numbers of the lanes.
     pub(super) fn numbers(&self) -> Vec<i64> {
         self.lanes.iter().map(|lane| lane.num).collect()

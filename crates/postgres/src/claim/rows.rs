@@ -16,6 +16,7 @@ use super::plan::Plan;
 use crate::error::damaged;
 use crate::param::uuid;
 use crate::row::{ALONE, PARKED, UnitParts, UnitRow, code, unit, value};
+use crate::streams::Stream;
 use crate::tx::Tx;
 
 /// A unit that was taken, or locked to be judged.
@@ -42,15 +43,21 @@ impl Taken {
     }
 
     fn read(row: &Row, sources: &[Source]) -> Result<Self> {
+        let stream: i64 = value(row, 1)?;
+        let source = sources.iter().position(|source| source.stream.num == stream);
+        Self::read_from(row, source.ok_or_else(|| damaged("a unit of another stream"))?)
+    }
+
+    /// A unit of a source that is known.
+    pub(super) fn read_from(row: &Row, source: usize) -> Result<Self> {
         let unit = UnitRow::read(row)?;
-        let source = sources.iter().position(|source| source.stream.num == unit.stream);
         // Behind the five columns of `UnitParts`.
         let after = UnitRow::WIDTH + 5;
         Ok(Self {
             parts: UnitParts::read(row, UnitRow::WIDTH)?,
             rank: value(row, after)?,
             taken: value(row, after + 1)?,
-            source: source.ok_or_else(|| damaged("a unit of another stream"))?,
+            source,
             row: unit,
         })
     }
@@ -66,10 +73,10 @@ impl Taken {
     }
 
     /// As its holder gets it.
-    pub(super) fn held(self, claim: &Claim, source: &Source, alone: bool) -> Result<HeldUnit> {
+    pub(super) fn held(self, claim: &Claim, stream: &Stream, alone: bool) -> Result<HeldUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
-        let unit = unit(self.row, self.parts, &source.stream, Some(claim.session))?;
+        let unit = unit(self.row, self.parts, stream, Some(claim.session))?;
         Ok(HeldUnit { lease, started, alone, unit })
     }
 }

@@ -2,12 +2,14 @@
 
 use longshore_core::columns::flags;
 use longshore_core::{NewUnit, Result, Timestamp, UnitState};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::dedup_key;
 use crate::error::{collision, damaged};
 use crate::param::{Param, uuid};
-use crate::row::{Spec, code, count, state, value};
+use crate::row::{Spec, code, state, value};
+use crate::store::Shared;
 use crate::streams::Stream;
 use crate::tx::Tx;
 
@@ -141,6 +143,10 @@ const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, place, prio
     flags, waits_for, bytes, dedup, cap_key, spec, payload, created_at)
     SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
 
+const PLAINLY: &str =
+    "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+    $11, $12, $13, $14, $15, $16)";
+
 /// Inserts rows without keys, unless one of `lanes` has a bound or its tenant is suspended: then
 /// nothing is done, and the answer is false. An id that is known already is a repeat.
 pub(super) async fn plainly(
@@ -148,21 +154,42 @@ pub(super) async fn plainly(
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
 ) -> Result<bool> {
-    let sql = "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-        $12, $13, $14, $15)";
     let columns = Columns::of(rows)?;
-    let now = tx.now.as_micros();
+    let (now, lone) = (tx.now.as_micros(), false);
     let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn Param, lanes]);
-    for row in tx.query(sql, &params).await? {
-        let units: i64 = count(&row, 2)?;
-        if units == 0 {
-            return Ok(false);
-        }
-        let to = state(value(&row, 1)?)?;
-        tx.moved_many(value(&row, 0)?, None, Some(to), units, value(&row, 3)?);
+    params.extend([&now as &dyn Param, lanes, &lone]);
+    let rows = tx.query(PLAINLY, &params).await?;
+    let Some(made) = made(&rows)? else { return Ok(false) };
+    for (stream, to) in made {
+        tx.counted(stream, None, to);
     }
     Ok(true)
+}
+
+/// The same as a transaction of its own: the streams that got some, and in which state.
+pub(super) async fn alone(
+    shared: &Shared,
+    now: Timestamp,
+    rows: &[NewRow<'_>],
+    lanes: &Vec<i64>,
+) -> Result<Option<Vec<(i64, UnitState)>>> {
+    let columns = Columns::of(rows)?;
+    let (now, lone) = (now.as_micros(), true);
+    let mut params = columns.params().to_vec();
+    params.extend([&now as &dyn Param, lanes, &lone]);
+    made(&shared.ask(PLAINLY, &params).await?)
+}
+
+/// The streams that got units, and in which state; none if there is a gate.
+fn made(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
+    let mut made = Vec::with_capacity(rows.len());
+    for row in rows {
+        match value(row, 0)? {
+            0 => return Ok(None),
+            stream => made.push((stream, state(value(row, 1)?)?)),
+        }
+    }
+    Ok(Some(made))
 }
 
 /// Inserts rows that were decided on. If one of them is not taken, somebody took its id or its key

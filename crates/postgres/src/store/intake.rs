@@ -1,17 +1,31 @@
 //! Sending.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
 use longshore_core::{Batch, BatchId, Intake, NewBatch, NewUnit, Result, Scope};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, patient_verb, verb};
 use crate::batch;
 use crate::send::{self, Admission};
 
 #[async_trait]
 impl Intake for PostgresStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
-        verb!(self, Durable, tx => send::send(&mut tx, scope, &units, 0, Admission::Bounded))
+        let units = Arc::new(units);
+        let run = async {
+            match send::shortly(&self.shared, scope, &units).await? {
+                Some(sent) => Ok(sent),
+                None => {
+                    let bounded = Admission::Bounded;
+                    let long = patient_verb!(self, Durable, tx =>
+                        send::send(&mut tx, scope, &units, 0, bounded));
+                    long.await
+                }
+            }
+        };
+        self.shared.in_time(run).await
     }
 
     async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {

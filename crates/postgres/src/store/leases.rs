@@ -1,5 +1,7 @@
 //! Working: each verb as one transaction.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use longshore_core::batch::Sums;
 use longshore_core::session::{Lease, NewSession};
@@ -7,9 +9,9 @@ use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
 };
 use longshore_core::unit::check_size;
-use longshore_core::{Payload, Result, SessionId, Timestamp};
+use longshore_core::{Payload, Result, SessionId, Timestamp, UnitState};
 
-use super::{PostgresStore, verb};
+use super::{PostgresStore, patient_verb, verb};
 use crate::session::Leaving;
 use crate::tx::Tx;
 use crate::{checkpoint, claim, finish, session, starts};
@@ -35,8 +37,17 @@ impl Leases for PostgresStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let claimed: Result<Claimed> =
-            verb!(self, Relaxed, tx => claim::claim(&mut tx, &self.shared.turns, &claim));
+        let claim = Arc::new(claim);
+        let run = async {
+            match claim::shortly(&self.shared, &claim).await? {
+                Some(claimed) => Ok(claimed),
+                None => {
+                    let turns = &self.shared.turns;
+                    patient_verb!(self, Relaxed, tx => claim::claim(&mut tx, turns, &claim)).await
+                }
+            }
+        };
+        let claimed: Result<Claimed> = self.shared.in_time(run).await;
         if claimed.as_ref().is_ok_and(|claimed| !claimed.units.is_empty()) {
             self.shared.again.reset();
         }
@@ -44,7 +55,7 @@ impl Leases for PostgresStore {
     }
 
     async fn start(&self, id: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
-        verb!(self, Relaxed, tx => starts::start(&mut tx, id, leases))
+        self.shared.in_time(starts::start(&self.shared, id, leases)).await
     }
 
     async fn release(&self, id: SessionId, leases: &[Lease]) -> Result<()> {
@@ -67,7 +78,23 @@ impl Leases for PostgresStore {
     }
 
     async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
-        verb!(self, Durable, tx => finish::finish(&mut tx, id, &finishes))
+        let finishes = Arc::new(finishes);
+        let run = async {
+            match finish::shortly(&self.shared, id, &finishes).await? {
+                Some(ended) if ended.has_all(&finishes) => {
+                    Ok(vec![Finished::Recorded(UnitState::Done); finishes.len()])
+                }
+                Some(ended) => {
+                    let rest = patient_verb!(self, Durable, tx =>
+                        finish::finish_rest(&mut tx, id, &finishes, &ended));
+                    rest.await
+                }
+                None => {
+                    patient_verb!(self, Durable, tx => finish::finish(&mut tx, id, &finishes)).await
+                }
+            }
+        };
+        self.shared.in_time(run).await
     }
 
     async fn held(&self, id: SessionId) -> Result<Vec<Lease>> {

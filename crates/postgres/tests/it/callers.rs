@@ -240,3 +240,55 @@ async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end
     }
     shop.in_order().await;
 }
+
+/// A send that is a single statement cannot be taken back, so it is seen to its end, word and all.
+#[tokio::test]
+async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
+    let mut shop = shop().await;
+    // Its stream is met by now: what follows is a single statement.
+    send(&shop, vec![unit()]).await;
+    shop.take().await;
+    shop.database.run(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON longshore_unit
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slowly()",
+    );
+    let held = shop.own.transaction().await.unwrap();
+    held.batch_execute("SELECT pg_advisory_xact_lock(42)").await.unwrap();
+    let (store, given_up) = (Arc::clone(&shop.store), unit());
+    let seen = store.wake(u64::MAX, Duration::ZERO).await;
+    let mut sending = Box::pin(store.send(&Scope::All, vec![given_up.clone()]));
+    let waiting = shop.database.until("wait_event_type = 'Lock'");
+    tokio::select! {
+        answer = &mut sending => panic!("{answer:?}"),
+        () = waiting => {}
+    }
+    drop(sending);
+    held.rollback().await.unwrap();
+    assert_ne!(store.wake(seen, SOON).await, seen, "nobody hears of it");
+    // The caller does not know, and says it again.
+    assert_eq!(send(&shop, vec![given_up.clone()]).await, [given_up.id]);
+    assert_eq!(shop.take().await.unit, given_up.id);
+    assert_eq!(shop.live().await, 2);
+    shop.in_order().await;
+}
+
+/// One end is plain, of the other unit somebody waits to hear: both are recorded, each its own way.
+#[tokio::test]
+async fn ends_that_are_plain_and_ends_that_are_not_may_be_said_together() {
+    let shop = shop().await;
+    let (first, second) = (unit(), unit());
+    let waiting = after(&[first.id]);
+    let waits = waiting.id;
+    send(&shop, vec![first, second, waiting]).await;
+    let held = shop.claim(9).await;
+    let ends: Vec<Finish> = held.iter().copied().map(done).collect();
+    let recorded = [Finished::Recorded(UnitState::Done), Finished::Recorded(UnitState::Done)];
+    for _ in 0..2 {
+        // And said again after a lost answer.
+        assert_eq!(shop.store.finish(shop.session, ends.clone()).await.unwrap(), recorded);
+    }
+    assert_eq!(shop.state(waits).await, UnitState::Ready);
+    shop.in_order().await;
+}

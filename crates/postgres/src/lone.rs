@@ -1,0 +1,79 @@
+//! Verbs that are a single statement, sent alone: one round trip, and the server commits by itself.
+//!
+//! Most claims, sends and ends are plain, and a function of the server does and counts all of each
+//! (`migrations/003_plans.sql`). Where it finds that there is more to it, it does nothing, and the
+//! verb goes the long way, with a transaction of several statements.
+//!
+//! Whoever gives up on such a statement cannot take it back, so each is run with what follows from it
+//! to its end ([`Shared::see_to`]). That is as with a commit whose answer is lost: a send or an end
+//! that is repeated is recognised, and a claim that nobody heard of shows in the next beat.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use deadpool_postgres::{Object, Pool};
+use longshore_core::{Error, Result};
+use tokio_postgres::Row;
+
+use crate::error::{Translate, from_pool, is_conflict};
+use crate::param::{Param, typed};
+use crate::store::{Shared, attempt};
+use crate::streams::Stream;
+
+/// A connection that is given back only once all it was asked is answered. One that is dropped
+/// before is closed: whoever had it next would wait for its answers.
+pub(crate) struct Lent(Option<Object>);
+
+impl Lent {
+    /// From the pool.
+    pub(crate) async fn by(pool: &Pool) -> Result<Self> {
+        Ok(Self(Some(pool.get().await.map_err(from_pool)?)))
+    }
+
+    /// To be asked.
+    pub(crate) fn client(&self) -> Result<&Object> {
+        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was given back"))
+    }
+
+    /// All is answered.
+    pub(crate) fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl Shared {
+    /// Runs a statement that is a transaction of its own, again if others got in the way.
+    pub(crate) async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>> {
+        for _ in 0..10 {
+            match self.ask_once(sql, params).await {
+                Err(error) if is_conflict(&error) => tokio::task::yield_now().await,
+                answer => return answer,
+            }
+        }
+        self.ask_once(sql, params).await
+    }
+
+    async fn ask_once(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>> {
+        let lent = Lent::by(&self.pool).await?;
+        let answer = lent.client()?.query_typed(sql, &typed(params)).await;
+        lent.give_back();
+        answer.or_translate()
+    }
+
+    /// The streams with these numbers, mostly without asking the server.
+    pub(crate) async fn streams(&self, nums: BTreeSet<i64>) -> Result<HashMap<i64, Arc<Stream>>> {
+        if let Some(all) = self.streams.known(&nums) {
+            return Ok(all);
+        }
+        let found = attempt!(self, Read, tx => self.streams.by_num(&mut tx, nums.clone()));
+        found.await.map(|(found, _)| found)
+    }
+}
