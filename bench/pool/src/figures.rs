@@ -27,13 +27,16 @@ pub(crate) struct Goal {
     what: String,
     ours: f64,
     against: Option<f64>,
-    ratio: f64,
     wanted: Wanted,
 }
 
 enum Wanted {
+    /// A ratio.
     AtMost(f64),
+    /// A ratio.
     AtLeast(f64),
+    /// The figure itself.
+    Under(f64),
     /// It is only shown.
     Nothing,
 }
@@ -49,9 +52,9 @@ impl Goal {
         Self::new(what, ours, Some(against), Wanted::AtLeast(times))
     }
 
-    /// Ours stays under a bound.
-    pub(crate) fn under(what: impl Into<String>, ours: f64, bound: f64) -> Self {
-        Self::new(what, ours, None, Wanted::AtMost(bound))
+    /// Ours stays under a bound; beside it, what this machine has without us.
+    pub(crate) fn under(what: impl Into<String>, ours: f64, without: f64, bound: f64) -> Self {
+        Self::new(what, ours, Some(without), Wanted::Under(bound))
     }
 
     /// Ours beside another, with nothing asked for.
@@ -60,18 +63,19 @@ impl Goal {
     }
 
     fn new(what: impl Into<String>, ours: f64, against: Option<f64>, wanted: Wanted) -> Self {
-        let ratio = against.map_or(ours, |against| ours / against);
-        Self { what: what.into(), ours, against, ratio, wanted }
+        Self { what: what.into(), ours, against, wanted }
     }
 
     fn cells(&self) -> Vec<String> {
         let against = self.against.map(number).unwrap_or_default();
-        let ratio = self.against.map(|_| format!("{:.2}", self.ratio)).unwrap_or_default();
+        let ratio = self.against.map_or(f64::NAN, |against| self.ours / against);
         let goal = match self.wanted {
-            Wanted::AtMost(most) => format!("≤ {most} {}", mark(self.ratio <= most)),
-            Wanted::AtLeast(least) => format!("≥ {least} {}", mark(self.ratio >= least)),
+            Wanted::AtMost(most) => format!("≤ {most} {}", mark(ratio <= most)),
+            Wanted::AtLeast(least) => format!("≥ {least} {}", mark(ratio >= least)),
+            Wanted::Under(bound) => format!("under {bound} {}", mark(self.ours < bound)),
             Wanted::Nothing => String::new(),
         };
+        let ratio = format!("{ratio:.2}");
         vec![self.what.clone(), number(self.ours), against, ratio, goal]
     }
 }

@@ -1,5 +1,6 @@
 //! How late the event loop is while a pool of eight sleeps and burns CPU, which is what a pool is for.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -16,27 +17,42 @@ const BURN: usize = 2;
 /// How often the loop should come by.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Measures threads and processes.
+/// What runs beside the event loop: our pools, and for comparison only what burns.
+const BESIDE: [&str; 3] = ["threads", "processes", BURNERS];
+const BURNERS: &str = "burners";
+
+/// Measures all, by turns.
 pub(crate) async fn measure(args: &Args) -> Result<Vec<Goal>> {
     if !args.wants("lag") {
         return Ok(Vec::new());
     }
-    let mut goals = Vec::new();
-    for isolation in ["threads", "processes"] {
-        let mut lags = Vec::new();
-        for round in 0..args.rounds {
-            say(&format!("event loop beside {isolation}, round {} of {}", round + 1, args.rounds));
-            let (pool, seconds) = (open(isolation).await?, args.seconds);
-            // On a thread of the runtime, where handlers run.
-            let mut task = JoinSet::new();
-            task.spawn(async move { p99(seconds, pool).await });
-            lags.push(task.join_next().await.context("no task")???);
+    let mut all: HashMap<&str, Vec<f64>> = HashMap::new();
+    for round in 0..args.rounds {
+        for beside in BESIDE {
+            say(&format!("event loop beside {beside}, round {} of {}", round + 1, args.rounds));
+            all.entry(beside).or_default().push(once(args.seconds, beside).await?);
         }
-        let what =
-            format!("event loop, ms late at p99, {SLEEP} sleep and {BURN} burn ({isolation})");
-        goals.push(Goal::under(what, median(&lags), 5.0));
     }
-    Ok(goals)
+    let p99 = |beside: &str| all.get(beside).map_or(f64::NAN, |lags| median(lags));
+    let goal = |beside: &&str| {
+        let what = format!("event loop, ms late at p99, {SLEEP} sleep and {BURN} burn ({beside})");
+        Goal::under(what, p99(beside), p99(BURNERS), 5.0)
+    };
+    Ok(BESIDE.iter().filter(|beside| **beside != BURNERS).map(goal).collect())
+}
+
+/// One run, on a thread of the runtime, where handlers run.
+async fn once(seconds: f64, beside: &'static str) -> Result<f64> {
+    let mut task = JoinSet::new();
+    let burn = Duration::from_secs_f64(seconds * 2.0);
+    match beside {
+        BURNERS => task.spawn(async move { Ok(late(burners(burn)).await) }),
+        _ => {
+            let pool = open(beside).await?;
+            task.spawn(beside_pool(burn, pool))
+        }
+    };
+    task.join_next().await.context("no task")??
 }
 
 async fn open(isolation: &str) -> Result<WorkerPool> {
@@ -47,14 +63,35 @@ async fn open(isolation: &str) -> Result<WorkerPool> {
     })
 }
 
-/// The 99th percentile of how late ticks came, in milliseconds, while the calls ran.
-async fn p99(seconds: f64, pool: WorkerPool) -> Result<f64> {
-    let burn_ms = (seconds * 2e3) as u64;
+async fn beside_pool(burn: Duration, pool: WorkerPool) -> Result<f64> {
+    let burn_ms = burn.as_millis() as u64;
+    // Six sleep at a time, until those that burn are done.
     let sleep_ms = burn_ms * 6 / SLEEP as u64;
     let burns = (0..BURN).map(|_| pool.call::<_, ()>("burn", &burn_ms));
     let sleeps = (0..SLEEP).map(|_| pool.call::<_, ()>("sleep", &sleep_ms));
-    let calls = try_join_all(burns.chain(sleeps));
-    tokio::pin!(calls);
+    let mut done = Ok(Vec::new());
+    let lag = late(async { done = try_join_all(burns.chain(sleeps)).await }).await;
+    done?;
+    Ok(lag)
+}
+
+/// As many threads as burn, and no pool: what this machine does to an event loop anyway.
+async fn burners(burn: Duration) {
+    let (end, mut ended) = tokio::sync::mpsc::channel::<()>(1);
+    for _ in 0..BURN {
+        let end = end.clone();
+        std::thread::spawn(move || {
+            ours::burn(burn);
+            drop(end);
+        });
+    }
+    drop(end);
+    ended.recv().await;
+}
+
+/// The 99th percentile of how late ticks came, in milliseconds, until `work` is done.
+async fn late(work: impl Future<Output = ()>) -> f64 {
+    tokio::pin!(work);
     let mut late = Vec::new();
     loop {
         let due = Instant::now() + TICK;
@@ -63,10 +100,7 @@ async fn p99(seconds: f64, pool: WorkerPool) -> Result<f64> {
             () = tokio::time::sleep_until(due.into()) => {
                 late.push(due.elapsed().as_secs_f64() * 1e3);
             }
-            done = &mut calls => {
-                done?;
-                return Ok(percentile(&late, 99));
-            }
+            () = &mut work => return percentile(&late, 99),
         }
     }
 }

@@ -24,12 +24,17 @@ pub(crate) fn operations() -> Operations<()> {
             Ok::<_, OperationError>(())
         })
         .add("burn", |(), millis: u64| {
-            let begun = std::time::Instant::now();
-            while begun.elapsed() < Duration::from_millis(millis) {
-                std::hint::black_box(());
-            }
+            burn(Duration::from_millis(millis));
             Ok::<_, OperationError>(())
         })
+}
+
+/// Keeps a core busy.
+pub(crate) fn burn(time: Duration) {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < time {
+        std::hint::black_box(());
+    }
 }
 
 /// Two workers that stay as long as the pool: nobody else replaces theirs, either.

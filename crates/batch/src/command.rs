@@ -228,6 +228,15 @@ impl CommandPool {
         Err(CommandError::NoOperation { command, operation, known })
     }
 
+    /// How long the next call may take: where no process is free, one is being started for it, and a
+    /// pool counts the waiting.
+    fn limit(&self) -> Duration {
+        let Command { timeout, start_timeout, .. } = self.command;
+        let now = self.pool.stats();
+        let free = now.workers.saturating_sub(now.busy + now.starting + now.abandoned);
+        if free > 0 { timeout } else { timeout + start_timeout }
+    }
+
     /// Calls an operation. It may be called again for the same row, by the contract with commands: so
     /// a call whose process died is made again.
     async fn call(&self, operation: &str, arguments: &Value) -> Result<Value, Trouble> {
@@ -235,7 +244,7 @@ impl CommandPool {
         let _place = self.room.acquire().await.ok();
         let mut deaths = 0;
         loop {
-            let options = CallOptions::default().cancel_on_drop();
+            let options = CallOptions::default().timeout(self.limit()).cancel_on_drop();
             let error = match self.pool.call_with(operation, arguments, options).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,

@@ -1,5 +1,7 @@
 //! A program that is its own worker: `cargo run -p longshore-pool --example same_binary`.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,6 +43,13 @@ fn operations() -> Operations<u64> {
         })
         .add("pid", |_: &mut u64, (): ()| Ok::<_, OperationError>(std::process::id()))
         .add("panic", |_: &mut u64, (): ()| -> Result<(), OperationError> { panic!("on purpose") })
+        .add("die", |_: &mut u64, (note, really): (String, bool)| {
+            if really {
+                writeln!(OpenOptions::new().append(true).create(true).open(note)?, "begun")?;
+                std::process::abort();
+            }
+            Ok::<_, std::io::Error>(())
+        })
         .add("print", |_: &mut u64, words: String| {
             println!("{words}");
             Ok::<_, OperationError>(words)

@@ -184,7 +184,12 @@ impl Shared {
 
     /// A worker could not be started.
     pub(crate) fn start_failed(&self, id: WorkerId, error: ErrorKind) {
-        tracing::warn!(pool = %self.name, worker = id, %error, "a worker could not be started");
+        let (pool, said) = (&self.name, "a worker could not be started");
+        // Until one was ready, whoever opens the pool is told.
+        match self.known.list().is_empty() {
+            true => tracing::debug!(%pool, worker = id, %error, "{said}"),
+            false => tracing::warn!(%pool, worker = id, %error, "{said}"),
+        }
         let mut state = self.state();
         let left = state.table.start_failed(id, Instant::now());
         state.fail(&error);

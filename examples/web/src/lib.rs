@@ -53,7 +53,20 @@ async fn shrink_picture(workers: Workers) -> Result<Response, CallError> {
 }
 
 async fn find_ports(workers: Workers) -> Result<Response, CallError> {
-    let misspelt = ["Roterdam", "Hambrug", "Antwerpp", "Felixtow", "Singapure", "Shangai"];
+    let misspelt = [
+        "Roterdam",
+        "Hambrug",
+        "Antwerpp",
+        "Felixtow",
+        "Singapure",
+        "Shangai",
+        "Marsaille",
+        "Yokohamma",
+        "Bremerhafen",
+        "Gotenburg",
+        "Tangiers",
+        "Valenzia",
+    ];
     progress_sse(workers.pool("python")?, "find", &misspelt, watched()).await
 }
 

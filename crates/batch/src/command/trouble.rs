@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{Advice, ErrorKind};
+use longshore_pool::{Advice, ErrorKind, Fate as Begun};
 use tokio::time::Instant;
 
 use super::CommandPool;
@@ -64,7 +64,9 @@ fn fate(kind: &ErrorKind) -> Fate {
         | ErrorKind::BadArguments { .. }
         | ErrorKind::TooLarge { .. } => Fate::Hopeless,
         ErrorKind::StartFailed { .. } => Fate::NotNow(NOT_HERE),
-        ErrorKind::Full { .. } | ErrorKind::ShuttingDown => Fate::NotNow(NO_ROOM),
+        ErrorKind::Full { .. }
+        | ErrorKind::ShuttingDown
+        | ErrorKind::Timeout { fate: Begun::NotStarted, .. } => Fate::NotNow(NO_ROOM),
         _ => Fate::Again(None),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore::{Failure, Outcome};
 
 use crate::advice::Advice;
-use crate::error::{CallError, ErrorKind};
+use crate::error::{CallError, ErrorKind, Fate};
 
 /// How long a unit waits that the pool has no room for.
 const NO_ROOM: Duration = Duration::from_secs(1);
@@ -32,7 +32,9 @@ pub fn outcome(error: &CallError) -> Outcome {
         ErrorKind::UnknownOperation { .. }
         | ErrorKind::BadArguments { .. }
         | ErrorKind::TooLarge { .. } => Outcome::Fail(failure()),
-        ErrorKind::Full { .. } | ErrorKind::ShuttingDown => Outcome::Snooze(NO_ROOM),
+        ErrorKind::Full { .. }
+        | ErrorKind::ShuttingDown
+        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(NO_ROOM),
         ErrorKind::StartFailed { .. } => {
             tracing::warn!(%error, "a unit is left for another worker");
             Outcome::Snooze(NO_WORKER)

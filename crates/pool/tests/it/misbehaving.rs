@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore_pool::{CallError, CallOptions, ErrorKind, Fate, OnTimeout, Program, WorkerPool};
 
-use crate::kit::{eventually, exactly, exists, fixture, pool, runs, worker, zombies};
+use crate::kit::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
 
 async fn start_error(program: Program) -> CallError {
     let mut settings = exactly(1);
@@ -244,6 +244,24 @@ async fn what_it_forked_ends_with_it_however_it_ends() {
         eventually("the grandchild is gone", || !runs(grandchild)).await;
         eventually("its end is counted", || pool.stats().ended.keys().eq([&end])).await;
     }
+}
+
+#[tokio::test]
+async fn a_call_that_killed_its_worker_is_not_made_again_however_many_were_sent_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("note").to_str().unwrap().to_owned();
+    let program = Program::command(example("same_binary")).args(["__longshore_worker", "maths"]);
+    let pool = pool(program, exactly(1)).await;
+    // A worker that is known to be quick gets calls before it has answered.
+    for _ in 0..200 {
+        pool.call::<_, ()>("die", &(&note, false)).await.unwrap();
+    }
+    let arguments: Vec<_> = (0..64).map(|n| (&note, n == 40)).collect();
+    let calls = arguments.iter().map(|one| pool.call::<_, ()>("die", one));
+    let ends = futures_util::future::join_all(calls).await;
+    let died: Vec<usize> = (0..64).filter(|n| ends[*n].is_err()).collect();
+    assert_eq!(died, [40], "the others were done before, or by another worker");
+    assert_eq!(std::fs::read_to_string(note).unwrap(), "begun\n", "at most once");
 }
 
 #[tokio::test]

@@ -29,7 +29,6 @@ pub(super) struct Desk {
     pub(super) writing: bool,
     /// Who reads its answers will soon send what is in the outbox.
     pub(super) collecting: bool,
-    pub(super) unsent: usize,
     pub(super) encoding: Encoding,
     pub(super) concurrency: usize,
     /// Calls that it has, in the order in which they were written.
@@ -63,7 +62,6 @@ impl Desk {
             outbox: Outbox::default(),
             writing: false,
             collecting: false,
-            unsent: 0,
             encoding: Encoding::Json,
             concurrency: 1,
             calls: VecDeque::new(),

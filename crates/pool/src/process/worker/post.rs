@@ -19,9 +19,6 @@ use crate::table::Next;
 /// With so many calls before it in the pipe, a call can wait for the next answer: the worker does not
 /// run out of work meanwhile, and whoever reads that answer sends all that came until then.
 const ENOUGH: usize = 4;
-static K: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| {
-    std::env::var("K").ok().and_then(|t| t.parse().ok()).unwrap_or(1000)
-});
 
 impl Worker {
     /// Gives it a call: written on the caller's thread, as far as the pipe takes it.
@@ -29,9 +26,7 @@ impl Worker {
         let mut desk = self.desk();
         let put = self.put(&mut desk, job);
         // Somebody will soon send it with others, or it would have to wait in the pipe anyway.
-        let dry = desk.calls.len() == desk.unsent && desk.unsent >= *K;
-        let can_wait =
-            (desk.collecting && !dry) || (desk.calls.len() > ENOUGH && desk.concurrency == 1);
+        let can_wait = desk.collecting || (desk.calls.len() > ENOUGH && desk.concurrency == 1);
         match can_wait {
             true => drop(desk),
             false => self.send(desk),
@@ -82,7 +77,6 @@ impl Worker {
             return Put::Refused(job, kind, self.reference(desk));
         }
         desk.last_id = id;
-        desk.unsent += 1;
         desk.calls.push_back(Entry { id, job, written: now, given_up: None });
         Put::Done
     }
@@ -104,7 +98,6 @@ impl Worker {
         while !desk.writing && !desk.outbox.is_empty() {
             let Some(pipe) = desk.pipe.clone() else { return };
             let mut letters = std::mem::take(&mut desk.outbox);
-            desk.unsent = 0;
             desk.writing = true;
             drop(desk);
             let written = letters.write(pipe.get_ref());
