@@ -6,6 +6,10 @@ use tokio_postgres::error::SqlState;
 /// Translates the driver's error.
 pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code() else {
+        if let Some(doubt) = certificate(&error) {
+            let message = format!("PostgreSQL may be somebody else: {doubt}");
+            return Error::Broken { message, source: Some(Box::new(error)) };
+        }
         return match is_about_the_way(&error) {
             true => unavailable("the connection to PostgreSQL was lost", error),
             false => broken("PostgreSQL and this program do not understand each other", error),
@@ -42,6 +46,12 @@ fn is_about_the_way(error: &tokio_postgres::Error) -> bool {
         "timeout waiting for server",
     ];
     error.is_closed() || ways.iter().any(|way| words.starts_with(way))
+}
+
+/// What is wrong with the server's certificate. It stays so, however often it is looked at.
+fn certificate(error: &tokio_postgres::Error) -> Option<String> {
+    let words = std::error::Error::source(error)?.to_string();
+    words.contains("certificate").then_some(words)
 }
 
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {

@@ -13,8 +13,9 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use futures_util::future::poll_fn;
 use longshore_core::{Error, Result, SessionId};
+use longshore_postgres_address::Address;
 use tokio::sync::{Notify, watch};
-use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres::AsyncMessage;
 
 use crate::connect;
 use crate::error::{Translate, from_pool};
@@ -179,10 +180,10 @@ impl Feed {
     }
 
     /// Hears of others' commits, for ever; connects again whenever it must.
-    pub(crate) async fn listen(self: Arc<Self>, config: Config, pool: Pool) {
+    pub(crate) async fn listen(self: Arc<Self>, address: Address, pool: Pool) {
         let mut pause = Duration::from_millis(100);
         loop {
-            let heard = self.listen_once(&config, &pool).await;
+            let heard = self.listen_once(&address, &pool).await;
             let was_listening = self.listening.send_replace(false);
             match heard {
                 // Behind a pooler they never do; or the server was busy.
@@ -199,8 +200,8 @@ impl Feed {
         }
     }
 
-    async fn listen_once(&self, config: &Config, pool: &Pool) -> Result<Heard> {
-        let (client, mut connection) = config.connect(connect::tls()?).await.or_translate()?;
+    async fn listen_once(&self, address: &Address, pool: &Pool) -> Result<Heard> {
+        let (client, mut connection) = connect::connect(address).await?;
         let token = SessionId::new().to_string();
         let ask = async {
             client.batch_execute(&format!("LISTEN {CHANNEL}")).await.or_translate()?;

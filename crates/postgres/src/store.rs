@@ -7,6 +7,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use longshore_core::store::{Finish, Finished, Sent};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
+use longshore_postgres_address::Address;
 use tokio::task::JoinSet;
 
 use crate::connect::{self, Listen, PostgresOptions};
@@ -130,16 +131,16 @@ pub(crate) use verb;
 impl PostgresStore {
     /// Connects, and brings the schema up to date. Must be called inside a tokio runtime.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
-        let config = connect::config(url)?;
-        let pool = connect::pool(config.clone(), &options)?;
+        let address = connect::address(url)?;
+        let pool = connect::pool(&address, &options)?;
         let feed = Arc::new(Feed::new());
         let (errands, running) = Errands::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&feed).write(pool.clone()));
         tasks.spawn(running);
         let listen_at = match &options.listen {
-            Listen::Auto => Some(config),
-            Listen::At(url) => Some(connect::config(url)?),
+            Listen::Auto => Some(address),
+            Listen::At(url) => Some(connect::address(url)?),
             Listen::Off => None,
         };
         let shared = Shared {
@@ -158,15 +159,15 @@ impl PostgresStore {
         };
         let store = Self { shared: Arc::new(shared), _tasks: tasks };
         store.migrate_schema().await?;
-        store.listen(listen_at)
+        Ok(store.listen(listen_at))
     }
 
-    fn listen(mut self, at: Option<tokio_postgres::Config>) -> Result<Self> {
-        if let Some(config) = at {
+    fn listen(mut self, at: Option<Address>) -> Self {
+        if let Some(address) = at {
             let feed = Arc::clone(&self.shared.feed);
-            self._tasks.spawn(feed.listen(config, self.shared.pool.clone()));
+            self._tasks.spawn(feed.listen(address, self.shared.pool.clone()));
         }
-        Ok(self)
+        self
     }
 
     /// Whether notices of other processes' commits arrive; where they do not, workers poll.

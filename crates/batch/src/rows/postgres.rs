@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
-use longshore_pool::database::postgres::address;
+use longshore_postgres_address::read;
 
 use super::{Candidate, Described, Row, RowSource, SourceError};
 use crate::definition::Candidates;
@@ -35,7 +35,7 @@ impl PostgresRows {
     /// The database of a URL, as `postgres://user:password@host:5432/orders`; `postgresql:` means
     /// the same. Connects when it is first needed.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        let address = address::read(url).map_err(error::of_address)?;
+        let address = read(url).map_err(error::of_address)?;
         Ok(Self { server: Server::new(address)?, shapes: Shapes::default() })
     }
 

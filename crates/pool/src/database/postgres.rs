@@ -8,9 +8,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
+use longshore_postgres_address::{Address, read};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use tokio_postgres::{CancelToken, Client, NoTls};
+use tokio_postgres::{CancelToken, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::driver::{Connection, Reply};
@@ -23,10 +24,8 @@ use super::statement::Statement;
 use super::watch::Watch;
 use prepared::{Cache, Prepared};
 
-pub mod address;
 mod error;
 mod prepared;
-pub mod tls;
 mod value;
 
 /// How long a server may take to let us in.
@@ -42,7 +41,7 @@ const TO_SKIP: u64 = 1_000;
 
 /// A URL that cannot work.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
-    address::read(url).map(drop).map_err(error::of_address)
+    read(url).map(drop).map_err(error::of_address)
 }
 
 pub(super) fn connect(
@@ -50,8 +49,8 @@ pub(super) fn connect(
     habits: &Habits,
     watch: &Watch,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let address = address::read(url).map_err(error::of_address)?;
-    let tls = tls::connector(&address.tls).map_err(error::of_address)?;
+    let address = read(url).map_err(error::of_address)?;
+    let tls = address.connector().map_err(error::of_address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unreachable_at("no runtime", &error.to_string()))?;
     let (shown, mut tasks) = (address.shown(), JoinSet::new());
@@ -81,23 +80,14 @@ fn unreachable_at(shown: &str, why: &str) -> DbError {
 
 /// Makes a connection; what it needs to live is among the tasks.
 async fn join(
-    address: &address::Address,
-    tls: Option<MakeRustlsConnect>,
+    address: &Address,
+    tls: MakeRustlsConnect,
     tasks: &mut JoinSet<()>,
 ) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = address.config.connect(tls).await?;
     // Why it ended, whoever waits for an answer hears.
-    match tls {
-        None => {
-            let (client, connection) = address.config.connect(NoTls).await?;
-            tasks.spawn(async move { _ = connection.await });
-            Ok(client)
-        }
-        Some(tls) => {
-            let (client, connection) = address.config.connect(tls).await?;
-            tasks.spawn(async move { _ = connection.await });
-            Ok(client)
-        }
-    }
+    tasks.spawn(async move { _ = connection.await });
+    Ok(client)
 }
 
 struct Postgres {
@@ -119,7 +109,7 @@ struct Postgres {
 /// signals, and under load the second was seen to stop the statement after the one that was meant.
 struct Canceller {
     token: CancelToken,
-    tls: Option<MakeRustlsConnect>,
+    tls: MakeRustlsConnect,
     asked: Cell<bool>,
 }
 
@@ -127,10 +117,7 @@ impl Canceller {
     async fn cancel(&self) {
         self.asked.set(true);
         // If it does not arrive, the statement does not end in time, and the connection is given up.
-        let _ = match &self.tls {
-            None => self.token.cancel_query(NoTls).await,
-            Some(tls) => self.token.cancel_query(tls.clone()).await,
-        };
+        let _ = self.token.cancel_query(self.tls.clone()).await;
     }
 
     /// Does `work`, and has it stopped when the watch says so.

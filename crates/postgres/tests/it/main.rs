@@ -12,4 +12,5 @@ mod pooler;
 mod quiet;
 mod schema;
 mod steady;
+mod tls;
 mod transactions;

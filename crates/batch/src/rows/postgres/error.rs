@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
-use longshore_pool::database::postgres::address::AddressError;
+use longshore_postgres_address::AddressError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition, SqlState};
 

@@ -8,8 +8,7 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
 };
 use longshore::SqlValue;
-use longshore_pool::database::postgres::address::Address;
-use longshore_pool::database::postgres::tls;
+use longshore_postgres_address::Address;
 use tokio_postgres::{Error, Row};
 
 use super::error;
@@ -38,10 +37,8 @@ impl Server {
     pub(super) fn new(address: Address) -> Result<Self, SourceError> {
         let shown = address.shown();
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = match tls::connector(&address.tls).map_err(error::of_address)? {
-            None => Manager::from_config(address.config, tokio_postgres::NoTls, config),
-            Some(tls) => Manager::from_config(address.config, tls, config),
-        };
+        let tls = address.connector().map_err(error::of_address)?;
+        let manager = Manager::from_config(address.config, tls, config);
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
             // The wait for room is no fault of the server's.

@@ -2,10 +2,10 @@
 
 use std::error::Error as _;
 
+use longshore_postgres_address::AddressError;
 use tokio_postgres::Error;
 use tokio_postgres::error::DbError as Told;
 
-use super::address::AddressError;
 use crate::database::error::{DbError, Reason};
 
 /// A URL that is none, or that names what is not there.

@@ -1,4 +1,4 @@
-//! From a URL to how a connection is made.
+//! What a URL says.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::tls;
 
 /// A server that vanished sends no farewell: a silent connection is probed after this time, this
 /// often, so many times.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
 /// How long what we sent may stay without an answer of the other machine's.
-const UNHEARD: Duration = Duration::from_secs(30);
+const UNHEARD: Duration = Duration::from_secs(10);
 /// How long one address of a server is tried.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -27,7 +30,7 @@ fn refused(why: &str) -> AddressError {
 }
 
 /// Where a server is, and how it is spoken to.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Address {
     /// All that the driver understands.
     pub config: Config,
@@ -65,7 +68,7 @@ pub fn read(url: &str) -> Result<Address, AddressError> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(refused("no host"));
     }
-    let tls = tls(&ours)?;
+    let tls = believed(&ours)?;
     config.ssl_mode(match (&tls, ours.mode.as_deref()) {
         (Tls::Off, _) => SslMode::Disable,
         (Tls::Unchecked, None | Some("prefer" | "allow")) => SslMode::Prefer,
@@ -81,7 +84,8 @@ pub fn read(url: &str) -> Result<Address, AddressError> {
     Ok(Address { config, tls })
 }
 
-/// Else TCP would wait a quarter of an hour. What the URL says counts.
+/// Else TCP would wait a quarter of an hour for a network that swallows packets. What the URL says
+/// counts.
 fn notice_silence(config: &mut Config) {
     if config.get_keepalives_interval().is_none() && config.get_keepalives_retries().is_none() {
         config.keepalives_idle(KEEPALIVE.0);
@@ -94,6 +98,11 @@ fn notice_silence(config: &mut Config) {
 }
 
 impl Address {
+    /// What secures connections to it, where the configuration wants that.
+    pub fn connector(&self) -> Result<MakeRustlsConnect, AddressError> {
+        tls::connector(&self.tls)
+    }
+
     /// Where it is, for people.
     pub fn shown(&self) -> String {
         let host = match self.config.get_hosts().first() {
@@ -131,7 +140,7 @@ fn without_ours(url: &str) -> (String, Ours) {
     (format!("{address}{mark}{}", others.join("&")), ours)
 }
 
-fn tls(ours: &Ours) -> Result<Tls, AddressError> {
+fn believed(ours: &Ours) -> Result<Tls, AddressError> {
     let roots = ours.roots.as_deref().map(|roots| match roots {
         "system" => Roots::System,
         path => Roots::File(path.into()),

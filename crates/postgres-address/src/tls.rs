@@ -13,18 +13,17 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::address::{AddressError, Roots, Tls};
+use crate::address::{AddressError, Roots, Tls};
 
 /// Where systems keep their lists of authorities.
 const SYSTEM: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What makes connections secure; none if they are not to be.
-pub fn connector(tls: &Tls) -> Result<Option<MakeRustlsConnect>, AddressError> {
+/// What makes connections secure. Where they are not to be, it is not asked.
+pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, AddressError> {
     let provider = Arc::new(ring::default_provider());
     let known = match tls {
-        Tls::Off => return Ok(None),
-        Tls::Unchecked => None,
+        Tls::Off | Tls::Unchecked => None,
         Tls::Signed(roots) | Tls::Full(roots) => Some(known(roots, &provider)?),
     };
     let named = matches!(tls, Tls::Full(_));
@@ -35,7 +34,7 @@ pub fn connector(tls: &Tls) -> Result<Option<MakeRustlsConnect>, AddressError> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_no_client_auth();
-    Ok(Some(MakeRustlsConnect::new(config)))
+    Ok(MakeRustlsConnect::new(config))
 }
 
 fn known(
