@@ -79,7 +79,7 @@ struct Source {
     first: Option<i64>,
 }
 
-/// The columns behind those of [`Taken`].
+/// The columns behind those of [`Taken`]: the first row's.
 const EXTRA: usize = 23;
 
 async fn ask(shared: &Shared, claim: &Claim, look: &Look) -> Result<Option<Answer>> {
@@ -95,11 +95,12 @@ async fn ask(shared: &Shared, claim: &Claim, look: &Look) -> Result<Option<Answe
     let sql = "SELECT * FROM longshore_claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12)";
     let rows = shared.ask(sql, &params).await?;
-    let first = rows.first().ok_or(Error::SessionGone(claim.session))?;
-    Answer::read(first, &rows, wanted.unsigned_abs())
+    let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;
+    Answer::read(first, units, wanted.unsigned_abs())
 }
 
 impl Answer {
+    /// From the first row, and those of the units.
     fn read(first: &Row, rows: &[Row], wanted: u64) -> Result<Option<Self>> {
         if value::<i32>(first, EXTRA)? > 1 {
             return Ok(None);
@@ -110,12 +111,8 @@ impl Answer {
         };
         let weight = share(small(first, EXTRA + 2)?, small(first, EXTRA + 3)?);
         let source = Some(Source { num, weight, first: value(first, EXTRA + 4)? });
-        let mut units = Vec::with_capacity(rows.len());
-        if value::<Option<i64>>(first, 1)?.is_some() {
-            for row in rows {
-                units.push(Taken::read_from(row, 0)?);
-            }
-        }
+        let units = rows.iter().map(|row| Taken::read_from(row, 0));
+        let mut units = units.collect::<Result<Vec<Taken>>>()?;
         units.sort_by_key(Taken::key);
         let plain = units.iter().all(|unit| unit.taken);
         Ok(plain.then_some(Self { wanted, cost, source, units }))
