@@ -1,5 +1,6 @@
 //! Kinds that worker processes handle: `[workers.NAME]` of the configuration.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::batch_job::Dice;
@@ -34,7 +35,7 @@ def nap(until: str):
 def note(number: int):
     time.sleep(0.01)
     with open("notes", "a") as notes:
-        notes.write(f"{number}\n")
+        notes.write(f"{number} {os.getpid()}\n")
 
 worker.run()
 "#;
@@ -144,16 +145,20 @@ fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
     for death in 1..=4 {
         eventually(limit(6 * SOON), || {
             dice.moment(100);
-            let living = living(&place);
+            // One that is killed before it is ready is one that does not work: its worker ends.
+            let notes = place.read("notes");
+            let at_work: BTreeSet<&str> =
+                notes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+            let living: Vec<&str> = at_work.into_iter().filter(|pid| is_alive(pid)).collect();
             if !living.is_empty() {
                 let victim = usize::try_from(dice.roll(living.len() as u64)).unwrap();
-                let _ =
-                    std::process::Command::new("kill").args(["-KILL", &living[victim]]).status();
+                let _ = std::process::Command::new("kill").args(["-KILL", living[victim]]).status();
                 kills += 1;
             }
             (noted() >= units * death / 5).then_some(())
         });
         let victim = &mut workers[usize::try_from(death % 2).unwrap()];
+        assert_eq!(victim.0.try_wait().unwrap(), None, "{}", place.read("stderr"));
         victim.kill();
         *victim = work();
     }
@@ -166,7 +171,7 @@ fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
     let batch = place.batch("storm");
     assert_eq!((&batch["done"], &batch["failed"]), (&units.into(), &0.into()), "{batch}");
     let notes = place.read("notes");
-    let all: std::collections::BTreeSet<&str> = notes.lines().collect();
+    let all: BTreeSet<&str> = notes.lines().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(all.len() as u64, units, "each was done, some more than once");
     place.run(&["verify"]).ok();
     assert_nobody_is_left(&place);

@@ -173,6 +173,23 @@ async fn a_full_pool_costs_no_attempt() {
 }
 
 #[tokio::test]
+async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
+    const UNITS: u64 = 2_000;
+    let (pool, gate) = gated(|settings| *settings = Settings { queue: 0, ..exactly(1) }).await;
+    let harbour = Harbour::new();
+    for n in 0..UNITS {
+        harbour.send("gate", json!(n)).await;
+    }
+    let refused = || pool.stats().calls.refused;
+    tokio::select! {
+        _ = harbour.work(harbour.worker().handle_pool(&pool).unwrap()) => panic!("it cannot end"),
+        () = kit::eventually("slots come back for more", || refused() >= 6) => {}
+    }
+    assert!(refused() < UNITS / 4, "{} were put aside", refused());
+    gate.open();
+}
+
+#[tokio::test]
 async fn what_a_call_says_of_its_progress_is_the_units() {
     let gate = Gate::default();
     let waits = gate.clone();
