@@ -95,7 +95,6 @@ fn too_slow() -> Meaning {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
     use crate::axum::Problem;
     use crate::error::ErrorKind;
 
