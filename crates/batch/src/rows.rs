@@ -3,6 +3,8 @@
 //! A source reads candidates in key order, reads what PRE asks for, and runs POST's SQL where that
 //! cannot commit with the row's end. It knows nothing of batches. One file per database.
 
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+mod foreign;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "odbc")]

@@ -250,23 +250,41 @@ fn parse(text: &str, name: &str) -> anyhow::Result<Table> {
     if let Err(error) = toml::from_str::<Config>(text) {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
         let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        return Err(explain(error.message())).with_context(|| format!("in {name}, line {line}"));
+        let error = nameless(text).unwrap_or_else(|| explain(error.message()));
+        return Err(error).with_context(|| format!("in {name}, line {line}"));
     }
     Ok(text.parse()?)
+}
+
+/// What stands in `[workers]` itself belongs to a section with a name. The parser would complain of
+/// its type.
+fn nameless(text: &str) -> Option<anyhow::Error> {
+    let table = text.parse::<Table>().ok()?;
+    let (key, _) = table.get("workers")?.as_table()?.iter().find(|(_, value)| !value.is_table())?;
+    let error = anyhow!("`{key}` stands in [workers], which has sections only");
+    Some(hinted(error, "write [workers.NAME] above it"))
 }
 
 /// The parser's message, with a guess at what was meant if a word is unknown.
 fn explain(message: &str) -> anyhow::Error {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    let [given, known @ ..] = words.as_slice() else {
-        return anyhow!("{}", message.trim());
-    };
+    let [given, known @ ..] = words.as_slice() else { return of_type(message.trim()) };
     if !message.starts_with("unknown field") {
-        return anyhow!("{}", message.trim());
+        return of_type(message.trim());
     }
     let meant = did_you_mean(given, known.iter().copied());
     let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
     hinted(anyhow!("unknown key `{given}`{meant}"), "longshore.reference.toml lists every key")
+}
+
+/// The parser's message on a value that is not what its key takes, with what would be.
+fn of_type(message: &str) -> anyhow::Error {
+    let hint = match message.rsplit_once("expected ") {
+        Some((_, "a sequence")) => "a list is written as [\"one\", \"two\"]",
+        Some((_, "a string")) => "text is written in quotes",
+        _ => "longshore.reference.toml shows every key with its default",
+    };
+    hinted(anyhow!("{message}"), hint)
 }
 
 /// Puts a variable's value in the place of its key.

@@ -13,7 +13,7 @@ use longshore_batch::file::did_you_mean;
 use longshore_pool::engine::{BUILT_IN, HandlePool};
 use longshore_pool::{ErrorKind, Program, Settings, WorkerPool};
 
-use crate::error::hinted;
+use crate::error::{hinted, usage};
 
 /// How long processes may take to end in good order.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub struct Pools(Vec<(WorkerPool, Vec<Kind>)>);
 impl Pools {
     /// Starts those that have a kind that is `wanted`; none wanted means all.
     pub async fn open(all: &[PoolSettings], wanted: &[Kind], slots: u32) -> anyhow::Result<Self> {
-        let mut pools = Vec::new();
+        let mut pools = Self::default();
         for settings in all {
             let useless = !wanted.is_empty() && !settings.kinds.is_empty();
             if useless && !settings.kinds.iter().any(|kind| wanted.contains(kind)) {
@@ -53,9 +53,20 @@ impl Pools {
             }
             let pool = settings.start(slots).await?;
             let kinds = settings.handled(&pool)?;
-            pools.push((pool, kinds));
+            pools.refuse_twice(&settings.name, &kinds)?;
+            pools.0.push((pool, kinds));
         }
-        Ok(Self(pools))
+        Ok(pools)
+    }
+
+    /// No kind is handled by two pools: nobody could say who gets a unit.
+    fn refuse_twice(&self, name: &str, kinds: &[Kind]) -> anyhow::Result<()> {
+        for (pool, known) in &self.0 {
+            if let Some(kind) = kinds.iter().find(|kind| known.contains(kind)) {
+                return Err(both_handle(pool.name(), name, kind));
+            }
+        }
+        Ok(())
     }
 
     /// Everything they handle.
@@ -83,9 +94,13 @@ impl Pools {
 impl PoolSettings {
     async fn start(&self, slots: u32) -> anyhow::Result<WorkerPool> {
         let mut shape = self.shape.clone();
+        let min = shape.min;
+        // One shows whether it works at all, and what it can do.
+        shape.min = min.max(1);
         if shape.max == 0 {
             shape.max = (slots as usize).max(shape.min);
         }
+        let max = shape.max;
         let mut words = self.command.iter();
         let program = words.next().map(String::as_str).unwrap_or_default();
         let mut program = Program::command(program).args(words).directory(&self.dir);
@@ -93,18 +108,27 @@ impl PoolSettings {
             program = program.env(name, value);
         }
         let opened = WorkerPool::processes(&self.name, program, shape).await;
-        opened.map_err(|error| self.not_started(error.kind))
+        let pool = opened.map_err(|error| self.not_started(error.kind))?;
+        pool.resize(min, max)?;
+        Ok(pool)
     }
 
     fn not_started(&self, kind: ErrorKind) -> anyhow::Error {
         let (name, command) = (&self.name, self.command.join(" "));
-        let why = kind.with_short_stderr(STDERR);
+        let why = kind.with_short_stderr(STDERR).to_string();
+        let hint = match why.contains("cannot run") {
+            true => {
+                format!("`workers.{name}.command` is a program and its arguments, run in `dir`")
+            }
+            false => {
+                format!(
+                    "it must speak the worker protocol: python3 -m longshore.check -- {command}"
+                )
+            }
+        };
         let error =
             anyhow!("{why}").context(format!("[workers.{name}]: `{command}` does not work"));
-        hinted(
-            error,
-            format!("it must speak the worker protocol: python3 -m longshore.check -- {command}"),
-        )
+        hinted(error, hint)
     }
 
     /// The kinds it is for, all of which it must have.
@@ -116,17 +140,31 @@ impl PoolSettings {
         }
         match self.kinds.is_empty() {
             false => Ok(self.kinds.clone()),
-            true if known.is_empty() => Err(anyhow!("[workers.{}] has no operations", self.name)),
+            true if known.is_empty() => Err(self.idle()),
             true => known.iter().map(|name| Ok(Kind::new(name)?)).collect(),
         }
     }
 
+    fn idle(&self) -> anyhow::Error {
+        let error = anyhow!("[workers.{}] has no operations", self.name);
+        hinted(error, "a worker names them when it is ready; `noop` and `echo` do not count")
+    }
+
     fn lacks(&self, kind: &Kind, known: &[String]) -> anyhow::Error {
         let error = anyhow!("[workers.{}] has no operation for kind `{kind}`", self.name);
+        if known.is_empty() {
+            return self.idle();
+        }
         let known = known.iter().map(String::as_str);
         match did_you_mean(kind.as_str(), known.clone()) {
             Some(meant) => hinted(error, format!("did you mean `{meant}`?")),
             None => hinted(error, format!("it has: {}", known.collect::<Vec<_>>().join(", "))),
         }
     }
+}
+
+/// Two sections want units of one kind.
+pub fn both_handle(one: &str, two: &str, kind: &Kind) -> anyhow::Error {
+    let error = usage(format!("`workers.{one}` and `workers.{two}` both handle kind `{kind}`"));
+    hinted(error, "say in `kinds` of each what it is for")
 }

@@ -15,7 +15,7 @@ use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::http::rules::Rules;
 use crate::output::{Form, Output};
-use crate::pools::PoolSettings;
+use crate::pools::{PoolSettings, both_handle};
 use crate::size::Size;
 use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
@@ -194,9 +194,14 @@ fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
     let mut taken: Vec<(&Kind, &str)> = Vec::new();
     for pool in &pools {
         for kind in &pool.kinds {
-            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == kind) {
-                let (one, two) = (format!("workers.{other}"), format!("workers.{}", pool.name));
-                return Err(usage(format!("`{one}` and `{two}` both handle kind `{kind}`")));
+            match taken.iter().find(|(known, _)| *known == kind) {
+                Some((_, other)) if *other == pool.name => {
+                    let key = format!("workers.{other}.kinds");
+                    return Err(usage(format!("`{key}` names `{kind}` twice")))
+                        .hint("once will do");
+                }
+                Some((_, other)) => return Err(both_handle(other, &pool.name, kind)),
+                None => {}
             }
             taken.push((kind, &pool.name));
         }
@@ -212,11 +217,12 @@ fn pool(name: &str, written: &config::WorkerCommand) -> anyhow::Result<PoolSetti
         return Err(missing).hint("as command = [\"python3\", \"worker.py\"]");
     }
     if *max > 0 && min > max {
-        return Err(usage(format!("`{}` is above `{}`", key("min"), key("max"))));
+        let above = usage(format!("`{}` is above `{}`", key("min"), key("max")));
+        return Err(above).hint("`max = 0` is one for each slot, and at least `min`");
     }
     let memory = Some(&written.max_memory)
         .filter(|text| !text.is_empty())
-        .map(|text| text.parse().map_err(usage).with_context(|| in_key(&key("max_memory"))));
+        .map(|text| at_key(&key("max_memory"), text.parse().map_err(usage)));
     let shape = longshore_pool::Settings {
         min: *min as usize,
         max: *max as usize,
@@ -260,14 +266,14 @@ fn path(text: &str) -> Option<PathBuf> {
 }
 
 fn span(key: &str, text: &str) -> anyhow::Result<Duration> {
-    let Span(time) = text.parse().map_err(usage).with_context(|| in_key(key))?;
+    let Span(time) = at_key(key, text.parse().map_err(usage))?;
     Ok(time)
 }
 
 /// A length of time, longer than nothing.
 fn length(key: &str, text: &str) -> anyhow::Result<Duration> {
     match span(key, text)? {
-        Duration::ZERO => Err(usage("must be longer than nothing")).with_context(|| in_key(key)),
+        Duration::ZERO => at_key(key, Err(usage("must be longer than nothing"))),
         time => Ok(time),
     }
 }
@@ -276,7 +282,7 @@ fn named<T: std::str::FromStr<Err = E>, E>(key: &str, text: &str) -> anyhow::Res
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    text.parse().map_err(anyhow::Error::from).with_context(|| in_key(key))
+    at_key(key, text.parse().map_err(anyhow::Error::from))
 }
 
 fn all_named<T: std::str::FromStr<Err = E>, E>(
@@ -297,6 +303,12 @@ fn choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
         let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
         usage(format!("`{text}` is not a value of `{key}` ({}){meant}", names.join(", ")))
     })
+}
+
+/// Says of a value that is wrong where it stands, and where the right ones are shown.
+fn at_key<T>(key: &str, value: anyhow::Result<T>) -> anyhow::Result<T> {
+    let value = value.hint("longshore.reference.toml shows every key with its default");
+    value.with_context(|| in_key(key))
 }
 
 fn in_key(key: &str) -> String {

@@ -33,6 +33,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "database")]
+mod database;
 mod errors;
 mod pools;
 mod progress;

@@ -20,9 +20,9 @@ mod error;
 )]
 mod gather;
 #[cfg(feature = "mysql")]
-mod mysql;
+pub mod mysql;
 #[cfg(feature = "odbc")]
-mod odbc;
+pub mod odbc;
 mod operations;
 mod options;
 #[cfg(feature = "postgres")]

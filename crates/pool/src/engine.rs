@@ -51,6 +51,10 @@ const MARGIN: Duration = Duration::from_millis(20);
 /// How many words on progress may wait for the unit to hear them; only the latest counts.
 const WORDS: usize = 8;
 
+/// A slot whose unit the pool cannot take rests so long: or a worker would run through its whole queue
+/// and put each unit aside, while nobody can be started.
+const REST: Duration = Duration::from_secs(1);
+
 /// Why a pool's operations cannot be handlers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -153,7 +157,13 @@ impl PoolHandler {
         };
         match answer {
             Ok(result) => Outcome::Done(kept(result)),
-            Err(error) => outcome(&error),
+            Err(error) => {
+                if outcome::is_of_pool(&error.kind) {
+                    // An end that is wanted meanwhile is not held up.
+                    let _ = tokio::time::timeout(REST, context.cancelled().cancelled()).await;
+                }
+                outcome(&error)
+            }
         }
     }
 

@@ -151,6 +151,17 @@ impl Program {
         }
     }
 
+    /// Why it cannot be run. Of a directory that is not there the system says no more than of a program.
+    pub(crate) fn cannot_run(&self, cause: &dyn std::fmt::Display) -> String {
+        let name = self.name();
+        match &self.directory {
+            Some(directory) if !directory.is_dir() => {
+                format!("cannot run {name}: there is no directory {}", directory.display())
+            }
+            _ => format!("cannot run {name}: {cause}"),
+        }
+    }
+
     /// The command, all but its channel.
     pub(crate) fn to_command(&self, pool: &str) -> std::io::Result<Command> {
         let mut words: Vec<OsString> = self.wrapper.clone();

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::batch_job::{Dice, Job};
-use crate::support::{SOON, eventually, is_alive, limit, soaked};
+use crate::batch_job::Job;
+use crate::support::{SOON, eventually, is_alive, limit};
 
 /// The batch file with a command for PRE and POST.
 const EDITS: [(&str, &str); 2] = [
@@ -79,7 +79,7 @@ worker.run()
 "#;
 
 /// So many rows, with PRE and POST by the worker above; `change` edits it.
-fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> Job {
+pub fn job(rows: u64, sort: &str, edits: &[(&str, &str)], change: &[(&str, &str)]) -> Job {
     let job = Job::new(rows, sort).with(&[&EDITS, edits].concat());
     write_steps(&job, change);
     job
@@ -101,16 +101,16 @@ fn living(job: &Job) -> Vec<String> {
 }
 
 /// Those processes in a list that live.
-fn alive(job: &Job, list: &str) -> Vec<String> {
+pub fn alive(job: &Job, list: &str) -> Vec<String> {
     let pids = job.place.read(list);
     pids.lines().filter(|pid| is_alive(pid)).map(str::to_owned).collect()
 }
 
-fn assert_nobody_is_left(job: &Job) {
+pub fn assert_nobody_is_left(job: &Job) {
     eventually(SOON, || living(job).is_empty().then_some(()));
 }
 
-fn kill(pid: &str) {
+pub fn kill(pid: &str) {
     let _ = std::process::Command::new("kill").args(["-KILL", pid]).status();
 }
 
@@ -238,49 +238,6 @@ fn rows_wait_for_a_program_that_does_not_start_any_more() {
     assert_eq!(run.ends_within(limit(4 * SOON)), 0, "{}", job.place.read("stderr"));
     let batch = job.batch();
     assert_eq!((&batch["done"], &batch["failed"]), (&json!(300), &json!(0)), "{batch}");
-    job.assert_exact();
-    assert_nobody_is_left(&job);
-}
-
-/// Processes of the program are killed again and again, and the run itself now and then.
-#[test]
-fn effects_exactly_once_in_a_storm_of_killed_commands() {
-    let rows = soaked(400, 6_000);
-    let edits = [
-        ("workers = 8", "workers = 12"),
-        ("attempts = 2", "attempts = 9"),
-        ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"5ms\""),
-    ];
-    let job = job(rows, "'good'", &edits, &[("PAUSE", "0.01")]);
-    job.create();
-    let _watcher = job.watcher();
-    let (mut dice, mut kills) = (Dice(3), 0);
-    for round in 1..=3_u64 {
-        let before = job.count("effects");
-        let mut run = job.start(&[]);
-        eventually(limit(2 * SOON), || (job.count("effects") > before).then_some(()));
-        let share = rows * round / 4;
-        eventually(limit(6 * SOON), || {
-            dice.moment(150);
-            // One that is killed before it is ready is one that cannot be started: rows wait longer.
-            let at_work = alive(&job, "at-work");
-            if !at_work.is_empty() {
-                let victim = usize::try_from(dice.roll(at_work.len() as u64)).unwrap();
-                kill(&at_work[victim]);
-                kills += 1;
-            }
-            assert_eq!(run.0.try_wait().unwrap(), None, "{}", job.place.read("stderr"));
-            (job.count("effects") >= share).then_some(())
-        });
-        run.kill();
-        assert_nobody_is_left(&job);
-    }
-    assert!(kills >= 10, "{kills} kills are no storm");
-    let last = job.run(&[]).ok().says("taking up batch").json();
-    assert_eq!((&last["done"], &last["failed"]), (&json!(rows), &json!(0)), "{last}");
-    assert_eq!(job.count("effects"), rows);
-    assert_eq!(job.batch()["sums"]["answers"], rows, "no answer was paid for twice");
-    assert_eq!(job.count("ends"), 1);
     job.assert_exact();
     assert_nobody_is_left(&job);
 }

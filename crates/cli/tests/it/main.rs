@@ -7,6 +7,7 @@ mod bad_input;
 #[cfg(test)]
 mod batch_bad_files;
 #[cfg(test)]
+mod batch_command_storm;
 mod batch_commands;
 #[cfg(test)]
 mod batch_ends;

@@ -21,7 +21,8 @@ pub struct Problem {
     pub status: u16,
     /// What to make of it, for people.
     pub detail: &'static str,
-    /// What went wrong, for programs: the name of the [`ErrorKind`].
+    /// What went wrong, for programs: the name of the [`ErrorKind`], or what a database could not do
+    /// (`time_limit`, `unreachable`, `lost`, `busy`, `constraint`, `expected_rows`).
     pub kind: &'static str,
     /// After how many seconds it may be worth another try, if at all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,16 +30,41 @@ pub struct Problem {
 }
 
 /// A queue moves on in a moment.
-const SOON: Option<u32> = Some(1);
+pub(super) const SOON: Option<u32> = Some(1);
 
 /// Somebody must be started first: here again, or in our place.
-const LATER: Option<u32> = Some(5);
+pub(super) const LATER: Option<u32> = Some(5);
+
+/// What an error means for whoever asked.
+pub(super) struct Meaning {
+    pub(super) status: StatusCode,
+    pub(super) detail: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) retry_after: Option<u32>,
+}
+
+impl From<Meaning> for Problem {
+    fn from(Meaning { status, detail, kind, retry_after }: Meaning) -> Self {
+        let title = status.canonical_reason().unwrap_or_default();
+        Self { title, status: status.as_u16(), detail, kind, retry_after }
+    }
+}
 
 impl From<&ErrorKind> for Problem {
     fn from(kind: &ErrorKind) -> Self {
         let (status, detail, retry_after) = meaning(kind);
-        let title = status.canonical_reason().unwrap_or_default();
-        Self { title, status: status.as_u16(), detail, kind: outcome(Some(kind)), retry_after }
+        Meaning { status, detail, kind: outcome(Some(kind)), retry_after }.into()
+    }
+}
+
+/// Knows more than the kind alone: of what a database could not do, whose fault it is.
+impl From<&CallError> for Problem {
+    fn from(error: &CallError) -> Self {
+        #[cfg(feature = "database")]
+        if let Some(meaning) = super::database::meaning(error) {
+            return meaning.into();
+        }
+        Self::from(&error.kind)
     }
 }
 
@@ -100,7 +126,7 @@ impl IntoResponse for CallError {
 
 /// What may be shown of an error. The rest is for the log: nobody else will hear of it.
 pub(super) fn shown(error: &CallError) -> Problem {
-    let problem = Problem::from(&error.kind);
+    let problem = Problem::from(error);
     match problem.status {
         500.. => tracing::warn!(status = problem.status, %error, "a call failed"),
         _ => tracing::debug!(status = problem.status, %error, "a call was refused"),

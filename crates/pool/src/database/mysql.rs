@@ -20,9 +20,9 @@ use super::statement::Statement;
 use super::value::Value;
 use super::watch::Watch;
 
-mod address;
+pub mod address;
 mod error;
-mod value;
+pub mod value;
 
 /// How long a server may take to let us in.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ const COMMITTING: [&str; 17] = [
 
 /// A URL that cannot work.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
-    address::read(url, 0).map(drop)
+    address::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
 }
 
 pub(super) fn connect(
@@ -48,7 +48,8 @@ pub(super) fn connect(
     habits: &Habits,
     watch: &Watch,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let opts = address::read(url, habits.statements)?;
+    let opts = address::read(url, habits.statements);
+    let opts = opts.map_err(|error| error::of_address(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| DbError::new(Reason::Unreachable, format!("no runtime: {error}")))?;
@@ -168,7 +169,7 @@ async fn query(
     want: Want,
     bounds: Bounds,
 ) -> Result<Reply, DbError> {
-    let params: Vec<_> = statement.params.iter().map(value::bound).collect();
+    let params: Vec<_> = statement.params.iter().cloned().map(value::bound).collect();
     // Nothing of the caller's has been run if this comes to nothing.
     let prepared = conn.prep(statement.sql.as_str()).await;
     let prepared = prepared.map_err(|error| error::of(error).unsent())?;

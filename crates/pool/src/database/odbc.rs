@@ -19,10 +19,10 @@ use dialect::Dialect;
 use target::Target;
 use value::Kind;
 
-mod dialect;
+pub mod dialect;
 mod error;
 mod target;
-mod value;
+pub mod value;
 
 /// How long a server may take to let us in, where the driver can be told.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -103,8 +103,12 @@ impl Odbc {
             // Not all drivers can. Then the caller gives up alone.
             let _ = prepared.set_query_timeout_sec(seconds(left) as usize);
         }
-        let params: Vec<Box<dyn InputParameter>> =
-            statement.params.iter().map(|value| value::bound(value, self.dialect)).collect();
+        let params: Vec<Box<dyn InputParameter>> = statement
+            .params
+            .iter()
+            .cloned()
+            .map(|value| value::bound(value, self.dialect))
+            .collect();
         let gathered = match prepared.execute(params.as_slice()).map_err(failed)? {
             Some(cursor) => Some(gather(cursor, want, bounds, watch)?),
             None => None,

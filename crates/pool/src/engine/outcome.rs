@@ -49,6 +49,11 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
+/// Whether it is the pool that cannot take units at the moment, whichever they are.
+pub(super) fn is_of_pool(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Full { .. } | ErrorKind::ShuttingDown | ErrorKind::StartFailed { .. })
+}
+
 /// Short and stable, to group failures by.
 fn code(kind: &ErrorKind) -> &str {
     match kind {

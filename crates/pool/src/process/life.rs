@@ -100,9 +100,7 @@ impl Life {
         let (habits, warden) = (Arc::clone(&self.habits), Arc::clone(&self.warden));
         let (pool, id) = (self.shared.name.clone(), self.worker.id);
         let start = move || Process::start(&habits, &pool, id, &warden);
-        let cannot = |cause: &dyn std::fmt::Display| {
-            format!("cannot run {}: {cause}", self.habits.program.name())
-        };
+        let cannot = |cause: &dyn std::fmt::Display| self.habits.program.cannot_run(cause);
         let (process, ends) = match tokio::task::spawn_blocking(start).await {
             Ok(Ok(started)) => started,
             Ok(Err(cause)) => return Err(cannot(&cause)),

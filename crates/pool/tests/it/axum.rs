@@ -1,5 +1,7 @@
 //! Pools in axum apps. Requests go to the router without a network, unless the network is the point.
 
+#[cfg(feature = "sqlite")]
+mod database;
 mod end;
 mod errors;
 mod extractors;

@@ -172,6 +172,26 @@ async fn a_full_pool_costs_no_attempt() {
     }
 }
 
+/// Time is nobody's but the test's: slots that rest let it pass.
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
+    let timeout = Duration::from_secs(3_600);
+    let (pool, gate) =
+        gated(|settings| *settings = Settings { queue: 0, timeout, ..exactly(1) }).await;
+    let harbour = Harbour::new();
+    for n in 0..100 {
+        harbour.send("gate", json!(n)).await;
+    }
+    let begun = tokio::time::Instant::now();
+    tokio::select! {
+        _ = harbour.work(harbour.worker().handle_pool(&pool).unwrap()) => panic!("it cannot end"),
+        () = kit::eventually("many are refused", || pool.stats().calls.refused >= 30) => {}
+    }
+    // One slot waits at the gate; each of the other three is refused once a second.
+    assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
+    gate.open();
+}
+
 #[tokio::test]
 async fn what_a_call_says_of_its_progress_is_the_units() {
     let gate = Gate::default();

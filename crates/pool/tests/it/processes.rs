@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore_pool::{CallOptions, Channel, ErrorKind, Form, Payload, Program, WorkerPool};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::kit::{eventually, exactly, example, exists, pool, worker, zombies};
 
@@ -112,6 +113,32 @@ async fn this_program_is_its_own_worker() {
     let error = pool.call::<_, u64>("square", &u64::MAX).await.unwrap_err();
     assert!(error.to_string().contains("too large"), "{error}");
     pool.close(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn this_program_is_its_own_worker_on_a_descriptor_of_its_own() {
+    let program = Program::command(example("same_binary"))
+        .args(["__longshore_worker", "maths"])
+        .channel(Channel::Descriptor);
+    let pool = pool(program, exactly(1)).await;
+    let pid: u32 = pool.call("pid", &()).await.unwrap();
+    // What looks like a message is none: it is printed elsewhere.
+    let stray = "{\"type\":\"result\",\"id\":1,\"value\":0}";
+    assert_eq!(pool.call::<_, String>("print", stray).await.unwrap(), stray);
+    let large = Payload::bytes(vec![3; 2_000_000]);
+    let back = pool.call_raw("echo", large.clone(), CallOptions::default()).await.unwrap();
+    assert_eq!(back, large);
+    let taken = CancellationToken::new();
+    let slow = CallOptions::default().cancelled_by(taken.clone());
+    let (answer, ()) = tokio::join!(pool.call_with::<_, u64>("sleep", &600_000, slow), async {
+        eventually("it runs", || pool.stats().busy == 1).await;
+        taken.cancel();
+    });
+    assert!(matches!(answer.unwrap_err().kind, ErrorKind::Cancelled { .. }));
+    assert_eq!(pool.call::<_, u32>("pid", &()).await.unwrap(), pid, "it heard that and lives");
+    pool.close(Duration::from_secs(5)).await;
+    assert_eq!(pool.stats().ended, BTreeMap::from([("closing", 1)]));
+    eventually("the process is gone", || !exists(pid)).await;
 }
 
 #[tokio::test]

@@ -1,42 +1,27 @@
 //! From a URL to how a connection is made.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, SslOpts};
+use longshore_pool::database::mysql::address;
+use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts};
 
-use super::{CONNECTIONS, error};
+use super::CONNECTIONS;
 use crate::rows::SourceError;
 
 /// Prepared statements kept per connection: a batch has a handful, a worker serves many batches.
 const STATEMENTS: usize = 128;
-/// How often a silent connection is probed: a server that vanished sends no farewell.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How long a connection is kept that nobody uses.
 const IDLE: Duration = Duration::from_secs(60);
 /// A read must not write, whatever functions it calls.
 const SETUP: &str = "SET SESSION TRANSACTION READ ONLY";
-/// The option that the driver lacks: a file with the certificate that the server's is signed with.
-const CA: &str = "ssl_ca=";
 
-/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. What matters for exactness is not for
-/// the options to say.
+/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`, as the pool does, for several connections
+/// that read.
 pub(super) fn read(url: &str) -> Result<Opts, SourceError> {
-    let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
-    let (rest, ca) = without_ca(rest);
-    let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(error::of_url)?;
-    let (pool, keepalive) = (pool(&opts), opts.tcp_keepalive().unwrap_or(KEEPALIVE));
-    let ssl = ca.map_or_else(|| opts.ssl_opts().cloned(), |ca| Some(signed_by(ca, &opts)));
-    let opts = OptsBuilder::from_opts(opts)
-        .pool_opts(pool)
-        // An UPDATE to the value that is there counts its rows all the same.
-        .client_found_rows(true)
-        .prefer_socket(false)
-        .stmt_cache_size(STATEMENTS)
-        .tcp_keepalive(Some(keepalive))
-        .ssl_opts(ssl)
-        .setup(vec![SETUP]);
-    Ok(opts.into())
+    let opts = address::read(url, STATEMENTS);
+    let opts = opts.map_err(|error| SourceError::Data(error.to_string()))?;
+    let pool = pool(&opts);
+    Ok(OptsBuilder::from_opts(opts).pool_opts(pool).setup(vec![SETUP]).into())
 }
 
 fn pool(opts: &Opts) -> PoolOpts {
@@ -48,22 +33,6 @@ fn pool(opts: &Opts) -> PoolOpts {
         .with_inactive_connection_ttl(own.inactive_connection_ttl().max(IDLE))
         // Sessions keep their statements prepared. They carry nothing else.
         .with_reset_connection(false)
-}
-
-fn signed_by(ca: PathBuf, opts: &Opts) -> SslOpts {
-    opts.ssl_opts().cloned().unwrap_or_default().with_root_certs(vec![ca.into()])
-}
-
-/// A URL as the driver wants it, and our own option out of it.
-fn without_ca(url: &str) -> (String, Option<PathBuf>) {
-    let (address, options) = url.split_once('?').unwrap_or((url, ""));
-    let options = options.split('&').filter(|option| !option.is_empty());
-    let (ca, mut others): (Vec<&str>, Vec<&str>) =
-        options.partition(|option| option.starts_with(CA));
-    // Or the driver would not take a `pool_max` below its own idea of the least.
-    others.insert(0, "pool_min=0");
-    let ca = ca.first().and_then(|option| option.strip_prefix(CA)).map(PathBuf::from);
-    (format!("{address}?{}", others.join("&")), ca)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use mysql_async::{DriverError, Error, IoError, ServerError, UrlError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use crate::rows::SourceError;
 use crate::rows::positional::Positional;
@@ -11,19 +11,6 @@ use crate::rows::positional::Positional;
 /// Errors of the server that pass: no room, a shutdown, a deadlock, a lock or a statement that took
 /// too long, a session that somebody ended.
 const PASSING: [u16; 11] = [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
-
-/// A URL that is none. Its words may hold the password; the reason does not.
-pub(super) fn of_url(error: UrlError) -> SourceError {
-    let why = match error {
-        UrlError::Parse(error) => format!(": {error}"),
-        UrlError::UnknownParameter { param } => format!(": unknown option `{param}`"),
-        UrlError::InvalidParamValue { param, .. } => format!(": bad value for `{param}`"),
-        _ => String::new(),
-    };
-    SourceError::Data(format!(
-        "the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{why}"
-    ))
-}
 
 /// A server that does not let us in. Somebody may start it, or put the password right.
 pub(super) fn of_connect(server: &str, error: Error) -> SourceError {

@@ -5,10 +5,10 @@
 //! costs the index: for text, each page is sorted. What we hold as text and MySQL as something else
 //! is cast back, or MySQL would compare both as rough numbers.
 
+use longshore_pool::database::mysql::value::{Bytes, bytes_of};
 use mysql_async::Column;
 use mysql_async::consts::{ColumnFlags, ColumnType};
 
-use super::value::{self, Bytes};
 use crate::definition::Candidates;
 
 /// Our own parameters have names that no person would choose.
@@ -43,7 +43,7 @@ fn compared(name: &str, key: &Column) -> (String, String) {
         ColumnType::MYSQL_TYPE_DATE => cast("DATE"),
         ColumnType::MYSQL_TYPE_TIME => cast("TIME(6)"),
         ColumnType::MYSQL_TYPE_DATETIME | ColumnType::MYSQL_TYPE_TIMESTAMP => cast("DATETIME(6)"),
-        other if is_text(other) && value::bytes_of(key) == Bytes::Text => {
+        other if is_text(other) && bytes_of(key) == Bytes::Text => {
             // As we hold it: a column may have another character set.
             let own = format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)");
             (own, format!("CAST({from} AS BINARY)"))

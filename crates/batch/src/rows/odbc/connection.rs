@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use longshore_pool::database::odbc::dialect::Dialect;
 use odbc_api::{Connection, ConnectionOptions, environment};
 
-use super::dialect::Dialect;
 use super::error;
 use crate::rows::SourceError;
 
@@ -41,7 +41,11 @@ impl Target {
         let dialect = Dialect::of(&connection.database_management_system_name()?);
         let quote = connection.identifier_quote_char().ok().flatten();
         match access {
-            Access::Read => dialect.forbid_writing(&connection)?,
+            Access::Read => {
+                if let Some(sql) = dialect.forbids_writing() {
+                    connection.execute(sql, (), None)?;
+                }
+            }
             Access::Write => connection.set_autocommit(false)?,
         }
         Ok(Live { connection: Some(connection), dialect, quote: quote.unwrap_or('"') })

@@ -1,11 +1,12 @@
 //! Reading: what a statement is, which rows are candidates, what PRE asks for.
 
 use longshore::SqlValue;
+use longshore_pool::database::odbc::dialect::Dialect;
 use odbc_api::parameter::InputParameter;
 use odbc_api::{ColumnDescription, Cursor, ResultSetMetadata};
 
 use super::connection::Live;
-use super::dialect::Dialect;
+use super::dialect::Paged;
 use super::error;
 use super::value::{self, Column, Kind};
 use crate::definition::Candidates;
@@ -158,7 +159,7 @@ fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_ap
     let columns = (1..=count).map(|at| {
         result.describe_col(at, &mut description)?;
         // Not the description's own name: SQLite's driver cuts that.
-        Ok(Column::new(result.col_name(at)?, description.data_type))
+        Ok(Column { name: result.col_name(at)?, kind: Kind::of(description.data_type) })
     });
     columns.collect()
 }

@@ -3,21 +3,36 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mysql_async::{Opts, OptsBuilder, SslOpts};
-
-use super::error;
-use crate::database::error::DbError;
+use mysql_async::{Opts, OptsBuilder, SslOpts, UrlError};
 
 /// A server that vanished sends no farewell: a silent connection is probed after this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The option that the driver lacks: a file with the certificate that the server's is signed with.
 const CA: &str = "ssl_ca=";
 
-/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same.
-pub(super) fn read(url: &str, statements: usize) -> Result<Opts, DbError> {
+/// A URL that is none. Never repeats it: it may hold a password, and whatever is not in its place may
+/// be a part of that.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{0}")]
+pub struct AddressError(String);
+
+impl AddressError {
+    pub(super) fn of(error: UrlError) -> Self {
+        Self(match error {
+            UrlError::Parse(error) => format!(": {error}"),
+            UrlError::UnknownParameter { .. } => ": unknown option".to_owned(),
+            UrlError::InvalidParamValue { param, .. } => format!(": bad value for `{param}`"),
+            _ => String::new(),
+        })
+    }
+}
+
+/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A connection
+/// keeps so many `statements` prepared. What matters for exactness is not for the options to say.
+pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
     let (rest, ca) = without_ca(rest);
-    let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(error::of_url)?;
+    let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(AddressError::of)?;
     let ssl = match ca {
         Some(ca) => Some(signed_by(ca, &opts)),
         None => opts.ssl_opts().cloned(),
@@ -39,12 +54,14 @@ fn signed_by(ca: PathBuf, opts: &Opts) -> SslOpts {
 
 /// A URL as the driver wants it, and our own option out of it.
 fn without_ca(url: &str) -> (String, Option<PathBuf>) {
-    let Some((address, options)) = url.split_once('?') else { return (url.to_owned(), None) };
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
-    let (ca, others): (Vec<&str>, Vec<&str>) = options.partition(|option| option.starts_with(CA));
+    let (ca, mut others): (Vec<&str>, Vec<&str>) =
+        options.partition(|option| option.starts_with(CA));
+    // Or the driver would not take a `pool_max` below its own idea of the least.
+    others.insert(0, "pool_min=0");
     let ca = ca.first().and_then(|option| option.strip_prefix(CA)).map(PathBuf::from);
-    let mark = if others.is_empty() { "" } else { "?" };
-    (format!("{address}{mark}{}", others.join("&")), ca)
+    (format!("{address}?{}", others.join("&")), ca)
 }
 
 #[cfg(test)]

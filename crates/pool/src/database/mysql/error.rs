@@ -1,7 +1,8 @@
 //! What MySQL says.
 
-use mysql_async::{DriverError, Error, IoError, ServerError, UrlError};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 
+use super::address::AddressError;
 use crate::database::error::{DbError, Reason};
 
 /// Errors of the server that pass though their SQLSTATE does not say so: no room, a deadlock, a lock
@@ -12,17 +13,9 @@ const ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
 /// Those by which a server that is asked to let us in will say no again: the user, the database.
 const NO_ENTRY: [u16; 4] = [1044, 1045, 1049, 1698];
 
-/// A URL that is none. Its words may hold the password; the reason does not.
-pub(super) fn of_url(error: UrlError) -> DbError {
-    let why = match error {
-        UrlError::Parse(error) => format!(": {error}"),
-        UrlError::UnknownParameter { .. } => ": unknown option".to_owned(),
-        UrlError::InvalidParamValue { param, .. } => format!(": bad value for `{param}`"),
-        _ => String::new(),
-    };
-    let words =
-        format!("the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{why}");
-    DbError::new(Reason::Refused, words)
+/// A URL that is none.
+pub(super) fn of_address(error: &AddressError) -> DbError {
+    DbError::new(Reason::Refused, error.to_string())
 }
 
 /// A server that does not let us in. Somebody may start it, or put the password right.
@@ -46,7 +39,7 @@ pub(super) fn of(error: Error) -> DbError {
         ) => DbError::lost(error.to_string()).code("08S01"),
         Error::Driver(error) => DbError::new(Reason::Sql, error.to_string()).code("HY000"),
         Error::Other(error) => DbError::new(Reason::Sql, error.to_string()).code("HY000"),
-        Error::Url(error) => of_url(error),
+        Error::Url(error) => of_address(&AddressError::of(error)),
     }
 }
 

@@ -6,6 +6,36 @@ use mysql_async::{Column, Row, Value as Own};
 use crate::database::error::{DbError, Reason};
 use crate::database::value::Value;
 
+/// A column that should hold text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("column `{0}` holds text that is not UTF-8")]
+pub struct NotUtf8(pub String);
+
+/// What a column's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bytes {
+    /// Characters.
+    Text,
+    /// The digits of a decimal number.
+    Decimal,
+    /// Bits of a BIT column, the highest first.
+    Bits,
+    /// Just bytes.
+    Blob,
+}
+
+/// What a column's bytes are.
+pub fn bytes_of(column: &Column) -> Bytes {
+    match column.column_type() {
+        ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => Bytes::Decimal,
+        ColumnType::MYSQL_TYPE_BIT => Bytes::Bits,
+        ColumnType::MYSQL_TYPE_JSON => Bytes::Text,
+        ColumnType::MYSQL_TYPE_GEOMETRY => Bytes::Blob,
+        _ if column.character_set() == BINARY => Bytes::Blob,
+        _ => Bytes::Text,
+    }
+}
+
 /// The character set of what is not text.
 const BINARY: u16 = 63;
 
@@ -13,22 +43,24 @@ const BINARY: u16 = 63;
 pub(super) fn row(row: Row) -> Result<Vec<Value>, DbError> {
     let columns = row.columns();
     let values = columns.iter().zip(row.unwrap());
-    values.map(|(column, value)| of_column(value, column)).collect()
+    let not_text = |error: NotUtf8| DbError::new(Reason::Sql, error.to_string()).code("22021");
+    values.map(|(column, value)| of_column(value, column).map_err(not_text)).collect()
 }
 
 /// A value for a `?`.
-pub(super) fn bound(value: &Value) -> Own {
+pub fn bound(value: Value) -> Own {
     match value {
         Value::Null => Own::NULL,
-        Value::Bool(value) => Own::Int(i64::from(*value)),
-        Value::Int(value) => Own::Int(*value),
-        Value::Real(value) => Own::Double(*value),
-        Value::Text(value) => Own::Bytes(value.as_bytes().to_vec()),
-        Value::Bytes(value) => Own::Bytes(value.clone()),
+        Value::Bool(value) => Own::Int(i64::from(value)),
+        Value::Int(value) => Own::Int(value),
+        Value::Real(value) => Own::Double(value),
+        Value::Text(value) => Own::Bytes(value.into_bytes()),
+        Value::Bytes(value) => Own::Bytes(value),
     }
 }
 
-fn of_column(value: Own, column: &Column) -> Result<Value, DbError> {
+/// A value of a row.
+pub fn of_column(value: Own, column: &Column) -> Result<Value, NotUtf8> {
     Ok(match value {
         Own::NULL => Value::Null,
         Own::Int(value) => Value::Int(value),
@@ -53,18 +85,17 @@ fn of_column(value: Own, column: &Column) -> Result<Value, DbError> {
     })
 }
 
-fn of_bytes(bytes: Vec<u8>, column: &Column) -> Result<Value, DbError> {
-    match column.column_type() {
-        ColumnType::MYSQL_TYPE_BIT if column.column_length() == 1 => Ok(Value::Bool(bytes != [0])),
-        ColumnType::MYSQL_TYPE_BIT => {
+fn of_bytes(bytes: Vec<u8>, column: &Column) -> Result<Value, NotUtf8> {
+    match bytes_of(column) {
+        Bytes::Text | Bytes::Decimal => {
+            let text = String::from_utf8(bytes).map(Value::Text);
+            text.map_err(|_| NotUtf8(column.name_str().into_owned()))
+        }
+        Bytes::Bits if column.column_length() == 1 => Ok(Value::Bool(bytes != [0])),
+        Bytes::Bits => {
             Ok(unsigned(bytes.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))))
         }
-        ColumnType::MYSQL_TYPE_DECIMAL
-        | ColumnType::MYSQL_TYPE_NEWDECIMAL
-        | ColumnType::MYSQL_TYPE_JSON => text(bytes, column),
-        ColumnType::MYSQL_TYPE_GEOMETRY => Ok(Value::Bytes(bytes)),
-        _ if column.character_set() == BINARY => Ok(Value::Bytes(bytes)),
-        _ => text(bytes, column),
+        Bytes::Blob => Ok(Value::Bytes(bytes)),
     }
 }
 
@@ -82,11 +113,4 @@ fn fraction(micros: u32, column: &Column) -> String {
         // Not known: as few as say it all.
         _ => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
     }
-}
-
-fn text(bytes: Vec<u8>, column: &Column) -> Result<Value, DbError> {
-    String::from_utf8(bytes).map(Value::Text).map_err(|_| {
-        let words = format!("column `{}` holds text that is not UTF-8", column.name_str());
-        DbError::new(Reason::Sql, words).code("22021")
-    })
 }

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 /// A family of databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub enum Dialect {
+    /// SQLite.
     Sqlite,
+    /// PostgreSQL.
     Postgres,
+    /// MySQL and MariaDB.
     Mysql,
+    /// Microsoft SQL Server.
     SqlServer,
+    /// Oracle.
     Oracle,
     /// Db2 in all its forms.
     Db2,
@@ -18,7 +23,7 @@ pub(super) enum Dialect {
 
 impl Dialect {
     /// By what a driver says it is connected to.
-    pub(super) fn of(name: &str) -> Self {
+    pub fn of(name: &str) -> Self {
         let name = name.to_lowercase();
         let has = |part: &str| name.contains(part);
         match () {
@@ -33,7 +38,7 @@ impl Dialect {
     }
 
     /// Makes a session one that only reads, where that can be said.
-    pub(super) fn forbids_writing(self) -> Option<&'static str> {
+    pub fn forbids_writing(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => Some("PRAGMA query_only = 1"),
             Self::Postgres => Some("SET default_transaction_read_only = on"),
@@ -76,7 +81,7 @@ impl Dialect {
 
     /// Whether a truth value may be bound as 0 or 1. PostgreSQL takes text for any type, but a
     /// number only for numbers.
-    pub(super) fn counts_truth(self) -> bool {
+    pub fn counts_truth(self) -> bool {
         self != Self::Postgres
     }
 }

@@ -11,28 +11,51 @@ use crate::database::value::Value;
 /// SQL_GUID
 const GUID: SqlDataType = SqlDataType(-11);
 
-/// How a column is read.
+/// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// A whole number.
     Whole,
+    /// A floating-point number.
     Real,
-    Decimal,
+    /// A decimal number, exact.
+    Decimal {
+        /// All digits.
+        precision: usize,
+        /// Those after the point.
+        scale: i16,
+    },
+    /// A truth value.
     Truth,
+    /// A day.
+    Date,
+    /// A time of day.
+    Time,
+    /// Both.
+    Timestamp,
+    /// Bytes.
     Bytes,
+    /// Text, or what comes as text.
     Text,
     /// A UUID, for which only some databases have a type.
     Guid,
 }
 
 impl Kind {
-    pub(super) fn of(data_type: DataType) -> Self {
+    /// By what the driver says.
+    pub fn of(data_type: DataType) -> Self {
         match data_type {
             DataType::TinyInt | DataType::SmallInt | DataType::Integer | DataType::BigInt => {
                 Self::Whole
             }
             DataType::Real | DataType::Float { .. } | DataType::Double => Self::Real,
-            DataType::Numeric { .. } | DataType::Decimal { .. } => Self::Decimal,
+            DataType::Numeric { precision, scale } | DataType::Decimal { precision, scale } => {
+                Self::Decimal { precision, scale }
+            }
             DataType::Bit => Self::Truth,
+            DataType::Date => Self::Date,
+            DataType::Time { .. } => Self::Time,
+            DataType::Timestamp { .. } => Self::Timestamp,
             DataType::Binary { .. }
             | DataType::Varbinary { .. }
             | DataType::LongVarbinary { .. } => Self::Bytes,
@@ -43,7 +66,7 @@ impl Kind {
 }
 
 /// The value in column `at`, from 0. Columns must be read in order.
-pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Error> {
+pub fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Error> {
     let at = u16::try_from(at + 1).unwrap_or(u16::MAX);
     match kind {
         Kind::Real => {
@@ -70,7 +93,7 @@ fn of_text(text: String, kind: Kind) -> Value {
         // Beyond our numbers it stays text.
         Kind::Whole => text.trim().parse().map_or(Value::Text(text), Value::Int),
         Kind::Truth => Value::Bool(text.trim() != "0"),
-        Kind::Decimal => Value::Text(with_zero(&text)),
+        Kind::Decimal { .. } => Value::Text(with_zero(&text)),
         // As it is written, not as drivers like to show it.
         Kind::Guid => Value::Text(text.to_lowercase()),
         _ => Value::Text(text),
@@ -85,15 +108,15 @@ fn with_zero(number: &str) -> String {
 }
 
 /// A value for a `?`.
-pub(super) fn bound(value: &Value, dialect: Dialect) -> Box<dyn InputParameter> {
+pub fn bound(value: Value, dialect: Dialect) -> Box<dyn InputParameter> {
     match value {
         Value::Null => Box::new(None::<String>.into_parameter()),
-        Value::Bool(value) if dialect.counts_truth() => Box::new(i64::from(*value)),
-        Value::Bool(value) => Box::new(i64::from(*value).to_string().into_parameter()),
-        Value::Int(value) => Box::new(*value),
-        Value::Real(value) => Box::new(*value),
-        Value::Text(value) => Box::new(value.clone().into_parameter()),
-        Value::Bytes(value) => Box::new(value.clone().into_parameter()),
+        Value::Bool(value) if dialect.counts_truth() => Box::new(i64::from(value)),
+        Value::Bool(value) => Box::new(i64::from(value).to_string().into_parameter()),
+        Value::Int(value) => Box::new(value),
+        Value::Real(value) => Box::new(value),
+        Value::Text(value) => Box::new(value.into_parameter()),
+        Value::Bytes(value) => Box::new(value.into_parameter()),
     }
 }
 
@@ -103,11 +126,13 @@ mod tests {
 
     #[test]
     fn text_becomes_what_the_column_holds() {
+        let decimal = Kind::Decimal { precision: 9, scale: 2 };
         for (from, kind, to) in [
             ("-7", Kind::Whole, Value::Int(-7)),
             ("18446744073709551615", Kind::Whole, "18446744073709551615".into()),
-            (".50", Kind::Decimal, "0.50".into()),
-            ("-.50", Kind::Decimal, "-0.50".into()),
+            (".50", decimal, "0.50".into()),
+            ("-.50", decimal, "-0.50".into()),
+            ("10.50", decimal, "10.50".into()),
             ("1", Kind::Truth, Value::Bool(true)),
             ("0", Kind::Truth, Value::Bool(false)),
             (" 7", Kind::Text, " 7".into()),

@@ -13,13 +13,18 @@ fn one() -> DbOptions {
     DbOptions::default().workers(1, 1)
 }
 
+/// Where PostgreSQL's driver finds a server.
+pub(super) fn string(server: &PrivatePostgres) -> String {
+    let (port, name, password) = (server.port(), server.name(), server.password());
+    format!(
+        "DRIVER={{PostgreSQL Unicode}};SERVER=127.0.0.1;PORT={port};DATABASE={name};UID={name};PWD={{{password}}}"
+    )
+}
+
 #[tokio::test]
 async fn postgres_works_by_its_driver() {
     let server = PrivatePostgres::start().unwrap();
-    let (port, name, password) = (server.port(), server.name(), server.password());
-    let string = format!(
-        "DRIVER={{PostgreSQL Unicode}};SERVER=127.0.0.1;PORT={port};DATABASE={name};UID={name};PWD={{{password}}}"
-    );
+    let string = string(&server);
     let db = Db::odbc(&string, one()).await.unwrap();
     cases::lines(&db).await;
     cases::selects_give_rows_columns_and_values(&db, MARKS).await;

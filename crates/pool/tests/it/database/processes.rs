@@ -156,30 +156,82 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 
-#[cfg(feature = "postgres")]
-#[tokio::test]
-async fn postgres_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement() {
-    let server = longshore_testkit::servers::PrivatePostgres::start().unwrap();
-    let db = Db::postgres(server.url(), options()).await.unwrap();
-    cases::lines(&db).await;
-    let pid = worker_of(&db).await;
-    let statements =
-        [Statement::new("DELETE FROM line", []), Statement::new("SELECT pg_sleep(600)", [])];
-    let sleeping = || {
-        let query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' \
-                     AND state = 'active' AND pid <> pg_backend_pid()";
-        server.run(query).unwrap().trim() == "1"
-    };
+/// A worker that is killed while the server sleeps for it: what it had deleted is there again, and
+/// nobody holds a lock for it. `sleeping` asks the server; `end` is what it takes to let it notice.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
+async fn a_kill_in_the_middle_is_rolled_back(
+    db: &Db,
+    sleep: &str,
+    mut sleeping: impl FnMut() -> bool,
+    end: impl FnOnce(),
+) {
+    cases::lines(db).await;
+    let pid = worker_of(db).await;
+    let statements = [Statement::new("DELETE FROM line", []), Statement::new(sleep, [])];
     let killer = async {
-        eventually("it sleeps", sleeping).await;
+        eventually("it sleeps", &mut sleeping).await;
         kill(pid);
     };
     let (answer, ()) = tokio::join!(db.transaction(statements), killer);
     let error = answer.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::WorkerDied { signal: Some(9), .. }), "{error:?}");
-    assert_eq!(lines(&db).await, Value::Int(3));
+    assert_eq!(lines(db).await, Value::Int(3));
+    end();
     eventually("the server has noticed", || !sleeping()).await;
     assert_eq!(db.execute("DELETE FROM line", []).await.unwrap(), 3, "nobody holds a lock");
+    assert_ne!(worker_of(db).await, pid);
+}
+
+/// How many of a server's sessions sleep.
+#[cfg(any(feature = "postgres", feature = "odbc"))]
+fn sleeping(server: &longshore_testkit::servers::PrivatePostgres) -> bool {
+    let query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' \
+                 AND state = 'active' AND pid <> pg_backend_pid()";
+    server.run(query).unwrap().trim() == "1"
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn postgres_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement() {
+    let server = longshore_testkit::servers::PrivatePostgres::start().unwrap();
+    let db = Db::postgres(server.url(), options()).await.unwrap();
+    let sleep = "SELECT pg_sleep(600)";
+    a_kill_in_the_middle_is_rolled_back(&db, sleep, || sleeping(&server), || ()).await;
+}
+
+#[cfg(feature = "mysql")]
+#[tokio::test]
+async fn mysql_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement() {
+    let server = longshore_testkit::servers::PrivateMariaDb::start().unwrap();
+    let db = Db::mysql(server.url(), options()).await.unwrap();
+    let sessions = || {
+        let query = "SELECT id FROM information_schema.processlist \
+                     WHERE info LIKE '%sleep(600)' AND id <> connection_id()";
+        server.run(query).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    // It notices only when the statement ends.
+    let end = || {
+        for id in sessions() {
+            server.run(&format!("KILL QUERY {id}")).unwrap();
+        }
+    };
+    let sleep = "SELECT sleep(600)";
+    a_kill_in_the_middle_is_rolled_back(&db, sleep, || !sessions().is_empty(), end).await;
+}
+
+#[cfg(feature = "odbc")]
+#[tokio::test]
+async fn odbc_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement() {
+    let server = longshore_testkit::servers::PrivatePostgres::start().unwrap();
+    let db = Db::odbc(super::odbc::string(&server), options()).await.unwrap();
+    // The driver does not ask the server to look whether we are gone.
+    let end = || {
+        let query = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
+                     WHERE query LIKE '%pg_sleep(600)' AND pid <> pg_backend_pid()";
+        server.run(query).unwrap();
+    };
+    let sleep = "SELECT pg_sleep(600)";
+    a_kill_in_the_middle_is_rolled_back(&db, sleep, || sleeping(&server), end).await;
 }
 
 #[tokio::test]

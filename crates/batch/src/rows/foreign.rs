@@ -1,0 +1,28 @@
+//! Values of drivers that we share with the pool's database workers.
+
+use longshore::SqlValue;
+use longshore_pool::database::Value;
+
+/// What a driver read.
+pub(super) fn of_pool(value: Value) -> SqlValue {
+    match value {
+        Value::Null => SqlValue::Null,
+        Value::Bool(value) => SqlValue::Bool(value),
+        Value::Int(value) => SqlValue::Int(value),
+        Value::Real(value) => SqlValue::Real(value),
+        Value::Text(value) => SqlValue::Text(value),
+        Value::Bytes(value) => SqlValue::Blob(value),
+    }
+}
+
+/// What a driver is to bind.
+pub(super) fn to_pool(value: &SqlValue) -> Value {
+    match value {
+        SqlValue::Null => Value::Null,
+        SqlValue::Bool(value) => Value::Bool(*value),
+        SqlValue::Int(value) => Value::Int(*value),
+        SqlValue::Real(value) => Value::Real(*value),
+        SqlValue::Text(value) => Value::Text(value.clone()),
+        SqlValue::Blob(value) => Value::Bytes(value.clone()),
+    }
+}
