@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::batch_job::Job;
-use crate::support::{SOON, eventually, is_alive, limit};
+use crate::support::{SOON, eventually, limit};
 
 /// The batch file with a command for PRE and POST.
 const EDITS: [(&str, &str); 2] = [
@@ -103,7 +103,7 @@ fn living(job: &Job) -> Vec<String> {
 /// Those processes in a list that live.
 pub fn alive(job: &Job, list: &str) -> Vec<String> {
     let pids = job.place.read(list);
-    pids.lines().filter(|pid| is_alive(pid)).map(str::to_owned).collect()
+    pids.lines().filter(|pid| job.place.is_running("steps.py", pid)).map(str::to_owned).collect()
 }
 
 pub fn assert_nobody_is_left(job: &Job) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::batch_job::Dice;
-use crate::support::{Place, Running, SOON, eventually, is_alive, limit, soaked};
+use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 
 /// A worker in Python, by the SDK of this repository.
 const WORKER: &str = r#"
@@ -69,7 +69,8 @@ fn a_worker_hands_units_to_a_process_in_another_language() {
 
 /// The processes that live.
 fn living(place: &Place) -> Vec<String> {
-    place.read("pids").lines().filter(|pid| is_alive(pid)).map(str::to_owned).collect()
+    let pids = place.read("pids");
+    pids.lines().filter(|pid| place.is_running("worker.py", pid)).map(str::to_owned).collect()
 }
 
 fn assert_nobody_is_left(place: &Place) {
@@ -149,7 +150,8 @@ fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
             let notes = place.read("notes");
             let at_work: BTreeSet<&str> =
                 notes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
-            let living: Vec<&str> = at_work.into_iter().filter(|pid| is_alive(pid)).collect();
+            let living: Vec<&str> =
+                at_work.into_iter().filter(|pid| place.is_running("worker.py", pid)).collect();
             if !living.is_empty() {
                 let victim = usize::try_from(dice.roll(living.len() as u64)).unwrap();
                 let _ = std::process::Command::new("kill").args(["-KILL", living[victim]]).status();

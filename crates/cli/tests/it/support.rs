@@ -101,6 +101,17 @@ impl Place {
         self.run(&[&args[..], &more].concat()).ok().json().as_array().unwrap().clone()
     }
 
+    /// Whether a process is there that runs this script in this directory. A test that kills by number
+    /// must ask: numbers are given again, to anybody.
+    pub fn is_running(&self, script: &str, pid: &str) -> bool {
+        let process = Path::new("/proc").join(pid);
+        let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let here = std::fs::read_link(process.join("cwd")).ok();
+        words.split(|byte| *byte == 0).any(|word| word == script.as_bytes())
+            && here == self.dir.path().canonicalize().ok()
+            && is_alive(pid)
+    }
+
     pub fn queue(&self) -> Value {
         self.run(&["queue", "show", "default", "--json"]).ok().json()[0].clone()
     }
