@@ -88,7 +88,7 @@ impl WorkerPool {
                 tracing::warn!(pool = %shared.name, operation, %error, "a forgotten call failed");
             }
         };
-        self.inner.forgotten.spawn_on(forgotten, &self.inner.runtime);
+        self.inner.shared.forgotten.wait_for(forgotten);
         Ok(())
     }
 
@@ -287,11 +287,20 @@ fn answer_with<T>(
 ) {
     let done = match turn {
         Turn::Run(done) => done,
-        Turn::Fail(failure) => return drop(reply.send(Err(failure))),
+        Turn::Fail(failure) => {
+            harmless(|| drop(closure));
+            return drop(reply.send(Err(failure)));
+        }
     };
     let result = catch_unwind(AssertUnwindSafe(closure));
     if done(result.is_ok()) {
         let panicked = |message| (ErrorKind::Panic { message }, None);
-        let _ = reply.send(result.map_err(|panic| panicked(words(&*panic))));
+        let answer = result.map_err(|panic| panicked(words(&*panic)));
+        harmless(|| drop(reply.send(answer)));
     }
+}
+
+/// What is dropped here is the caller's; should it panic, that must not cost a worker.
+fn harmless(drops: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(drops));
 }

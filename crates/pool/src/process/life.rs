@@ -176,9 +176,7 @@ impl Life {
         let Some(reader) = running.reader.take() else { return };
         self.worker.open(&ready);
         let id = self.worker.id;
-        if ready.concurrency > 1 {
-            self.shared.set_ahead(id, ready.concurrency - 1);
-        }
+        self.shared.set_ahead(id, self.worker.concurrency() - 1);
         self.shared.learn(ready.operations);
         let mut voices = JoinSet::new();
         voices.spawn(reader.listen(Arc::clone(&self.worker), Arc::clone(&self.shared)));

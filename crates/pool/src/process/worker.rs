@@ -27,6 +27,9 @@ use crate::table::{Cause, WorkerId};
 
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// Calls that a worker is given at a time, whatever it promises: what it has is not in the queue, whose
+/// limit must mean something.
+const AT_ONCE: usize = 1024;
 
 /// One worker process.
 pub(super) struct Worker {
@@ -109,8 +112,13 @@ impl Worker {
         let mut desk = self.desk();
         desk.open = true;
         desk.encoding = ready.encoding;
-        desk.concurrency = ready.concurrency.max(1);
+        desk.concurrency = if self.one_call { 1 } else { ready.concurrency.clamp(1, AT_ONCE) };
         desk.last_heard = Instant::now();
+    }
+
+    /// How many calls it performs at a time.
+    pub(super) fn concurrency(&self) -> usize {
+        self.desk().concurrency
     }
 
     /// Takes no more; what it has is handed over.

@@ -21,3 +21,4 @@ mod queueing;
 mod sdk;
 mod spans;
 mod timeouts;
+mod wedges;

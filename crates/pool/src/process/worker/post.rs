@@ -58,6 +58,7 @@ impl Worker {
         match put {
             Put::Done => {}
             Put::Closed(job) => shared.put_back(job),
+            Put::Unwanted => return Some(shared.passed_over(self.id)),
             Put::Refused(job, kind, worker) => {
                 job.fail(kind, worker);
                 return Some(shared.finished(self.id));
@@ -70,6 +71,11 @@ impl Worker {
     fn put(&self, desk: &mut Desk, job: Job) -> Put {
         if !desk.open {
             return Put::Closed(job);
+        }
+        // Who gives a call up looks for it on the desk, under the lock that we hold: from here on it
+        // would be found; before, it was not, and nobody would end a worker that hangs in it.
+        if job.reins.is_given_up() {
+            return Put::Unwanted;
         }
         let id = desk.last_id + 1;
         let now = Instant::now();
@@ -174,5 +180,7 @@ impl Worker {
 enum Put {
     Done,
     Closed(Job),
+    /// Its caller gave it up on its way here.
+    Unwanted,
     Refused(Job, ErrorKind, Option<WorkerRef>),
 }
