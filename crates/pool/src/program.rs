@@ -189,7 +189,9 @@ impl Program {
 }
 
 fn unguarded() -> io::Error {
-    io::Error::other("its `main` does not begin with `child::run_if_worker`: it would start itself for ever")
+    io::Error::other(
+        "its `main` does not begin with `child::run_if_worker`: it would start itself for ever",
+    )
 }
 
 /// How deep below a program that is no worker our workers are. A program that starts itself, and takes

@@ -194,6 +194,7 @@ impl Life {
             let now = Instant::now();
             let until = match self.worker.look(now, ping_every) {
                 Act::Kill(cause) => return End::Killed(cause),
+                Act::Dismiss => return self.went_deaf(running).await,
                 Act::Release(cause) => {
                     self.shared.abandon(self.worker.id);
                     self.worker.wish(Wish::End(cause));
@@ -210,6 +211,16 @@ impl Life {
                 () = self.worker.changed.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => {}
             }
+        }
+    }
+
+    /// It has closed its input. What it is at may still be answered; then it is of no more use.
+    async fn went_deaf(&self, running: &Running) -> End {
+        self.shared.abandon(self.worker.id);
+        let limit = self.shared.settings.stop_timeout;
+        match tokio::time::timeout(limit, running.process.ended()).await {
+            Ok(()) => End::Exited,
+            Err(_) => End::Fault(Fault::new("it closed its input")),
         }
     }
 

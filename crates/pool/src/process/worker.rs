@@ -61,6 +61,8 @@ pub(super) enum Act {
     Wait(Instant),
     /// Kill it.
     Kill(Cause),
+    /// It hears nothing any more: it has a moment to end by itself.
+    Dismiss,
     /// Give it no more calls, and end it once those that it has are answered.
     Release(Cause),
 }

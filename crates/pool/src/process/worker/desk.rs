@@ -27,6 +27,8 @@ pub(super) struct Desk {
     pub(super) outbox: Outbox,
     /// Somebody is at it: nobody else writes.
     pub(super) writing: bool,
+    /// It takes nothing more: what was written to it came back as an error.
+    pub(super) deaf: bool,
     /// Who reads its answers will soon send what is in the outbox.
     pub(super) collecting: bool,
     pub(super) encoding: Encoding,
@@ -61,6 +63,7 @@ impl Desk {
             pipe: None,
             outbox: Outbox::default(),
             writing: false,
+            deaf: false,
             collecting: false,
             encoding: Encoding::Json,
             concurrency: 1,

@@ -114,8 +114,8 @@ impl Worker {
                     return self.full.notify_one();
                 }
                 Ok(true) => desk.outbox.reuse(letters),
-                // It reads no more: its end is near, and others see to that.
-                Err(_) => desk.outbox.clear(),
+                // It reads no more: its end is near, or others see to that.
+                Err(_) => self.refused(&mut desk),
             }
             desk.writing = false;
             if desk.stop_sent {
@@ -141,7 +141,7 @@ impl Worker {
                         continue;
                     }
                     Ok(true) => desk.outbox.reuse(letters),
-                    Err(_) => desk.outbox.clear(),
+                    Err(_) => self.refused(&mut desk),
                 }
                 if desk.outbox.is_empty() {
                     desk.writing = false;
@@ -154,6 +154,12 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn refused(&self, desk: &mut Desk) {
+        desk.outbox.clear();
+        desk.deaf = true;
+        self.changed.notify_one();
     }
 
     /// Tells it something small.
@@ -183,4 +189,55 @@ enum Put {
     /// Its caller gave it up on its way here.
     Unwanted,
     Refused(Job, ErrorKind, Option<WorkerRef>),
+}
+
+#[cfg(all(test, not(feature = "_shuttle")))]
+mod tests {
+    use super::*;
+    use crate::one_shot::Limits;
+    use crate::payload::Payload;
+    use crate::process::{Habits, Processes};
+    use crate::protocol::{Encoding, Ready};
+    use crate::{Program, Settings};
+
+    fn job(reply: tokio::sync::oneshot::Sender<crate::job::Answer>) -> Job {
+        let now = Instant::now();
+        Job {
+            operation: "noop".into(),
+            work: crate::job::Work::Operation { arguments: Payload::null(), reply },
+            priority: 5,
+            sent: now,
+            deadline: now + std::time::Duration::from_secs(60),
+            reins: Arc::default(),
+            progress: None,
+            span: tracing::Span::none(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_given_up_on_its_way_to_a_worker_does_not_get_there() {
+        let habits = Habits {
+            program: Program::command("true"),
+            one_call: false,
+            limits: Limits::default(),
+        };
+        let settings = Settings::default();
+        let crew = Box::new(Processes::new(habits));
+        let shared = Arc::new(Shared::new("test".to_owned(), settings.clone(), crew));
+        let worker = Worker::new(7, false, &settings);
+        let (version, concurrency) = (crate::protocol::VERSION, 1);
+        let (pid, operations, name) = (None, Vec::new(), None);
+        let encoding = Encoding::Json;
+        worker.open(&Ready { version, pid, encoding, operations, concurrency, name });
+        let (reply, _answer) = tokio::sync::oneshot::channel();
+        let given_up = job(reply);
+        // It was begun for this worker, and is on no desk yet: nobody could find it there.
+        assert!(given_up.reins.begin(7));
+        given_up.reins.give_up();
+        worker.give(&shared, given_up);
+        assert!(!worker.has_worked());
+        let (reply, _answer) = tokio::sync::oneshot::channel();
+        worker.give(&shared, job(reply));
+        assert!(worker.has_worked());
+    }
 }
