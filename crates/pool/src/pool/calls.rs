@@ -136,18 +136,14 @@ impl<'a> Intent<'a> {
             (mortal && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
         let answer = self.attempt(arguments, &options, entry, deadline).await;
         match (answer, again) {
-            (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments)) if self.is_idempotent() => {
+            (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments))
+                if self.shared.known.is_idempotent(self.operation) =>
+            {
                 tracing::debug!(pool = %self.shared.name, operation = self.operation, "tried again");
                 self.attempt(arguments, &options, entry, deadline).await
             }
             (answer, _) => answer,
         }
-    }
-
-    /// Whether it may be done twice, by what workers have said until now.
-    fn is_idempotent(&self) -> bool {
-        let entry = self.shared.known.find(self.operation);
-        matches!(entry, Ok(Some(entry)) if entry.idempotent)
     }
 
     async fn attempt(

@@ -261,8 +261,11 @@ impl Life {
         let exited = matches!(end, End::Exited);
         if exited {
             running.process.ended().await;
-            running.process.leash().kill();
-            // What it said last still counts.
+        }
+        running.process.leash().kill();
+        if !matches!(end, End::Fault(_)) {
+            // What it said last still counts: also for which call it was at.
+            running.process.ended().await;
             let _ = tokio::time::timeout(LINGER, voices.join_next()).await;
         }
         drop(voices);
@@ -303,11 +306,20 @@ impl Life {
             self.shared.gone(id, cause);
         }
         left.begun.into_iter().for_each(|job| job.fail(error.clone(), worker));
-        match error {
-            ErrorKind::ShuttingDown => {
-                left.unbegun.into_iter().for_each(|job| job.fail(error.clone(), worker));
+        let shutting_down = matches!(error, ErrorKind::ShuttingDown);
+        // Of one that made no sense nobody knows what it has begun meanwhile.
+        let doubtful = matches!(end, End::Fault(_));
+        for job in left.sent {
+            match shutting_down || (doubtful && !self.shared.known.is_idempotent(&job.operation)) {
+                true => job.fail(error.clone(), worker),
+                false => self.shared.put_back(job),
             }
-            _ => left.unbegun.into_iter().for_each(|job| self.shared.put_back(job)),
+        }
+        for job in left.unbegun {
+            match shutting_down {
+                true => job.fail(error.clone(), worker),
+                false => self.shared.put_back(job),
+            }
         }
     }
 }

@@ -68,10 +68,13 @@ pub(super) enum Act {
 }
 
 /// What a worker leaves behind.
+#[derive(Default)]
 pub(super) struct Left {
     /// Calls that it has begun, as far as anybody can know.
     pub(super) begun: Vec<Job>,
-    /// Calls that it has not.
+    /// Calls that were sent to it behind those. It has not begun them if all that it answered is known.
+    pub(super) sent: Vec<Job>,
+    /// Calls that it never got.
     pub(super) unbegun: Vec<Job>,
     pub(super) answered: u64,
 }
@@ -130,9 +133,14 @@ impl Worker {
         desk.outbox.clear();
         desk.pipe = None;
         let begun = if desk.concurrency > 1 { usize::MAX } else { 1 };
-        let mut left = Left { begun: Vec::new(), unbegun: Vec::new(), answered: desk.answered };
+        let (mut left, sent) = (Left::default(), desk.sent);
+        left.answered = desk.answered;
         for (place, entry) in std::mem::take(&mut desk.calls).into_iter().enumerate() {
-            let list = if place < begun { &mut left.begun } else { &mut left.unbegun };
+            let list = match place {
+                _ if entry.id > sent => &mut left.unbegun,
+                place if place < begun => &mut left.begun,
+                _ => &mut left.sent,
+            };
             list.push(entry.job);
         }
         left

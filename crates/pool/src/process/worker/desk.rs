@@ -36,6 +36,8 @@ pub(super) struct Desk {
     /// Calls that it has, in the order in which they were written.
     pub(super) calls: VecDeque<Entry>,
     pub(super) last_id: u64,
+    /// Calls up to this one may be in its pipe; those behind it have never left our outbox.
+    pub(super) sent: u64,
     pub(super) answered: u64,
     /// When it last answered or was given its first call.
     pub(super) last_heard: Instant,
@@ -69,6 +71,7 @@ impl Desk {
             concurrency: 1,
             calls: VecDeque::new(),
             last_id: 0,
+            sent: 0,
             answered: 0,
             last_heard: Instant::now(),
             pinged: None,
@@ -118,6 +121,12 @@ impl Desk {
             return Err(ErrorKind::TooLarge { bytes, limit });
         }
         Ok(())
+    }
+
+    /// What is to be sent now.
+    pub(super) fn letters(&mut self) -> Outbox {
+        self.sent = self.last_id;
+        std::mem::take(&mut self.outbox)
     }
 
     /// Since when it is at a call that nobody wants.

@@ -103,7 +103,7 @@ impl Worker {
     fn send<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) {
         while !desk.writing && !desk.outbox.is_empty() {
             let Some(pipe) = desk.pipe.clone() else { return };
-            let mut letters = std::mem::take(&mut desk.outbox);
+            let mut letters = desk.letters();
             desk.writing = true;
             drop(desk);
             let written = letters.write(pipe.get_ref());
@@ -131,7 +131,7 @@ impl Worker {
             self.full.notified().await;
             loop {
                 let Ok(mut ready) = pipe.writable().await else { return };
-                let mut letters = std::mem::take(&mut self.desk().outbox);
+                let mut letters = self.desk().letters();
                 let written = letters.write(pipe.get_ref());
                 let mut desk = self.desk();
                 match written {
