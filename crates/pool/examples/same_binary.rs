@@ -50,6 +50,10 @@ fn operations() -> Operations<u64> {
             }
             Ok::<_, std::io::Error>(())
         })
+        .add("repeat", |_: &mut u64, (words, times): (String, usize)| {
+            Ok::<_, OperationError>(words.repeat(times))
+        })
+        .add("complain", |_: &mut u64, times: usize| Err::<(), _>("alas ".repeat(times)))
         .add("print", |_: &mut u64, words: String| {
             println!("{words}");
             Ok::<_, OperationError>(words)

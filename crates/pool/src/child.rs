@@ -28,6 +28,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ mod channel;
 mod input;
 mod output;
 
+/// Set by [`run_if_worker`].
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// An answer may wait for the next call to be done only if that one has been as quick as this.
 const QUICK: Duration = Duration::from_micros(50);
 
@@ -59,6 +62,8 @@ const QUICK: Duration = Duration::from_micros(50);
 pub fn run_if_worker(
     operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>,
 ) -> Option<ExitCode> {
+    // Also in a worker: its operations may have pools of their own.
+    INSTALLED.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
     match (arguments.next().as_deref(), arguments.next()) {
         (Some(WARDEN), Some(mark)) => {
@@ -69,11 +74,13 @@ pub fn run_if_worker(
             Some(operations) => serve(&*operations),
             None => complain(&format!("this program has no operations for the pool `{pool}`")),
         }),
-        _ => {
-            warden::install();
-            None
-        }
+        _ => None,
     }
+}
+
+/// Whether `main` is known to begin with [`run_if_worker`].
+pub(crate) fn is_installed() -> bool {
+    INSTALLED.load(Ordering::Relaxed)
 }
 
 /// Is a worker until it is told to stop.
@@ -176,7 +183,7 @@ impl Server {
             name: Some(concat!("longshore-pool ", env!("CARGO_PKG_VERSION")).to_owned()),
         }))?;
         lock(&self.input).switch(encoding);
-        lock(&self.output).switch(encoding);
+        lock(&self.output).switch(encoding, hello.max_frame);
         Ok(())
     }
 

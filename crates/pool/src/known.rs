@@ -90,6 +90,11 @@ impl Known {
         }
     }
 
+    /// Whether it may be done twice, by what workers have said until now.
+    pub(crate) fn is_idempotent(&self, name: &str) -> bool {
+        matches!(self.find(name), Ok(Some(entry)) if entry.idempotent)
+    }
+
     pub(crate) fn count_unknown(&self, error: Option<&ErrorKind>) {
         self.unknown.count(error);
     }

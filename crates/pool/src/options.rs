@@ -78,8 +78,8 @@ impl CallOptions {
         self
     }
 
-    /// Takes the call back when its caller's future is dropped. Without this it goes on, and its
-    /// result is thrown away.
+    /// Takes the call back when its caller's future is dropped. Without this it goes on, until its
+    /// time is over, and its result is thrown away.
     #[must_use]
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;

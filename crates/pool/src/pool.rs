@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio_util::task::TaskTracker;
 
 pub use self::builder::PoolBuilder;
 use crate::crew::Crew;
@@ -36,9 +35,6 @@ struct Inner {
     shared: Arc<Shared>,
     /// Whoever looks after the workers; ends with the pool.
     _keeper: JoinSet<()>,
-    /// Those who wait for calls that were made and forgotten.
-    forgotten: TaskTracker,
-    runtime: Handle,
 }
 
 impl Drop for Inner {
@@ -68,14 +64,13 @@ impl WorkerPool {
         if let Some(fault) = settings.fault() {
             return Err(refused(&name, fault));
         }
-        let Ok(runtime) = Handle::try_current() else {
+        if Handle::try_current().is_err() {
             return Err(refused(&name, "a pool needs a tokio runtime"));
-        };
+        }
         let shared = Arc::new(Shared::new(name, settings, crew));
         let mut keeper = JoinSet::new();
         keeper.spawn(keep(Arc::clone(&shared)));
-        let forgotten = TaskTracker::new();
-        let pool = Self { inner: Arc::new(Inner { shared, _keeper: keeper, forgotten, runtime }) };
+        let pool = Self { inner: Arc::new(Inner { shared, _keeper: keeper }) };
         pool.warm_up().await?;
         Ok(pool)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -49,6 +50,11 @@ pub enum Channel {
     /// and cannot come between the messages, even if the worker is in no language of ours.
     Descriptor,
 }
+
+/// The variable in which a worker finds how deep below a program that is no worker it is.
+const DEPTH: &str = "LONGSHORE_WORKER_DEPTH";
+/// Workers this deep start none.
+const DEEPEST: u32 = 4;
 
 /// The argument that makes this program a worker; see [`crate::child`].
 pub(crate) const WORKER: &str = "__longshore_worker";
@@ -138,7 +144,7 @@ impl Program {
     /// How long a worker may be silent before it is asked whether it is well; 30 s unless told.
     #[must_use]
     pub fn ping_every(mut self, silence: Duration) -> Self {
-        self.ping_every = silence;
+        self.ping_every = silence.max(Duration::from_millis(1));
         self
     }
 
@@ -163,10 +169,11 @@ impl Program {
     }
 
     /// The command, all but its channel.
-    pub(crate) fn to_command(&self, pool: &str) -> std::io::Result<Command> {
+    pub(crate) fn to_command(&self, pool: &str) -> io::Result<Command> {
         let mut words: Vec<OsString> = self.wrapper.clone();
         match &self.what {
             What::Command(program) => words.push(program.clone()),
+            What::This if !crate::child::is_installed() => return Err(unguarded()),
             What::This => {
                 // A wrapper would take `/proc/self/exe` for itself.
                 let direct = self.wrapper.is_empty();
@@ -184,6 +191,7 @@ impl Program {
         }
         // Ours, where we are ourselves a worker, are none of theirs.
         command.env_remove("LONGSHORE_WORKER_FD").envs(&self.set);
+        command.env(DEPTH, next_depth()?.to_string());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -191,8 +199,26 @@ impl Program {
     }
 }
 
+fn unguarded() -> io::Error {
+    io::Error::other(
+        "its `main` does not begin with `child::run_if_worker`: it would start itself for ever",
+    )
+}
+
+/// How deep below a program that is no worker our workers are. A program that starts itself, and takes
+/// what it started for anything but a worker, would do so without end.
+fn next_depth() -> io::Result<u32> {
+    let own = std::env::var(DEPTH).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    match own {
+        0..DEEPEST => Ok(own + 1),
+        _ => Err(io::Error::other(format!(
+            "this is a worker of a worker, {own} deep; does the program start itself for ever?"
+        ))),
+    }
+}
+
 /// The file that we were started from, even if another lies in its place by now.
-pub(crate) fn this_program() -> std::io::Result<OsString> {
+pub(crate) fn this_program() -> io::Result<OsString> {
     match cfg!(target_os = "linux") {
         true => Ok(OsStr::new("/proc/self/exe").to_owned()),
         false => std::env::current_exe().map(OsString::from),

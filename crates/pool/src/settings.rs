@@ -95,6 +95,9 @@ impl Settings {
             Self { max: 0, .. } => Some("a pool needs at least one worker"),
             Self { min, max, .. } if min > max => Some("a pool's min is above its max"),
             Self { max_calls: Some(0), .. } => Some("a worker must be good for one call at least"),
+            Self { max_age: Some(Duration::ZERO), .. } => {
+                Some("a worker must be good for a moment")
+            }
             Self { timeout, .. } if timeout.is_zero() => Some("no call can be done in no time"),
             _ => None,
         }

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::crew::{Crew, Isolation, Why};
 use crate::error::{ErrorKind, Fate, WorkerRef};
+use crate::forgotten::Forgotten;
 use crate::job::Job;
 use crate::known::Known;
 use crate::operation::Operation;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) known: Known,
+    /// Who waits for calls that nobody waits for.
+    pub(crate) forgotten: Forgotten,
     state: Mutex<State>,
     crew: Box<dyn Crew>,
     /// Something about the workers changed: for whoever waits for them.
@@ -65,6 +68,7 @@ impl Shared {
         let shared = Self {
             counters: Counters::new(&name),
             known: Known::new(&name),
+            forgotten: Forgotten::new(),
             name,
             settings,
             state: Mutex::new(State { table, start_error: None, start_failures: 0 }),
@@ -228,7 +232,7 @@ impl Shared {
     }
 
     /// A call that a worker was given is not begun: what it does instead.
-    fn passed_over(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
+    pub(crate) fn passed_over(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
         let mut state = self.state();
         let next = state.table.passed_over(id, Instant::now());
         self.decided(state);
@@ -338,10 +342,11 @@ impl Shared {
         Some(Fate::LeftRunning)
     }
 
-    /// A caller went away without taking its call back. A call that was not even queued goes with it.
-    pub(crate) fn leave_line(&self, ticket: Ticket) {
+    /// A caller went away without taking its call back. A call that was not even queued goes with it:
+    /// whether this was one.
+    pub(crate) fn leave_line(&self, ticket: Ticket) -> bool {
         let job = self.state().table.withdraw_from_line(ticket);
-        drop(job);
+        job.is_some()
     }
 
     /// Looks after the workers. When to do so again.

@@ -137,7 +137,9 @@ impl Worker {
             Ok(Err(error)) => return self.cannot_start(error.to_string()),
             Err(panic) => return self.cannot_start(words(&*panic)),
         };
-        let cause = self.work(&mut *operator);
+        // Panics of operations are caught where they run. Should there be another, the table hears of it.
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work(&mut *operator)));
+        let cause = worked.unwrap_or(Cause::Panic);
         // What a panic left behind is not touched again.
         if cause != Cause::Panic {
             let _ = catch_unwind(AssertUnwindSafe(|| operator.close()));

@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -59,13 +58,6 @@ while [ "$looks" -lt 2 ]; do
   sleep 0.1 || sleep 1
 done
 "#;
-
-/// Set once `main` is known to begin with [`crate::child::run_if_worker`].
-static INSTALLED: AtomicBool = AtomicBool::new(false);
-
-pub(crate) fn install() {
-    INSTALLED.store(true, Ordering::Relaxed);
-}
 
 /// A program's end of the pipe.
 #[derive(Debug)]
@@ -146,7 +138,7 @@ impl Process {
 
     fn spawn(mark: &str, groups: BTreeSet<i32>) -> std::io::Result<Self> {
         use std::os::unix::process::CommandExt;
-        let mut command = if INSTALLED.load(Ordering::Relaxed) {
+        let mut command = if crate::child::is_installed() {
             let mut command = Command::new(this_program()?);
             command.args([WARDEN, mark]);
             command

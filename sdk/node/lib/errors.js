@@ -30,8 +30,16 @@ export class Cancelled extends OperationError {
   }
 }
 
-/** The fields of an `error` message. */
+/** The fields of an `error` message. What is thrown may throw when it is looked at. */
 export function describe(error) {
+  try {
+    return told(error);
+  } catch {
+    return { kind: 'handler', message: words(error) };
+  }
+}
+
+function told(error) {
   const about = { kind: 'handler', message: words(error) };
   const chain = causes(error);
   if (chain.length > 0) about.chain = chain;
@@ -47,16 +55,12 @@ export function describe(error) {
   return about;
 }
 
-function words(error) {
-  if (!(error instanceof Error)) return safely(error);
-  const plain = error instanceof OperationError || error.name === 'Error';
-  return plain ? error.message || error.name : `${error.name}: ${error.message}`;
-}
-
 /** Anything at all can be thrown, also what cannot be made a string. */
-function safely(thrown) {
+function words(thrown) {
   try {
-    return String(thrown);
+    if (!(thrown instanceof Error)) return String(thrown);
+    const plain = thrown instanceof OperationError || thrown.name === 'Error';
+    return plain ? `${thrown.message || thrown.name}` : `${thrown.name}: ${thrown.message}`;
   } catch {
     return 'something without words was thrown';
   }

@@ -33,6 +33,20 @@ test('what cannot be sent is an error and the worker lives on', async () => {
   });
 });
 
+test('what is thrown without words is an error and the worker lives on', async () => {
+  const source = `
+    const thrown = { symbol: Object.assign(new Error(), { message: Symbol('x') }), number: Object.assign(new Error(), { message: 7 }),
+      bare: Object.create(null), nothing: undefined };
+    worker.operation('fail', (name) => { throw thrown[name]; });`;
+  await each(source, {}, async (pool) => {
+    for (const name of ['symbol', 'number', 'bare', 'nothing']) {
+      const said = await pool.answer(pool.call('fail', name));
+      assert.deepEqual([said.type, said.kind, typeof said.message], ['error', 'handler', 'string'], name);
+    }
+    assert.equal((await pool.answer(pool.call('noop'))).value, null);
+  });
+});
+
 test('state lives from init to cleanup', async () => {
   const source = `
     worker.init(async () => ({ seen: 0 }));

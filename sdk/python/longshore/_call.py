@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
-from ._errors import Cancelled
+from ._errors import Cancelled, _words
 
 
 class Call:
@@ -64,4 +64,4 @@ class Call:
         try:
             self._tell(self.id, value)
         except Exception as error:
-            print(f"longshore: progress of {self.operation} dropped: {error}", file=sys.stderr)
+            print(f"longshore: progress of {self.operation} dropped: {_words(error)}", file=sys.stderr)

@@ -55,10 +55,13 @@ def describe(error: BaseException) -> Dict[str, Any]:
 
 def _words(error: BaseException) -> str:
     """``str(KeyError("x"))`` is ``'x'``: only with its type does an exception say anything."""
-    if isinstance(error, OperationError):
-        return str(error)
-    text = str(error)
     name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # its own fault, and no reason to end the worker
+        return f"{name}, which cannot be put into words"
+    if isinstance(error, OperationError):
+        return text
     return f"{name}: {text}" if text else name
 
 

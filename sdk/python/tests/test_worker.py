@@ -48,6 +48,23 @@ class Answers(BothForms):
                 self.assert_error(worker, worker.call("make", name), "handler", words)
             self.assertIsNone(worker.result(worker.call("noop")))
 
+    def test_an_exception_without_words_is_an_error_and_the_worker_lives_on(self) -> None:
+        source = """
+            class Mute(Exception):
+                def __str__(self):
+                    raise ValueError("no words")
+
+            @worker.operation("fail")
+            def fail(cause: bool):
+                if cause:
+                    raise KeyError("x") from Mute()
+                raise Mute()
+        """
+        for worker in self.each(source):
+            self.assert_error(worker, worker.call("fail", False), "handler", "Mute")
+            self.assert_error(worker, worker.call("fail", True), "handler", "KeyError")
+            self.assertIsNone(worker.result(worker.call("noop")))
+
     def test_json_that_python_cannot_hold_is_bad_arguments(self) -> None:
         source = """
             @worker.operation("take")

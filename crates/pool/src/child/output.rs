@@ -18,29 +18,53 @@ const KEPT_BACK: usize = 32 * 1024;
 pub(super) struct Output {
     pipe: OwnedFd,
     encoding: Encoding,
+    /// The pool takes no longer message: it would end us.
+    max_frame: usize,
     buffer: Vec<u8>,
 }
 
 impl Output {
     pub(super) fn new(pipe: OwnedFd) -> Self {
-        Self { pipe, encoding: Encoding::Json, buffer: Vec::new() }
+        Self { pipe, encoding: Encoding::Json, max_frame: usize::MAX, buffer: Vec::new() }
     }
 
-    pub(super) fn switch(&mut self, encoding: Encoding) {
-        self.encoding = encoding;
+    pub(super) fn switch(&mut self, encoding: Encoding, max_frame: usize) {
+        (self.encoding, self.max_frame) = (encoding, max_frame);
     }
 
     /// Adds a message to what is to be said.
     pub(super) fn put(&mut self, message: &FromWorker) -> io::Result<()> {
+        let before = self.buffer.len();
         self.encoding
             .answer(message, &mut self.buffer)
             .map_err(|fault| io::Error::other(fault.0))?;
+        let bytes = self.buffer.len() - before;
+        if bytes > self.max_frame {
+            self.buffer.truncate(before);
+            return self.shorten(message);
+        }
         if self.buffer.len() > KEPT_BACK { self.flush() } else { Ok(()) }
+    }
+
+    /// Of an error that is too long, the beginning. Other words are no answer, and can be done without.
+    fn shorten(&mut self, message: &FromWorker) -> io::Result<()> {
+        let FromWorker::Error { id, error } = message else { return Ok(()) };
+        // In JSON, a byte may take six.
+        let most = (self.max_frame / 16).min(4_000);
+        let message = error.to_string().chars().take(most).collect();
+        let error = ErrorKind::Handler { message, chain: Vec::new(), data: None };
+        self.encoding
+            .answer(&FromWorker::Error { id: *id, error }, &mut self.buffer)
+            .map_err(|fault| io::Error::other(fault.0))
     }
 
     /// The same for a result, which may be large, or no JSON after all.
     pub(super) fn result(&mut self, id: u64, value: Payload) -> io::Result<()> {
         if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE {
+            let bytes = value.as_bytes().len() + frame::HEADER;
+            if bytes > self.max_frame {
+                return self.refuse(id, self.too_long(bytes));
+            }
             if let Err(fault) = frame::result_head(id, &value, &mut self.buffer) {
                 return self.refuse(id, fault);
             }
@@ -49,7 +73,10 @@ impl Output {
             return Ok(());
         }
         let before = self.buffer.len();
-        match self.encoding.answer(&FromWorker::Result { id, value }, &mut self.buffer) {
+        let encoded = self.encoding.answer(&FromWorker::Result { id, value }, &mut self.buffer);
+        let bytes = self.buffer.len() - before;
+        let fits = bytes <= self.max_frame;
+        match encoded.and_then(|()| fits.then_some(()).ok_or_else(|| self.too_long(bytes))) {
             Ok(()) if self.buffer.len() > KEPT_BACK => self.flush(),
             Ok(()) => Ok(()),
             Err(fault) => {
@@ -57,6 +84,10 @@ impl Output {
                 self.refuse(id, fault)
             }
         }
+    }
+
+    fn too_long(&self, bytes: usize) -> Fault {
+        Fault(format!("{bytes} bytes, of at most {}", self.max_frame))
     }
 
     fn refuse(&mut self, id: u64, fault: Fault) -> io::Result<()> {

@@ -88,7 +88,7 @@ impl WorkerPool {
                 tracing::warn!(pool = %shared.name, operation, %error, "a forgotten call failed");
             }
         };
-        self.inner.forgotten.spawn_on(forgotten, &self.inner.runtime);
+        self.inner.shared.forgotten.wait_for(forgotten);
         Ok(())
     }
 
@@ -136,18 +136,14 @@ impl<'a> Intent<'a> {
             (mortal && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
         let answer = self.attempt(arguments, &options, entry, deadline).await;
         match (answer, again) {
-            (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments)) if self.is_idempotent() => {
+            (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments))
+                if self.shared.known.is_idempotent(self.operation) =>
+            {
                 tracing::debug!(pool = %self.shared.name, operation = self.operation, "tried again");
                 self.attempt(arguments, &options, entry, deadline).await
             }
             (answer, _) => answer,
         }
-    }
-
-    /// Whether it may be done twice, by what workers have said until now.
-    fn is_idempotent(&self) -> bool {
-        let entry = self.shared.known.find(self.operation);
-        matches!(entry, Ok(Some(entry)) if entry.idempotent)
     }
 
     async fn attempt(
@@ -287,11 +283,20 @@ fn answer_with<T>(
 ) {
     let done = match turn {
         Turn::Run(done) => done,
-        Turn::Fail(failure) => return drop(reply.send(Err(failure))),
+        Turn::Fail(failure) => {
+            harmless(|| drop(closure));
+            return drop(reply.send(Err(failure)));
+        }
     };
     let result = catch_unwind(AssertUnwindSafe(closure));
     if done(result.is_ok()) {
         let panicked = |message| (ErrorKind::Panic { message }, None);
-        let _ = reply.send(result.map_err(|panic| panicked(words(&*panic))));
+        let answer = result.map_err(|panic| panicked(words(&*panic)));
+        harmless(|| drop(reply.send(answer)));
     }
+}
+
+/// What is dropped here is the caller's; should it panic, that must not cost a worker.
+fn harmless(drops: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(drops));
 }

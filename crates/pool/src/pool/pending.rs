@@ -30,13 +30,13 @@ pub(super) struct Waits<T> {
     span: tracing::Span,
 }
 
-impl<T> Waits<T> {
+impl<T: Send + 'static> Waits<T> {
     pub(super) fn attach(self, shared: &Arc<Shared>) -> Pending<'_, T> {
         Pending { shared, waits: self }
     }
 }
 
-impl<'a, T> Pending<'a, T> {
+impl<'a, T: Send + 'static> Pending<'a, T> {
     /// Hands a call in.
     pub(super) fn place(
         shared: &'a Arc<Shared>,
@@ -68,27 +68,41 @@ impl<'a, T> Pending<'a, T> {
 
     /// Waits for what it comes to.
     pub(super) async fn outcome(
-        mut self,
+        self,
         cancel: Option<CancellationToken>,
         cancel_on_drop: bool,
     ) -> Result<T, Failure> {
-        let mut guard = Guard { pending: &mut self, cancel_on_drop, armed: true };
-        let deadline = guard.pending.waits.deadline;
+        let deadline = self.waits.deadline;
+        let mut guard = Guard { shared: self.shared, waits: Some(self.waits), cancel_on_drop };
         let why = tokio::select! {
             biased;
-            answer = &mut guard.pending.waits.answer => {
-                guard.armed = false;
-                return answer.unwrap_or_else(|_| Err(dropped()));
+            answer = guard.answer() => {
+                guard.disarm();
+                return answer;
             }
             () = tokio::time::sleep_until(deadline.into()) => Why::TimedOut,
             () = cancelled(cancel) => Why::TakenBack,
         };
-        guard.armed = false;
-        drop(guard);
+        match guard.disarm() {
+            Some(waits) => waits.attach(self.shared).end(why).await,
+            None => Err(dropped()),
+        }
+    }
+
+    /// Nobody waits any longer, unless it was answered meanwhile.
+    async fn end(self, why: Why) -> Result<T, Failure> {
         match self.give_up(why) {
             Some(failure) => Err(failure),
             // Somebody is just about to send it.
             None => self.waits.answer.await.unwrap_or_else(|_| Err(dropped())),
+        }
+    }
+
+    /// Waits until it was answered or its time is over, whatever it comes to.
+    async fn over(mut self) {
+        let deadline = self.waits.deadline;
+        if tokio::time::timeout_at(deadline.into(), &mut self.waits.answer).await.is_err() {
+            drop(self.end(Why::TimedOut).await);
         }
     }
 
@@ -121,22 +135,40 @@ fn dropped() -> Failure {
 }
 
 /// Sees to a call whose caller goes away before the answer.
-struct Guard<'p, 'a, T> {
-    pending: &'p mut Pending<'a, T>,
+struct Guard<'a, T: Send + 'static> {
+    shared: &'a Arc<Shared>,
+    /// None once the caller has what it waited for.
+    waits: Option<Waits<T>>,
     cancel_on_drop: bool,
-    armed: bool,
 }
 
-impl<T> Drop for Guard<'_, '_, T> {
-    fn drop(&mut self) {
-        let pending = &*self.pending;
-        match pending.waits.ticket {
-            _ if !self.armed => {}
-            _ if self.cancel_on_drop => _ = pending.give_up(Why::TakenBack),
-            // What is queued is done; what had no place yet goes with its caller, or the line would
-            // grow without bound.
-            Some(ticket) => pending.shared.leave_line(ticket),
-            None => {}
+impl<T: Send + 'static> Guard<'_, T> {
+    async fn answer(&mut self) -> Result<T, Failure> {
+        match &mut self.waits {
+            Some(waits) => (&mut waits.answer).await.unwrap_or_else(|_| Err(dropped())),
+            None => std::future::pending().await,
         }
+    }
+
+    fn disarm(&mut self) -> Option<Waits<T>> {
+        self.waits.take()
+    }
+}
+
+impl<T: Send + 'static> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        let Some(waits) = self.waits.take() else { return };
+        if self.cancel_on_drop {
+            waits.attach(self.shared).give_up(Why::TakenBack);
+            return;
+        }
+        // What is queued is done; what had no place yet goes with its caller, or the line would grow
+        // without bound.
+        if waits.ticket.is_some_and(|ticket| self.shared.leave_line(ticket)) {
+            return;
+        }
+        // The pool waits in its caller's stead: a call that hangs must not keep its worker for good.
+        let shared = Arc::clone(self.shared);
+        self.shared.forgotten.wait_for(async move { waits.attach(&shared).over().await });
     }
 }

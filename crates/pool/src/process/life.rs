@@ -174,9 +174,7 @@ impl Life {
         let Some(reader) = running.reader.take() else { return };
         self.worker.open(&ready);
         let id = self.worker.id;
-        if ready.concurrency > 1 {
-            self.shared.set_ahead(id, ready.concurrency - 1);
-        }
+        self.shared.set_ahead(id, self.worker.concurrency() - 1);
         self.shared.learn(ready.operations);
         let mut voices = JoinSet::new();
         voices.spawn(reader.listen(Arc::clone(&self.worker), Arc::clone(&self.shared)));
@@ -194,6 +192,7 @@ impl Life {
             let now = Instant::now();
             let until = match self.worker.look(now, ping_every) {
                 Act::Kill(cause) => return End::Killed(cause),
+                Act::Dismiss => return self.went_deaf(running).await,
                 Act::Release(cause) => {
                     self.shared.abandon(self.worker.id);
                     self.worker.wish(Wish::End(cause));
@@ -210,6 +209,16 @@ impl Life {
                 () = self.worker.changed.notified() => {}
                 () = tokio::time::sleep_until(until.into()) => {}
             }
+        }
+    }
+
+    /// It has closed its input. What it is at may still be answered; then it is of no more use.
+    async fn went_deaf(&self, running: &Running) -> End {
+        self.shared.abandon(self.worker.id);
+        let limit = self.shared.settings.stop_timeout;
+        match tokio::time::timeout(limit, running.process.ended()).await {
+            Ok(()) => End::Exited,
+            Err(_) => End::Fault(Fault::new("it closed its input")),
         }
     }
 
@@ -250,8 +259,11 @@ impl Life {
         let exited = matches!(end, End::Exited);
         if exited {
             running.process.ended().await;
-            running.process.leash().kill();
-            // What it said last still counts.
+        }
+        running.process.leash().kill();
+        if !matches!(end, End::Fault(_)) {
+            // What it said last still counts: also for which call it was at.
+            running.process.ended().await;
             let _ = tokio::time::timeout(LINGER, voices.join_next()).await;
         }
         drop(voices);
@@ -292,11 +304,20 @@ impl Life {
             self.shared.gone(id, cause);
         }
         left.begun.into_iter().for_each(|job| job.fail(error.clone(), worker));
-        match error {
-            ErrorKind::ShuttingDown => {
-                left.unbegun.into_iter().for_each(|job| job.fail(error.clone(), worker));
+        let shutting_down = matches!(error, ErrorKind::ShuttingDown);
+        // Of one that made no sense nobody knows what it has begun meanwhile.
+        let doubtful = matches!(end, End::Fault(_));
+        for job in left.sent {
+            match shutting_down || (doubtful && !self.shared.known.is_idempotent(&job.operation)) {
+                true => job.fail(error.clone(), worker),
+                false => self.shared.put_back(job),
             }
-            _ => left.unbegun.into_iter().for_each(|job| self.shared.put_back(job)),
+        }
+        for job in left.unbegun {
+            match shutting_down {
+                true => job.fail(error.clone(), worker),
+                false => self.shared.put_back(job),
+            }
         }
     }
 }

@@ -162,6 +162,8 @@ fn on_stdio(command: &mut Command) -> io::Result<(Child, Ends)> {
 /// What is printed goes where complaints go.
 fn on_descriptor(command: &mut Command) -> io::Result<(Child, Ends)> {
     let (ours, theirs) = UnixStream::pair()?;
+    // Before there is a process that nobody would wait for if this went wrong.
+    let write = ours.try_clone()?.into();
     let (stderr, printed) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
     command.env("LONGSHORE_WORKER_FD", DESCRIPTOR.to_string());
@@ -170,7 +172,6 @@ fn on_descriptor(command: &mut Command) -> io::Result<(Child, Ends)> {
     let child = command.spawn()?;
     // Its ends must be closed here, or we would never hear that it closed them.
     *command = Command::new("");
-    let write = ours.try_clone()?.into();
     Ok((child, Ends { write, read: ours.into(), stderr: stderr.into() }))
 }
 

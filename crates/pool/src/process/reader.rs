@@ -53,6 +53,8 @@ impl Reader {
     /// The next message; `None` if there will be no more.
     pub(super) async fn next(&mut self) -> Result<Option<Heard<FromWorker>>, Fault> {
         loop {
+            // One that never stops talking must not keep others from their turn.
+            tokio::task::coop::consume_budget().await;
             if let Some(heard) = self.decoder.next()? {
                 return Ok(Some(heard));
             }
@@ -76,13 +78,14 @@ impl Reader {
                     worker.collect();
                 }
                 worker.hear(&shared, heard);
+                // One that never stops talking must not keep others from their turn.
+                tokio::task::coop::consume_budget().await;
             }
             if count > 1 {
                 turn().await;
             }
             // The calls that came of it, in one go.
             worker.flush();
-            tokio::task::coop::consume_budget().await;
             if !self.read().await {
                 return Ok(());
             }

@@ -27,6 +27,9 @@ use crate::table::{Cause, WorkerId};
 
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// Calls that a worker is given at a time, whatever it promises: what it has is not in the queue, whose
+/// limit must mean something.
+const AT_ONCE: usize = 1024;
 
 /// One worker process.
 pub(super) struct Worker {
@@ -58,15 +61,20 @@ pub(super) enum Act {
     Wait(Instant),
     /// Kill it.
     Kill(Cause),
+    /// It hears nothing any more: it has a moment to end by itself.
+    Dismiss,
     /// Give it no more calls, and end it once those that it has are answered.
     Release(Cause),
 }
 
 /// What a worker leaves behind.
+#[derive(Default)]
 pub(super) struct Left {
     /// Calls that it has begun, as far as anybody can know.
     pub(super) begun: Vec<Job>,
-    /// Calls that it has not.
+    /// Calls that were sent to it behind those. It has not begun them if all that it answered is known.
+    pub(super) sent: Vec<Job>,
+    /// Calls that it never got.
     pub(super) unbegun: Vec<Job>,
     pub(super) answered: u64,
 }
@@ -109,8 +117,13 @@ impl Worker {
         let mut desk = self.desk();
         desk.open = true;
         desk.encoding = ready.encoding;
-        desk.concurrency = ready.concurrency.max(1);
+        desk.concurrency = if self.one_call { 1 } else { ready.concurrency.clamp(1, AT_ONCE) };
         desk.last_heard = Instant::now();
+    }
+
+    /// How many calls it performs at a time.
+    pub(super) fn concurrency(&self) -> usize {
+        self.desk().concurrency
     }
 
     /// Takes no more; what it has is handed over.
@@ -120,9 +133,14 @@ impl Worker {
         desk.outbox.clear();
         desk.pipe = None;
         let begun = if desk.concurrency > 1 { usize::MAX } else { 1 };
-        let mut left = Left { begun: Vec::new(), unbegun: Vec::new(), answered: desk.answered };
+        let (mut left, sent) = (Left::default(), desk.sent);
+        left.answered = desk.answered;
         for (place, entry) in std::mem::take(&mut desk.calls).into_iter().enumerate() {
-            let list = if place < begun { &mut left.begun } else { &mut left.unbegun };
+            let list = match place {
+                _ if entry.id > sent => &mut left.unbegun,
+                place if place < begun => &mut left.begun,
+                _ => &mut left.sent,
+            };
             list.push(entry.job);
         }
         left

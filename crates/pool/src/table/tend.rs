@@ -174,7 +174,19 @@ impl<J> Table<J> {
         for id in due.into_iter().take(at_once.saturating_sub(underway.len())) {
             if self.may_start(now) {
                 orders.push(Order::Start(self.seat(Some(id), now)));
+                self.slow_down(id, now);
             }
+        }
+    }
+
+    /// A worker that wants to be replaced, or is too large, before its first call will be followed by
+    /// others like it: they come more and more slowly.
+    fn slow_down(&mut self, former: WorkerId, now: Instant) {
+        let useless = |seat: &Seat| {
+            seat.calls == 0 && matches!(seat.due, Some(Cause::OwnWish | Cause::Memory))
+        };
+        if self.workers.get(&former).is_some_and(useless) {
+            self.back_off(now);
         }
     }
 

@@ -289,3 +289,25 @@ fn a_worker_with_calls_ahead_gets_them_only_while_it_is_at_one() {
     assert_eq!(table.take_ahead(1), Some("c"));
     assert_eq!(table.put_back("c", 5, now), Submitted::Queued((5, 2), None));
 }
+
+#[test]
+fn workers_that_want_to_be_replaced_before_their_first_call_are_so_ever_more_slowly() {
+    let (mut table, start) = table(Settings { max: 1, ..settings() });
+    let (mut now, mut id, mut waits) = (start, 1, Vec::new());
+    for _ in 0..4 {
+        table.replace(id, Cause::OwnWish);
+        let before = now;
+        let next = loop {
+            match table.tend(now).as_slice() {
+                [Order::Start(next)] => break *next,
+                _ => now = table.tend_at(now).expect("a time for the next start"),
+            }
+        };
+        waits.push(now - before);
+        assert!(table.ready(next, now).1.is_some());
+        table.gone(id, Cause::OwnWish, now);
+        id = next;
+    }
+    let millis = [0, 100, 200, 400].map(Duration::from_millis);
+    assert_eq!(waits, millis);
+}

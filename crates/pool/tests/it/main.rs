@@ -20,4 +20,6 @@ mod processes;
 mod queueing;
 mod sdk;
 mod spans;
+mod strangers;
 mod timeouts;
+mod wedges;

@@ -265,6 +265,28 @@ async fn a_call_that_killed_its_worker_is_not_made_again_however_many_were_sent_
 }
 
 #[tokio::test]
+async fn a_call_that_may_have_begun_before_its_worker_was_found_out_is_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let note = folder.path().join("note").to_str().unwrap().to_owned();
+    let pool = pool(worker("binary", "well"), exactly(1)).await;
+    // Quick enough to have calls in its pipe.
+    for n in 0..100 {
+        pool.call::<_, u32>("echo", &n).await.unwrap();
+    }
+    let garble = pool.call::<_, ()>("garble", &());
+    let words: Vec<_> = (0..20).map(|n| (&note, n.to_string())).collect();
+    let notes = words.iter().map(|one| pool.call::<_, ()>("note", one));
+    let (garbled, noted) = tokio::join!(garble, futures_util::future::join_all(notes));
+    assert!(matches!(garbled.unwrap_err().kind, ErrorKind::Protocol { .. }));
+    let text = std::fs::read_to_string(&note).unwrap_or_default();
+    for (n, end) in noted.iter().enumerate() {
+        let times = text.lines().filter(|line| *line == n.to_string()).count();
+        assert!(times <= 1, "{n} was made {times} times");
+        assert!(times == 1 || end.is_err(), "{n} was answered and never made");
+    }
+}
+
+#[tokio::test]
 async fn answers_that_come_twice_or_to_nobody_are_dropped() {
     for encoding in ["json", "binary"] {
         let pool = pool(worker(encoding, "well"), exactly(1)).await;

@@ -27,6 +27,8 @@ pub(super) struct Desk {
     pub(super) outbox: Outbox,
     /// Somebody is at it: nobody else writes.
     pub(super) writing: bool,
+    /// It takes nothing more: what was written to it came back as an error.
+    pub(super) deaf: bool,
     /// Who reads its answers will soon send what is in the outbox.
     pub(super) collecting: bool,
     pub(super) encoding: Encoding,
@@ -34,6 +36,8 @@ pub(super) struct Desk {
     /// Calls that it has, in the order in which they were written.
     pub(super) calls: VecDeque<Entry>,
     pub(super) last_id: u64,
+    /// Calls up to this one may be in its pipe; those behind it have never left our outbox.
+    pub(super) sent: u64,
     pub(super) answered: u64,
     /// When it last answered or was given its first call.
     pub(super) last_heard: Instant,
@@ -61,11 +65,13 @@ impl Desk {
             pipe: None,
             outbox: Outbox::default(),
             writing: false,
+            deaf: false,
             collecting: false,
             encoding: Encoding::Json,
             concurrency: 1,
             calls: VecDeque::new(),
             last_id: 0,
+            sent: 0,
             answered: 0,
             last_heard: Instant::now(),
             pinged: None,
@@ -115,6 +121,12 @@ impl Desk {
             return Err(ErrorKind::TooLarge { bytes, limit });
         }
         Ok(())
+    }
+
+    /// What is to be sent now.
+    pub(super) fn letters(&mut self) -> Outbox {
+        self.sent = self.last_id;
+        std::mem::take(&mut self.outbox)
     }
 
     /// Since when it is at a call that nobody wants.

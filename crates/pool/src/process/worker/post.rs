@@ -58,6 +58,7 @@ impl Worker {
         match put {
             Put::Done => {}
             Put::Closed(job) => shared.put_back(job),
+            Put::Unwanted => return Some(shared.passed_over(self.id)),
             Put::Refused(job, kind, worker) => {
                 job.fail(kind, worker);
                 return Some(shared.finished(self.id));
@@ -70,6 +71,11 @@ impl Worker {
     fn put(&self, desk: &mut Desk, job: Job) -> Put {
         if !desk.open {
             return Put::Closed(job);
+        }
+        // Who gives a call up looks for it on the desk, under the lock that we hold: from here on it
+        // would be found; before, it was not, and nobody would end a worker that hangs in it.
+        if job.reins.is_given_up() {
+            return Put::Unwanted;
         }
         let id = desk.last_id + 1;
         let now = Instant::now();
@@ -97,7 +103,7 @@ impl Worker {
     fn send<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) {
         while !desk.writing && !desk.outbox.is_empty() {
             let Some(pipe) = desk.pipe.clone() else { return };
-            let mut letters = std::mem::take(&mut desk.outbox);
+            let mut letters = desk.letters();
             desk.writing = true;
             drop(desk);
             let written = letters.write(pipe.get_ref());
@@ -108,8 +114,8 @@ impl Worker {
                     return self.full.notify_one();
                 }
                 Ok(true) => desk.outbox.reuse(letters),
-                // It reads no more: its end is near, and others see to that.
-                Err(_) => desk.outbox.clear(),
+                // It reads no more: its end is near, or others see to that.
+                Err(_) => self.refused(&mut desk),
             }
             desk.writing = false;
             if desk.stop_sent {
@@ -125,7 +131,7 @@ impl Worker {
             self.full.notified().await;
             loop {
                 let Ok(mut ready) = pipe.writable().await else { return };
-                let mut letters = std::mem::take(&mut self.desk().outbox);
+                let mut letters = self.desk().letters();
                 let written = letters.write(pipe.get_ref());
                 let mut desk = self.desk();
                 match written {
@@ -135,7 +141,7 @@ impl Worker {
                         continue;
                     }
                     Ok(true) => desk.outbox.reuse(letters),
-                    Err(_) => desk.outbox.clear(),
+                    Err(_) => self.refused(&mut desk),
                 }
                 if desk.outbox.is_empty() {
                     desk.writing = false;
@@ -148,6 +154,12 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn refused(&self, desk: &mut Desk) {
+        desk.outbox.clear();
+        desk.deaf = true;
+        self.changed.notify_one();
     }
 
     /// Tells it something small.
@@ -174,5 +186,58 @@ impl Worker {
 enum Put {
     Done,
     Closed(Job),
+    /// Its caller gave it up on its way here.
+    Unwanted,
     Refused(Job, ErrorKind, Option<WorkerRef>),
+}
+
+#[cfg(all(test, not(feature = "_shuttle")))]
+mod tests {
+    use super::*;
+    use crate::one_shot::Limits;
+    use crate::payload::Payload;
+    use crate::process::{Habits, Processes};
+    use crate::protocol::{Encoding, Ready};
+    use crate::{Program, Settings};
+
+    fn job(reply: tokio::sync::oneshot::Sender<crate::job::Answer>) -> Job {
+        let now = Instant::now();
+        Job {
+            operation: "noop".into(),
+            work: crate::job::Work::Operation { arguments: Payload::null(), reply },
+            priority: 5,
+            sent: now,
+            deadline: now + std::time::Duration::from_secs(60),
+            reins: Arc::default(),
+            progress: None,
+            span: tracing::Span::none(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_given_up_on_its_way_to_a_worker_does_not_get_there() {
+        let habits = Habits {
+            program: Program::command("true"),
+            one_call: false,
+            limits: Limits::default(),
+        };
+        let settings = Settings::default();
+        let crew = Box::new(Processes::new(habits));
+        let shared = Arc::new(Shared::new("test".to_owned(), settings.clone(), crew));
+        let worker = Worker::new(7, false, &settings);
+        let (version, concurrency) = (crate::protocol::VERSION, 1);
+        let (pid, operations, name) = (None, Vec::new(), None);
+        let encoding = Encoding::Json;
+        worker.open(&Ready { version, pid, encoding, operations, concurrency, name });
+        let (reply, _answer) = tokio::sync::oneshot::channel();
+        let given_up = job(reply);
+        // It was begun for this worker, and is on no desk yet: nobody could find it there.
+        assert!(given_up.reins.begin(7));
+        given_up.reins.give_up();
+        worker.give(&shared, given_up);
+        assert!(!worker.has_worked());
+        let (reply, _answer) = tokio::sync::oneshot::channel();
+        worker.give(&shared, job(reply));
+        assert!(worker.has_worked());
+    }
 }

@@ -16,6 +16,7 @@ impl Worker {
         let mut desk = self.desk();
         let act = match desk.wish {
             Some(Wish::Kill(cause)) => return Act::Kill(cause),
+            None if desk.deaf => return Act::Dismiss,
             Some(Wish::End(cause)) => self.see_out(&mut desk, cause, now),
             None => self.watch(&mut desk, now, ping_every),
         };
