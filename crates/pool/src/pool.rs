@@ -21,7 +21,7 @@ use crate::operation::{Operation, OperationSet};
 use crate::settings::Settings;
 use crate::shared::{Shared, start_failed};
 use crate::stats::Stats;
-use crate::table::LONGEST_REST;
+use crate::table::{Counts, LONGEST_REST};
 use crate::threads::Threads;
 
 /// An elastic group of workers that run named operations. Clones are the same pool; when the last
@@ -71,12 +71,20 @@ impl WorkerPool {
         let mut keeper = JoinSet::new();
         keeper.spawn(keep(Arc::clone(&shared)));
         let pool = Self { inner: Arc::new(Inner { shared, _keeper: keeper }) };
-        pool.warm_up().await?;
+        pool.until(|counts| counts.serving >= counts.min).await?;
         Ok(pool)
     }
 
-    /// Waits until as many workers as there must be are ready; an error if one cannot be started.
+    /// Starts as many workers as there may be, and waits until each is ready; an error if one cannot
+    /// be started. Those above `min` leave again once they are idle for long.
     pub async fn warm_up(&self) -> Result<(), CallError> {
+        self.inner.shared.fill();
+        // One that is idle for a moment only may have left before the last is there.
+        self.until(|counts| counts.serving >= counts.max || counts.starting == 0).await
+    }
+
+    /// Waits until there are workers enough; an error if one cannot be started.
+    async fn until(&self, enough: impl Fn(&Counts) -> bool) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let before = shared.starts().failures;
         loop {
@@ -86,9 +94,9 @@ impl WorkerPool {
             let (counts, starts) = (shared.counts(), shared.starts());
             let kind = match starts.error {
                 _ if counts.closing => Some(ErrorKind::ShuttingDown),
-                _ if counts.serving >= counts.min => return Ok(()),
                 // One that failed meanwhile, or long ago with none on its way.
                 Some(kind) if starts.failures > before || counts.starting == 0 => Some(kind),
+                _ if enough(&counts) => return Ok(()),
                 _ => None,
             };
             if let Some(kind) = kind {

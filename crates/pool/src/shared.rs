@@ -376,6 +376,14 @@ impl Shared {
         }
     }
 
+    /// Starts as many workers as there may be.
+    pub(crate) fn fill(self: &Arc<Self>) {
+        let mut state = self.state();
+        let orders = state.table.fill(Instant::now());
+        self.decided(state);
+        orders.into_iter().for_each(|order| self.carry_out(order));
+    }
+
     /// The pool has another size from now on.
     pub(crate) fn resize(&self, min: usize, max: usize) {
         let mut state = self.state();

@@ -98,6 +98,8 @@ pub(crate) struct Counts {
     pub(crate) serving: usize,
     /// What there must be.
     pub(crate) min: usize,
+    /// What there may be.
+    pub(crate) max: usize,
     /// Calls that wait for a worker.
     pub(crate) queue: usize,
     /// Calls that wait for a place in the queue.
@@ -402,6 +404,7 @@ impl<J> Table<J> {
             abandoned,
             serving: count(|seat| seat.phase == Phase::Working),
             min: self.settings.min,
+            max: self.settings.max,
             queue: self.queue.len(),
             line: self.line.len(),
             closing: self.closing,

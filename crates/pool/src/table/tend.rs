@@ -36,6 +36,15 @@ impl<J> Table<J> {
         orders
     }
 
+    /// Workers to start so that there are as many as may be.
+    pub(crate) fn fill(&mut self, now: Instant) -> Vec<Order> {
+        let mut orders = Vec::new();
+        while self.seated() < self.settings.max && self.may_start(now) && !self.closing {
+            orders.push(Order::Start(self.seat(None, now)));
+        }
+        orders
+    }
+
     /// When that is to be done again, if nothing happens before. `None`: never.
     pub(crate) fn tend_at(&self, now: Instant) -> Option<Instant> {
         let settings = &self.settings;

@@ -268,6 +268,29 @@ fn a_pool_may_outlive_its_runtime_and_be_dropped_outside_of_it() {
 }
 
 #[tokio::test]
+async fn warming_up_starts_all_that_there_may_be() {
+    let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 5)).await;
+    assert_eq!(pool.stats().workers, 1);
+    pool.warm_up().await.unwrap();
+    assert_eq!((pool.stats().workers, pool.stats().starting), (5, 0), "each is ready");
+    gate.open();
+}
+
+#[tokio::test]
+async fn warming_up_says_that_one_cannot_be_started() {
+    let begun = AtomicUsize::new(0);
+    let operations = Operations::new(move || match begun.fetch_add(1, Ordering::Relaxed) {
+        0 => Ok(()),
+        _ => Err("only one of me".into()),
+    });
+    let settings = Settings { min: 1, max: 4, ..Settings::default() };
+    let pool = WorkerPool::threads("alone", operations, settings).await.unwrap();
+    let told = pool.warm_up().await.unwrap_err().to_string();
+    assert!(told.contains("only one of me"), "{told}");
+    assert_eq!(pool.stats().workers, 1, "who is there stays");
+}
+
+#[tokio::test]
 async fn a_pool_can_be_given_another_size() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
     pool.resize(3, 3).unwrap();
