@@ -6,7 +6,6 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use futures_util::pin_mut;
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Conn, Opts, Params, QueryResult};
 use tokio::runtime::Runtime;
@@ -18,7 +17,7 @@ use super::options::Habits;
 use super::sql;
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
+use super::watch::{GRACE, Watch};
 
 pub mod address;
 mod error;
@@ -26,8 +25,6 @@ pub mod value;
 
 /// How long a server may take to let us in.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a statement that was asked to stop may take to do so; then the connection is given up.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long a commit or a rollback may take.
 const ENDING: Duration = Duration::from_secs(30);
 /// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
@@ -102,23 +99,7 @@ impl Killer {
         watch: &Watch,
         work: impl Future<Output = Result<T, DbError>>,
     ) -> Result<T, DbError> {
-        pin_mut!(work);
-        let why = tokio::select! {
-            biased;
-            done = &mut work => return done,
-            why = watch.stopped() => why,
-        };
-        let stopped = async {
-            self.kill().await;
-            work.await
-        };
-        match tokio::time::timeout(GRACE, stopped).await {
-            // Done in the last moment, and so it is.
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) if error.broken => Err(why.stuck()),
-            Ok(Err(_)) => Err(why),
-            Err(_) => Err(why.stuck()),
-        }
+        watch.guard(work, self.kill()).await
     }
 }
 

@@ -21,8 +21,9 @@ use value::Kind;
 
 pub mod dialect;
 mod error;
-mod target;
+pub mod target;
 pub mod value;
+pub mod words;
 
 /// How long a server may take to let us in, where the driver can be told.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -30,8 +30,6 @@ mod value;
 
 /// How long a server may take to let us in.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a statement that was asked to stop may take to do so; then the connection is given up.
-const GRACE: Duration = Duration::from_secs(5);
 /// How long a commit or a rollback may take.
 const ENDING: Duration = Duration::from_secs(30);
 /// A client that vanished in a transaction holds its locks no longer than this, in milliseconds.
@@ -126,23 +124,7 @@ impl Canceller {
         watch: &Watch,
         work: impl Future<Output = Result<T, DbError>>,
     ) -> Result<T, DbError> {
-        pin_mut!(work);
-        let why = tokio::select! {
-            biased;
-            done = &mut work => return done,
-            why = watch.stopped() => why,
-        };
-        let stopped = async {
-            self.cancel().await;
-            work.await
-        };
-        match tokio::time::timeout(GRACE, stopped).await {
-            // Done in the last moment, and so it is.
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) if error.broken => Err(why.stuck()),
-            Ok(Err(_)) => Err(why),
-            Err(_) => Err(why.stuck()),
-        }
+        watch.guard(work, self.cancel()).await
     }
 }
 

@@ -11,6 +11,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// order: this part of the time that is left, and at most so much.
 const MARGIN: (u32, Duration) = (10, Duration::from_millis(250));
 
+/// How long a statement that was asked to stop may take to do so; then the connection is given up.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
 /// Watches over one call.
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
@@ -73,6 +77,32 @@ impl Watch {
                 Some(why) => return why,
                 None => tokio::time::sleep(self.nap()).await,
             }
+        }
+    }
+
+    /// Does `work`, and has it stopped by `stop` when it is to be. Either ends in time.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) async fn guard<T>(
+        &self,
+        work: impl Future<Output = Result<T, DbError>>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<T, DbError> {
+        futures_util::pin_mut!(work);
+        let why = tokio::select! {
+            biased;
+            done = &mut work => return done,
+            why = self.stopped() => why,
+        };
+        let stopped = async {
+            stop.await;
+            work.await
+        };
+        match tokio::time::timeout(GRACE, stopped).await {
+            // Done in the last moment, and so it is.
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) if error.broken => Err(why.stuck()),
+            Ok(Err(_)) => Err(why),
+            Err(_) => Err(why.stuck()),
         }
     }
 

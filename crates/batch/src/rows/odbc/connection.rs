@@ -3,15 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use longshore_pool::database::odbc::dialect::Dialect;
-use odbc_api::{Connection, ConnectionOptions, environment};
+use longshore_pool::database::odbc::target;
+use odbc_api::Connection;
 
 use super::error;
 use crate::rows::SourceError;
 
 /// How long a server may take to let us in, where the driver can be told.
 const PATIENCE_SECONDS: u32 = 10;
-/// Attributes of a connection string that nobody else may see.
-const SECRET: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +20,11 @@ pub(super) enum Access {
 }
 
 /// Where to connect to.
-pub(super) struct Target {
-    string: String,
-}
+pub(super) struct Target(target::Target);
 
 impl Target {
     pub(super) fn new(string: &str) -> Self {
-        Self { string: string.trim().to_owned() }
+        Self(target::Target::new(string))
     }
 
     pub(super) fn connect(&self, access: Access) -> Result<Live, SourceError> {
@@ -35,9 +32,7 @@ impl Target {
     }
 
     fn try_connect(&self, access: Access) -> Result<Live, odbc_api::Error> {
-        let options =
-            ConnectionOptions { login_timeout_sec: Some(PATIENCE_SECONDS), packet_size: None };
-        let connection = environment()?.connect_with_connection_string(&self.string, options)?;
+        let connection = self.0.connect(PATIENCE_SECONDS)?;
         let dialect = Dialect::of(&connection.database_management_system_name()?);
         let quote = connection.identifier_quote_char().ok().flatten();
         match access {
@@ -53,12 +48,7 @@ impl Target {
 
     /// Drivers repeat in their errors what they were told.
     pub(super) fn without_secrets(&self, error: SourceError) -> SourceError {
-        let hide = |words: String| {
-            let mut secrets = self.attributes().filter(|(name, _)| is_secret(name));
-            let secrets =
-                secrets.by_ref().map(|(_, value)| value).filter(|value| !value.is_empty());
-            secrets.fold(words, |words, secret| words.replace(&*secret, "***"))
-        };
+        let hide = |words| self.0.hide(words);
         match error {
             SourceError::Away(words) => SourceError::Away(hide(words)),
             SourceError::Data(words) => SourceError::Data(hide(words)),
@@ -71,43 +61,9 @@ impl Target {
     /// What is not secret, and says which database it is.
     pub(super) fn shown(&self) -> String {
         let telling = ["DSN", "DRIVER", "SERVER", "SYSTEM", "HOST", "DATABASE"];
-        let known = self.attributes().filter(|(name, _)| telling.contains(&name.as_str()));
+        let known = self.0.attributes().filter(|(name, _)| telling.contains(&name.as_str()));
         known.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
     }
-
-    /// Names in capitals, values without their braces.
-    fn attributes(&self) -> impl Iterator<Item = (String, String)> {
-        let mut rest = self.string.as_str();
-        std::iter::from_fn(move || {
-            let (name, after) = rest.split_once('=')?;
-            let (value, after) = value(after);
-            rest = after;
-            let name = name.trim_matches([';', ' ']).to_uppercase();
-            Some((name, value))
-        })
-    }
-}
-
-fn is_secret(name: &str) -> bool {
-    SECRET.iter().any(|secret| name.ends_with(secret))
-}
-
-/// The value that `text` begins with, and what follows: up to a semicolon, or in braces, in which
-/// a doubled brace stands for itself.
-fn value(text: &str) -> (String, &str) {
-    let Some(inside) = text.strip_prefix('{') else {
-        let (value, after) = text.split_once(';').unwrap_or((text, ""));
-        return (value.to_owned(), after);
-    };
-    let mut at = 0;
-    while let Some(found) = inside[at..].find('}') {
-        at += found + 1;
-        if !inside[at..].starts_with('}') {
-            return (inside[..at - 1].replace("}}", "}"), &inside[at..]);
-        }
-        at += 1;
-    }
-    (inside.to_owned(), "")
 }
 
 /// A connection and what it is to.

@@ -8,31 +8,35 @@ use crate::database::error::DbError;
 const SECRET: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
 
 /// Where to connect to.
-pub(super) struct Target {
+pub struct Target {
     string: String,
 }
 
 impl Target {
-    pub(super) fn new(string: &str) -> Self {
+    /// From a connection string.
+    pub fn new(string: &str) -> Self {
         Self { string: string.trim().to_owned() }
     }
 
-    pub(super) fn connect(&self, patience: u32) -> Result<Connection<'static>, odbc_api::Error> {
+    /// Connects, within so many seconds where the driver can be told.
+    pub fn connect(&self, patience: u32) -> Result<Connection<'static>, odbc_api::Error> {
         let options = ConnectionOptions { login_timeout_sec: Some(patience), packet_size: None };
         environment()?.connect_with_connection_string(&self.string, options)
     }
 
-    /// Drivers repeat in their errors what they were told.
-    pub(super) fn without_secrets(&self, error: DbError) -> DbError {
+    /// Words of a driver without its secrets: drivers repeat in their errors what they were told.
+    pub fn hide(&self, words: String) -> String {
         let secrets = self.attributes().filter(|(name, _)| is_secret(name));
         let secrets = secrets.map(|(_, value)| value).filter(|value| !value.is_empty());
-        let message =
-            secrets.fold(error.message.clone(), |words, secret| words.replace(&*secret, "***"));
-        DbError { message, ..error }
+        secrets.fold(words, |words, secret| words.replace(&*secret, "***"))
     }
 
-    /// Names in capitals, values without their braces.
-    fn attributes(&self) -> impl Iterator<Item = (String, String)> {
+    pub(super) fn without_secrets(&self, error: DbError) -> DbError {
+        DbError { message: self.hide(error.message.clone()), ..error }
+    }
+
+    /// What it consists of: names in capitals, values without their braces.
+    pub fn attributes(&self) -> impl Iterator<Item = (String, String)> {
         let mut rest = self.string.as_str();
         std::iter::from_fn(move || {
             let (name, after) = rest.split_once('=')?;

@@ -1,0 +1,41 @@
+//! What drivers say, for whoever speaks to one.
+
+use odbc_api::Error;
+use odbc_api::handles::Record;
+
+/// SQLSTATEs of what took too long.
+pub const TIMEOUTS: [&str; 3] = ["HYT00", "HYT01", "S1T00"];
+
+/// What the driver said of an error, if it was the driver's.
+pub fn record(error: &Error) -> Option<&Record> {
+    match error {
+        Error::Diagnostics { record, .. }
+        | Error::UnsupportedOdbcApiVersion(record)
+        | Error::UnableToRepresentNull(record)
+        | Error::OracleOdbcDriverDoesNotSupport64Bit(record)
+        | Error::InvalidRowArraySize { record, .. } => Some(record),
+        _ => None,
+    }
+}
+
+/// Whether it may go well a little later: time ran out, or somebody else was at it.
+pub fn passes(record: &Record) -> bool {
+    // SQLite's driver has no better word for it.
+    TIMEOUTS.contains(&record.state.as_str()) || text(record).contains("database is locked")
+}
+
+fn text(record: &Record) -> String {
+    String::from_utf16_lossy(&record.message)
+}
+
+/// The first line, without the names of the parts that passed it on.
+pub fn words(error: &Error) -> String {
+    let Some(record) = record(error) else { return error.to_string() };
+    let text = text(record);
+    let mut words = text.lines().next().unwrap_or_default().trim();
+    while let Some((_, rest)) = words.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        words = rest.trim_start();
+    }
+    let words = words.trim_end_matches(['\0', ';', ' ']);
+    if words.is_empty() { format!("SQLSTATE {}", record.state.as_str()) } else { words.to_owned() }
+}
