@@ -8,7 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
+
+use crate::chat::{Chat, Piece, ToolCall};
+use crate::cost::estimate_tokens;
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -25,21 +29,59 @@ pub struct Question {
     pub temperature: f64,
     /// The JSON Schema that the answer should follow; providers that can, enforce it.
     pub schema: Option<Arc<Value>>,
+    /// Another model than the profile's.
+    pub model: Option<String>,
+    /// A whole conversation, in the place of `prompt`.
+    pub chat: Option<Arc<Chat>>,
     /// When the answer is of no use any more: waits, tries and the call itself included.
     pub until: Instant,
 }
 
+impl Question {
+    /// A plain question, with everything else as the contract has it by default.
+    pub fn new(request_id: impl Into<String>, prompt: impl Into<String>, until: Instant) -> Self {
+        Self {
+            request_id: request_id.into(),
+            prompt: prompt.into(),
+            system: None,
+            max_tokens: 1024,
+            temperature: 0.0,
+            schema: None,
+            model: None,
+            chat: None,
+            until,
+        }
+    }
+
+    /// About how many tokens it has.
+    pub fn estimate(&self) -> u64 {
+        let system = self.system.as_deref().map_or(0, estimate_tokens);
+        let asked =
+            self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
+        system + asked
+    }
+}
+
 /// What a model answered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Answer {
     /// The text.
     pub text: String,
     /// Which model it was.
     pub model: String,
-    /// Tokens of the question.
+    /// Tokens of the question: all of them, those from a cache or written to one included.
     pub tokens_in: u64,
     /// Tokens of the answer.
     pub tokens_out: u64,
+    /// Those of the question that were read from a cache.
+    #[serde(default)]
+    pub tokens_cached: u64,
+    /// Those of the question that were written to a cache for some minutes.
+    #[serde(default)]
+    pub tokens_cache_write: u64,
+    /// Those of the question that were written to a cache for an hour.
+    #[serde(default)]
+    pub tokens_cache_write_long: u64,
     /// How long it took, in milliseconds.
     pub latency_ms: u64,
     /// Why the answer ends where it ends.
@@ -47,13 +89,26 @@ pub struct Answer {
     /// No model was asked: the answer was made up by [`crate::Echo`] or [`crate::Scripted`].
     #[serde(default)]
     pub simulated: bool,
+    /// The provider did not say how many tokens: they are our own estimate.
+    #[serde(default)]
+    pub estimated: bool,
+    /// Tools that the model wants called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// The tier that the provider served it in, where that has a price of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
+    /// What the provider said of its limits.
+    #[serde(skip)]
+    pub headroom: Headroom,
 }
 
 /// Why an answer ends, whatever the provider calls it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// The model was done.
+    #[default]
     Stop,
     /// It ran into `max_tokens`.
     Length,
@@ -131,20 +186,88 @@ pub struct AskError {
     pub retry_after: Option<Duration>,
     /// The HTTP status, if there was one.
     pub provider_status: Option<u16>,
+    /// Whether the same question may be sent again.
+    pub again: Again,
+    /// What the provider said of its limits.
+    pub headroom: Option<Box<Headroom>>,
+}
+
+/// Whether a question that was not answered may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Again {
+    /// No: it cannot work, or it may have been billed.
+    #[default]
+    Never,
+    /// After a while: the provider was busy or failed, and says that it did nothing.
+    Later,
+    /// At once: the question never left.
+    NotSent,
+    /// Not with this key: there is no money for it. Whoever asks with it waits for somebody to pay.
+    Money,
+}
+
+/// What a provider said of its limits in the headers of an answer. Nothing where it said nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Headroom {
+    /// Requests.
+    pub requests: Option<Left>,
+    /// Tokens; where those of questions and answers are told apart, the scarcer.
+    pub tokens: Option<Left>,
+}
+
+/// How much is left, and when it is full again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Left {
+    /// The limit.
+    pub limit: Option<u64>,
+    /// What is left of it.
+    pub left: u64,
+    /// In how long all of it is back.
+    pub reset: Option<Duration>,
 }
 
 impl AskError {
     /// An error with nothing but its code and words.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after: None, provider_status: None }
+        Self {
+            code,
+            message: message.into(),
+            retry_after: None,
+            provider_status: None,
+            again: Again::Never,
+            headroom: None,
+        }
     }
 }
 
 /// Something that answers questions. Cancel-safe: dropping the call abandons the question.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// Answers before `question.until`, or says [`Code::Timeout`].
+    /// Asks once, and answers before `question.until` or says [`Code::Timeout`].
     async fn ask(&self, question: &Question) -> Result<Answer, AskError>;
+
+    /// The same, and hands on the answer's pieces as they come. Whoever listens too slowly slows the
+    /// answer down; if nobody listens any more, the rest is not wanted.
+    async fn stream(
+        &self,
+        question: &Question,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        let answer = self.ask(question).await?;
+        // Whoever does not listen still has the answer.
+        let _ = pieces.send(Piece::Text(answer.text.clone())).await;
+        Ok(answer)
+    }
+
+    /// Whether it can be reached and accepts the key, without paying for it. What it says of itself.
+    async fn health(&self, _until: Instant) -> Result<String, AskError> {
+        Ok("answers without network".to_owned())
+    }
+
+    /// About how many tokens a question has.
+    fn estimate(&self, question: &Question) -> u64 {
+        question.estimate()
+    }
 
     /// Whether answers are made up.
     fn is_simulated(&self) -> bool {

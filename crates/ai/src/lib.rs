@@ -7,6 +7,7 @@
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
 
 mod ask;
+mod chat;
 mod cost;
 mod echo;
 mod profile;
@@ -17,10 +18,13 @@ mod scripted;
 mod seen;
 mod simulated;
 
-pub use ask::{Answer, AskError, Code, FinishReason, Provider, Question};
+pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
+pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
 pub use cost::{Cost, Prices, estimate_tokens};
 pub use echo::Echo;
-pub use profile::{Profile, ProfileError, ProviderName, open};
+pub use profile::{
+    Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
+};
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;

@@ -28,15 +28,15 @@ pub(crate) async fn wait(delay: Duration, until: Instant) -> Result<(), AskError
 /// The answer to a question that was taken up at `begun`.
 pub(crate) fn answer(question: &Question, model: &str, begun: Instant, text: String) -> Answer {
     let (text, finish_reason) = cut(text, question.max_tokens);
-    let system = question.system.as_deref().map_or(0, estimate_tokens);
     Answer {
         model: model.to_owned(),
-        tokens_in: system + estimate_tokens(&question.prompt),
+        tokens_in: question.estimate(),
         tokens_out: estimate_tokens(&text).min(question.max_tokens.into()),
         latency_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         finish_reason,
         simulated: true,
         text,
+        ..Answer::default()
     }
 }
 

@@ -143,7 +143,6 @@ pub fn latency_name(bound: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use longshore_ai::FinishReason;
 
     use super::*;
 
@@ -154,8 +153,8 @@ mod tests {
             tokens_in: 3,
             tokens_out: 1,
             latency_ms: 20,
-            finish_reason: FinishReason::Stop,
             simulated: true,
+            ..Answer::default()
         }
     }
 

@@ -125,15 +125,7 @@ mod tests {
     use super::*;
 
     fn answer() -> Answer {
-        Answer {
-            text: String::new(),
-            model: String::new(),
-            tokens_in: 0,
-            tokens_out: 0,
-            latency_ms: 0,
-            finish_reason: longshore_ai::FinishReason::Stop,
-            simulated: true,
-        }
+        Answer { simulated: true, ..Answer::default() }
     }
 
     fn error(code: Code) -> ReplyError {

@@ -7,7 +7,8 @@
 //! The seam to storage is [`Store`], seven small traits grouped by a unit's life:
 //! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
 //! [`Operate`] (cancel, retry, pause), [`Inspect`] (read, changes, verify), [`Tenants`] (shares, caps
-//! and bounds of whole customers) and [`Schedules`] (put, fire).
+//! and bounds of whole customers) and [`Schedules`] (put, fire). [`Ledger`] stands beside it: profiles,
+//! keys, calls and their cost, limits and budgets.
 
 pub mod adaptive;
 pub mod batch;
@@ -15,6 +16,7 @@ pub mod columns;
 pub mod counts;
 pub mod error;
 pub mod fair;
+pub mod ledger;
 pub mod machine;
 pub mod name;
 pub mod outcome;
@@ -30,7 +32,11 @@ pub mod unit;
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use counts::Counts;
 pub use error::{Error, Result};
-pub use name::{BatchId, Kind, QueueName, ScheduleName, Scope, SessionId, TenantId, UnitId};
+pub use ledger::Ledger;
+pub use name::{
+    BatchId, CallId, KeyName, Kind, ProfileName, QueueName, ScheduleName, Scope, SessionId,
+    TenantId, UnitId,
+};
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use rank::Priority;
 pub use retry::{OnLost, Policy, RetryPolicy};

@@ -117,6 +117,17 @@ name!(
     "schedule"
 );
 
+name!(
+    /// A profile's name; unique within its tenant.
+    ProfileName,
+    "profile"
+);
+name!(
+    /// A key's name; unique within its tenant.
+    KeyName,
+    "key"
+);
+
 impl BatchId {
     /// A name made of a short word and a number: for whoever must make one that cannot be refused.
     pub(crate) fn numbered(word: &'static str, number: u128) -> Self {
@@ -221,6 +232,11 @@ id!(
     /// A unit's identity, made by its sender. Time-ordered, so that a store's newest rows lie
     /// together and units of one sender keep their order.
     UnitId,
+    Uuid::now_v7()
+);
+id!(
+    /// A call's identity, made by whoever makes it. Time-ordered, as a unit's.
+    CallId,
     Uuid::now_v7()
 );
 id!(

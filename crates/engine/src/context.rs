@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_core::batch::Sums;
+use longshore_core::store::Kept;
 use longshore_core::unit::Progress;
 use longshore_core::{Error, Payload, SessionId, Timestamp, Unit};
 use tokio::time::Instant;
@@ -68,6 +68,11 @@ impl Context {
         &self.inner.held.unit
     }
 
+    /// The worker's session.
+    pub fn session(&self) -> SessionId {
+        self.inner.session
+    }
+
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
         self.inner.held.unit.attempt
@@ -81,18 +86,14 @@ impl Context {
     /// Keeps what this run has reached, for the next run should this one be lost. Durable when it
     /// returns.
     pub async fn save_checkpoint(&self, state: Payload) -> Result<(), CheckpointError> {
-        self.save_checkpoint_with(state, Sums::new()).await
+        self.keep(Kept::new(state)).await
     }
 
-    /// The same, and adds `sums` to those of the unit's batch, both or neither: what was paid is
-    /// counted when it is kept. A state that is kept already adds nothing.
-    pub async fn save_checkpoint_with(
-        &self,
-        state: Payload,
-        sums: Sums,
-    ) -> Result<(), CheckpointError> {
+    /// The same, and adds to the sums of the unit's batch and writes what calls came to, all or
+    /// nothing: what was paid is counted when it is kept. A state that is kept already adds nothing.
+    pub async fn keep(&self, kept: Kept) -> Result<(), CheckpointError> {
         let Inner { held, session, client, reins, .. } = &*self.inner;
-        let keep = || client.store().checkpoint(*session, held.lease, state.clone(), sums.clone());
+        let keep = || client.store().checkpoint(*session, held.lease, kept.clone());
         if client.patiently(keep).await? {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
+use longshore_core::ledger::CallRecord;
 use longshore_core::{Effect, Failure, Outcome, Payload};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -67,6 +68,8 @@ pub struct Commit {
     pub effects: Vec<Effect>,
     /// What the next run begins with, should there be one.
     pub checkpoint: Option<Payload>,
+    /// What calls of the run came to.
+    pub calls: Vec<CallRecord>,
 }
 
 impl<T> Reply<T> {
@@ -79,6 +82,13 @@ impl<T> Reply<T> {
     #[must_use]
     pub fn with_effects(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.commit.effects.extend(effects);
+        self
+    }
+
+    /// Done, and this is what the calls of the run came to.
+    #[must_use]
+    pub fn with_calls(mut self, calls: impl IntoIterator<Item = CallRecord>) -> Self {
+        self.commit.calls.extend(calls);
         self
     }
 }
@@ -125,6 +135,12 @@ impl Verdict {
     #[must_use]
     pub fn with_checkpoint(self, state: Payload) -> Self {
         self.with(|commit| commit.checkpoint = Some(state))
+    }
+
+    /// The same, and this is what the calls of the run came to.
+    #[must_use]
+    pub fn with_calls(self, calls: impl IntoIterator<Item = CallRecord>) -> Self {
+        self.with(|commit| commit.calls.extend(calls))
     }
 
     fn with(self, change: impl FnOnce(&mut Commit)) -> Self {

@@ -156,6 +156,7 @@ impl From<&Settling> for Finish {
             outcome: settling.outcome.clone(),
             effects: settling.commit.effects.clone(),
             checkpoint: settling.commit.checkpoint.clone(),
+            calls: settling.commit.calls.clone(),
         }
     }
 }

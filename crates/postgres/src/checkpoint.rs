@@ -2,7 +2,8 @@
 
 use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
-use longshore_core::{Payload, Result, SessionId};
+use longshore_core::store::Kept;
+use longshore_core::{Result, SessionId};
 
 use crate::param::{session_uuid, uuid, words};
 use crate::row::{flag, value};
@@ -14,9 +15,9 @@ pub(crate) async fn keep(
     tx: &mut Tx<'_>,
     holder: SessionId,
     lease: &Lease,
-    state: &Payload,
-    sums: &Sums,
+    new: &Kept,
 ) -> Result<bool> {
+    let Kept { state, sums, .. } = new;
     let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
     let holder = session_uuid(holder);
     let kept = tx

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
+use longshore_core::store::Kept;
 use longshore_core::{Payload, Result, SessionId};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -15,13 +16,8 @@ use crate::{finish, session};
 
 /// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
 /// a repeat after a lost answer. False if the lease is lost.
-pub(crate) fn keep(
-    tx: &mut Tx<'_>,
-    holder: SessionId,
-    lease: &Lease,
-    state: &Payload,
-    sums: &Sums,
-) -> Result<bool> {
+pub(crate) fn keep(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept) -> Result<bool> {
+    let Kept { state, sums, .. } = new;
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
     let Some(row) = session::held(tx, num, lease)? else { return Ok(false) };
     if kept(tx.db, &row)?.as_ref() == Some(state) {

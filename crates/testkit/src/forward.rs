@@ -21,7 +21,7 @@ macro_rules! forward {
             claim(claim: Claim) -> Claimed;
             start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
             release(session: SessionId, leases: &[Lease]) -> ();
-            checkpoint(session: SessionId, lease: Lease, state: Payload, sums: Sums) -> bool;
+            checkpoint(session: SessionId, lease: Lease, kept: Kept) -> bool;
             progress(session: SessionId, notes: Vec<ProgressNote>) -> ();
             finish(session: SessionId, finishes: Vec<Finish>) -> Vec<Finished>;
             held(session: SessionId) -> Vec<Lease>;
@@ -97,10 +97,11 @@ pub(crate) mod seam {
     pub(crate) use std::time::Duration;
 
     pub(crate) use longshore_core::ScheduleName;
-    pub(crate) use longshore_core::batch::{BatchAction, Sums};
+    pub(crate) use longshore_core::batch::BatchAction;
     pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
     pub(crate) use longshore_core::session::{Lease, NewSession, Order, Session};
     pub(crate) use longshore_core::stall::Dead;
+    pub(crate) use longshore_core::store::Kept;
     pub(crate) use longshore_core::store::{
         Added, BatchChunk, Beat, BeatAnswer, ChangeSet, Claim, Claimed, Finish, Finished, HeldUnit,
         LaneChange, Opened, Operated, Page, ProgressNote, Promoted, Pruned, QueueChange, QueueInfo,

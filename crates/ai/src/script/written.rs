@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::source::{Source, meant};
 use super::templates::Templates;
 use super::{Act, Rule, Script, ScriptError};
-use crate::ask::{AskError, Code};
+use crate::ask::{Again, AskError, Code};
 use crate::simulated::FOREVER;
 
 /// The whole file.
@@ -170,12 +170,11 @@ impl Reader<'_> {
     fn error(&self) -> Result<AskError, ScriptError> {
         let code = self.answer.error.as_ref().map(|name| self.source.code(name)).transpose()?;
         let message = self.answer.message.as_ref().map(Spanned::get_ref);
-        Ok(AskError {
-            code: code.unwrap_or(Code::Timeout),
-            message: message.cloned().unwrap_or_else(|| "the script says so".into()),
-            retry_after: self.source.span(self.answer.retry_after.as_ref())?,
-            provider_status: None,
-        })
+        let message = message.cloned().unwrap_or_else(|| "the script says so".into());
+        let code = code.unwrap_or(Code::Timeout);
+        let retry_after = self.source.span(self.answer.retry_after.as_ref())?;
+        let again = if code.is_retryable() { Again::Later } else { Again::Never };
+        Ok(AskError { retry_after, again, ..AskError::new(code, message) })
     }
 }
 

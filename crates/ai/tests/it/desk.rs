@@ -9,15 +9,8 @@ use tokio::time::Instant;
 
 /// A question that may take a minute.
 pub(crate) fn question(prompt: &str) -> Question {
-    Question {
-        request_id: "r-1".into(),
-        prompt: prompt.into(),
-        system: None,
-        max_tokens: 1000,
-        temperature: 0.0,
-        schema: None,
-        until: Instant::now() + Duration::from_secs(60),
-    }
+    let until = Instant::now() + Duration::from_secs(60);
+    Question { max_tokens: 1000, ..Question::new("r-1", prompt, until) }
 }
 
 /// A question whose answer should follow a schema.

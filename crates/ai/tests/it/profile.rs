@@ -24,12 +24,11 @@ async fn a_name_and_a_provider_make_a_profile() {
 #[tokio::test(start_paused = true)]
 async fn a_scripted_profile_answers_by_its_script_at_its_price() {
     let profile = Profile {
-        name: "review".into(),
-        provider: ProviderName::Scripted,
         model: "tiny-1".into(),
         prices: Prices { input: 1.0, output: 10.0 },
         delay: Duration::from_millis(50),
         script: Some("[[answer]]\nreply = 'fine'\ntokens_out = 100".into()),
+        ..Profile::new("review", ProviderName::Scripted)
     };
     let kept: Profile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
     assert_eq!(kept, profile);

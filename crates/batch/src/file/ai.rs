@@ -82,14 +82,7 @@ fn profile(
 }
 
 fn echo() -> Profile {
-    Profile {
-        name: ECHO.to_owned(),
-        provider: ProviderName::Echo,
-        model: ECHO.to_owned(),
-        prices: Prices::default(),
-        delay: Duration::ZERO,
-        script: None,
-    }
+    Profile { model: ECHO.to_owned(), ..Profile::new(ECHO, ProviderName::Echo) }
 }
 
 fn one_profile(name: &str, section: &Section<'_>) -> Result<(Profile, Option<Written>), FileError> {
@@ -103,12 +96,11 @@ fn one_profile(name: &str, section: &Section<'_>) -> Result<(Profile, Option<Wri
         (_, None) => None,
     };
     let profile = Profile {
-        name: name.to_owned(),
-        provider,
         model: model.map_or_else(|| provider.to_string(), str::to_owned),
         prices: prices(section)?,
         delay: delay.unwrap_or_default(),
         script: script.as_ref().map(|script| script.text.clone()),
+        ..Profile::new(name, provider)
     };
     Ok((profile, script))
 }

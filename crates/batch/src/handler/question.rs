@@ -119,6 +119,8 @@ impl Run<'_> {
             max_tokens: ai.max_tokens,
             temperature: ai.temperature,
             schema: self.job.wanted.clone(),
+            model: None,
+            chat: None,
             until: self.until,
         }
     }

@@ -2,6 +2,7 @@
 //! in `question`.
 
 use longshore::batch::Sums;
+use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
@@ -106,8 +107,9 @@ impl<'a> Run<'a> {
 
     async fn save(&mut self, kept: Checkpoint, sums: Sums) -> Result<(), Verdict> {
         let payload = kept.payload().map_err(|why| Verdict::fail("checkpoint", why))?;
+        let kept_now = Kept { state: payload, sums, calls: Vec::new() };
         loop {
-            match self.context.save_checkpoint_with(payload.clone(), sums.clone()).await {
+            match self.context.keep(kept_now.clone()).await {
                 Ok(()) => break,
                 // What was paid for waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Answer, FinishReason};
+use longshore_ai::Answer;
 use longshore_batch::definition::{Rule, Verdict};
 use longshore_batch::rules::{Decision, Facts, Rules};
 use longshore_batch::step::{Reply, ReplyError};
@@ -15,8 +15,8 @@ fn answered(json: Value) -> Reply {
         tokens_in: 1,
         tokens_out: 1,
         latency_ms: 1,
-        finish_reason: FinishReason::Stop,
         simulated: true,
+        ..Answer::default()
     };
     Reply { answer: Some(answer), json: Some(json), error: None, cost_nanos: 0 }
 }

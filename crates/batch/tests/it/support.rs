@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::store::UnitFilter;
 use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
-use longshore_ai::{Prices, Profile, ProviderName};
+use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
     Ai, Alerts, Candidates, Database, Post, Pre, SqlPost, SqlPre, Workers,
@@ -35,12 +35,8 @@ pub(crate) fn definition() -> Definition {
         }),
         ai: Ai {
             profile: Profile {
-                name: "echo".to_owned(),
-                provider: ProviderName::Echo,
                 model: "echo-1".to_owned(),
-                prices: Prices::default(),
-                delay: Duration::ZERO,
-                script: None,
+                ..Profile::new("echo", ProviderName::Echo)
             },
             system: None,
             max_tokens: 300,

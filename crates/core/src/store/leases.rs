@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::batch::Sums;
+use crate::ledger::CallRecord;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};
@@ -116,12 +117,32 @@ pub struct Finish {
     pub effects: Vec<Effect>,
     /// What the next run begins with, should there be one: kept with this end or not at all.
     pub checkpoint: Option<Payload>,
+    /// What calls of this run came to: written with this end, or not at all.
+    pub calls: Vec<CallRecord>,
 }
 
 impl Finish {
     /// An end and nothing else.
     pub fn new(lease: Lease, outcome: Outcome) -> Self {
-        Self { lease, outcome, effects: Vec::new(), checkpoint: None }
+        Self { lease, outcome, effects: Vec::new(), checkpoint: None, calls: Vec::new() }
+    }
+}
+
+/// What a run keeps on its way, all or nothing.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// What the next run begins with.
+    pub state: Payload,
+    /// What is added to the sums of its batch.
+    pub sums: Sums,
+    /// What calls came to.
+    pub calls: Vec<CallRecord>,
+}
+
+impl Kept {
+    /// A state and nothing else.
+    pub fn new(state: Payload) -> Self {
+        Self { state, sums: Sums::new(), calls: Vec::new() }
     }
 }
 
@@ -167,16 +188,10 @@ pub trait Leases: Send + Sync + 'static {
     /// Gives units back that were not started. Unknown or lost ones are skipped.
     async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()>;
 
-    /// Keeps what a run has reached, for the next run, and adds `sums` to its batch's, both or
-    /// neither. False if the lease is lost. A state that is kept already is a repeat, and adds
-    /// nothing.
-    async fn checkpoint(
-        &self,
-        session: SessionId,
-        lease: Lease,
-        state: Payload,
-        sums: Sums,
-    ) -> Result<bool>;
+    /// Keeps what a run has reached, for the next run, adds `sums` to its batch's, and writes what
+    /// its `calls` came to: all or nothing. False if the lease is lost. A state that is kept already
+    /// is a repeat, and adds nothing.
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool>;
 
     /// Keeps how far runs are, without a full beat. Need not survive a power failure.
     async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;

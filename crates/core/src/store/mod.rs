@@ -21,7 +21,8 @@ pub use inspect::{
 };
 pub use intake::{Added, BatchChunk, Bound, Intake, Opened, Refusal, Sent};
 pub use leases::{
-    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote, Queues,
+    Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Kept, Leases, ProgressNote,
+    Queues,
 };
 pub use operate::{
     Capacity, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,

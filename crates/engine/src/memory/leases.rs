@@ -3,16 +3,14 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use longshore_core::batch::Sums;
 use longshore_core::machine::Event;
 use longshore_core::session::{Lease, NewSession, Order};
+use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
 };
 use longshore_core::unit::check_size;
-use longshore_core::{
-    Error, Failure, Outcome, Payload, Result, SessionId, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Error, Failure, Outcome, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
 use super::claim::held;
@@ -58,13 +56,8 @@ impl Leases for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(
-        &self,
-        session: SessionId,
-        lease: Lease,
-        payload: Payload,
-        sums: Sums,
-    ) -> Result<bool> {
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
+        let Kept { state: payload, sums, calls: _ } = kept;
         check_size("checkpoint", &payload)?;
         Ok(self.write(|state, _| {
             let Some(record) = state.holding(session, lease) else { return false };

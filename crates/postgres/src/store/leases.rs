@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use longshore_core::batch::Sums;
 use longshore_core::session::{Lease, NewSession};
+use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, Leases, ProgressNote,
 };
 use longshore_core::unit::check_size;
-use longshore_core::{Payload, Result, SessionId, Timestamp, UnitState};
+use longshore_core::{Result, SessionId, Timestamp, UnitState};
 
 use super::{PostgresStore, patient_verb, verb};
 use crate::session::Leaving;
@@ -62,15 +62,9 @@ impl Leases for PostgresStore {
         verb!(self, Relaxed, tx => session::release(&mut tx, id, leases))
     }
 
-    async fn checkpoint(
-        &self,
-        id: SessionId,
-        lease: Lease,
-        state: Payload,
-        sums: Sums,
-    ) -> Result<bool> {
-        check_size("checkpoint", &state)?;
-        verb!(self, Durable, tx => checkpoint::keep(&mut tx, id, &lease, &state, &sums))
+    async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
+        check_size("checkpoint", &kept.state)?;
+        verb!(self, Durable, tx => checkpoint::keep(&mut tx, id, &lease, &kept))
     }
 
     async fn progress(&self, id: SessionId, notes: Vec<ProgressNote>) -> Result<()> {

@@ -1,12 +1,12 @@
 //! Working: each verb as one transaction.
 
 use async_trait::async_trait;
-use longshore_core::batch::Sums;
 use longshore_core::session::{Lease, NewSession};
+use longshore_core::store::Kept;
 use longshore_core::store::{
     Beat, BeatAnswer, Claim, Claimed, Finish, Finished, HeldUnit, ProgressNote,
 };
-use longshore_core::{Leases, Payload, Result, SessionId, Timestamp};
+use longshore_core::{Leases, Result, SessionId, Timestamp};
 
 use super::SqliteStore;
 use crate::tx::Tx;
@@ -46,15 +46,9 @@ impl Leases for SqliteStore {
         self.writer.call(Relaxed, move |tx| session::release(tx, id, &leases)).await
     }
 
-    async fn checkpoint(
-        &self,
-        id: SessionId,
-        lease: Lease,
-        state: Payload,
-        sums: Sums,
-    ) -> Result<bool> {
-        longshore_core::unit::check_size("checkpoint", &state)?;
-        let verb = move |tx: &mut Tx<'_>| checkpoint::keep(tx, id, &lease, &state, &sums);
+    async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
+        longshore_core::unit::check_size("checkpoint", &kept.state)?;
+        let verb = move |tx: &mut Tx<'_>| checkpoint::keep(tx, id, &lease, &kept);
         self.writer.call(Durable, verb).await
     }
 

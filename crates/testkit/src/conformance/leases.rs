@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use longshore_core::batch::Sums;
 use longshore_core::session::Lease;
+use longshore_core::store::Kept;
 use longshore_core::store::{Claim, Finish, Finished, ProgressNote};
 use longshore_core::unit::{MAX_PAYLOAD, Progress};
 use longshore_core::{Error, Failure, NewUnit, Outcome, Payload, SessionId, UnitState};
@@ -189,7 +189,7 @@ pub(super) async fn anothers_lease_is_of_no_use(world: &World) {
     let held = world.claim_as(ahead(holder, 1, 1)).await.units;
     assert_eq!(world.finish(stranger, held[0].lease, done()).await, Finished::LeaseLost);
     let state = Payload::from(b"mine".as_slice());
-    assert!(!world.store.checkpoint(stranger, held[0].lease, state, Sums::new()).await.unwrap());
+    assert!(!world.store.checkpoint(stranger, held[0].lease, Kept::new(state)).await.unwrap());
     world.store.release(stranger, &leases(&held)).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
@@ -259,13 +259,13 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &World) {
     let session = world.session().await;
     let held = world.take(session).await;
     let state = Payload::from(b"half-way".as_slice());
-    assert!(world.store.checkpoint(session, held.lease, state.clone(), Sums::new()).await.unwrap());
+    assert!(world.store.checkpoint(session, held.lease, Kept::new(state.clone())).await.unwrap());
     world.finish(session, held.lease, retry_after(secs(0))).await;
     let again = world.take(session).await;
     assert_eq!(again.unit.checkpoint, Some(state));
     world.kill(session).await;
     let other = Payload::from(b"stale".as_slice());
-    assert!(!world.store.checkpoint(session, again.lease, other, Sums::new()).await.unwrap());
+    assert!(!world.store.checkpoint(session, again.lease, Kept::new(other)).await.unwrap());
     let kept = world.unit(id).await.checkpoint.unwrap();
     assert_eq!(kept.as_bytes(), b"half-way");
 }
@@ -283,7 +283,7 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &World) {
         let session = world.session().await;
         let held = world.take(session).await;
         assert!(
-            world.store.checkpoint(session, held.lease, state.clone(), Sums::new()).await.unwrap()
+            world.store.checkpoint(session, held.lease, Kept::new(state.clone())).await.unwrap()
         );
         let mut lease = held.lease;
         let ends = [Outcome::Snooze(secs(5)), Outcome::Interrupted, retry_after(secs(5))];
@@ -311,7 +311,7 @@ pub(super) async fn a_checkpoint_replaces_the_one_before(world: &World) {
     let small = || Payload::from(b"small".as_slice());
     for state in [large(1), large(2), small(), large(3)] {
         assert!(
-            world.store.checkpoint(session, held.lease, state.clone(), Sums::new()).await.unwrap()
+            world.store.checkpoint(session, held.lease, Kept::new(state.clone())).await.unwrap()
         );
         assert_eq!(world.unit(id).await.checkpoint, Some(state));
     }

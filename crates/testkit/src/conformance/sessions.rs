@@ -1,8 +1,8 @@
 //! Sessions: beats, orders, ends, adoption, and what is reclaimed from the dead.
 
-use longshore_core::batch::Sums;
 use longshore_core::session::Order;
 use longshore_core::stall::Dead;
+use longshore_core::store::Kept;
 use longshore_core::store::{Beat, Claim, Finished, ProgressNote};
 use longshore_core::unit::Progress;
 use longshore_core::{Error, NewUnit, OnLost, Policy, SessionId, UnitState};
@@ -248,7 +248,7 @@ pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world
         let session = world.session().await;
         let held = world.take(session).await;
         let state = b"paid".as_slice().into();
-        assert!(world.store.checkpoint(session, held.lease, state, Sums::new()).await.unwrap());
+        assert!(world.store.checkpoint(session, held.lease, Kept::new(state)).await.unwrap());
         assert_eq!(world.kill(session).await.rescued, rescued, "as often as it may be lost");
     }
     assert_eq!(world.state(id).await, UnitState::Failed);

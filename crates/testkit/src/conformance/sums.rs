@@ -1,6 +1,7 @@
 //! What is kept with a batch beside its counts: its definition, and what its runs added up.
 
 use longshore_core::batch::Sums;
+use longshore_core::store::Kept;
 use longshore_core::store::Retention;
 use longshore_core::{NewBatch, NewUnit, Payload, SessionId};
 
@@ -17,7 +18,11 @@ fn sums(tokens: i64) -> Sums {
 
 async fn keep(world: &World, session: SessionId, at: &str, tokens: i64) -> bool {
     let leases = world.store.held(session).await.unwrap();
-    world.store.checkpoint(session, leases[0], state(at), sums(tokens)).await.unwrap()
+    world
+        .store
+        .checkpoint(session, leases[0], Kept { sums: sums(tokens), ..Kept::new(state(at)) })
+        .await
+        .unwrap()
 }
 
 pub(super) async fn a_definition_is_kept_with_its_batch(world: &World) {
@@ -68,7 +73,11 @@ pub(super) async fn a_lost_lease_adds_nothing(world: &World) {
     let session = world.session().await;
     let held = world.take(session).await;
     world.kill(session).await;
-    let kept = world.store.checkpoint(session, held.lease, state("here"), sums(5)).await.unwrap();
+    let kept = world
+        .store
+        .checkpoint(session, held.lease, Kept { sums: sums(5), ..Kept::new(state("here")) })
+        .await
+        .unwrap();
     assert!(!kept);
     assert!(world.batch(&id).await.sums.is_empty());
 }
@@ -80,7 +89,13 @@ pub(super) async fn a_sum_stops_at_the_largest_number(world: &World) {
     let lease = world.take(session).await.lease;
     for (at, amount) in [("first", i64::MAX - 1), ("second", 7), ("third", 7)] {
         let sums = Sums::from([("most".to_owned(), amount), ("least".to_owned(), -amount - 1)]);
-        assert!(world.store.checkpoint(session, lease, state(at), sums).await.unwrap());
+        assert!(
+            world
+                .store
+                .checkpoint(session, lease, Kept { sums, ..Kept::new(state(at)) })
+                .await
+                .unwrap()
+        );
     }
     let bounds = Sums::from([("most".to_owned(), i64::MAX), ("least".to_owned(), i64::MIN)]);
     assert_eq!(world.batch(&id).await.sums, bounds);

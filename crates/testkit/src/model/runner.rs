@@ -7,6 +7,7 @@ use longshore_core::batch::BatchAction;
 use longshore_core::batch::Sums;
 use longshore_core::session::{Lease, NewSession};
 use longshore_core::stall::Dead;
+use longshore_core::store::Kept;
 use longshore_core::store::{
     BatchChunk, Capacity, Claim, Finish, HeldUnit, Promoted, QueueChange, Queues, Retention,
     UnitAction, UnitSelection,
@@ -317,9 +318,16 @@ impl Run {
         };
         let state = || b"\"here\"".as_slice().into();
         let sums = || Sums::from([("runs".to_owned(), 1)]);
-        let oracle = self.oracle.store.checkpoint(pair.session, pair.oracle, state(), sums()).await;
-        let subject =
-            self.subject.store.checkpoint(pair.session, pair.subject, state(), sums()).await;
+        let oracle = self
+            .oracle
+            .store
+            .checkpoint(pair.session, pair.oracle, Kept { sums: sums(), ..Kept::new(state()) })
+            .await;
+        let subject = self
+            .subject
+            .store
+            .checkpoint(pair.session, pair.subject, Kept { sums: sums(), ..Kept::new(state()) })
+            .await;
         agree("checkpoint", (oracle, subject));
     }
 

@@ -15,7 +15,7 @@ use longshore::{
     RetryPolicy, Scope, Services, SqlValue, Store, Unit, UnitId, Worker, WorkerBuilder,
     WorkerReport,
 };
-use longshore_ai::{Answer, AskError, FinishReason, Prices, Profile, Provider, Question};
+use longshore_ai::{Answer, AskError, Prices, Profile, Provider, Question};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
     Ai, Candidates, Database, Definition, END_KIND, Post, Pre, QUEUE, ROW_KIND, SqlPost, SqlPre,
@@ -171,8 +171,8 @@ pub(crate) fn answer(text: &str) -> Answer {
         tokens_in: 100,
         tokens_out: 10,
         latency_ms: 7,
-        finish_reason: FinishReason::Stop,
         simulated: true,
+        ..Answer::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use longshore::UnitId;
-use longshore_ai::{Answer, Cost, FinishReason, estimate_tokens};
+use longshore_ai::{Answer, Cost, estimate_tokens};
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Database, Pre};
 use longshore_batch::sql_pre::SqlPrepare;
@@ -142,13 +142,9 @@ impl Estimate {
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let cost = |tokens_out: u64| {
             let answer = Answer {
-                text: String::new(),
-                model: String::new(),
                 tokens_in: mean * count,
                 tokens_out: tokens_out * count,
-                latency_ms: 0,
-                finish_reason: FinishReason::Stop,
-                simulated: false,
+                ..Answer::default()
             };
             ai.profile.prices.cost(&answer)
         };

@@ -1,0 +1,121 @@
+//! Monthly budgets: what is reserved before a call and settled after it.
+//!
+//! Pure. Exact however many call at once, because a store takes the decision ([`BudgetState::admit`])
+//! and writes its consequence in one transaction.
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::TenantId;
+use crate::time::Timestamp;
+
+/// What a tenant may use in a calendar month (UTC).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Tokens, in and out together.
+    #[serde(default)]
+    pub tokens: Option<u64>,
+    /// Money, in millionths of a millionth of a dollar.
+    #[serde(default)]
+    pub cost_picos: Option<i64>,
+    /// From this part on, 0 to 1, callers are warned.
+    #[serde(default = "warn_at")]
+    pub warn_at: f64,
+}
+
+fn warn_at() -> f64 {
+    0.8
+}
+
+/// A tenant's month.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BudgetState {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which month, as `2026-11`.
+    pub month: String,
+    /// What it may use, if that is bounded.
+    pub budget: Option<Budget>,
+    /// Tokens of calls that ended.
+    pub spent_tokens: u64,
+    /// Cost of calls that ended.
+    pub spent_picos: i64,
+    /// Tokens that calls under way may use.
+    pub reserved_tokens: u64,
+    /// What calls under way may cost.
+    pub reserved_picos: i64,
+}
+
+/// A budget's word on a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// It fits.
+    Fits,
+    /// It fits, and this part of the budget is used with it.
+    FitsNearly(f64),
+    /// It does not fit.
+    Over,
+}
+
+impl BudgetState {
+    /// A month of which nothing is used.
+    pub fn new(tenant: TenantId, month: String, budget: Option<Budget>) -> Self {
+        Self {
+            tenant,
+            month,
+            budget,
+            spent_tokens: 0,
+            spent_picos: 0,
+            reserved_tokens: 0,
+            reserved_picos: 0,
+        }
+    }
+
+    /// The month that a time is in.
+    pub fn month_of(time: Timestamp) -> String {
+        time.to_string().chars().take(7).collect()
+    }
+
+    /// Whether a call fits that may use so much, after what is spent and reserved.
+    pub fn admit(&self, tokens: u64, picos: i64) -> Verdict {
+        let Some(budget) = &self.budget else { return Verdict::Fits };
+        let tokens = self.spent_tokens.saturating_add(self.reserved_tokens).saturating_add(tokens);
+        let picos = self.spent_picos.saturating_add(self.reserved_picos).saturating_add(picos);
+        let over = budget.tokens.is_some_and(|most| tokens > most)
+            || budget.cost_picos.is_some_and(|most| picos > most);
+        let part = |used: f64, most: Option<f64>| most.map_or(0.0, |most| used / most.max(1.0));
+        let used = part(tokens as f64, budget.tokens.map(|most| most as f64))
+            .max(part(picos as f64, budget.cost_picos.map(|most| most as f64)));
+        match used {
+            _ if over => Verdict::Over,
+            used if used >= budget.warn_at => Verdict::FitsNearly(used),
+            _ => Verdict::Fits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(budget: Budget) -> BudgetState {
+        BudgetState::new(TenantId::default(), "2026-11".into(), Some(budget))
+    }
+
+    #[test]
+    fn a_call_fits_as_long_as_spent_and_reserved_leave_room() {
+        let budget = Budget { tokens: Some(100), cost_picos: None, warn_at: 0.8 };
+        let month = BudgetState { spent_tokens: 50, reserved_tokens: 20, ..state(budget) };
+        assert_eq!(month.admit(9, i64::MAX), Verdict::Fits);
+        assert_eq!(month.admit(10, 0), Verdict::FitsNearly(0.8));
+        assert_eq!(month.admit(30, 0), Verdict::FitsNearly(1.0));
+        assert_eq!(month.admit(31, 0), Verdict::Over);
+        let money = Budget { tokens: None, cost_picos: Some(0), warn_at: 0.8 };
+        assert_eq!(state(money).admit(1, 1), Verdict::Over);
+    }
+
+    #[test]
+    fn months_are_calendar_months() {
+        let time = Timestamp::parse("2026-11-30T23:59:59Z").unwrap();
+        assert_eq!(BudgetState::month_of(time), "2026-11");
+    }
+}

@@ -1,0 +1,175 @@
+//! Calls that may cost something: journalled before, settled after, one row each.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::usage::{Usage, UsageBy, UsageFilter};
+use crate::Result;
+use crate::name::{BatchId, CallId, ProfileName, Scope, SessionId, TenantId, UnitId};
+use crate::store::Page;
+use crate::time::Timestamp;
+
+/// A call that is about to be made: the intent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewCall {
+    /// Its identity, made by the caller.
+    pub id: CallId,
+    /// What the caller recognises the question by: the same when it is asked again after a crash.
+    pub request_id: String,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// By which profile.
+    pub profile: ProfileName,
+    /// Who is asked.
+    pub provider: String,
+    /// Which model is asked.
+    pub model: String,
+    /// The unit that asks, if it is one.
+    pub unit: Option<UnitId>,
+    /// The batch it belongs to.
+    pub batch: Option<BatchId>,
+    /// The session that asks: with it, the call becomes [`CallStatus::MaybeBilled`].
+    pub session: Option<SessionId>,
+    /// Who asks, for people.
+    pub worker: String,
+    /// The tokens it may use, as estimated.
+    pub reserve_tokens: u64,
+    /// What it may cost, as estimated.
+    pub reserve_picos: i64,
+}
+
+/// How a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallStatus {
+    /// It is under way.
+    Open,
+    /// It was answered.
+    Success,
+    /// It came to an error.
+    Error,
+    /// Whoever made it died. It may have been billed, and counts with what was reserved.
+    MaybeBilled,
+}
+
+impl CallStatus {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::MaybeBilled => "maybe_billed",
+        }
+    }
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallEnd {
+    /// Success, error, or maybe billed.
+    pub status: CallStatus,
+    /// What went wrong, in the words of the contract.
+    pub code: Option<String>,
+    /// The model that answered, as the provider names it.
+    pub model: String,
+    /// Tokens of the question, cached ones included.
+    pub tokens_in: u64,
+    /// Tokens of the answer.
+    pub tokens_out: u64,
+    /// Those of the question that were read from a cache.
+    pub tokens_cached: u64,
+    /// Those of the question that were written to a cache.
+    pub tokens_cache_write: u64,
+    /// How long it took, waiting and all tries included.
+    pub latency_ms: u64,
+    /// How often the provider was asked.
+    pub attempts: u32,
+    /// What it cost, in millionths of a millionth of a dollar.
+    pub cost_picos: i64,
+    /// The tokens are our own estimate.
+    pub estimated: bool,
+}
+
+/// A call, and its end if it has one. Written as one row, whether the intent was journalled before
+/// or not: what is written later wins, except that an end stays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallRecord {
+    /// The call.
+    pub call: NewCall,
+    /// What it came to.
+    pub end: Option<CallEnd>,
+}
+
+/// A call as it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The call.
+    #[serde(flatten)]
+    pub call: NewCall,
+    /// How it stands.
+    pub status: CallStatus,
+    /// What it came to; nothing while it is open. After [`CallStatus::MaybeBilled`] it holds what was
+    /// reserved.
+    pub end: Option<CallEnd>,
+    /// When it was journalled.
+    pub opened_at: Timestamp,
+    /// When it ended.
+    pub logged_at: Option<Timestamp>,
+}
+
+/// The ledger's word on a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Admission {
+    /// Journalled and reserved.
+    Admitted,
+    /// The same, and this part of the tenant's budget is used with it.
+    NearBudget(f64),
+    /// It does not fit into the tenant's budget. Nothing was journalled.
+    OverBudget(super::BudgetState),
+    /// The same request of the same tenant is being answered, or was, by another unit. Nothing was
+    /// journalled.
+    Duplicate(Box<Call>),
+}
+
+/// A corrected price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recost {
+    /// Of which call.
+    pub id: CallId,
+    /// What it costs now.
+    pub cost_picos: i64,
+}
+
+/// Calls and what they came to.
+#[async_trait]
+pub trait Calls: Send + Sync + 'static {
+    /// Journals calls before they are made, and reserves what they may use. Survives the death of
+    /// the process, but need not survive a power failure. Decided in the order of the list, each
+    /// seeing those before it.
+    ///
+    /// A call is a duplicate of one with the same tenant and request id that is open or was
+    /// answered, unless both are of the same unit (it was retried, or falls back to another
+    /// profile), or neither is of a unit.
+    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>>;
+
+    /// Writes calls that are no unit's, or whose unit goes on. Those of a unit that ends travel with
+    /// its end, those of one that keeps what it reached with that.
+    async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()>;
+
+    /// Calls, the newest first.
+    async fn calls(
+        &self,
+        scope: &Scope,
+        filter: &UsageFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Call>>;
+
+    /// What calls came to, summed up, by name of the group. The day of a call is that on which it
+    /// was journalled, in UTC.
+    async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>>;
+
+    /// Corrects what calls cost, and with it the months they were paid in.
+    async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()>;
+}

@@ -1,0 +1,36 @@
+//! Reply queues: opened by who waits for replies, gone with the session that opened them.
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::name::{QueueName, Scope, SessionId, TenantId};
+
+/// Reply queues.
+#[async_trait]
+pub trait Replies: Send + Sync + 'static {
+    /// Opens a reply queue for a session's life. [`crate::Error::Invalid`] if another session has
+    /// it: two who read one queue would take each other's replies.
+    async fn open_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+        session: SessionId,
+    ) -> Result<()>;
+
+    /// Closes it. What is left in it is cancelled.
+    async fn close_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<()>;
+
+    /// Whether somebody has it open.
+    async fn replies_open(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<bool>;
+}
