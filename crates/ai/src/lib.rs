@@ -10,6 +10,7 @@ mod ask;
 mod chat;
 mod cost;
 mod echo;
+mod pilot;
 mod profile;
 mod sample;
 mod schema;
@@ -22,6 +23,7 @@ pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provi
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
 pub use cost::{Cost, Prices, estimate_tokens};
 pub use echo::Echo;
+pub use pilot::{Gauge, Out, Pilot};
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
 };

@@ -14,7 +14,7 @@ mod verdict;
 use std::sync::Arc;
 
 use longshore::{Clock, Context, Handler, HandlerResult, SystemClock};
-use longshore_ai::Provider;
+use longshore_ai::{Gauge, Pilot, Provider};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -24,7 +24,6 @@ use self::numbers::Numbers;
 use self::run::Run;
 use crate::command::Commands;
 use crate::definition::Verdict;
-use crate::pilot::{Gauge, Pilot};
 use crate::rows::Sources;
 use crate::step::{Apply, Prepare};
 use crate::value::from_json;
@@ -98,7 +97,7 @@ impl RowHandler {
 
     /// What finds out how many rows at once this handler's providers can take.
     pub fn pilot(&self) -> Pilot {
-        Pilot(Arc::clone(&self.gauge))
+        Pilot::new(Arc::clone(&self.gauge))
     }
 }
 

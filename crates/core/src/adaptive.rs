@@ -38,6 +38,8 @@ pub struct Window {
     pub latency: Duration,
     /// Most calls out at once.
     pub busiest: u32,
+    /// How long the calls that went out had waited for their turn, on the average.
+    pub waited: Duration,
 }
 
 /// Latency up to this many times the best counts as the best: noise.
@@ -181,7 +183,7 @@ impl Adaptive {
         self.slow = Slow::default();
         if self.hold == 0 && f64::from(window.busiest) >= self.limit * 0.8 {
             // More only if what is allowed is used: else nothing is known about more.
-            self.limit += (self.limit.sqrt() / 2.0).max(1.0);
+            self.limit += (self.limit.sqrt() / 2.0).max(1.0) * haste(window);
         }
     }
 
@@ -194,6 +196,11 @@ impl Adaptive {
             self.until_probe = self.until_probe.min(1);
         }
     }
+}
+
+/// How many steps at a time: with a backlog that waits longer than calls take, several.
+fn haste(window: &Window) -> f64 {
+    (window.waited.as_secs_f64() / seconds(window)).clamp(1.0, 4.0)
 }
 
 fn seconds(window: &Window) -> f64 {
@@ -234,6 +241,7 @@ mod tests {
                 failed: whole(at, failed),
                 latency: Duration::from_secs_f64(latency),
                 busiest: n,
+                waited: Duration::ZERO,
             }
         }
 
@@ -275,6 +283,21 @@ mod tests {
             let limits = server.run(&mut adaptive, 300);
             settled_at(capacity, &limits[200..240]);
         }
+    }
+
+    #[test]
+    fn a_backlog_that_grows_old_is_met_with_haste() {
+        let server = Server { capacity: 200.0, ..GOOD };
+        let after = |waited| {
+            let mut adaptive = Adaptive::new(1, 4, 1_000);
+            for at in 0..10 {
+                let window = server.window(at, 1.6, adaptive.limit());
+                adaptive.next(&Window { waited, ..window });
+            }
+            adaptive.limit()
+        };
+        let (calm, behind) = (after(Duration::ZERO), after(Duration::from_secs(60)));
+        assert!(behind > calm * 2, "{calm}, {behind}");
     }
 
     #[test]

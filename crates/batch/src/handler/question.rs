@@ -1,6 +1,7 @@
 //! The asking: PRE, and the question for as long as its time lasts and nobody ends the run.
 
 use std::future::Future;
+use std::time::Duration;
 
 use longshore::{CancelReason, OnLost, Verdict};
 use longshore_ai::{Answer, Question};
@@ -67,11 +68,11 @@ impl Run<'_> {
             permit = self.permit() => permit,
             () = stop.cancelled() => return Err(verdict::interrupted()),
         };
-        let out = self.gauge.ask();
+        let out = self.gauge.ask(Duration::ZERO);
         tokio::select! {
             biased;
             answer = self.in_time(self.job.provider.ask(&question)) => {
-                out.back(&answer);
+                out.back(answer.as_ref().map(drop).map_err(|error| error.code.as_str()));
                 Ok(answer)
             }
             () = stop.cancelled() => self.given_up(),

@@ -6,7 +6,7 @@ use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
-use longshore_ai::Answer;
+use longshore_ai::{Answer, Gauge};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -15,7 +15,6 @@ use super::job::{Job, JobError};
 use super::reply::{lost, unanswered};
 use super::verdict::{self, Told};
 use crate::checkpoint::{Checkpoint, KeptError, Recalled, sums};
-use crate::pilot::Gauge;
 use crate::step::{Applied, ApplyError, Reply, ReplyError, RowRun};
 
 /// One run of one row.

@@ -8,9 +8,10 @@ use longshore::{
     BatchId, BuildError, Kind, Policy, QueueName, RetryPolicy, Scope, Services, Worker,
     WorkerBuilder,
 };
+use longshore_ai::Pilot;
 use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND, Workers};
 use longshore_batch::handler::slots_for;
-use longshore_batch::{Commands, EndHandler, Lookout, Pilot, RowHandler, Sources};
+use longshore_batch::{Commands, EndHandler, Lookout, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;

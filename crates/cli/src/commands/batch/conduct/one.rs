@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Context;
 use longshore::session::Order;
 use longshore::{Batch, BatchId, WorkerControl};
+use longshore_ai::Pilot;
 use longshore_batch::definition::Workers;
-use longshore_batch::{Initiation, Initiator, Pilot, RowSource};
+use longshore_batch::{Initiation, Initiator, RowSource};
 
 use super::{Conducted, Conductor};
 use crate::commands::batch::crew::AUTO_MOST;
