@@ -408,7 +408,8 @@ mod tests {
             let mut adaptive = Adaptive::new(min, start, max);
             for (answered, refused, failed, millis, busiest) in windows {
                 let latency = Duration::from_millis(millis);
-                let limit = adaptive.next(&Window { answered, refused, failed, latency, busiest });
+                let window = Window { answered, refused, failed, latency, busiest, waited: latency * 3 };
+                let limit = adaptive.next(&window);
                 proptest::prop_assert!(limit >= min.max(1) && limit <= max.max(min).max(1));
             }
         }
