@@ -1,0 +1,261 @@
+//! One profile is asked: room, leave, tries, and what it came to.
+
+use longshore::ledger::{Admission, CallRecord, NewCall};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, timeout_at};
+
+use super::open_call::OpenCall;
+use super::register::{Entry, Owner, away};
+use super::repair::{both, repair};
+use super::{Errand, Inner, Settled, failed, succeeded};
+use crate::ask::{Answer, AskError, Code, Question};
+use crate::chat::Piece;
+use crate::cost::Mode;
+use crate::limiter::{Need, Taken};
+use crate::profile::{Limits, WhenFull};
+use crate::tries::Next;
+
+/// A call of one profile.
+pub(super) struct CallToMake<'d> {
+    pub(super) desk: &'d Inner,
+    pub(super) entry: &'d Entry,
+    pub(super) errand: &'d Errand,
+}
+
+/// Leave to ask: room among those who ask, and tokens from the buckets.
+struct Leave {
+    _room: Option<OwnedSemaphorePermit>,
+    taken: Taken,
+}
+
+impl CallToMake<'_> {
+    /// Asks, and adds to `settled` what came of it.
+    pub(super) async fn make(self, pieces: Option<&mpsc::Sender<Piece>>, settled: &mut Settled) {
+        let begun = Instant::now();
+        let question = self.question();
+        let tokens = self.entry.provider.estimate(&question) + u64::from(question.max_tokens);
+        let leave = match self.leave(tokens, question.until).await {
+            Ok(leave) => leave,
+            Err(error) => return self.refused(&question, error, begun, settled),
+        };
+        let mut call = match self.admit(&question, tokens, settled).await {
+            Ok(call) => call,
+            Err(error) => return self.refused(&question, error, begun, settled),
+        };
+        call.asked = true;
+        let mut tries = TriesOf { call: &self, pieces, attempts: 0, begun: false };
+        let result = tries.run(&question).await;
+        let (attempts, handed_on) = (tries.attempts, tries.begun);
+        let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let end = match &result {
+            Ok(answer) => {
+                leave.taken.settle(answer.tokens_in + answer.tokens_out);
+                let now = self.desk.clock.now();
+                let cost = self.entry.profile.prices.cost(answer, now, Mode::Direct);
+                succeeded(answer, attempts, latency_ms, cost.0)
+            }
+            Err(error) => {
+                leave.taken.settle(0);
+                failed(error, attempts, latency_ms)
+            }
+        };
+        settled.cost_picos = settled.cost_picos.saturating_add(end.cost_picos);
+        settled.attempts += attempts;
+        settled.begun |= handed_on;
+        settled.records.extend(call.ended(end));
+        settled.result = result.map(|answer| Answer { latency_ms, ..answer });
+    }
+
+    /// The question as this profile has it asked.
+    fn question(&self) -> Question {
+        let (profile, asked) = (&self.entry.profile, &self.errand.question);
+        Question {
+            system: asked.system.clone().or_else(|| profile.system.clone()),
+            ..asked.clone()
+        }
+    }
+
+    /// Waits for room, as long as the question's time lasts.
+    async fn leave(&self, tokens: u64, until: Instant) -> Result<Leave, AskError> {
+        let limits = &self.entry.profile.limits;
+        self.entry.line.ready(tokens, until).await?;
+        let room = match &self.entry.room {
+            None => None,
+            Some(room) if limits.when_full == WhenFull::Refuse => {
+                let room = std::sync::Arc::clone(room).try_acquire_owned();
+                Some(room.map_err(|_| full("as many questions are out as the profile allows"))?)
+            }
+            Some(room) => {
+                let room = timeout_at(until, std::sync::Arc::clone(room).acquire_owned()).await;
+                // Nobody closes it.
+                room.map_err(|_| full("no room for the question in its time"))?.ok()
+            }
+        };
+        let owner = self.desk.register.owner(&self.errand.tenant).await?;
+        let taken = self.desk.limiter.take(&self.needs(&owner, tokens), until, limits.when_full);
+        let taken = taken.await.map_err(|full| AskError {
+            retry_after: full.retry_after,
+            ..AskError::new(Code::RateLimited, full.to_string())
+        })?;
+        Ok(Leave { _room: room, taken })
+    }
+
+    /// What the question takes, from which buckets.
+    fn needs(&self, owner: &Owner, tokens: u64) -> Vec<Need> {
+        let tenant = &self.errand.tenant;
+        let whose = |name: String, limits: &Limits| {
+            Need::of(limits, &name, tokens)
+        };
+        let mut needs = whose(format!("tenant/{tenant}"), &owner.sheet.limits);
+        let profile = format!("profile/{tenant}/{}", self.entry.name);
+        needs.extend(whose(profile, &self.entry.profile.limits));
+        needs
+    }
+
+    /// Journals the call and reserves what it may use. Where nothing is bounded and no unit asks,
+    /// nobody waits for that.
+    async fn admit(
+        &self,
+        question: &Question,
+        tokens: u64,
+        settled: &mut Settled,
+    ) -> Result<OpenCall<'_>, AskError> {
+        let call = self.new_call(question, tokens);
+        let owner = self.desk.register.owner(&self.errand.tenant).await?;
+        if self.errand.unit.is_none() && !owner.has_budget {
+            self.desk.journal.note(CallRecord { call: call.clone(), end: None });
+            return Ok(OpenCall::new(self.desk, call));
+        }
+        let admitted = self.desk.ledger.admit_calls(vec![call.clone()]).await;
+        match admitted.map_err(|error| away(&error))?.pop() {
+            Some(Admission::OverBudget(month)) => Err(AskError::new(
+                Code::OverBudget,
+                format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month),
+            )),
+            Some(Admission::Duplicate(other)) => {
+                settled.duplicate = Some(other);
+                Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
+            }
+            Some(Admission::NearBudget(part)) => {
+                let (tenant, percent) = (&self.errand.tenant, (part * 100.0).round());
+                tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+                Ok(OpenCall::new(self.desk, call))
+            }
+            Some(Admission::Admitted) => Ok(OpenCall::new(self.desk, call)),
+            None => Err(AskError::new(Code::Internal, "the ledger did not answer")),
+        }
+    }
+
+    fn new_call(&self, question: &Question, tokens: u64) -> NewCall {
+        let Entry { name, profile, .. } = self.entry;
+        let model = question.model.as_deref().unwrap_or(&profile.model);
+        let questions = tokens - u64::from(question.max_tokens);
+        let now = self.desk.clock.now();
+        let most = Answer {
+            tokens_in: questions,
+            tokens_out: u64::from(question.max_tokens),
+            ..Answer::default()
+        };
+        NewCall {
+            reserve_tokens: tokens,
+            reserve_picos: profile.prices.cost(&most, now, Mode::Direct).0,
+            ..self.desk.new_call(self.errand, name, profile.provider.as_str(), model)
+        }
+    }
+
+    /// Nobody was asked.
+    fn refused(&self, question: &Question, error: AskError, begun: Instant, settled: &mut Settled) {
+        let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        if settled.duplicate.is_none() {
+            let call = NewCall { reserve_tokens: 0, reserve_picos: 0, ..self.new_call(question, u64::from(question.max_tokens)) };
+            settled.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
+        }
+        settled.result = Err(error);
+    }
+}
+
+fn full(why: &str) -> AskError {
+    AskError::new(Code::RateLimited, why)
+}
+
+/// The tries of one call.
+struct TriesOf<'c, 'd> {
+    call: &'c CallToMake<'d>,
+    pieces: Option<&'c mpsc::Sender<Piece>>,
+    attempts: u32,
+    /// Some of the answer was handed on: it cannot be asked anew.
+    begun: bool,
+}
+
+impl TriesOf<'_, '_> {
+    /// Asks, and once more if the answer is not of the form that was wanted.
+    async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let answer = self.patiently(question).await?;
+        if self.begun {
+            return Ok(answer);
+        }
+        let Some(again) = repair(question, &answer) else { return Ok(answer) };
+        match self.patiently(&again).await {
+            Ok(better) => Ok(both(&answer, better)),
+            // It was paid for: whoever reads it says what is wrong with it.
+            Err(_) => Ok(answer),
+        }
+    }
+
+    /// Asks again for as long as that may help.
+    async fn patiently(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let (desk, line) = (self.call.desk, &self.call.entry.line);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            self.attempts += 1;
+            let result = self.once(question).await;
+            line.heard(&result);
+            let error = match result {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let next = desk.tries.next(attempt, &error, Instant::now(), question.until, jitter(&question.request_id, attempt));
+            match next {
+                Next::Again { after } if !self.begun => tokio::time::sleep(after).await,
+                _ => return Err(error),
+            }
+            line.ready(0, question.until).await?;
+        }
+    }
+
+    async fn once(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let provider = &self.call.entry.provider;
+        let Some(out) = self.pieces else { return provider.ask(question).await };
+        // An answer of which nothing was handed on may be asked for anew.
+        let (sender, mut pieces) = mpsc::channel(1);
+        let asking = provider.stream(question, &sender);
+        tokio::pin!(asking);
+        loop {
+            tokio::select! {
+                biased;
+                Some(piece) = pieces.recv() => {
+                    self.begun = true;
+                    if out.send(piece).await.is_err() {
+                        return Err(AskError::new(Code::Internal, "nobody listens any more"));
+                    }
+                }
+                answer = &mut asking => {
+                    while let Ok(piece) = pieces.try_recv() {
+                        self.begun = true;
+                        let _ = out.send(piece).await;
+                    }
+                    return answer;
+                }
+            }
+        }
+    }
+}
+
+/// A number from 0 to 1 that is the same for the same question and try.
+fn jitter(request_id: &str, attempt: u32) -> f64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (request_id, attempt).hash(&mut hasher);
+    hasher.finish() as f64 / u64::MAX as f64
+}

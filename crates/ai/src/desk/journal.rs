@@ -1,0 +1,113 @@
+//! Calls of no unit: written behind the caller's back, in the order in which they came.
+//!
+//! Whoever asks through the gateway does not wait for the disk. An intent is written as soon as the
+//! write before it is done; if the call is over by then, one row is written instead of two. A process
+//! that is killed leaves the intents that were written (they become "maybe billed" with its session)
+//! and loses at most what gathered during one write.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longshore::CallId;
+use longshore::ledger::{CallRecord, Calls};
+use tokio::sync::Notify;
+
+/// How many calls may wait to be written. Beyond it, whoever ends a call waits too.
+const MOST: usize = 100_000;
+
+/// How long a ledger that is away is left in peace.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Calls on their way to the ledger.
+pub(super) struct Journal {
+    ledger: Arc<dyn Calls>,
+    waiting: Mutex<Waiting>,
+    news: Notify,
+    /// Something was written: there may be room, or nothing left.
+    written: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    order: Vec<CallId>,
+    records: HashMap<CallId, CallRecord>,
+    writing: usize,
+}
+
+impl Journal {
+    pub(super) fn new(ledger: Arc<dyn Calls>) -> Self {
+        let waiting = Mutex::default();
+        Self { ledger, waiting, news: Notify::new(), written: Notify::new() }
+    }
+
+    /// Notes a call, or what it came to.
+    pub(super) fn note(&self, record: CallRecord) {
+        let mut waiting = self.waiting();
+        let id = record.call.id;
+        if waiting.records.insert(id, record).is_none() {
+            waiting.order.push(id);
+        }
+        drop(waiting);
+        self.news.notify_one();
+    }
+
+    /// Waits while too much waits to be written.
+    pub(super) async fn room(&self) {
+        loop {
+            let written = self.written.notified();
+            if self.waiting().order.len() < MOST {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    /// Writes for as long as it is awaited.
+    pub(super) async fn run(&self) {
+        loop {
+            let batch = self.take();
+            if batch.is_empty() {
+                self.news.notified().await;
+                continue;
+            }
+            while let Err(error) = self.ledger.record_calls(batch.clone()).await {
+                tracing::warn!(%error, calls = batch.len(), "calls wait to be written");
+                if !error.is_retryable() {
+                    tracing::error!(%error, calls = batch.len(), "calls could not be written");
+                    break;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+            self.waiting().writing = 0;
+            self.written.notify_waiters();
+        }
+    }
+
+    /// Waits until everything noted so far is written.
+    pub(super) async fn flushed(&self) {
+        loop {
+            let written = self.written.notified();
+            tokio::pin!(written);
+            written.as_mut().enable();
+            let waiting = self.waiting();
+            let empty = waiting.order.is_empty() && waiting.writing == 0;
+            drop(waiting);
+            if empty {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    fn take(&self) -> Vec<CallRecord> {
+        let mut waiting = self.waiting();
+        let order = std::mem::take(&mut waiting.order);
+        waiting.writing = order.len();
+        order.iter().filter_map(|id| waiting.records.remove(id)).collect()
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,258 @@
+//! The desk: where questions are asked, whoever asks them.
+//!
+//! From a tenant, a profile's name and a question to an answer, by the tenant's own profile, within
+//! its limits and its budget, tried again where that helps and costs nothing, and written in the
+//! books. Units, rows, the gateway and the command line all ask here. What is decided is in pure
+//! modules ([`crate::tries`], [`crate::breaker`]); this puts them in order.
+
+mod call;
+mod errand;
+mod journal;
+mod line;
+mod open_call;
+mod register;
+mod repair;
+mod sheet;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{CallEnd, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::store::Topic;
+use longshore::{CallId, Clock, ProfileName, Scope, Store, SystemClock, TenantId};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use self::call::CallToMake;
+use self::journal::Journal;
+use self::register::{Entry, Register};
+use crate::ask::{Again, Answer, AskError, Code};
+use crate::chat::Piece;
+use crate::http::Http;
+use crate::limiter::Limiter;
+use crate::profile::Profile;
+use crate::tries::Tries;
+use crate::vault::Vault;
+
+pub use self::errand::{Errand, Settled};
+pub use self::sheet::{TENANT_SHEET, TenantSheet};
+
+/// How long one look at the change feed may last.
+const LISTEN: Duration = Duration::from_secs(30);
+
+/// Where questions are asked. Cheap to clone.
+#[derive(Clone)]
+pub struct Desk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    ledger: Arc<dyn Ledger>,
+    register: Register,
+    limiter: Limiter,
+    journal: Journal,
+    tries: Tries,
+    clock: Arc<dyn Clock>,
+    label: String,
+}
+
+impl Desk {
+    /// A desk on a ledger. `label` says who asks, for people. Somebody has to await
+    /// [`Desk::keep_books`] beside it.
+    pub fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http, label: String) -> Self {
+        let register = Register::new(Arc::clone(&ledger), vault, http);
+        let limiter = Limiter::new(Arc::clone(&ledger) as _);
+        let journal = Journal::new(Arc::clone(&ledger) as _);
+        let (tries, clock) = (Tries::default(), Arc::new(SystemClock));
+        Self { inner: Arc::new(Inner { ledger, register, limiter, journal, tries, clock, label }) }
+    }
+
+    /// Forgets profiles and keys: the next use reads them anew.
+    pub fn clear(&self) {
+        self.inner.register.clear();
+    }
+
+    /// Writes the calls of no unit, for as long as it is awaited.
+    pub async fn keep_books(&self) {
+        self.inner.journal.run().await;
+    }
+
+    /// Waits until every call that was made so far is written. [`Desk::keep_books`] has to run
+    /// meanwhile.
+    pub async fn books_kept(&self) {
+        self.inner.journal.flushed().await;
+    }
+
+    /// Forgets profiles and keys whenever one changes, for as long as it is awaited.
+    pub async fn hear_of_changes(&self, store: &dyn Store) -> longshore::Result<()> {
+        let mut cursor = u64::MAX;
+        loop {
+            let news = store.changes(&Scope::All, cursor, LISTEN).await?;
+            cursor = news.cursor;
+            let ours = |topic: &Topic| match topic {
+                Topic::Setting(what) => ["profile", "key", "budget"].contains(&what.as_str()),
+                _ => false,
+            };
+            if news.missed || news.changes.iter().any(|change| ours(&change.topic)) {
+                self.clear();
+            }
+        }
+    }
+
+    /// A tenant's profile, as it is now.
+    pub async fn profile(
+        &self,
+        tenant: &TenantId,
+        name: Option<&ProfileName>,
+    ) -> Result<Profile, AskError> {
+        Ok(self.inner.register.find(tenant, name).await?.profile.clone())
+    }
+
+    /// Whether a profile's provider can be reached and accepts its key. What it says of itself.
+    pub async fn health(
+        &self,
+        tenant: &TenantId,
+        name: Option<&ProfileName>,
+        until: Instant,
+    ) -> Result<String, AskError> {
+        self.inner.register.find(tenant, name).await?.provider.health(until).await
+    }
+
+    /// Asks, and says what it came to. The records are for whoever asked to write: with the end of
+    /// its unit, or by [`Desk::note`].
+    pub async fn ask(&self, errand: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+        let mut settled = Settled::default();
+        let mut next = vec![errand.profile.clone()];
+        let mut asked: Vec<ProfileName> = Vec::new();
+        while let Some(name) = next.pop() {
+            let entry = match self.inner.register.find(&errand.tenant, name.as_ref()).await {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.refused(errand, name.as_ref(), error, &mut settled);
+                    continue;
+                }
+            };
+            if asked.contains(&entry.name) {
+                continue;
+            }
+            asked.push(entry.name.clone());
+            CallToMake { desk: &self.inner, entry: &entry, errand }.make(pieces, &mut settled).await;
+            if settled.is_final() {
+                break;
+            }
+            if asked.len() == 1 {
+                next = self.fallbacks(errand, &entry).await;
+            }
+        }
+        settled
+    }
+
+    /// Writes what calls came to that no unit's end carries.
+    pub async fn note(&self, records: Vec<CallRecord>) {
+        self.inner.journal.room().await;
+        for record in records {
+            self.inner.journal.note(record);
+        }
+    }
+
+    /// Who is asked in the place of a profile, the last first.
+    async fn fallbacks(&self, errand: &Errand, entry: &Entry) -> Vec<Option<ProfileName>> {
+        let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
+        let tenants = self.inner.register.owner(&errand.tenant).await.ok();
+        let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
+        own.chain(tenants).map(Some).rev().collect()
+    }
+
+    /// A question that nobody was asked. Of a profile's own error there is a record all the same.
+    fn refused(
+        &self,
+        errand: &Errand,
+        name: Option<&ProfileName>,
+        error: AskError,
+        settled: &mut Settled,
+    ) {
+        if !settled.is_untold() {
+            tracing::warn!(profile = ?name, %error, "a fallback profile cannot be used");
+            return;
+        }
+        if let Some(name) = name {
+            let call = NewCall {
+                reserve_tokens: 0,
+                reserve_picos: 0,
+                ..self.inner.new_call(errand, name, "", "")
+            };
+            settled.records.push(CallRecord { call, end: Some(failed(&error, 0, 0)) });
+        }
+        settled.result = Err(error);
+    }
+}
+
+impl Inner {
+    fn new_call(
+        &self,
+        errand: &Errand,
+        profile: &ProfileName,
+        provider: &str,
+        model: &str,
+    ) -> NewCall {
+        NewCall {
+            id: CallId::new(),
+            request_id: errand.question.request_id.clone(),
+            tenant: errand.tenant.clone(),
+            profile: profile.clone(),
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            unit: errand.unit,
+            batch: errand.batch.clone(),
+            session: errand.session,
+            worker: self.label.clone(),
+            reserve_tokens: 0,
+            reserve_picos: 0,
+        }
+    }
+}
+
+/// The end of a call that came to an error.
+fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
+    CallEnd {
+        status: CallStatus::Error,
+        code: Some(error.code.as_str().to_owned()),
+        model: String::new(),
+        tokens_in: 0,
+        tokens_out: 0,
+        tokens_cached: 0,
+        tokens_cache_write: 0,
+        latency_ms,
+        attempts,
+        cost_picos: 0,
+        estimated: false,
+    }
+}
+
+/// Whether another profile may do better. Not where the question is wrong, and not where it may have
+/// been billed.
+fn another_may_help(error: &AskError) -> bool {
+    match error.code {
+        Code::ProviderError => error.again != Again::Never || error.provider_status.is_some(),
+        Code::RateLimited | Code::ProviderAuth => true,
+        Code::OverBudget => error.again == Again::Money,
+        _ => false,
+    }
+}
+
+/// What an answer's call came to.
+fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
+    CallEnd {
+        status: CallStatus::Success,
+        code: None,
+        model: answer.model.clone(),
+        tokens_in: answer.tokens_in,
+        tokens_out: answer.tokens_out,
+        tokens_cached: answer.tokens_cached,
+        tokens_cache_write: answer.tokens_cache_write + answer.tokens_cache_write_long,
+        latency_ms,
+        attempts,
+        cost_picos,
+        estimated: answer.estimated,
+    }
+}

@@ -1,0 +1,46 @@
+//! A call that is out: whoever drops it without an end leaves "maybe billed" in the books.
+
+use longshore::ledger::{CallEnd, CallRecord, CallStatus, NewCall};
+
+use super::Inner;
+
+/// A journalled call.
+pub(super) struct OpenCall<'d> {
+    desk: &'d Inner,
+    call: Option<NewCall>,
+    /// Whether a provider was asked: if not, nothing can have been billed.
+    pub(super) asked: bool,
+}
+
+impl<'d> OpenCall<'d> {
+    pub(super) fn new(desk: &'d Inner, call: NewCall) -> Self {
+        Self { desk, call: Some(call), asked: false }
+    }
+
+    /// The call with its end.
+    pub(super) fn ended(mut self, end: CallEnd) -> Option<CallRecord> {
+        self.call.take().map(|call| CallRecord { call, end: Some(end) })
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        let Some(call) = self.call.take() else { return };
+        let status = if self.asked { CallStatus::MaybeBilled } else { CallStatus::Error };
+        let kept = if self.asked { (call.reserve_tokens, call.reserve_picos) } else { (0, 0) };
+        let end = CallEnd {
+            status,
+            code: Some("ABANDONED".to_owned()),
+            model: call.model.clone(),
+            tokens_in: kept.0,
+            tokens_out: 0,
+            tokens_cached: 0,
+            tokens_cache_write: 0,
+            latency_ms: 0,
+            attempts: u32::from(self.asked),
+            cost_picos: kept.1,
+            estimated: true,
+        };
+        self.desk.journal.note(CallRecord { call, end: Some(end) });
+    }
+}

@@ -1,0 +1,233 @@
+//! The register: from a tenant and a profile's name to somebody who can be asked.
+//!
+//! Owns what is remembered of profiles, keys and endpoints, and for how long. A profile is looked up
+//! in its tenant and nowhere else, on every use: another tenant's does not exist. Only templates may
+//! come from elsewhere, and a key belongs to whoever wrote the document that names it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longshore::ledger::{Ledger, ProfileRecord};
+use longshore::{Error, ProfileName, Scope, TenantId};
+use tokio::time::Instant;
+
+use super::line::Line;
+use super::sheet::{Sheet, TENANT_SHEET, TenantSheet};
+use crate::ask::{AskError, Code, Provider};
+use crate::http::Http;
+use crate::profile::Profile;
+use crate::providers;
+use crate::vault::Vault;
+
+/// How long a profile is believed to be what it was, should no notice of a change come.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// How long a chain of templates may be.
+const DEEPEST: usize = 8;
+
+/// Profiles, ready to be asked.
+pub(super) struct Register {
+    ledger: Arc<dyn Ledger>,
+    vault: Arc<Vault>,
+    http: Http,
+    known: Mutex<Known>,
+}
+
+/// What is remembered. Lines outlive the profiles that use them: a provider is no healthier because
+/// a profile was read again.
+#[derive(Default)]
+struct Known {
+    entries: HashMap<(TenantId, ProfileName), (Arc<Entry>, Instant)>,
+    tenants: HashMap<TenantId, (Arc<Owner>, Instant)>,
+    lines: HashMap<String, Arc<Line>>,
+}
+
+/// What holds for all profiles of a tenant.
+pub(super) struct Owner {
+    /// Its settings.
+    pub(super) sheet: TenantSheet,
+    /// Its month is bounded: nothing may be asked before that was looked at.
+    pub(super) has_budget: bool,
+}
+
+/// Somebody who can be asked.
+pub(super) struct Entry {
+    /// Its name.
+    pub(super) name: ProfileName,
+    /// What the profile says.
+    pub(super) profile: Profile,
+    /// Who answers.
+    pub(super) provider: Arc<dyn Provider>,
+    /// How those who share endpoint and key fare.
+    pub(super) line: Arc<Line>,
+    /// How many questions of this profile may be out.
+    pub(super) room: Option<Arc<tokio::sync::Semaphore>>,
+}
+
+impl Register {
+    pub(super) fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http) -> Self {
+        Self { ledger, vault, http, known: Mutex::default() }
+    }
+
+    /// Forgets profiles and keys: the next use reads them anew.
+    pub(super) fn clear(&self) {
+        self.vault.clear();
+        let mut known = self.known();
+        known.entries.clear();
+        known.tenants.clear();
+    }
+
+    /// A tenant's profile; without a name, the one it uses by default.
+    pub(super) async fn find(
+        &self,
+        tenant: &TenantId,
+        name: Option<&ProfileName>,
+    ) -> Result<Arc<Entry>, AskError> {
+        let name = match name {
+            Some(name) => name.clone(),
+            None => self.default_of(tenant).await?,
+        };
+        let key = (tenant.clone(), name);
+        let now = Instant::now();
+        if let Some((entry, until)) = self.known().entries.get(&key)
+            && now < *until
+        {
+            return Ok(Arc::clone(entry));
+        }
+        let (tenant, name) = &key;
+        let record = self.record(tenant, name).await?;
+        let entry = Arc::new(self.open(record).await?);
+        self.known().entries.insert(key, (Arc::clone(&entry), now + BELIEVED));
+        Ok(entry)
+    }
+
+    /// What holds for all profiles of a tenant.
+    pub(super) async fn owner(&self, tenant: &TenantId) -> Result<Arc<Owner>, AskError> {
+        let now = Instant::now();
+        if let Some((owner, until)) = self.known().tenants.get(tenant)
+            && now < *until
+        {
+            return Ok(Arc::clone(owner));
+        }
+        let name = ProfileName::new(TENANT_SHEET).map_err(internal)?;
+        let sheet = match self.ledger.profile(&scope(tenant), tenant, &name).await {
+            Ok(record) => TenantSheet::read(&record.body).map_err(internal)?,
+            Err(Error::NotFound { .. }) => TenantSheet::default(),
+            Err(error) => return Err(away(&error)),
+        };
+        let month = self.ledger.budget(&scope(tenant), tenant).await;
+        let has_budget = month.map_err(|error| away(&error))?.budget.is_some();
+        let owner = Arc::new(Owner { sheet, has_budget });
+        self.known().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + BELIEVED));
+        Ok(owner)
+    }
+
+    async fn default_of(&self, tenant: &TenantId) -> Result<ProfileName, AskError> {
+        let owner = self.owner(tenant).await?;
+        owner.sheet.default.clone().ok_or_else(|| {
+            let message = format!("tenant `{tenant}` has no default profile, and none was named");
+            AskError::new(Code::ProfileNotFound, message)
+        })
+    }
+
+    async fn record(
+        &self,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<ProfileRecord, AskError> {
+        match self.ledger.profile(&scope(tenant), tenant, name).await {
+            // A template is there to be extended, not to be asked.
+            Ok(record) if Sheet::is_template(&record.body) => Err(unknown(name)),
+            Ok(record) if record.suspended => {
+                let message = format!("profile `{name}` is suspended");
+                Err(AskError::new(Code::ProfileDisabled, message))
+            }
+            Ok(record) => Ok(record),
+            Err(Error::NotFound { .. }) => Err(unknown(name)),
+            Err(error) => Err(away(&error)),
+        }
+    }
+
+    /// Reads a profile with its templates, fetches its key, and makes its provider.
+    async fn open(&self, record: ProfileRecord) -> Result<Entry, AskError> {
+        let (owner, name) = (record.tenant.clone(), record.name.clone());
+        let sheet = self.whole(record).await?;
+        let profile = sheet.profile(name.as_str()).map_err(|why| {
+            AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
+        })?;
+        let key = match &profile.key {
+            None => None,
+            Some(key) => {
+                let owner = sheet.key_owner.as_ref().unwrap_or(&owner);
+                let opened = self.vault.open(owner, key).await;
+                Some(opened.map_err(|error| AskError::new(Code::ProviderAuth, error.to_string()))?)
+            }
+        };
+        let provider = providers::open(&profile, key, &self.http);
+        let provider = provider.map_err(|error| {
+            AskError::new(Code::Internal, format!("profile `{name}` does not work: {error}"))
+        })?;
+        let line = self.line(&profile, sheet.key_owner.as_ref().unwrap_or(&owner));
+        let most = profile.limits.in_flight;
+        let room = most.map(|most| Arc::new(tokio::sync::Semaphore::new(most.max(1) as usize)));
+        Ok(Entry { name, profile, provider, line, room })
+    }
+
+    /// A profile's document upon those it extends.
+    async fn whole(&self, record: ProfileRecord) -> Result<Sheet, AskError> {
+        let name = record.name.clone();
+        let mut sheet = Sheet::new(record);
+        for _ in 0..DEEPEST {
+            let Some(base) = sheet.extends().map_err(internal)? else { return Ok(sheet) };
+            sheet = sheet.upon(self.template(&sheet.owner, &base).await?);
+        }
+        let message = format!("profile `{name}` extends itself, or too many others");
+        Err(AskError::new(Code::Internal, message))
+    }
+
+    /// A template of the tenant, or of the default tenant.
+    async fn template(
+        &self,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<ProfileRecord, AskError> {
+        for owner in [tenant, &TenantId::default()] {
+            match self.ledger.profile(&scope(owner), owner, name).await {
+                Ok(record) if Sheet::is_template(&record.body) => return Ok(record),
+                Ok(_) | Err(Error::NotFound { .. }) => {}
+                Err(error) => return Err(away(&error)),
+            }
+        }
+        Err(AskError::new(Code::Internal, format!("there is no template `{name}`")))
+    }
+
+    /// The line to an endpoint with a key. Those that share both share their luck.
+    fn line(&self, profile: &Profile, owner: &TenantId) -> Arc<Line> {
+        let end = profile.endpoint.as_deref().unwrap_or_default();
+        let key = profile.key.as_deref().unwrap_or_default();
+        let id = format!("{} {end} {owner} {key}", profile.provider);
+        Arc::clone(self.known().lines.entry(id).or_default())
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn scope(tenant: &TenantId) -> Scope {
+    Scope::Tenant(tenant.clone())
+}
+
+fn unknown(name: &ProfileName) -> AskError {
+    AskError::new(Code::ProfileNotFound, format!("there is no profile `{name}`"))
+}
+
+fn internal(error: impl std::fmt::Display) -> AskError {
+    AskError::new(Code::Internal, error.to_string())
+}
+
+/// The store could not say.
+pub(super) fn away(error: &Error) -> AskError {
+    AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
+}

@@ -1,0 +1,156 @@
+//! What is written of profiles: documents that may extend templates.
+//!
+//! Pure. A sheet is merged key by key, the own one over its template; what it does not say the
+//! template says. `key` belongs to the owner of the document that names it, so a template may lend
+//! its key without showing it.
+
+use longshore::ledger::ProfileRecord;
+use longshore::{ProfileName, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::profile::{Limits, Profile};
+
+/// The name under which a tenant's own settings are kept, beside its profiles: they are read,
+/// remembered and announced together.
+pub const TENANT_SHEET: &str = ".tenant";
+
+/// What holds for all profiles of a tenant.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantSheet {
+    /// The profile that is used where none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<ProfileName>,
+    /// The profile that is asked where the named one, and its own, cannot answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<ProfileName>,
+    /// How much may be asked by all of them together.
+    pub limits: Limits,
+}
+
+impl TenantSheet {
+    /// Reads a tenant's document.
+    pub fn read(body: &Value) -> Result<Self, String> {
+        Self::deserialize(body).map_err(|error| format!("a tenant's settings: {error}"))
+    }
+}
+
+/// A profile's document on its way to being whole.
+#[derive(Debug, Clone)]
+pub(super) struct Sheet {
+    /// Whose profile it is.
+    pub(super) owner: TenantId,
+    /// Who wrote the document that names the key.
+    pub(super) key_owner: Option<TenantId>,
+    body: Value,
+}
+
+/// Keys of documents that are no part of a profile.
+const EXTENDS: &str = "extends";
+const TEMPLATE: &str = "template";
+
+impl Sheet {
+    pub(super) fn new(record: ProfileRecord) -> Self {
+        let ProfileRecord { tenant, body, .. } = record;
+        let key_owner = body.get("key").map(|_| tenant.clone());
+        Self { owner: tenant, key_owner, body }
+    }
+
+    /// Whether a document is there to be extended.
+    pub(super) fn is_template(body: &Value) -> bool {
+        body.get(TEMPLATE) == Some(&Value::Bool(true))
+    }
+
+    /// The template that it still extends.
+    pub(super) fn extends(&self) -> Result<Option<ProfileName>, String> {
+        match self.body.get(EXTENDS) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(name)) => {
+                Ok(Some(ProfileName::new(name).map_err(|error| error.to_string())?))
+            }
+            Some(other) => Err(format!("`extends` names a template, and {other} is no name")),
+        }
+    }
+
+    /// The same, upon a template.
+    pub(super) fn upon(mut self, template: ProfileRecord) -> Self {
+        if let Some(own) = self.body.as_object_mut() {
+            own.remove(EXTENDS);
+        }
+        if self.key_owner.is_none() && template.body.get("key").is_some() {
+            self.key_owner = Some(template.tenant);
+        }
+        let mut body = template.body;
+        merge(&mut body, self.body);
+        Self { body, ..self }
+    }
+
+    /// The profile that it comes to.
+    pub(super) fn profile(&self, name: &str) -> Result<Profile, String> {
+        let mut body = self.body.clone();
+        if let Some(body) = body.as_object_mut() {
+            body.remove(TEMPLATE);
+            body.insert("name".to_owned(), Value::from(name));
+        }
+        Profile::deserialize(body).map_err(|error| error.to_string())
+    }
+}
+
+/// Lays `over` on `under`, objects key by key.
+fn merge(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => merge_objects(under, over),
+        (under, over) => *under = over,
+    }
+}
+
+fn merge_objects(under: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        merge(under.entry(key).or_insert(Value::Null), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(tenant: &str, body: Value) -> ProfileRecord {
+        ProfileRecord {
+            tenant: TenantId::new(tenant).unwrap(),
+            name: ProfileName::new("p").unwrap(),
+            body,
+            suspended: false,
+            revision: 1,
+            created_at: Timestamp::ZERO,
+            updated_at: Timestamp::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_a_profile_does_not_say_its_template_says() {
+        let own = json!({ "extends": "t", "model": "small", "limits": { "requests": 60 } });
+        let template = json!({
+            "template": true, "provider": "openai", "model": "large",
+            "limits": { "tokens": 1000, "requests": 10 },
+        });
+        let sheet = Sheet::new(record("acme", own)).upon(record("default", template));
+        let profile = sheet.profile("p").unwrap();
+        assert_eq!(profile.model, "small");
+        assert_eq!((profile.limits.requests, profile.limits.tokens), (Some(60.0), Some(1000.0)));
+        assert_eq!(sheet.extends().unwrap(), None);
+    }
+
+    #[test]
+    fn a_key_belongs_to_whoever_names_it() {
+        let lent = record("default", json!({ "provider": "openai", "key": "house" }));
+        let sheet = Sheet::new(record("acme", json!({ "extends": "t" }))).upon(lent.clone());
+        assert_eq!(sheet.key_owner.unwrap().as_str(), "default");
+        let own = json!({ "extends": "t", "key": "own" });
+        let sheet = Sheet::new(record("acme", own)).upon(lent);
+        assert_eq!(sheet.key_owner.unwrap().as_str(), "acme");
+    }
+}

@@ -1,0 +1,153 @@
+//! Where a reply goes.
+
+use std::collections::BTreeMap;
+
+use longshore::ledger::Ledger;
+use longshore::store::{Refusal, Sent};
+use longshore::{
+    Client, Kind, NewUnit, Payload, QueueName, Scope, SendError, TenantId, Unit, UnitId, Verdict,
+    WhenFull,
+};
+
+use super::REPLY_KIND;
+use crate::contract::ReplyQueue;
+
+/// Which tenant a caller's library is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Libraries {
+    /// What library names may end with, beside the tenant's name.
+    pub suffixes: Vec<String>,
+    /// Libraries that are called otherwise.
+    pub named: BTreeMap<String, TenantId>,
+}
+
+impl Default for Libraries {
+    fn default() -> Self {
+        Self { suffixes: vec!["_5DTA".to_owned()], named: BTreeMap::new() }
+    }
+}
+
+/// A reply queue of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) tenant: TenantId,
+    pub(super) queue: QueueName,
+}
+
+impl Libraries {
+    /// Whether a library is a tenant's, whatever its case.
+    pub fn is_of(&self, library: &str, tenant: &TenantId) -> bool {
+        if let Some(owner) = self.named.get(library) {
+            return owner == tenant;
+        }
+        let upper = library.to_ascii_uppercase();
+        let cut = self.suffixes.iter().find_map(|end| upper.strip_suffix(&end.to_ascii_uppercase()));
+        let is = |name: &str| name.eq_ignore_ascii_case(tenant.as_str());
+        is(library) || cut.is_some_and(is)
+    }
+
+    /// A tenant's reply queue; an error if it is another tenant's.
+    pub(super) fn address(&self, tenant: &TenantId, to: &ReplyQueue) -> Result<Address, String> {
+        if !self.is_of(&to.library, tenant) {
+            return Err(format!("library `{}` is not tenant `{tenant}`'s", to.library));
+        }
+        let queue = QueueName::new(format!("{tenant}/{}", to.name));
+        let queue = queue.map_err(|error| format!("reply queue: {error}"))?;
+        Ok(Address { tenant: tenant.clone(), queue })
+    }
+}
+
+impl Address {
+    fn scope(&self) -> Scope {
+        Scope::Tenant(self.tenant.clone())
+    }
+
+    /// Whether somebody reads it.
+    pub(super) async fn is_open(&self, ledger: &dyn Ledger) -> longshore::Result<bool> {
+        ledger.replies_open(&self.scope(), &self.tenant, &self.queue).await
+    }
+
+    /// Delivers the reply to a unit. A second time it is recognised, and not delivered again.
+    pub(super) async fn send(
+        &self,
+        client: &Client,
+        to: &Unit,
+        reply: Payload,
+    ) -> Result<(), Verdict> {
+        self.send_as(client, following(to.id, 0), reply).await
+    }
+
+    /// Delivers a unit that was given its identity.
+    pub(super) async fn send_as(
+        &self,
+        client: &Client,
+        id: UnitId,
+        payload: Payload,
+    ) -> Result<(), Verdict> {
+        let kind = Kind::new(REPLY_KIND).map_err(|error| Verdict::fail("bad-kind", error))?;
+        let unit = NewUnit {
+            id,
+            tenant: self.tenant.clone(),
+            queue: self.queue.clone(),
+            ..NewUnit::new(kind, payload)
+        };
+        let sent = client.send_many(vec![unit], WhenFull::Refuse).await;
+        match sent.map(|mut sent| sent.pop()) {
+            Ok(Some(Sent::Refused(refusal))) => Err(not_taken(&refusal)),
+            Ok(_) => Ok(()),
+            Err(SendError::Store(error)) if error.is_retryable() => {
+                Err(Verdict::retry("store", error))
+            }
+            Err(error) => Err(Verdict::retry("reply", error)),
+        }
+    }
+}
+
+/// The reply queue is full: it is read, so there will be room.
+fn not_taken(refusal: &Refusal) -> Verdict {
+    Verdict::retry("reply", format!("the reply queue does not take it: {refusal}"))
+}
+
+/// The identity of the `n`th unit that follows from another: the same however often it is made.
+pub(super) fn following(id: UnitId, n: u64) -> UnitId {
+    let mut bytes = *id.as_bytes();
+    // The last eight bytes are random but for the variant's two bits.
+    let tail = u64::from_be_bytes([
+        bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15],
+    ]);
+    let (variant, random) = (tail & (3 << 62), tail & !(3 << 62));
+    let moved = random.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)) & !(3 << 62);
+    bytes[8..].copy_from_slice(&(variant | moved).to_be_bytes());
+    UnitId::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_its_tenants_by_name_by_suffix_or_as_written() {
+        let acme = TenantId::new("acme").unwrap();
+        let libraries = Libraries {
+            named: BTreeMap::from([("OLDLIB".to_owned(), acme.clone())]),
+            ..Libraries::default()
+        };
+        for own in ["acme", "ACME", "acme_5DTA", "ACME_5dta", "OLDLIB"] {
+            assert!(libraries.is_of(own, &acme), "{own}");
+        }
+        for other in ["acme2", "acme_5OBJ", "", "_5DTA", "other_5DTA"] {
+            assert!(!libraries.is_of(other, &acme), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_follows_from_a_unit_is_always_the_same_and_never_twice() {
+        let id = UnitId::new();
+        let mut all: Vec<UnitId> = (0..1000).map(|n| following(id, n)).collect();
+        assert_eq!(all[3], following(id, 3));
+        all.push(id);
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 1001);
+    }
+}

@@ -1,0 +1,110 @@
+//! The caller's side: a request goes into the queue, and its reply comes back by its unit's id.
+
+use std::time::Duration;
+
+use longshore::{
+    Client, Clock, Dedup, Kind, NewUnit, Payload, QueueName, SendError,
+    TenantId, Timestamp, UnitId, UnitState, WaitError,
+};
+
+use longshore::unit::{DedupWindow, OnDuplicate};
+
+use super::{KIND, QUEUE};
+use crate::ask::{AskError, Code};
+use crate::contract::{Reply, Request};
+
+/// How much longer a reply is waited for than its request's time: what comes at the last moment
+/// still has to be written.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Sends requests and waits for their replies. Cheap to clone.
+#[derive(Clone)]
+pub struct Caller {
+    client: Client,
+    queue: QueueName,
+}
+
+impl Caller {
+    /// A caller that sends into `queue`, by default [`QUEUE`].
+    pub fn new(client: Client, queue: Option<QueueName>) -> longshore::Result<Self> {
+        let invalid = |error: longshore::NameError| longshore::Error::Invalid(error.to_string());
+        let queue = queue.map_or_else(|| QueueName::new(QUEUE).map_err(invalid), Ok)?;
+        Ok(Self { client, queue })
+    }
+
+    /// Sends a request. One that was sent before is recognised by its request id.
+    pub async fn submit(&self, request: &Request, now: Timestamp) -> Result<UnitId, SendError> {
+        let unit = self.unit(request, now).map_err(longshore::Error::Invalid)?;
+        self.client.send(unit).await
+    }
+
+    /// Sends a request and waits for its reply: by its deadline there is one, if only to say that
+    /// time is up. A reply that comes later is nobody's: it has another id than any that is waited
+    /// for.
+    pub async fn ask(&self, request: &Request, clock: &dyn Clock) -> Reply {
+        let id = match self.submit(request, clock.now()).await {
+            Ok(id) => id,
+            Err(error) => return Reply::error(request, &not_sent(&error), 0),
+        };
+        let limit = request.timeout() + GRACE;
+        match self.client.wait(id, Some(limit)).await {
+            Ok(unit) => match (unit.state, unit.result) {
+                (UnitState::Done, Some(reply)) => reply.parse().unwrap_or_else(|error| {
+                    let why = format!("the reply cannot be read: {error}");
+                    Reply::error(request, &AskError::new(Code::Internal, why), 0)
+                }),
+                (state, _) => {
+                    let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
+                    Reply::error(request, &ended(state, &why), 0)
+                }
+            },
+            Err(WaitError::TimedOut(_)) => {
+                let why = "no reply in time; it may have been billed";
+                Reply::error(request, &AskError::new(Code::Timeout, why), 0)
+            }
+            Err(error) => {
+                Reply::error(request, &AskError::new(Code::Internal, error.to_string()), 0)
+            }
+        }
+    }
+
+    fn unit(&self, request: &Request, now: Timestamp) -> Result<NewUnit, String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let tenant = TenantId::new(request.customer.to_ascii_lowercase());
+        let kind = Kind::new(KIND).map_err(|error| words(&error))?;
+        let payload = Payload::json(request).map_err(|error| words(&error))?;
+        let dedup = Dedup {
+            key: request.request_id.clone(),
+            window: DedupWindow::WhileKept,
+            on_duplicate: OnDuplicate::default(),
+        };
+        Ok(NewUnit {
+            tenant: tenant.map_err(|error| words(&error))?,
+            queue: self.queue.clone(),
+            priority: request.priority,
+            // Who runs it says that time is up, and the reply says so: the store need not.
+            deadline: Some(now + request.timeout() + GRACE),
+            dedup: Some(dedup),
+            awaited: true,
+            ..NewUnit::new(kind, payload)
+        })
+    }
+}
+
+fn not_sent(error: &SendError) -> AskError {
+    let code = match error {
+        SendError::Refused(_) => Code::RateLimited,
+        _ => Code::Internal,
+    };
+    AskError::new(code, format!("the request was not taken: {error}"))
+}
+
+/// A unit that ended without a reply.
+fn ended(state: UnitState, why: &str) -> AskError {
+    let code = match state {
+        UnitState::Failed if why.starts_with("deadline") => Code::Timeout,
+        UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
+        _ => Code::Internal,
+    };
+    AskError::new(code, why)
+}

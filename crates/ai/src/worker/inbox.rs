@@ -1,0 +1,100 @@
+//! A reply queue from its reader's side: opened for a session's life, gone with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::Ledger;
+use longshore::session::NewSession;
+use longshore::store::{Claim, Finish, Queues};
+use longshore::{Kind, Outcome, Payload, QueueName, Scope, SessionId, Store, TenantId};
+use tokio::time::Instant;
+
+use super::REPLY_KIND;
+
+/// After this long without a sign of life the queue is gone.
+const TTL: Duration = Duration::from_secs(60);
+
+/// An open reply queue. Whoever reads it beats by reading; one that is not read for a minute is
+/// gone. Close it when done: what is dropped lasts until then.
+pub struct Inbox {
+    store: Arc<dyn Store>,
+    ledger: Arc<dyn Ledger>,
+    session: SessionId,
+    tenant: TenantId,
+    queue: QueueName,
+    kind: Kind,
+}
+
+impl Inbox {
+    /// Opens `tenant`'s reply queue `name`.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        ledger: Arc<dyn Ledger>,
+        tenant: TenantId,
+        name: &str,
+    ) -> longshore::Result<Self> {
+        let invalid = |error: longshore::NameError| longshore::Error::Invalid(error.to_string());
+        let queue = QueueName::new(format!("{tenant}/{name}")).map_err(invalid)?;
+        let kind = Kind::new(REPLY_KIND).map_err(invalid)?;
+        let session = SessionId::new();
+        let new = NewSession {
+            id: session,
+            label: format!("replies {queue}"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kinds: [(kind.clone(), longshore::Policy::default())].into(),
+            slots: 1,
+            ttl: TTL,
+        };
+        store.open_session(new).await?;
+        let inbox = Self { store, ledger, session, tenant, queue, kind };
+        let scope = inbox.scope();
+        inbox.ledger.open_replies(&scope, &inbox.tenant, &inbox.queue, session).await?;
+        Ok(inbox)
+    }
+
+    /// The next reply or part of one; `None` if none came in time. It is taken: should the reader
+    /// die before it has done something with it, it is gone.
+    pub async fn receive(&self, limit: Duration) -> longshore::Result<Option<Payload>> {
+        let until = Instant::now() + limit;
+        let mut seen = 0;
+        loop {
+            self.store.beat(self.session, longshore::store::Beat::default()).await?;
+            if let Some(held) = self.store.claim(self.claim()).await?.units.pop() {
+                let done = Finish::new(held.lease, Outcome::Done(None));
+                self.store.finish(self.session, vec![done]).await?;
+                return Ok(Some(held.unit.payload));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            seen = self.store.wake(seen, left.min(TTL / 4)).await;
+        }
+    }
+
+    /// Closes the queue. What is left in it is cancelled.
+    pub async fn close(self) -> longshore::Result<()> {
+        self.ledger.close_replies(&self.scope(), &self.tenant, &self.queue).await?;
+        self.store.close_session(self.session).await
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Tenant(self.tenant.clone())
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            session: self.session,
+            scope: self.scope(),
+            queues: Queues::Named(vec![self.queue.clone()]),
+            batch: None,
+            kinds: vec![self.kind.clone()],
+            free: 1,
+            slots: 1,
+            resources: Default::default(),
+            all_resources: Default::default(),
+            ahead: 0,
+            empty_handed: true,
+        }
+    }
+}

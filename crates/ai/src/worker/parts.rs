@@ -1,0 +1,72 @@
+//! Replies in parts, for who wants to read along: numbered, and put together until the last was
+//! taken.
+
+use longshore::{Context, Payload};
+use tokio::sync::mpsc;
+
+use super::address::{Address, following};
+use crate::chat::Piece;
+use crate::contract::{Partial, Request};
+use crate::desk::{Desk, Errand, Settled};
+
+/// How many pieces may wait before the answer is slowed down.
+const AHEAD: usize = 256;
+
+/// Where the parts of a reply go.
+pub(super) struct Parts {
+    context: Context,
+    address: Address,
+    request: Request,
+}
+
+impl Parts {
+    pub(super) fn new(context: Context, address: Address, request: &Request) -> Self {
+        Self { context, address, request: request.clone() }
+    }
+
+    /// Asks, and sends what comes as it comes. While one part is written, what comes gathers to the
+    /// next. Parts are a courtesy: one that cannot be delivered is left out, the reply has it all.
+    pub(super) async fn stream(self, desk: &Desk, errand: &Errand) -> Settled {
+        let (sender, pieces) = mpsc::channel(AHEAD);
+        let asking = async {
+            let settled = desk.ask(errand, Some(&sender)).await;
+            drop(sender);
+            settled
+        };
+        let (settled, ()) = tokio::join!(asking, self.send_all(pieces));
+        settled
+    }
+
+    async fn send_all(&self, mut pieces: mpsc::Receiver<Piece>) {
+        let mut seq = 0;
+        while let Some(first) = pieces.recv().await {
+            let mut text = String::new();
+            add(&mut text, first);
+            while let Ok(more) = pieces.try_recv() {
+                add(&mut text, more);
+            }
+            if !text.is_empty() {
+                seq += 1;
+                self.send(seq, text).await;
+            }
+        }
+    }
+
+    async fn send(&self, seq: u64, text: String) {
+        let part = Partial::new(&self.request, seq, text);
+        let Ok(payload) = Payload::json(&part) else { return };
+        // Another run of the same unit writes other parts.
+        let unit = self.context.unit();
+        let run = u64::from(unit.attempt) + u64::from(unit.lost);
+        let id = following(unit.id, (run << 32) | seq);
+        if self.address.send_as(self.context.client(), id, payload).await.is_err() {
+            tracing::debug!(unit = %unit.id, seq, "a part of a reply was not delivered");
+        }
+    }
+}
+
+fn add(text: &mut String, piece: Piece) {
+    if let Piece::Text(more) = piece {
+        text.push_str(&more);
+    }
+}

@@ -1,0 +1,173 @@
+//! `ai ask`: one question from the command line.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use anyhow::Context;
+use longshore::{CallId, Client, SystemClock};
+use longshore_ai::contract::{Reply, Request};
+use longshore_ai::worker::Caller;
+use longshore_ai::{Answer, AskError, Desk, Errand, Piece, Question};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{asking, beside, desk};
+use crate::args::ai::Ask;
+use crate::commands::connect_ledger;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Runs the command.
+pub async fn run(typed: Ask, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let connected = connect_ledger(settings).await?;
+    let question = question(&typed)?;
+    let errand = Errand::new(asking(settings), typed.profile.clone(), question);
+    if typed.queue {
+        return through_the_queue(&errand, connected.client, settings).await;
+    }
+    let desk = desk(&connected.ledger, settings)?;
+    let asking = ask(&desk, &errand, &typed, settings);
+    tokio::select! {
+        ended = asking => ended,
+        () = beside(&desk, &*connected.store) => Ok(ExitCode::Good),
+    }
+}
+
+fn question(typed: &Ask) -> anyhow::Result<Question> {
+    let prompt = match typed.prompt.as_str() {
+        "-" => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("cannot read stdin")?;
+            text
+        }
+        text => text.to_owned(),
+    };
+    if prompt.trim().is_empty() {
+        return Err(usage("there is no question")).hint("write it behind `ask`, or into stdin");
+    }
+    let schema = typed.schema.as_ref().map(|file| {
+        let text = std::fs::read_to_string(file);
+        let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+        let schema = serde_json::from_str(&text);
+        schema.with_context(|| format!("{} is not JSON", file.display())).map(Arc::new)
+    });
+    let until = Instant::now() + typed.timeout.0;
+    let plain = Question::new(CallId::new().to_string(), prompt, until);
+    Ok(Question {
+        system: typed.system.clone(),
+        model: typed.model.clone(),
+        max_tokens: typed.max_tokens.map_or(plain.max_tokens, |most| most.0),
+        temperature: typed.temperature.unwrap_or_default(),
+        schema: schema.transpose()?,
+        ..plain
+    })
+}
+
+async fn ask(
+    desk: &Desk,
+    errand: &Errand,
+    typed: &Ask,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let streams = !typed.no_stream && !settings.output.is_json() && errand.question.schema.is_none();
+    let (sender, pieces) = mpsc::channel(64);
+    let asking = async {
+        let settled = desk.ask(errand, streams.then_some(&sender)).await;
+        drop(sender);
+        settled
+    };
+    let (settled, printed) = tokio::join!(asking, print(pieces, settings));
+    printed?;
+    desk.note(settled.records).await;
+    desk.books_kept().await;
+    match settled.result {
+        Ok(answer) => {
+            tell(&answer, settled.cost_picos, streams, settings)?;
+            Ok(ExitCode::Good)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<()> {
+    while let Some(piece) = pieces.recv().await {
+        if let Piece::Text(text) = piece {
+            settings.output.piece(&text)?;
+        }
+    }
+    Ok(())
+}
+
+fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
+    let output = settings.output;
+    if output.is_json() {
+        let cost = longshore_ai::Cost(picos);
+        return output.json(&json!({
+            "text": answer.text, "model": answer.model, "finish_reason": answer.finish_reason,
+            "tokens_in": answer.tokens_in, "tokens_out": answer.tokens_out,
+            "tokens_cached": answer.tokens_cached, "latency_ms": answer.latency_ms,
+            "cost_usd": cost.dollars(), "simulated": answer.simulated,
+        }));
+    }
+    // What was streamed ends without a line's end.
+    output.line(if streamed { "" } else { &answer.text })?;
+    let Answer { model, tokens_in, tokens_out, latency_ms, .. } = answer;
+    let cost = longshore_ai::Cost(picos);
+    output.note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
+    Ok(())
+}
+
+async fn through_the_queue(
+    errand: &Errand,
+    client: Client,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let Some(profile) = &errand.profile else {
+        return Err(usage("a request through the queue names its profile")).hint("add --profile NAME");
+    };
+    let asked = &errand.question;
+    let timeout = asked.until.saturating_duration_since(Instant::now());
+    let request = Request {
+        system_prompt: asked.system.clone(),
+        model_override: asked.model.clone(),
+        max_tokens: Some(asked.max_tokens),
+        temperature: Some(asked.temperature),
+        response_schema: asked.schema.as_deref().cloned(),
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+        ..Request::new(
+            asked.request_id.clone(),
+            errand.tenant.as_str(),
+            profile.as_str(),
+            asked.prompt.clone(),
+        )
+    };
+    let reply: Reply = Caller::new(client, None)?.ask(&request, &SystemClock).await;
+    if settings.output.is_json() {
+        settings.output.json(&reply)?;
+        return Ok(if reply.is_success() { ExitCode::Good } else { ExitCode::Error });
+    }
+    match reply.into_answer() {
+        Ok(answer) => {
+            settings.output.line(&answer.text)?;
+            Ok(ExitCode::Good)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The error, and what can be done about it.
+fn failed(error: AskError) -> anyhow::Error {
+    use longshore_ai::Code;
+    let hint = match error.code {
+        Code::ProfileNotFound => "`longshore profile list` shows the profiles; `profile add` makes one",
+        Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
+        Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
+        Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
+        Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
+        Code::Timeout => "it may have been billed; --timeout gives it more time",
+        _ => return error.into(),
+    };
+    crate::error::hinted(error.into(), hint)
+}

@@ -1,0 +1,128 @@
+//! `ai worker`: answers requests from the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::signals::run_with_signals;
+use longshore::store::Queues;
+use longshore::{
+    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl, WorkerStats,
+};
+use longshore_ai::worker::{KIND, Libraries, QUEUE, RequestHandler};
+use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{beside, desk};
+use crate::args::ai::{AiWorker, InFlight};
+use crate::commands::batch::crew::label;
+use crate::commands::worker::tell;
+use crate::commands::{Connected, connect_ledger_patiently};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// What is begun with where nothing else is said.
+const IN_FLIGHT: u32 = 32;
+
+/// Runs the command.
+pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let connected = connect_ledger_patiently(settings).await?;
+    let desk = desk(&connected.ledger, settings)?;
+    let gauge = Arc::new(Gauge::default());
+    let worker = build(&typed, settings, &connected, &desk, &gauge)?;
+    let (control, stats) = (worker.control(), worker.stats());
+    let running = run_with_signals(worker, typed.drain_timeout.0);
+    let ended = tokio::select! {
+        ended = running => ended,
+        () = beside(&desk, &*connected.store) => return Ok(ExitCode::Good),
+        error = clear_on_hangup(&desk) => return Err(error.into()),
+        () = steer(&typed, gauge, &control) => return Ok(ExitCode::Good),
+        () = recycle(&typed, &stats, &control) => return Ok(ExitCode::Good),
+    };
+    let (report, signal) = ended?;
+    tokio::select! {
+        () = desk.books_kept() => {}
+        () = desk.keep_books() => {}
+    }
+    tell(&report, settings)?;
+    let cut_short = signal.is_some() && report.interrupted > 0;
+    Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+fn build(
+    typed: &AiWorker,
+    settings: &Settings,
+    connected: &Connected,
+    desk: &Desk,
+    gauge: &Arc<Gauge>,
+) -> anyhow::Result<Worker> {
+    let prompts: Arc<dyn Prompts> = match &typed.prompts {
+        Some(root) => Arc::new(PromptFiles::new(root)),
+        None => Arc::new(NoPrompts),
+    };
+    let handler = RequestHandler::new(
+        desk.clone(),
+        Arc::clone(&connected.ledger),
+        Libraries::default(),
+        prompts,
+        Arc::new(SystemClock),
+    );
+    let handler = handler.with_gauge(Arc::clone(gauge));
+    let queues = match typed.queue.as_slice() {
+        [] => vec![QueueName::new(QUEUE)?],
+        named => named.to_vec(),
+    };
+    let slots = match typed.in_flight {
+        InFlight::Auto => typed.most.0,
+        InFlight::Fixed(n) => n,
+    };
+    // The desk has tried again as long as there was time: another run would only be later.
+    let policy = Policy { retry: RetryPolicy::never(), max_lost: 5, ..Policy::default() };
+    let worker = Worker::builder(Arc::clone(&connected.store))
+        .slots(slots)
+        .queues(Queues::Named(queues))
+        .scope(settings.scope())
+        .label(label())
+        .ttl(typed.ttl.map_or(settings.worker.ttl, |span| span.0))
+        .until_idle(typed.until_idle)
+        .retention(settings.retention)
+        .claim_ahead(ClaimAhead::Adaptive)
+        .handle_erased(Kind::new(KIND)?, policy, Arc::new(handler))
+        .build()?;
+    if typed.in_flight == InFlight::Auto {
+        worker.control().resize(IN_FLIGHT.min(slots));
+    }
+    Ok(worker)
+}
+
+async fn clear_on_hangup(desk: &Desk) -> std::io::Error {
+    let mut hangup = match signal(SignalKind::hangup()) {
+        Ok(hangup) => hangup,
+        Err(error) => return error,
+    };
+    while hangup.recv().await.is_some() {
+        tracing::info!("profiles and keys are read anew");
+        desk.clear();
+    }
+    std::future::pending().await
+}
+
+async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) {
+    match typed.in_flight {
+        InFlight::Auto => Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await,
+        InFlight::Fixed(_) => std::future::pending().await,
+    }
+}
+
+/// Drains after so many requests.
+async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) {
+    let Some(most) = typed.recycle_after else { return std::future::pending().await };
+    while stats.ran() < most {
+        tokio::time::sleep(LOOK).await;
+    }
+    tracing::info!(most, "has answered as many requests as it should");
+    control.drain();
+    std::future::pending().await
+}
+
+/// Between two looks at how many requests were answered.
+const LOOK: Duration = Duration::from_millis(100);
