@@ -17,6 +17,7 @@ mod script;
 mod scripted;
 mod seen;
 mod simulated;
+mod vault;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
@@ -28,3 +29,7 @@ pub use profile::{
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
+pub use secrecy::{ExposeSecret, SecretString};
+pub use vault::{
+    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
+};

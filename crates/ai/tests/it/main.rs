@@ -4,8 +4,13 @@
 mod any_text;
 mod desk;
 mod echo;
+mod fake_keys;
 mod profile;
 mod samples;
 mod schema;
 mod script_mistakes;
 mod scripted;
+mod vault;
+mod vault_master;
+mod vault_rewrap;
+mod vault_silence;

@@ -1,0 +1,317 @@
+//! The key vault: secrets that are open only while they are used.
+//!
+//! A secret is sealed with a data key of its own, and that is wrapped by the master key
+//! ([`seal`]); the store keeps both, and sees neither open. Versions of a key follow each other: the
+//! newest is used, an older one may be for as long as it was given.
+//!
+//! To change the master key, all processes get the new one beside the old one, then one runs
+//! [`Vault::rewrap`], then the old one is taken away.
+
+mod cache;
+mod error;
+mod master;
+mod outside;
+mod private_file;
+mod reference;
+mod rewrap;
+mod seal;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::ledger::{KeyRecord, KeyStatus, Keys};
+use longshore_core::store::Page;
+use longshore_core::{Clock, KeyName, Scope, SystemClock, TenantId, Timestamp};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+
+pub use error::{KeyLabel, VaultError};
+pub use master::{MasterKey, MasterSource};
+pub use reference::KeyRef;
+pub use rewrap::Rewrapped;
+
+use cache::Cache;
+use outside::Variables;
+use seal::Place;
+
+/// Seals and opens keys. Cheap to share, and to ask: what was opened is kept for a minute.
+pub struct Vault {
+    keys: Arc<dyn Keys>,
+    /// The one that seals is the first.
+    masters: Vec<MasterKey>,
+    clock: Arc<dyn Clock>,
+    variables: Variables,
+    cache: Cache,
+}
+
+/// A version of a key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyEntry {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its name.
+    pub name: KeyName,
+    /// Its version.
+    pub version: u32,
+    /// What it opens.
+    pub provider: String,
+    /// Whether it may be used.
+    pub status: KeyStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Until when a retiring one may be used.
+    pub retires_at: Option<Timestamp>,
+    /// The master key that wrapped it.
+    pub master: String,
+}
+
+impl Vault {
+    /// A vault over a store. Without a master key, only variables and files can be opened.
+    pub fn new(keys: Arc<dyn Keys>, master: Option<MasterKey>) -> Self {
+        Self {
+            keys,
+            masters: master.into_iter().collect(),
+            clock: Arc::new(SystemClock),
+            variables: Variables::default(),
+            cache: Cache::default(),
+        }
+    }
+
+    /// Also opens what an older master key wrapped.
+    #[must_use]
+    pub fn with_older(mut self, master: MasterKey) -> Self {
+        self.masters.push(master);
+        self
+    }
+
+    /// With another clock than the machine's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// With other variables than the process's own.
+    #[must_use]
+    pub fn with_variables(
+        mut self,
+        find: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.variables = Variables::new(find);
+        self
+    }
+
+    /// Keeps the first version of a key, or the next one where all before were revoked. Its version.
+    pub async fn add(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        provider: &str,
+        secret: &SecretString,
+    ) -> Result<u32, VaultError> {
+        let versions = self.versions(scope, tenant, name).await?;
+        let now = self.clock.now();
+        if versions.iter().any(|version| left(version, now).is_some()) {
+            return Err(VaultError::Exists(label(tenant, name, None)));
+        }
+        self.put(scope, tenant, name, &versions, provider, secret, None).await
+    }
+
+    /// Gives a key a new version, which is used from now on. The one before may be used for `grace`
+    /// by whoever still holds it. The new version.
+    pub async fn rotate(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        secret: &SecretString,
+        grace: Duration,
+    ) -> Result<u32, VaultError> {
+        let versions = self.versions(scope, tenant, name).await?;
+        let newest = versions.first().ok_or_else(|| not_found(tenant, name))?;
+        let retires_at = (!grace.is_zero()).then(|| self.clock.now() + grace);
+        let provider = &newest.key.provider;
+        self.put(scope, tenant, name, &versions, provider, secret, retires_at).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what `add` and `rotate` have in common")]
+    async fn put(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        versions: &[KeyRecord],
+        provider: &str,
+        secret: &SecretString,
+        retires_at: Option<Timestamp>,
+    ) -> Result<u32, VaultError> {
+        let secret = outside::sound(secret.expose_secret())?;
+        let version = versions.first().map_or(1, |newest| newest.key.version.saturating_add(1));
+        let place = Place { tenant, name, version };
+        let key = seal::seal(self.master()?, place, provider, secret.as_bytes())?;
+        self.keys.add_key(scope, key, retires_at).await?;
+        self.clear();
+        Ok(version)
+    }
+
+    /// Revokes one version, or all of a key: it may not be used any more.
+    pub async fn revoke(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<(), VaultError> {
+        self.keys.revoke_key(scope, tenant, name, version).await?;
+        self.clear();
+        Ok(())
+    }
+
+    /// A key, open. Kept for a minute; [`Self::clear`] forgets it at once.
+    pub async fn open(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        key: &KeyRef,
+    ) -> Result<SecretString, VaultError> {
+        if !scope.covers(tenant) {
+            return Err(foreign(tenant, key));
+        }
+        let place = (tenant.clone(), key.clone());
+        if let Some(secret) = self.cache.find(&place) {
+            return Ok(secret);
+        }
+        let epoch = self.cache.epoch();
+        let (secret, most) = match key {
+            KeyRef::Vault { name, version } => {
+                self.open_kept(scope, tenant, name, *version).await?
+            }
+            KeyRef::Variable(name) => (self.variables.read(name)?, cache::KEEP),
+            KeyRef::File(path) => (outside::read_file(path.clone()).await?, cache::KEEP),
+        };
+        self.cache.keep(epoch, place, &secret, most);
+        Ok(secret)
+    }
+
+    /// A key of the store, and how long it may be used.
+    async fn open_kept(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<(SecretString, Duration), VaultError> {
+        let versions = self.versions(scope, tenant, name).await?;
+        if versions.is_empty() {
+            return Err(not_found(tenant, name));
+        }
+        let wanted = versions.iter().filter(|v| version.is_none_or(|only| only == v.key.version));
+        let (record, most) = usable(wanted, self.clock.now())
+            .ok_or_else(|| VaultError::Unusable(label(tenant, name, version)))?;
+        let place = Place { tenant, name, version: record.key.version };
+        let bytes = seal::open(self.master_of(place, &record.key.master)?, &record.key)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::Changed(place.label()))?;
+        Ok((text.into(), most))
+    }
+
+    /// Keys by tenant, name and version, without their secrets.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyEntry>, VaultError> {
+        let page = self.keys.keys(scope, after, limit).await?;
+        Ok(Page { items: page.items.iter().map(KeyEntry::of).collect(), next: page.next })
+    }
+
+    /// Forgets what was opened: for whoever hears that a key was changed.
+    pub fn clear(&self) {
+        self.cache.clear();
+    }
+
+    /// All versions, the newest first; none if there is no such key.
+    async fn versions(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+    ) -> Result<Vec<KeyRecord>, VaultError> {
+        match self.keys.key(scope, tenant, name).await {
+            Err(longshore_core::Error::NotFound { .. }) => Ok(Vec::new()),
+            versions => Ok(versions?),
+        }
+    }
+
+    /// The master key that seals.
+    fn master(&self) -> Result<&MasterKey, VaultError> {
+        self.masters.first().ok_or(VaultError::NoMaster)
+    }
+
+    /// The master key of this id.
+    fn master_of(&self, place: Place<'_>, id: &str) -> Result<&MasterKey, VaultError> {
+        self.master()?;
+        let found = self.masters.iter().find(|master| master.id() == id);
+        found.ok_or_else(|| VaultError::OtherMaster { key: place.label(), master: id.to_owned() })
+    }
+}
+
+impl KeyEntry {
+    fn of(record: &KeyRecord) -> Self {
+        let key = &record.key;
+        Self {
+            tenant: key.tenant.clone(),
+            name: key.name.clone(),
+            version: key.version,
+            provider: key.provider.clone(),
+            status: record.status,
+            created_at: record.created_at,
+            retires_at: record.retires_at,
+            master: key.master.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault").field("masters", &self.masters).finish_non_exhaustive()
+    }
+}
+
+/// The version to use: the newest that is active, else the newest whose time is not over.
+fn usable<'a>(
+    versions: impl Iterator<Item = &'a KeyRecord>,
+    now: Timestamp,
+) -> Option<(&'a KeyRecord, Duration)> {
+    let usable = versions.filter_map(|record| Some((record, left(record, now)?)));
+    usable.max_by_key(|(record, _)| (record.status == KeyStatus::Active, record.key.version))
+}
+
+/// How long a version may be used; `None` if it may not.
+fn left(record: &KeyRecord, now: Timestamp) -> Option<Duration> {
+    match record.status {
+        KeyStatus::Active => Some(Duration::MAX),
+        KeyStatus::Retiring => {
+            record.retires_at.map(|end| end.since(now)).filter(|left| !left.is_zero())
+        }
+        KeyStatus::Revoked => None,
+    }
+}
+
+fn label(tenant: &TenantId, name: &KeyName, version: Option<u32>) -> KeyLabel {
+    KeyLabel { tenant: tenant.clone(), name: name.clone(), version }
+}
+
+fn not_found(tenant: &TenantId, name: &KeyName) -> VaultError {
+    VaultError::NotFound { tenant: tenant.clone(), name: name.clone() }
+}
+
+/// What a tenant is told of another's key: no more than of one that does not exist.
+fn foreign(tenant: &TenantId, key: &KeyRef) -> VaultError {
+    match key {
+        KeyRef::Vault { name, .. } => not_found(tenant, name),
+        KeyRef::Variable(_) | KeyRef::File(_) => VaultError::BadReference("is another tenant's"),
+    }
+}
