@@ -8,6 +8,7 @@
 
 mod ask;
 mod chat;
+pub mod contract;
 mod cost;
 mod echo;
 mod profile;
