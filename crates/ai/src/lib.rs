@@ -5,6 +5,8 @@
 //! [`open`] makes the one from the other. Here are the two simulated providers, [`Echo`] and
 //! [`Scripted`]: deterministic, without network, marked as simulated in every answer.
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
+//!
+//! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
 
 mod ask;
 mod chat;
