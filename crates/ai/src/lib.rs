@@ -5,9 +5,12 @@
 //! [`open`] makes the one from the other. Here are the two simulated providers, [`Echo`] and
 //! [`Scripted`]: deterministic, without network, marked as simulated in every answer.
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
+//!
+//! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
 
 mod ask;
 mod chat;
+pub mod contract;
 mod cost;
 mod echo;
 mod pilot;
@@ -18,6 +21,7 @@ mod script;
 mod scripted;
 mod seen;
 mod simulated;
+mod vault;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
@@ -30,3 +34,7 @@ pub use profile::{
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
+pub use secrecy::{ExposeSecret, SecretString};
+pub use vault::{
+    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
+};

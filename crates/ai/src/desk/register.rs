@@ -18,7 +18,7 @@ use crate::ask::{AskError, Code, Provider};
 use crate::http::Http;
 use crate::profile::Profile;
 use crate::providers;
-use crate::vault::Vault;
+use crate::vault::{KeyRef, Vault};
 
 /// How long a profile is believed to be what it was, should no notice of a change come.
 const BELIEVED: Duration = Duration::from_secs(30);
@@ -160,8 +160,12 @@ impl Register {
             None => None,
             Some(key) => {
                 let owner = sheet.key_owner.as_ref().unwrap_or(&owner);
-                let opened = self.vault.open(owner, key).await;
-                Some(opened.map_err(|error| AskError::new(Code::ProviderAuth, error.to_string()))?)
+                let refused = |error: &dyn std::fmt::Display| {
+                    AskError::new(Code::ProviderAuth, format!("the key of profile `{name}`: {error}"))
+                };
+                let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
+                let opened = self.vault.open(&scope(owner), owner, &key).await;
+                Some(opened.map_err(|error| refused(&error))?)
             }
         };
         let provider = providers::open(&profile, key, &self.http);

@@ -1,7 +1,5 @@
 //! Where a reply goes.
 
-use std::collections::BTreeMap;
-
 use longshore::ledger::Ledger;
 use longshore::store::{Refusal, Sent};
 use longshore::{
@@ -10,22 +8,7 @@ use longshore::{
 };
 
 use super::REPLY_KIND;
-use crate::contract::ReplyQueue;
-
-/// Which tenant a caller's library is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Libraries {
-    /// What library names may end with, beside the tenant's name.
-    pub suffixes: Vec<String>,
-    /// Libraries that are called otherwise.
-    pub named: BTreeMap<String, TenantId>,
-}
-
-impl Default for Libraries {
-    fn default() -> Self {
-        Self { suffixes: vec!["_5DTA".to_owned()], named: BTreeMap::new() }
-    }
-}
+use crate::contract::{Libraries, Malformed, ReplyTo};
 
 /// A reply queue of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,30 +17,16 @@ pub(super) struct Address {
     pub(super) queue: QueueName,
 }
 
-impl Libraries {
-    /// Whether a library is a tenant's, whatever its case.
-    pub fn is_of(&self, library: &str, tenant: &TenantId) -> bool {
-        if let Some(owner) = self.named.get(library) {
-            return owner == tenant;
-        }
-        let upper = library.to_ascii_uppercase();
-        let cut = self.suffixes.iter().find_map(|end| upper.strip_suffix(&end.to_ascii_uppercase()));
-        let is = |name: &str| name.eq_ignore_ascii_case(tenant.as_str());
-        is(library) || cut.is_some_and(is)
-    }
-
-    /// A tenant's reply queue; an error if it is another tenant's.
-    pub(super) fn address(&self, tenant: &TenantId, to: &ReplyQueue) -> Result<Address, String> {
-        if !self.is_of(&to.library, tenant) {
-            return Err(format!("library `{}` is not tenant `{tenant}`'s", to.library));
-        }
-        let queue = QueueName::new(format!("{tenant}/{}", to.name));
-        let queue = queue.map_err(|error| format!("reply queue: {error}"))?;
-        Ok(Address { tenant: tenant.clone(), queue })
-    }
-}
-
 impl Address {
+    /// A tenant's reply queue; an error if it is another tenant's.
+    pub(super) fn of(
+        tenant: &TenantId,
+        to: &ReplyTo,
+        libraries: &Libraries,
+    ) -> Result<Self, Malformed> {
+        Ok(Self { tenant: tenant.clone(), queue: to.queue(tenant, libraries)? })
+    }
+
     fn scope(&self) -> Scope {
         Scope::Tenant(self.tenant.clone())
     }
@@ -124,21 +93,6 @@ pub(super) fn following(id: UnitId, n: u64) -> UnitId {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_library_is_its_tenants_by_name_by_suffix_or_as_written() {
-        let acme = TenantId::new("acme").unwrap();
-        let libraries = Libraries {
-            named: BTreeMap::from([("OLDLIB".to_owned(), acme.clone())]),
-            ..Libraries::default()
-        };
-        for own in ["acme", "ACME", "acme_5DTA", "ACME_5dta", "OLDLIB"] {
-            assert!(libraries.is_of(own, &acme), "{own}");
-        }
-        for other in ["acme2", "acme_5OBJ", "", "_5DTA", "other_5DTA"] {
-            assert!(!libraries.is_of(other, &acme), "{other}");
-        }
-    }
 
     #[test]
     fn what_follows_from_a_unit_is_always_the_same_and_never_twice() {

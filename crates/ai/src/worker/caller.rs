@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::{
     Client, Clock, Dedup, Kind, NewUnit, Payload, QueueName, SendError,
-    TenantId, Timestamp, UnitId, UnitState, WaitError,
+    Timestamp, UnitId, UnitState, WaitError,
 };
 
 use longshore::unit::{DedupWindow, OnDuplicate};
@@ -44,46 +44,45 @@ impl Caller {
     pub async fn ask(&self, request: &Request, clock: &dyn Clock) -> Reply {
         let id = match self.submit(request, clock.now()).await {
             Ok(id) => id,
-            Err(error) => return Reply::error(request, &not_sent(&error), 0),
+            Err(error) => return Reply::error(request.heading(), &not_sent(&error), 0),
         };
-        let limit = request.timeout() + GRACE;
+        let limit = request.timeout + GRACE;
         match self.client.wait(id, Some(limit)).await {
             Ok(unit) => match (unit.state, unit.result) {
-                (UnitState::Done, Some(reply)) => reply.parse().unwrap_or_else(|error| {
+                (UnitState::Done, Some(reply)) => Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
                     let why = format!("the reply cannot be read: {error}");
-                    Reply::error(request, &AskError::new(Code::Internal, why), 0)
+                    Reply::error(request.heading(), &AskError::new(Code::Internal, why), 0)
                 }),
                 (state, _) => {
                     let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
-                    Reply::error(request, &ended(state, &why), 0)
+                    Reply::error(request.heading(), &ended(state, &why), 0)
                 }
             },
             Err(WaitError::TimedOut(_)) => {
                 let why = "no reply in time; it may have been billed";
-                Reply::error(request, &AskError::new(Code::Timeout, why), 0)
+                Reply::error(request.heading(), &AskError::new(Code::Timeout, why), 0)
             }
             Err(error) => {
-                Reply::error(request, &AskError::new(Code::Internal, error.to_string()), 0)
+                Reply::error(request.heading(), &AskError::new(Code::Internal, error.to_string()), 0)
             }
         }
     }
 
     fn unit(&self, request: &Request, now: Timestamp) -> Result<NewUnit, String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
-        let tenant = TenantId::new(request.customer.to_ascii_lowercase());
         let kind = Kind::new(KIND).map_err(|error| words(&error))?;
-        let payload = Payload::json(request).map_err(|error| words(&error))?;
+        let payload = Payload::from(request.to_json().map_err(|error| words(&error))?);
         let dedup = Dedup {
             key: request.request_id.clone(),
             window: DedupWindow::WhileKept,
             on_duplicate: OnDuplicate::default(),
         };
         Ok(NewUnit {
-            tenant: tenant.map_err(|error| words(&error))?,
+            tenant: request.customer.clone(),
             queue: self.queue.clone(),
             priority: request.priority,
             // Who runs it says that time is up, and the reply says so: the store need not.
-            deadline: Some(now + request.timeout() + GRACE),
+            deadline: Some(now + request.timeout + GRACE),
             dedup: Some(dedup),
             awaited: true,
             ..NewUnit::new(kind, payload)

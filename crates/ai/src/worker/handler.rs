@@ -8,16 +8,17 @@ use std::time::Duration;
 use longshore::ledger::{CallRecord, Ledger};
 use longshore::store::Kept;
 use longshore::{
-    Answer, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, ProfileName, Verdict,
+    Answer, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, Verdict,
 };
 use tokio::time::Instant;
 
-use super::address::Libraries;
-use super::kept::KeptReply;
+use super::address::Address;
+use super::kept;
 use super::parts::Parts;
-use crate::ask::{AskError, Code, Question};
-use crate::contract::{Reply, Request, peek};
+use crate::ask::{Again, AskError, Code};
+use crate::contract::{Delivery, Heading, Libraries, Prompt, Reply, Request, peek};
 use crate::desk::{Desk, Errand, Settled};
+use crate::pilot::Gauge;
 use crate::prompts::Prompts;
 
 /// How long a request waits whose key has no money, should the provider not say.
@@ -33,6 +34,7 @@ pub struct RequestHandler {
     libraries: Libraries,
     prompts: Arc<dyn Prompts>,
     clock: Arc<dyn Clock>,
+    gauge: Arc<Gauge>,
 }
 
 impl RequestHandler {
@@ -44,74 +46,76 @@ impl RequestHandler {
         prompts: Arc<dyn Prompts>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { desk, ledger, libraries, prompts, clock }
+        Self { desk, ledger, libraries, prompts, clock, gauge: Arc::default() }
+    }
+
+    /// Notes in `gauge` how requests fare.
+    #[must_use]
+    pub fn with_gauge(mut self, gauge: Arc<Gauge>) -> Self {
+        self.gauge = gauge;
+        self
     }
 
     async fn run(&self, context: &Context) -> Result<Answer, Verdict> {
         let unit = context.unit();
-        if let Some(kept) = KeptReply::of(unit)? {
-            return self.deliver(context, kept.reply, Vec::new()).await;
+        let request = Request::parse(unit.payload.as_bytes());
+        if let Some(reply) = kept::recall(unit)? {
+            let to = peek(unit.payload.as_bytes()).reply_queue;
+            let to = to.and_then(|to| Address::of(&unit.tenant, &to, &self.libraries).ok());
+            return self.deliver(context, to, &reply, Vec::new()).await;
         }
-        let request = match Request::parse(unit.payload.as_bytes()) {
+        let request = match request {
             Ok(request) => request,
-            Err(error) => return self.unreadable(context, &error.to_string()).await,
+            Err(error) => return self.unreadable(context, error.to_string()).await,
         };
-        if let Err(why) = self.belongs(context, &request) {
-            return self.unreadable(context, &why).await;
-        }
+        let to = match self.address(context, &request) {
+            Ok(to) => to,
+            Err(why) => return self.unreadable(context, why).await,
+        };
         let errand = match self.errand(context, &request).await {
             Ok(errand) => errand,
             Err(error) => {
-                let reply = Reply::error(&request, &error, 0);
-                return self.deliver(context, reply, Vec::new()).await;
+                let reply = Reply::error(request.heading(), &error, 0);
+                return self.deliver(context, to, &reply, Vec::new()).await;
             }
         };
-        let settled = self.ask(context, &request, &errand).await?;
-        self.conclude(context, &request, settled).await
+        let (settled, parts) = self.ask(context, &request, to.as_ref(), &errand).await?;
+        let (reply, calls) = self.conclude(context, request.heading(), settled)?;
+        let reply = if parts > 0 { reply.after(parts) } else { reply };
+        self.deliver(context, to, &reply, calls).await
     }
 
-    /// Whether request, unit and reply queue are one tenant's.
-    fn belongs(&self, context: &Context, request: &Request) -> Result<(), String> {
+    /// Where the reply goes. Request, unit and reply queue must be one tenant's.
+    fn address(&self, context: &Context, request: &Request) -> Result<Option<Address>, String> {
         let tenant = &context.unit().tenant;
-        if !request.customer.eq_ignore_ascii_case(tenant.as_str()) {
+        if !request.customer.as_str().eq_ignore_ascii_case(tenant.as_str()) {
             return Err(format!("customer `{}` is not tenant `{tenant}`", request.customer));
         }
-        match &request.reply_queue {
-            Some(queue) => self.libraries.address(tenant, queue).map(drop),
-            None => Ok(()),
-        }
+        let address = |to| Address::of(tenant, to, &self.libraries);
+        request.reply_queue.as_ref().map(address).transpose().map_err(|error| error.to_string())
     }
 
     async fn errand(&self, context: &Context, request: &Request) -> Result<Errand, AskError> {
         let unit = context.unit();
         let until = self.until(context, request)?;
-        let profile = ProfileName::new(&request.profile_ref)
-            .map_err(|error| AskError::new(Code::ProfileNotFound, error.to_string()))?;
-        let profile_now = self.desk.profile(&unit.tenant, Some(&profile)).await?;
-        let prompt = match &request.prompt_ref {
-            None => request.prompt.clone().unwrap_or_default(),
-            Some(place) => self.prompts.fetch(&unit.tenant, place, until).await?,
+        let profile = self.desk.profile(&unit.tenant, Some(&request.profile)).await?;
+        let prompt = match &request.prompt {
+            Prompt::Text(text) => text.clone(),
+            Prompt::Reference(place) => self.prompts.fetch(&unit.tenant, place, until).await?,
         };
-        let question = Question {
-            system: request.system_prompt.clone(),
-            max_tokens: request.max_tokens.or(profile_now.max_tokens).unwrap_or(1024),
-            temperature: request.temperature.or(profile_now.temperature).unwrap_or(0.0),
-            schema: request.response_schema.clone().map(Arc::new),
-            model: request.model_override.clone(),
-            ..Question::new(request.request_id.clone(), prompt, until)
-        };
+        let question = request.question(prompt, &profile, until);
         Ok(Errand {
             unit: Some(unit.id),
             batch: unit.batch.clone(),
             session: Some(context.session()),
-            ..Errand::new(unit.tenant.clone(), Some(profile), question)
+            ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
         })
     }
 
     /// When the caller has stopped waiting: its time began when it sent the request.
     fn until(&self, context: &Context, request: &Request) -> Result<Instant, AskError> {
         let unit = context.unit();
-        let end = unit.created_at + request.timeout();
+        let end = unit.created_at + request.timeout;
         // A little before the unit itself ends: whoever is late still has to be told.
         let end = unit.deadline.map_or(end, |deadline| end.min(deadline - TELLING));
         match end.since(self.clock.now()) {
@@ -127,70 +131,66 @@ impl RequestHandler {
         &self,
         context: &Context,
         request: &Request,
+        to: Option<&Address>,
         errand: &Errand,
-    ) -> Result<Settled, Verdict> {
-        let parts = match (&request.reply_queue, request.stream) {
-            (Some(queue), true) => {
-                let address = self.libraries.address(&errand.tenant, queue);
-                address.ok().map(|address| Parts::new(context.clone(), address, request))
-            }
-            _ => None,
-        };
-        let stop = context.cancelled();
+    ) -> Result<(Settled, u64), Verdict> {
+        let parts = to.filter(|_| request.delivery == Delivery::Pieces);
+        let parts = parts.map(|to| Parts::new(context.clone(), to.clone(), request.heading()));
+        let out = self.gauge.ask(self.clock.now().since(context.unit().created_at));
         let asking = async {
             match parts {
                 Some(parts) => parts.stream(&self.desk, errand).await,
-                None => self.desk.ask(errand, None).await,
+                None => (self.desk.ask(errand, None).await, 0),
             }
         };
+        let stop = context.cancelled();
         tokio::select! {
             biased;
-            settled = asking => Ok(settled),
+            asked = asking => {
+                let result = asked.0.result.as_ref();
+                out.back(result.map(drop).map_err(|error| error.code.as_str()));
+                Ok(asked)
+            }
             () = stop.cancelled() => Err(Verdict::Snooze(Duration::ZERO)),
         }
     }
 
-    async fn conclude(
+    /// The reply, and what is to be written in the books with it.
+    fn conclude(
         &self,
         context: &Context,
-        request: &Request,
+        heading: Heading,
         settled: Settled,
-    ) -> Result<Answer, Verdict> {
+    ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
         let Settled { result, attempts, records, duplicate, .. } = settled;
         if let Some(other) = duplicate {
             let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
-            let why = format!("request `{}` is or was answered{by}", request.request_id);
+            let why = format!("request `{}` is or was answered{by}", other.call.request_id);
             return Err(Verdict::fail("DUPLICATE_REQUEST", why));
         }
         let reply = match &result {
-            Ok(answer) => Reply::success(request, answer, attempts),
-            Err(error) if self.may_wait(context, error) => {
+            Ok(answer) => Reply::success(heading, answer, attempts),
+            Err(error) if may_wait(context, error) => {
                 let after = error.retry_after.unwrap_or(PARKED);
                 return Err(Verdict::Snooze(after).with_calls(records));
             }
-            Err(error) => Reply::error(request, error, attempts),
+            Err(error) => Reply::error(heading, error, attempts),
         };
-        self.deliver(context, reply, records).await
-    }
-
-    /// A key without money: whoever has the time waits until somebody has paid.
-    fn may_wait(&self, context: &Context, error: &AskError) -> bool {
-        let after = error.retry_after.unwrap_or(PARKED);
-        let waits = error.again == crate::ask::Again::Money;
-        waits && context.time_left().is_some_and(|left| after < left)
+        Ok((reply, records))
     }
 
     /// Says what is wrong to whoever can hear it; else the unit's failure says it.
-    async fn unreadable(&self, context: &Context, why: &str) -> Result<Answer, Verdict> {
+    async fn unreadable(&self, context: &Context, why: String) -> Result<Answer, Verdict> {
         let unit = context.unit();
         let peeked = peek(unit.payload.as_bytes());
-        let address = peeked.reply_queue.as_ref();
-        let address = address.and_then(|queue| self.libraries.address(&unit.tenant, queue).ok());
-        if address.is_none() {
+        let to = peeked.reply_queue.as_ref();
+        let to = to.and_then(|to| Address::of(&unit.tenant, to, &self.libraries).ok());
+        if to.is_none() {
             return Err(Verdict::fail(Code::InvalidRequest.as_str(), why));
         }
         let error = AskError::new(Code::InvalidRequest, why);
-        self.deliver(context, Reply::to_unreadable(&peeked, &error), Vec::new()).await
+        let reply = Reply::error(peeked.heading(), &error, 0);
+        self.deliver(context, to, &reply, Vec::new()).await
     }
 
     /// The unit's end. A reply that goes to a queue is kept before: what was paid for is not asked
@@ -198,34 +198,30 @@ impl RequestHandler {
     async fn deliver(
         &self,
         context: &Context,
-        reply: Reply,
+        to: Option<Address>,
+        reply: &Reply,
         calls: Vec<CallRecord>,
     ) -> Result<Answer, Verdict> {
-        let payload = Payload::json(&reply).map_err(|error| Verdict::fail("bad-reply", error))?;
-        let unit = context.unit();
-        let Some(queue) = reply_queue(unit.payload.as_bytes()) else {
-            return Ok(done(payload, calls));
-        };
-        let address = self.libraries.address(&unit.tenant, &queue);
-        let address = address.map_err(|why| Verdict::fail(Code::InvalidRequest.as_str(), why))?;
-        let kept = KeptReply::new(reply).payload()?;
-        if !address.is_open(&*self.ledger).await? {
-            let why = format!("reply queue `{}` is gone", address.queue);
+        let payload = kept::payload(reply)?;
+        let Some(to) = to else { return Ok(done(payload, calls)) };
+        if !to.is_open(&*self.ledger).await? {
+            let why = format!("reply queue `{}` is gone", to.queue);
             let gone = Verdict::fail("REPLY_QUEUE_GONE", why);
-            return Err(gone.with_checkpoint(kept).with_calls(calls));
+            return Err(gone.with_checkpoint(payload).with_calls(calls));
         }
-        if unit.checkpoint.is_none() {
-            let kept = Kept { calls, ..Kept::new(kept) };
+        if context.unit().checkpoint.is_none() {
+            let kept = Kept { calls, ..Kept::new(payload.clone()) };
             context.keep(kept).await.map_err(not_kept)?;
         }
-        address.send(context.client(), unit, payload.clone()).await?;
+        to.send(context.client(), context.unit(), payload.clone()).await?;
         Ok(done(payload, Vec::new()))
     }
 }
 
-/// The address that a payload names, whatever else is in it.
-fn reply_queue(payload: &[u8]) -> Option<crate::contract::ReplyQueue> {
-    peek(payload).reply_queue
+/// A key without money: whoever has the time waits until somebody has paid.
+fn may_wait(context: &Context, error: &AskError) -> bool {
+    let after = error.retry_after.unwrap_or(PARKED);
+    error.again == Again::Money && context.time_left().is_some_and(|left| after < left)
 }
 
 fn done(reply: Payload, calls: Vec<CallRecord>) -> Answer {

@@ -1,33 +1,21 @@
 //! A reply that is kept until it is delivered.
 
 use longshore::{Payload, Unit, Verdict};
-use serde::{Deserialize, Serialize};
 
 use crate::contract::Reply;
 
-/// What a request's run keeps once there is a reply.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct KeptReply {
-    /// The reply, as it is to be delivered.
-    pub(super) reply: Reply,
+/// The reply that an earlier run left. One that cannot be read is not taken for nothing: that would
+/// pay twice.
+pub(super) fn recall(unit: &Unit) -> Result<Option<Reply>, Verdict> {
+    let Some(kept) = &unit.checkpoint else { return Ok(None) };
+    let reply = Reply::parse(kept.as_bytes());
+    reply.map(Some).map_err(|error| {
+        Verdict::fail("bad-checkpoint", format!("a kept reply cannot be read: {error}"))
+    })
 }
 
-impl KeptReply {
-    pub(super) fn new(reply: Reply) -> Self {
-        Self { reply }
-    }
-
-    /// What an earlier run left. One that cannot be read is not taken for nothing: that would pay
-    /// twice.
-    pub(super) fn of(unit: &Unit) -> Result<Option<Self>, Verdict> {
-        let Some(payload) = &unit.checkpoint else { return Ok(None) };
-        let kept = payload.parse().map_err(|error: serde_json::Error| {
-            Verdict::fail("bad-checkpoint", format!("a kept reply cannot be read: {error}"))
-        })?;
-        Ok(Some(kept))
-    }
-
-    pub(super) fn payload(&self) -> Result<Payload, Verdict> {
-        Payload::json(self).map_err(|error| Verdict::fail("bad-reply", error))
-    }
+/// A reply as it is kept and delivered.
+pub(super) fn payload(reply: &Reply) -> Result<Payload, Verdict> {
+    let json = reply.to_json().map_err(|error| Verdict::fail("bad-reply", error))?;
+    Ok(Payload::from(json))
 }

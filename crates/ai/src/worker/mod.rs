@@ -1,6 +1,6 @@
 //! Requests from a queue: read, asked at the desk, answered.
 //!
-//! [`RequestHandler`] runs units of the kind [`KIND`], whose payload is a [`Request`]. Its reply is the
+//! [`RequestHandler`] runs units of the kind [`KIND`], whose payload is a [`crate::contract::Request`]. Its reply is the
 //! unit's result, and goes to the request's reply queue if it names one. [`Caller`] is the other side.
 
 mod address;
@@ -11,13 +11,10 @@ mod kept;
 mod parts;
 mod queued;
 
-pub use self::address::Libraries;
 pub use self::caller::Caller;
 pub use self::handler::RequestHandler;
 pub use self::inbox::Inbox;
 pub use self::queued::QueuedProvider;
-#[expect(unused_imports, reason = "for the links above")]
-use crate::contract::Request;
 
 /// The kind of units that are requests.
 pub const KIND: &str = "ai";

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::address::{Address, following};
 use crate::chat::Piece;
-use crate::contract::{Partial, Request};
+use crate::contract::{Heading, Reply};
 use crate::desk::{Desk, Errand, Settled};
 
 /// How many pieces may wait before the answer is slowed down.
@@ -16,28 +16,28 @@ const AHEAD: usize = 256;
 pub(super) struct Parts {
     context: Context,
     address: Address,
-    request: Request,
+    heading: Heading,
 }
 
 impl Parts {
-    pub(super) fn new(context: Context, address: Address, request: &Request) -> Self {
-        Self { context, address, request: request.clone() }
+    pub(super) fn new(context: Context, address: Address, heading: Heading) -> Self {
+        Self { context, address, heading }
     }
 
     /// Asks, and sends what comes as it comes. While one part is written, what comes gathers to the
     /// next. Parts are a courtesy: one that cannot be delivered is left out, the reply has it all.
-    pub(super) async fn stream(self, desk: &Desk, errand: &Errand) -> Settled {
+    /// Says how many there were.
+    pub(super) async fn stream(self, desk: &Desk, errand: &Errand) -> (Settled, u64) {
         let (sender, pieces) = mpsc::channel(AHEAD);
         let asking = async {
             let settled = desk.ask(errand, Some(&sender)).await;
             drop(sender);
             settled
         };
-        let (settled, ()) = tokio::join!(asking, self.send_all(pieces));
-        settled
+        tokio::join!(asking, self.send_all(pieces))
     }
 
-    async fn send_all(&self, mut pieces: mpsc::Receiver<Piece>) {
+    async fn send_all(&self, mut pieces: mpsc::Receiver<Piece>) -> u64 {
         let mut seq = 0;
         while let Some(first) = pieces.recv().await {
             let mut text = String::new();
@@ -50,11 +50,12 @@ impl Parts {
                 self.send(seq, text).await;
             }
         }
+        seq
     }
 
     async fn send(&self, seq: u64, text: String) {
-        let part = Partial::new(&self.request, seq, text);
-        let Ok(payload) = Payload::json(&part) else { return };
+        let part = Reply::partial(self.heading.clone(), seq, text);
+        let Ok(payload) = part.to_json().map(Payload::from) else { return };
         // Another run of the same unit writes other parts.
         let unit = self.context.unit();
         let run = u64::from(unit.attempt) + u64::from(unit.lost);

@@ -1,6 +1,7 @@
 //! Asking through the queue, for whoever wants a [`Provider`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{Clock, ProfileName, TenantId};
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Caller;
 use crate::ask::{Answer, AskError, Code, Provider, Question};
-use crate::contract::{Reply, Request};
+use crate::contract::{Prompt, Request, Said};
 
 /// Asks by sending requests to `longshore ai worker`: limits, keys and books are there.
 pub struct QueuedProvider {
@@ -36,17 +37,17 @@ impl QueuedProvider {
         }
         let left = question.until.saturating_duration_since(Instant::now());
         Ok(Request {
-            system_prompt: question.system.clone(),
+            system: question.system.clone(),
             max_tokens: Some(question.max_tokens),
             temperature: Some(question.temperature),
-            response_schema: question.schema.as_deref().cloned(),
-            model_override: question.model.clone(),
-            timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1),
+            schema: question.schema.as_deref().cloned(),
+            model: question.model.clone(),
+            timeout: left.max(Duration::from_millis(1)),
             ..Request::new(
                 question.request_id.clone(),
-                self.tenant.as_str(),
-                self.profile.as_str(),
-                question.prompt.clone(),
+                self.tenant.clone(),
+                self.profile.clone(),
+                Prompt::Text(question.prompt.clone()),
             )
         })
     }
@@ -56,7 +57,10 @@ impl QueuedProvider {
 impl Provider for QueuedProvider {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
         let request = self.request(question)?;
-        let reply: Reply = self.caller.ask(&request, &*self.clock).await;
-        reply.into_answer()
+        match self.caller.ask(&request, &*self.clock).await.said {
+            Said::Success(success) => Ok(success.into()),
+            Said::Error(failure) => Err(failure.into()),
+            Said::Partial(_) => Err(AskError::new(Code::Internal, "a part came for a whole")),
+        }
     }
 }

@@ -1,0 +1,256 @@
+//! The key vault: secrets that are open only while they are used.
+//!
+//! A secret is sealed with a data key of its own, and that is wrapped by the master key
+//! ([`seal`]); the store keeps both, and sees neither open. Versions of a key follow each other: the
+//! newest is used, an older one may be for as long as it was given.
+//!
+//! To change the master key, all processes get the new one beside the old one, then one runs
+//! [`Vault::rewrap`], then the old one is taken away.
+
+mod cache;
+mod error;
+mod master;
+mod open;
+mod outside;
+mod private_file;
+mod reference;
+mod rewrap;
+mod seal;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{KeyRecord, KeyStatus, Keys};
+use longshore::store::Page;
+use longshore::{Clock, KeyName, Scope, SystemClock, TenantId, Timestamp};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+
+pub use error::{KeyLabel, VaultError};
+pub use master::{MasterKey, MasterSource};
+pub use reference::KeyRef;
+pub use rewrap::Rewrapped;
+
+use cache::Cache;
+use outside::Variables;
+use seal::Place;
+
+/// Seals and opens keys. Cheap to share, and to ask: what was opened is kept for a minute.
+pub struct Vault {
+    keys: Arc<dyn Keys>,
+    /// The one that seals is the first.
+    masters: Vec<MasterKey>,
+    clock: Arc<dyn Clock>,
+    variables: Variables,
+    cache: Cache,
+}
+
+/// A version of a key, without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyEntry {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its name.
+    pub name: KeyName,
+    /// Its version.
+    pub version: u32,
+    /// What it opens.
+    pub provider: String,
+    /// Whether it may be used.
+    pub status: KeyStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Until when a retiring one may be used.
+    pub retires_at: Option<Timestamp>,
+    /// The master key that wrapped it.
+    pub master: String,
+}
+
+impl Vault {
+    /// A vault over a store. Without a master key, only variables and files can be opened.
+    pub fn new(keys: Arc<dyn Keys>, master: Option<MasterKey>) -> Self {
+        Self {
+            keys,
+            masters: master.into_iter().collect(),
+            clock: Arc::new(SystemClock),
+            variables: Variables::default(),
+            cache: Cache::default(),
+        }
+    }
+
+    /// Also opens what an older master key wrapped.
+    #[must_use]
+    pub fn with_older(mut self, master: MasterKey) -> Self {
+        self.masters.push(master);
+        self
+    }
+
+    /// With another clock than the machine's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// With other variables than the process's own.
+    #[must_use]
+    pub fn with_variables(
+        mut self,
+        find: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.variables = Variables::new(find);
+        self
+    }
+
+    /// Keeps the first version of a key, or the next one where all before were revoked. Its version.
+    pub async fn add(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        provider: &str,
+        secret: &SecretString,
+    ) -> Result<u32, VaultError> {
+        let versions = self.versions(scope, tenant, name).await?;
+        let now = self.clock.now();
+        if versions.iter().any(|version| left(version, now).is_some()) {
+            return Err(VaultError::Exists(label(tenant, name, None)));
+        }
+        let place = Place { tenant, name, version: next(&versions) };
+        self.put(scope, place, provider, secret, None).await
+    }
+
+    /// Gives a key a new version, which is used from now on. The one before may be used for `grace`
+    /// by whoever still holds it. The new version.
+    pub async fn rotate(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        secret: &SecretString,
+        grace: Duration,
+    ) -> Result<u32, VaultError> {
+        let versions = self.versions(scope, tenant, name).await?;
+        let newest = versions.first().ok_or_else(|| not_found(tenant, name))?;
+        let retires_at = (!grace.is_zero()).then(|| self.clock.now() + grace);
+        let place = Place { tenant, name, version: next(&versions) };
+        self.put(scope, place, &newest.key.provider, secret, retires_at).await
+    }
+
+    /// Seals a version for its place and keeps it. The version.
+    async fn put(
+        &self,
+        scope: &Scope,
+        place: Place<'_>,
+        provider: &str,
+        secret: &SecretString,
+        retires_at: Option<Timestamp>,
+    ) -> Result<u32, VaultError> {
+        let secret = outside::sound(secret.expose_secret())?;
+        let key = seal::seal(self.master()?, place, provider, secret.as_bytes())?;
+        self.keys.add_key(scope, key, retires_at).await?;
+        self.clear();
+        Ok(place.version)
+    }
+
+    /// Revokes one version, or all of a key: it may not be used any more.
+    pub async fn revoke(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<(), VaultError> {
+        self.keys.revoke_key(scope, tenant, name, version).await?;
+        self.clear();
+        Ok(())
+    }
+
+    /// Keys by tenant, name and version, without their secrets.
+    pub async fn list(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyEntry>, VaultError> {
+        let page = self.keys.keys(scope, after, limit).await?;
+        Ok(Page { items: page.items.iter().map(KeyEntry::of).collect(), next: page.next })
+    }
+
+    /// Forgets what was opened: for whoever hears that a key was changed.
+    pub fn clear(&self) {
+        self.cache.clear();
+    }
+
+    /// All versions, the newest first; none if there is no such key.
+    async fn versions(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+    ) -> Result<Vec<KeyRecord>, VaultError> {
+        match self.keys.key(scope, tenant, name).await {
+            Err(longshore::Error::NotFound { .. }) => Ok(Vec::new()),
+            versions => Ok(versions?),
+        }
+    }
+
+    /// The master key that seals.
+    fn master(&self) -> Result<&MasterKey, VaultError> {
+        self.masters.first().ok_or(VaultError::NoMaster)
+    }
+
+    /// The master key of this id.
+    fn master_of(&self, place: Place<'_>, id: &str) -> Result<&MasterKey, VaultError> {
+        self.master()?;
+        let found = self.masters.iter().find(|master| master.id() == id);
+        found.ok_or_else(|| VaultError::OtherMaster { key: place.label(), master: id.to_owned() })
+    }
+}
+
+impl KeyEntry {
+    fn of(record: &KeyRecord) -> Self {
+        let key = &record.key;
+        Self {
+            tenant: key.tenant.clone(),
+            name: key.name.clone(),
+            version: key.version,
+            provider: key.provider.clone(),
+            status: record.status,
+            created_at: record.created_at,
+            retires_at: record.retires_at,
+            master: key.master.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Vault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vault").field("masters", &self.masters).finish_non_exhaustive()
+    }
+}
+
+/// The number of the version after these, of which the newest is the first.
+fn next(versions: &[KeyRecord]) -> u32 {
+    versions.first().map_or(1, |newest| newest.key.version.saturating_add(1))
+}
+
+/// How long a version may be used; `None` if it may not.
+fn left(record: &KeyRecord, now: Timestamp) -> Option<Duration> {
+    match record.status {
+        KeyStatus::Active => Some(Duration::MAX),
+        KeyStatus::Retiring => {
+            record.retires_at.map(|end| end.since(now)).filter(|left| !left.is_zero())
+        }
+        KeyStatus::Revoked => None,
+    }
+}
+
+fn label(tenant: &TenantId, name: &KeyName, version: Option<u32>) -> KeyLabel {
+    KeyLabel { tenant: tenant.clone(), name: name.clone(), version }
+}
+
+fn not_found(tenant: &TenantId, name: &KeyName) -> VaultError {
+    VaultError::NotFound { tenant: tenant.clone(), name: name.clone() }
+}

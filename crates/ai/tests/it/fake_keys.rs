@@ -1,0 +1,187 @@
+//! A store of keys in memory that fails when told to and lets tests tamper, and what tests of the
+//! vault have in common.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_ai::{MasterKey, MasterSource, SecretString, Vault};
+use longshore::ledger::{KeyRecord, KeyStatus, Keys, NewKey};
+use longshore::store::Page;
+use longshore::{Clock, Error, KeyName, Result, Scope, TenantId, Timestamp};
+
+/// The secret of all tests, easy to search for.
+pub(crate) const MARK: &str = "sk-MARKED-0123456789-abcdefghij";
+
+/// A clock that only tests move.
+#[derive(Debug, Default)]
+pub(crate) struct Hands(AtomicI64);
+
+impl Hands {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_micros() as i64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hands {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// Keys in memory.
+pub(crate) struct FakeKeys {
+    records: Mutex<Vec<KeyRecord>>,
+    /// How many may still be wrapped anew before the store fails.
+    pub(crate) rewraps_left: AtomicI64,
+    /// Whether it gives whatever it has, to whoever asks.
+    pub(crate) confused: AtomicBool,
+    /// How often a key was read.
+    pub(crate) reads: AtomicI64,
+}
+
+impl FakeKeys {
+    pub(crate) fn new() -> Arc<Self> {
+        let (records, rewraps_left) = (Mutex::default(), AtomicI64::new(i64::MAX));
+        let (confused, reads) = (AtomicBool::new(false), AtomicI64::new(0));
+        Arc::new(Self { records, rewraps_left, confused, reads })
+    }
+
+    /// Looks at, or tampers with, what is kept.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Vec<KeyRecord>) -> T) -> T {
+        work(&mut self.records.lock().unwrap())
+    }
+
+    /// Which master keys wrapped what is kept.
+    pub(crate) fn masters(&self) -> Vec<String> {
+        self.with(|records| records.iter().map(|record| record.key.master.clone()).collect())
+    }
+}
+
+fn same(record: &KeyRecord, key: &NewKey) -> bool {
+    let kept = &record.key;
+    (&kept.tenant, &kept.name, kept.version) == (&key.tenant, &key.name, key.version)
+}
+
+#[async_trait]
+impl Keys for FakeKeys {
+    async fn add_key(
+        &self,
+        _scope: &Scope,
+        key: NewKey,
+        retires_at: Option<Timestamp>,
+    ) -> Result<()> {
+        self.with(|records| {
+            let of_key = |r: &&mut KeyRecord| r.key.tenant == key.tenant && r.key.name == key.name;
+            let newest = records.iter_mut().filter(of_key).max_by_key(|r| r.key.version);
+            if newest.as_ref().map_or(0, |newest| newest.key.version) + 1 != key.version {
+                return Err(Error::Invalid("somebody else added a version".into()));
+            }
+            if let Some(newest) = newest.filter(|newest| newest.status == KeyStatus::Active) {
+                newest.status = KeyStatus::Retiring;
+                newest.retires_at = retires_at;
+            }
+            let (status, created_at) = (KeyStatus::Active, Timestamp::ZERO);
+            records.push(KeyRecord { key, status, created_at, retires_at: None });
+            Ok(())
+        })
+    }
+
+    async fn revoke_key(
+        &self,
+        _scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<()> {
+        self.with(|records| {
+            for record in records.iter_mut() {
+                let which = version.is_none_or(|version| version == record.key.version);
+                if which && record.key.tenant == *tenant && record.key.name == *name {
+                    record.status = KeyStatus::Revoked;
+                }
+            }
+        });
+        Ok(())
+    }
+
+    async fn key(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+    ) -> Result<Vec<KeyRecord>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let mut found = self.with(|records| records.clone());
+        let asked_for =
+            |r: &KeyRecord| r.key.tenant == *tenant && r.key.name == *name && scope.covers(tenant);
+        found.retain(|record| self.confused.load(Ordering::SeqCst) || asked_for(record));
+        found.sort_by_key(|record| std::cmp::Reverse(record.key.version));
+        // An answer is old when it arrives.
+        tokio::task::yield_now().await;
+        Ok(found)
+    }
+
+    async fn keys(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyRecord>> {
+        let mut found = self.with(|records| records.clone());
+        found.retain(|record| scope.covers(&record.key.tenant));
+        let begin = after.map_or(0, |after| after.parse::<usize>().unwrap());
+        let end = (begin + limit as usize).min(found.len());
+        let next = (end < found.len()).then(|| end.to_string());
+        Ok(Page { items: found[begin..end].to_vec(), next })
+    }
+
+    async fn rewrap_key(&self, _scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
+        // So that two who do the same get in each other's way.
+        tokio::task::yield_now().await;
+        if self.rewraps_left.fetch_sub(1, Ordering::SeqCst) <= 0 {
+            return Err(Error::unavailable("killed in the middle"));
+        }
+        self.with(|records| {
+            let record = records.iter_mut().find(|record| same(record, &key)).unwrap();
+            let still = record.key.master == from;
+            if still {
+                record.key = key;
+            }
+            Ok(still)
+        })
+    }
+}
+
+/// A master key, always the same for the same byte.
+pub(crate) fn master(byte: u8) -> MasterKey {
+    let hex = format!("{byte:02x}").repeat(32);
+    let source = MasterSource::Variable("MASTER".into());
+    MasterKey::load_in(&source, &|_| Some(hex.clone())).unwrap()
+}
+
+/// A vault with master key 1 over `keys`.
+pub(crate) fn vault(keys: &Arc<FakeKeys>) -> Vault {
+    Vault::new(keys.clone(), Some(master(1)))
+}
+
+pub(crate) fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+pub(crate) fn key(name: &str) -> KeyName {
+    KeyName::new(name).unwrap()
+}
+
+pub(crate) fn secret(text: &str) -> SecretString {
+    text.into()
+}
+
+/// Writes a file with a mode.
+pub(crate) fn write_file(path: &Path, bytes: &[u8], mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, bytes).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
