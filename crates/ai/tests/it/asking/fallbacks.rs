@@ -1,0 +1,55 @@
+use longshore::ledger::CallStatus;
+use longshore_ai::Code;
+use serde_json::json;
+
+use super::rig::Rig;
+
+const DOWN: &str = "[[answer]]\nerror = 'PROVIDER_ERROR'";
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+
+#[tokio::test(start_paused = true)]
+async fn where_one_cannot_answer_the_next_does_and_the_books_are_truthful() {
+    let rig = Rig::new();
+    rig.scripted("acme", "first", DOWN, json!({ "fallback": ["second", "third"] })).await;
+    rig.scripted("acme", "second", DOWN, json!({})).await;
+    rig.scripted("acme", "third", FINE, json!({})).await;
+    let settled = rig.ask("acme", "first", "12345678").await;
+    assert_eq!(settled.result.as_ref().unwrap().model, "third");
+    let told: Vec<_> = settled
+        .records
+        .iter()
+        .map(|record| (record.call.profile.as_str(), record.end.as_ref().unwrap().status))
+        .collect();
+    let (error, success) = (CallStatus::Error, CallStatus::Success);
+    assert_eq!(told, [("first", error), ("second", error), ("third", success)]);
+    let costs: Vec<i64> =
+        settled.records.iter().map(|record| record.end.as_ref().unwrap().cost_picos).collect();
+    assert_eq!((costs[0], costs[1]), (0, 0));
+    assert_eq!(costs[2], 2 * 1_000_000 + 10_000_000, "two tokens in, one out");
+    assert_eq!(settled.cost_picos, costs[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_question_or_one_that_may_be_billed_is_not_asked_elsewhere() {
+    let rig = Rig::new();
+    rig.scripted("acme", "second", FINE, json!({})).await;
+    for code in ["INVALID_REQUEST", "TIMEOUT"] {
+        let script = format!("[[answer]]\nerror = '{code}'");
+        rig.scripted("acme", "first", &script, json!({ "fallback": ["second"] })).await;
+        let error = rig.ask("acme", "first", code).await.result.unwrap_err();
+        assert_eq!(error.code.as_str(), code);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tenants_fallback_comes_last_and_circles_end() {
+    let rig = Rig::new();
+    rig.scripted("acme", "first", DOWN, json!({ "fallback": ["first", "gone"] })).await;
+    rig.scripted("acme", "last", FINE, json!({})).await;
+    rig.profile("acme", ".tenant", json!({ "fallback": "last" })).await;
+    assert_eq!(rig.ask("acme", "first", "hi").await.result.unwrap().model, "last");
+    // Its own last resort fails too: what the first said is not hidden by that.
+    rig.scripted("acme", "last", DOWN, json!({})).await;
+    let error = rig.ask("acme", "first", "hi again").await.result.unwrap_err();
+    assert_eq!(error.code, Code::ProviderError);
+}

@@ -1,0 +1,9 @@
+//! The desk: profiles, tries, fallbacks, budgets and books.
+
+mod books;
+mod budgets;
+mod fallbacks;
+mod profiles;
+pub(crate) mod rig;
+mod schemas;
+mod tries;

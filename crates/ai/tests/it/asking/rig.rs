@@ -1,0 +1,85 @@
+//! A desk on a ledger in memory, with profiles that answer by script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{Call, Calls, Ledger, Limits, Profiles, PutProfile, UsageFilter};
+use longshore::{MemoryStore, ProfileName, Scope, TenantId};
+use longshore_ai::{Desk, Errand, Http, Question, Settled, Vault};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// A desk and its ledger.
+pub(crate) struct Rig {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) desk: Desk,
+    _books: JoinSet<()>,
+}
+
+pub(crate) fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let store = Arc::new(MemoryStore::default());
+        let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
+        let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
+        let desk = Desk::new(ledger, vault, Http::new().unwrap(), "rig".to_owned());
+        let mut books = JoinSet::new();
+        let keeper = desk.clone();
+        books.spawn(async move { keeper.keep_books().await });
+        Self { store, desk, _books: books }
+    }
+
+    /// Writes a profile, or another one in its place.
+    pub(crate) async fn profile(&self, owner: &str, name: &str, body: Value) {
+        let put = PutProfile {
+            tenant: tenant(owner),
+            name: ProfileName::new(name).unwrap(),
+            body: Some(body),
+            suspended: None,
+            expected: None,
+        };
+        self.store.put_profile(&Scope::All, put).await.unwrap();
+        self.desk.clear();
+    }
+
+    /// A profile that answers by a script.
+    pub(crate) async fn scripted(&self, owner: &str, name: &str, script: &str, more: Value) {
+        let mut body = json!({
+            "provider": "scripted", "model": name, "script": script,
+            "prices": { "input": 1, "output": 10 },
+        });
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        self.profile(owner, name, body).await;
+    }
+
+    pub(crate) async fn ask(&self, owner: &str, profile: &str, prompt: &str) -> Settled {
+        self.desk.ask(&errand(owner, profile, prompt), None).await
+    }
+
+    /// Everything in the books, the oldest first.
+    pub(crate) async fn calls(&self) -> Vec<Call> {
+        self.desk.books_kept().await;
+        let filter = UsageFilter::default();
+        let mut calls = self.store.calls(&Scope::All, &filter, None, 1000).await.unwrap().items;
+        calls.reverse();
+        calls
+    }
+
+    pub(crate) async fn reserved(&self, owner: &str) -> (u64, i64) {
+        let month = self.store.budget(&Scope::All, &tenant(owner)).await.unwrap();
+        (month.reserved_tokens, month.reserved_picos)
+    }
+}
+
+/// A question that may take a minute.
+pub(crate) fn errand(owner: &str, profile: &str, prompt: &str) -> Errand {
+    let until = Instant::now() + Duration::from_secs(60);
+    let question = Question { max_tokens: 100, ..Question::new(prompt, prompt, until) };
+    Errand::new(tenant(owner), Some(ProfileName::new(profile).unwrap()), question)
+}
