@@ -101,13 +101,15 @@ impl Reply {
         Ok(all)
     }
 
-    /// The beginning of the body, as far as it comes: for words about a refusal.
-    pub(crate) async fn beginning(mut self, most: usize) -> Vec<u8> {
-        let mut all = Vec::new();
-        while let Ok(Some(bytes)) = self.chunk(most).await {
-            all.extend_from_slice(&bytes);
+    /// Reads the beginning of the body, as far as it comes: for words about a refusal.
+    pub(crate) async fn beginning(mut self, most: usize, read: &mut Vec<u8>) {
+        while let Some(Ok(frame)) = self.body.frame().await {
+            let Ok(bytes) = frame.into_data() else { continue };
+            read.extend_from_slice(&bytes[..bytes.len().min(most - read.len())]);
+            if read.len() == most {
+                return;
+            }
         }
-        all
     }
 
     /// Some more of the body; nothing at its end.

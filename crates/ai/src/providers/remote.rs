@@ -1,13 +1,15 @@
 //! A provider behind a wire: sends what its [`Dialect`] writes, waits no longer than the question allows, and
 //! hands what comes back to the dialect.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::dialect::{Dialect, Draft, Fault, Flow, How, Reading};
 use super::failure;
@@ -15,6 +17,9 @@ use super::veil::Veil;
 use crate::ask::{Answer, AskError, Code, Provider, Question};
 use crate::chat::Piece;
 use crate::http::{Event, Frames, Framing, Http, MOST_ANSWER, MOST_REFUSAL, Reply, headroom};
+
+/// How long the words of a refusal are waited for.
+const WORDS: Duration = Duration::from_secs(5);
 
 /// A provider that is asked over HTTP.
 pub(crate) struct Remote<D> {
@@ -178,7 +183,9 @@ impl<D: Dialect> Remote<D> {
             return Ok(reply);
         }
         let (status, headers) = (reply.status.as_u16(), reply.headers.clone());
-        let body = reply.beginning(MOST_REFUSAL).await;
+        let mut body = Vec::new();
+        // What is known already is not kept waiting for words.
+        let _ = timeout(WORDS, reply.beginning(MOST_REFUSAL, &mut body)).await;
         Err(failure::refused(status, &headers, &body, &self.veil))
     }
 

@@ -15,8 +15,10 @@ pub(super) enum Step {
     Bytes(Bytes),
     /// Nothing for a while.
     Pause(Duration),
-    /// The connection ends here.
+    /// The connection ends here; what came before has left.
     Break,
+    /// The same, at once.
+    BreakNow,
 }
 
 impl Step {
@@ -55,6 +57,12 @@ impl Body for FakeBody {
                 Some(Step::Bytes(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 Some(Step::Pause(pause)) => self.pause = Some(Box::pin(tokio::time::sleep(pause))),
                 Some(Step::Break) => {
+                    // A body that is not ready makes the server send what it has.
+                    self.steps.push_front(Step::BreakNow);
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Some(Step::BreakNow) => {
                     return Poll::Ready(Some(Err(io::Error::other("the fake breaks off"))));
                 }
             }

@@ -113,7 +113,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
 async fn connection(stream: TcpStream, state: Arc<State>) {
     if state.takes(&Act::ResetUnread) {
         // Bytes that nobody has read make the kernel reset the connection when it is closed.
-        let _ = stream.readable().await;
+        let _ = stream.peek(&mut [0]).await;
         return;
     }
     let _ = stream.set_nodelay(true);
