@@ -112,6 +112,11 @@ impl Reply {
         }
     }
 
+    /// Reads what nobody wants, up to the end: only then is the connection of use again.
+    pub(crate) async fn rest(mut self) {
+        while let Ok(Some(_)) = self.chunk(MOST_ANSWER).await {}
+    }
+
     /// Some more of the body; nothing at its end.
     pub(crate) async fn chunk(&mut self, most: usize) -> Result<Option<Bytes>, Broken> {
         while let Some(frame) = self.body.frame().await {

@@ -21,6 +21,9 @@ use crate::http::{Event, Frames, Framing, Http, MOST_ANSWER, MOST_REFUSAL, Reply
 /// How long the words of a refusal are waited for.
 const WORDS: Duration = Duration::from_secs(5);
 
+/// How long a stream's connection may take to end after the last event, to be used again.
+const TAIL: Duration = Duration::from_millis(100);
+
 /// A provider that is asked over HTTP.
 pub(crate) struct Remote<D> {
     pub(super) dialect: D,
@@ -128,7 +131,10 @@ impl<D: Dialect> Remote<D> {
                 return Ok(stream.reading.draft());
             }
             match (flow, at_end) {
-                (Flow::Done, _) => break String::from("its last event came too early"),
+                (Flow::Done, _) => {
+                    let _ = timeout(TAIL, reply.rest()).await;
+                    break String::from("its last event came too early");
+                }
                 (Flow::More, Some(why)) => break why,
                 (Flow::More, None) => {}
             }

@@ -15,6 +15,7 @@ mod wire;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http_body_util::BodyExt;
@@ -65,6 +66,7 @@ struct State {
     acts: Mutex<VecDeque<Act>>,
     usual: Mutex<Act>,
     seen: Mutex<Vec<Seen>>,
+    connections: AtomicUsize,
 }
 
 impl FakeAi {
@@ -96,6 +98,11 @@ impl FakeAi {
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.state.seen).clone()
     }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::Relaxed)
+    }
 }
 
 async fn serve(listener: TcpListener, state: Arc<State>) {
@@ -103,6 +110,7 @@ async fn serve(listener: TcpListener, state: Arc<State>) {
     loop {
         tokio::select! {
             accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                state.connections.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(connection(stream, state.clone()));
             },
             Some(_) = connections.join_next() => {}

@@ -76,7 +76,9 @@ impl Counts {
             (None, _) => 0,
         };
         Usage {
-            input: self.input_tokens.map(|input| input + written + cached),
+            input: self
+                .input_tokens
+                .map(|input| input.saturating_add(written).saturating_add(cached)),
             output: self.output_tokens,
             cached,
             cache_write: written - long,
@@ -146,14 +148,12 @@ enum Told {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: String },
     #[serde(other)]
     Other,
 }
@@ -210,8 +210,8 @@ impl Reading for Events {
             Told::ContentBlockStart { content_block: Block::ToolUse { id, name, input } } => {
                 self.calling = Some((ToolCall { id, name, input }, String::new()));
             }
-            Told::ContentBlockDelta { delta: Delta::TextDelta { text } } => self.text(text, pieces),
-            Told::ContentBlockDelta { delta: Delta::InputJsonDelta { partial_json } } => {
+            Told::ContentBlockDelta { delta: Delta::Text { text } } => self.text(text, pieces),
+            Told::ContentBlockDelta { delta: Delta::Input { partial_json } } => {
                 if let Some((_, input)) = &mut self.calling {
                     input.push_str(&partial_json);
                 }

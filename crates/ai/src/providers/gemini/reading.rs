@@ -75,10 +75,11 @@ impl From<Counts> for Usage {
         let said = counts.candidates_token_count;
         let thought = counts.thoughts_token_count;
         // A question that was blocked has no answer, and its count is left out.
-        let output =
-            (input.is_some() || said.is_some()).then(|| said.unwrap_or(0) + thought.unwrap_or(0));
+        let output = (input.is_some() || said.is_some())
+            .then(|| said.unwrap_or(0).saturating_add(thought.unwrap_or(0)));
         Self {
-            input: input.map(|all| all + counts.tool_use_prompt_token_count.unwrap_or(0)),
+            input: input
+                .map(|all| all.saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0))),
             output,
             cached: counts.cached_content_token_count.unwrap_or(0),
             ..Self::default()

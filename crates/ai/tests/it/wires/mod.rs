@@ -37,6 +37,7 @@ run_all!(
     a_tool_call_is_read_whole_and_from_a_stream,
     tokens_that_nobody_counted_are_estimated,
     an_answer_that_ends_early_says_so,
+    questions_share_a_connection,
     another_model_may_be_asked,
     a_question_without_a_model_is_not_sent,
     a_page_instead_of_json_is_the_providers_failure,
