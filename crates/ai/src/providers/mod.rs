@@ -8,7 +8,7 @@
 //! | `ollama` | its own | yes | yes | not by address | no | no | no |
 //! | `gemini` | its own | yes | yes | yes | by itself | no | no |
 //!
-//! [`capabilities`] is the same as data.
+//! [`capabilities()`] is the same as data.
 
 mod anthropic;
 mod capabilities;
