@@ -118,6 +118,15 @@ impl Chat {
         let tools = self.tools.iter().map(|tool| estimate_tokens(&tool.input.to_string()));
         parts.chain(tools).sum::<u64>().max(1)
     }
+
+    /// The name of the tool that a call called: some wires name a result by it.
+    pub(crate) fn called(&self, id: &str) -> Option<&str> {
+        let mut parts = self.messages.iter().flat_map(|message| &message.parts);
+        parts.find_map(|part| match part {
+            Part::ToolCall(call) if call.id == id => Some(call.name.as_str()),
+            _ => None,
+        })
+    }
 }
 
 impl Part {

@@ -226,6 +226,15 @@ pub enum ProfileError {
     /// A price that is not a number, or below zero.
     #[error("profile `{0}` has a price that is no amount of dollars")]
     Prices(String),
+    /// An endpoint that is none.
+    #[error("profile `{0}` has an endpoint that cannot be used: {1}")]
+    Endpoint(String, String),
+    /// A header that is none. Its value, which may be the key, is not told.
+    #[error("profile `{0}` has a header `{1}` that cannot be sent")]
+    Header(String, String),
+    /// A provider that answers nobody without a key.
+    #[error("profile `{0}` has no key, and {1} answers nobody without one")]
+    NoKey(String, ProviderName),
     /// A provider that needs the network, where there is none.
     #[error("profile `{0}` asks {1}, which needs the network")]
     NeedsNetwork(String, ProviderName),

@@ -13,6 +13,8 @@ mod browser;
 mod clock;
 pub mod conformance;
 pub mod fairness;
+#[cfg(feature = "fake-ai")]
+pub mod fake_ai;
 mod faulty;
 mod forward;
 mod instrumented;

@@ -1,4 +1,4 @@
-//! The simulated providers and response schemas, by topic, on paused time.
+//! Providers and response schemas, by topic: the simulated ones on paused time, the real ones against a fake.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
 
 mod any_text;
@@ -19,3 +19,5 @@ mod vault;
 mod vault_master;
 mod vault_rewrap;
 mod vault_silence;
+mod talk;
+mod wires;

@@ -1,0 +1,271 @@
+//! A provider behind a wire: sends what its [`Dialect`] writes, waits no longer than the question allows, and
+//! hands what comes back to the dialect.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{Method, Request};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::dialect::{Dialect, Draft, Fault, Flow, How, Reading};
+use super::failure;
+use super::veil::Veil;
+use crate::ask::{Answer, AskError, Code, Provider, Question};
+use crate::chat::Piece;
+use crate::http::{Event, Frames, Framing, Http, MOST_ANSWER, MOST_REFUSAL, Reply, headroom};
+
+/// How long the words of a refusal are waited for.
+const WORDS: Duration = Duration::from_secs(5);
+
+/// How long a stream's connection may take to end after the last event, to be used again.
+const TAIL: Duration = Duration::from_millis(100);
+
+/// A provider that is asked over HTTP.
+pub(crate) struct Remote<D> {
+    pub(super) dialect: D,
+    pub(super) http: Http,
+    /// Scheme, host, and the paths' beginning.
+    pub(super) base: String,
+    /// Of each request; those with secrets are marked as such.
+    pub(super) headers: HeaderMap,
+    pub(super) model: String,
+    pub(super) veil: Veil,
+}
+
+#[async_trait]
+impl<D: Dialect> Provider for Remote<D> {
+    async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+        within(question.until, self.whole(question)).await
+    }
+
+    async fn stream(
+        &self,
+        question: &Question,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        within(question.until, self.streamed(question, pieces)).await
+    }
+
+    async fn health(&self, until: Instant) -> Result<String, AskError> {
+        within(until, self.looked_at()).await
+    }
+}
+
+/// Runs something until a moment. Nothing is sent that has no time left.
+async fn within<T>(
+    until: Instant,
+    work: impl Future<Output = Result<T, AskError>>,
+) -> Result<T, AskError> {
+    if Instant::now() >= until {
+        let message = "the deadline passed before the question was sent";
+        return Err(AskError::new(Code::Timeout, message));
+    }
+    timeout_at(until, work).await.unwrap_or_else(|_| Err(failure::late()))
+}
+
+impl<D: Dialect> Remote<D> {
+    async fn whole(&self, question: &Question) -> Result<Answer, AskError> {
+        let began = Instant::now();
+        let reply = self.send(question, How::Whole).await?;
+        let headroom = headroom(&reply.headers);
+        let draft = self.read(reply).await?;
+        self.dialect.check(question, &draft)?;
+        Ok(draft.answer(question, self.model(question), began.elapsed(), headroom))
+    }
+
+    async fn streamed(
+        &self,
+        question: &Question,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
+        let began = Instant::now();
+        let reply = self.send(question, How::Streamed).await?;
+        let headroom = headroom(&reply.headers);
+        let draft = match comes_whole::<D>(&reply.headers) {
+            true => self.read_to(reply, pieces).await?,
+            false => self.follow(reply, pieces).await?,
+        };
+        self.dialect.check(question, &draft)?;
+        Ok(draft.answer(question, self.model(question), began.elapsed(), headroom))
+    }
+
+    /// Reads an answer in one.
+    async fn read(&self, reply: Reply) -> Result<Draft, AskError> {
+        let body = reply.whole(MOST_ANSWER).await?;
+        self.dialect.read(&body).map_err(|why| self.unread(&why, &body))
+    }
+
+    /// The same, from a server that was asked to stream and did not.
+    async fn read_to(&self, reply: Reply, pieces: &mpsc::Sender<Piece>) -> Result<Draft, AskError> {
+        let draft = self.read(reply).await?;
+        hand_on(draft.pieces(), pieces).await;
+        Ok(draft)
+    }
+
+    /// Reads a stream to its end, or until nobody listens any more: then what has come is the answer, and
+    /// the dropped connection tells the provider to stop.
+    async fn follow(
+        &self,
+        mut reply: Reply,
+        pieces: &mpsc::Sender<Piece>,
+    ) -> Result<Draft, AskError> {
+        let mut stream = Stream {
+            frames: Frames::new(D::FRAMING),
+            reading: self.dialect.reading(),
+            begun: false,
+        };
+        let ended = loop {
+            let (came, at_end) = match reply.chunk(MOST_ANSWER).await {
+                Ok(Some(bytes)) => (stream.push(&bytes, &self.veil)?, None),
+                Ok(None) => {
+                    (stream.last(&self.veil)?, Some("the connection was closed".to_owned()))
+                }
+                Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),
+            };
+            let (came, flow) = came;
+            if !hand_on(came, pieces).await {
+                return Ok(stream.reading.draft());
+            }
+            match (flow, at_end) {
+                (Flow::Done, _) => {
+                    let _ = timeout(TAIL, reply.rest()).await;
+                    break String::from("its last event came too early");
+                }
+                (Flow::More, Some(why)) => break why,
+                (Flow::More, None) => {}
+            }
+        };
+        let draft = stream.reading.draft();
+        if draft.finish.is_none() { Err(failure::cut(&self.veil.line(&ended))) } else { Ok(draft) }
+    }
+
+    async fn looked_at(&self) -> Result<String, AskError> {
+        let request = self.request(Method::GET, self.dialect.health_path(), Vec::new())?;
+        let reply = self.accepted(self.http.send(request).await?).await?;
+        let body = reply.whole(MOST_ANSWER).await?;
+        let said: Value = serde_json::from_slice(&body)
+            .map_err(|error| self.unread(&error.to_string(), &body))?;
+        Ok(self.dialect.health(&self.model, &said))
+    }
+
+    async fn send(&self, question: &Question, how: How) -> Result<Reply, AskError> {
+        let model = self.model(question);
+        if model.is_empty() {
+            return Err(AskError::new(
+                Code::InvalidRequest,
+                "neither profile nor question name a model",
+            ));
+        }
+        let path = self.dialect.path(model, question, how)?;
+        let body = serde_json::to_vec(&self.dialect.body(model, question, how));
+        let body = body.map_err(|error| AskError::new(Code::Internal, error.to_string()))?;
+        let request = self.request(Method::POST, &path, body)?;
+        self.accepted(self.http.send(request).await?).await
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Request<Full<hyper::body::Bytes>>, AskError> {
+        let address = format!("{}{path}", self.base);
+        let made = Request::builder().method(method).uri(address).body(Full::from(body));
+        // Not with the error's words: the address may have secrets in its path.
+        let mut request = made.map_err(|_| {
+            AskError::new(Code::InvalidRequest, "the question makes no address of the provider")
+        })?;
+        *request.headers_mut() = self.headers.clone();
+        Ok(request)
+    }
+
+    /// An answer whose status is good.
+    async fn accepted(&self, reply: Reply) -> Result<Reply, AskError> {
+        if reply.status.is_success() {
+            return Ok(reply);
+        }
+        let (status, headers) = (reply.status.as_u16(), reply.headers.clone());
+        let mut body = Vec::new();
+        // What is known already is not kept waiting for words.
+        let _ = timeout(WORDS, reply.beginning(MOST_REFUSAL, &mut body)).await;
+        Err(failure::refused(status, &headers, &body, &self.veil))
+    }
+
+    /// An answer with status 200 that cannot be read: perhaps it is an error after all.
+    fn unread(&self, why: &str, body: &[u8]) -> AskError {
+        match serde_json::from_slice::<Value>(body) {
+            Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
+                failure::told(&json, true, &self.veil)
+            }
+            _ => failure::garbled(why, body, &self.veil),
+        }
+    }
+
+    fn model<'a>(&'a self, question: &'a Question) -> &'a str {
+        question.model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+/// A stream that is being read.
+struct Stream {
+    frames: Frames,
+    reading: Box<dyn Reading>,
+    /// Some of the answer has come.
+    begun: bool,
+}
+
+impl Stream {
+    fn push(&mut self, bytes: &[u8], veil: &Veil) -> Result<(Vec<Piece>, Flow), AskError> {
+        self.frames.push(bytes);
+        let mut came = Vec::new();
+        while let Some(event) = self.frames.next() {
+            if self.take(&event, &mut came, veil)? == Flow::Done {
+                return Ok((came, Flow::Done));
+            }
+        }
+        Ok((came, Flow::More))
+    }
+
+    fn last(&mut self, veil: &Veil) -> Result<(Vec<Piece>, Flow), AskError> {
+        let mut came = Vec::new();
+        if let Some(event) = self.frames.last() {
+            self.take(&event, &mut came, veil)?;
+        }
+        Ok((came, Flow::More))
+    }
+
+    fn take(
+        &mut self,
+        event: &Event,
+        came: &mut Vec<Piece>,
+        veil: &Veil,
+    ) -> Result<Flow, AskError> {
+        let flow = self.reading.take(event, came).map_err(|fault| match fault {
+            Fault::Told(error) => failure::told(&error, self.begun, veil),
+            Fault::Garbled(why) => failure::garbled(&why, event.data.as_bytes(), veil),
+        })?;
+        self.begun |= !came.is_empty();
+        Ok(flow)
+    }
+}
+
+/// Hands pieces on; whether anybody listens.
+async fn hand_on(came: Vec<Piece>, pieces: &mpsc::Sender<Piece>) -> bool {
+    for piece in came {
+        if pieces.send(piece).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Some servers answer in one although they were asked for a stream; error pages are always whole.
+fn comes_whole<D: Dialect>(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    D::FRAMING == Framing::Sse
+        && ["application/json", "text/html"].iter().any(|whole| kind.starts_with(whole))
+}

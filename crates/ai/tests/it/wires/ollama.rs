@@ -1,0 +1,118 @@
+//! What is particular about Ollama.
+
+use std::sync::Arc;
+
+use longshore_ai::{Again, Code, ProviderName, Wire};
+use longshore_testkit::fake_ai::{Act, Say};
+use serde_json::json;
+
+use super::bench::{Bench, question, saying, stream};
+use crate::talk::talk;
+
+async fn bench(wire: Wire) -> Bench {
+    Bench::with(ProviderName::Ollama, wire).await
+}
+
+#[tokio::test]
+async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
+    let wire = Wire { num_ctx: Some(8192), sampling: true, ..Wire::default() };
+    let mut asked = question("hi");
+    asked.system = Some("be brief".into());
+    asked.schema = Some(Arc::new(json!({ "type": "integer" })));
+    let seen = bench(wire).await.sent(&asked).await;
+    assert_eq!(seen.path, "/api/chat");
+    assert_eq!(
+        seen.body,
+        json!({ "model": "fake-1", "stream": false, "truncate": false, "shift": false,
+            "format": { "type": "integer" },
+            "options": { "num_predict": 1024, "num_ctx": 8192, "temperature": 0.0 },
+            "messages": [{ "role": "system", "content": "be brief" },
+                { "role": "user", "content": "hi" }] })
+    );
+}
+
+#[tokio::test]
+async fn plain_questions_are_generated_where_the_profile_wants_it() {
+    let bench = bench(Wire { generate: true, ..Wire::default() }).await;
+    let mut asked = question("hi");
+    asked.system = Some("be brief".into());
+    let seen = bench.sent(&asked).await;
+    assert_eq!(seen.path, "/api/generate");
+    assert_eq!((&seen.body["prompt"], &seen.body["system"]), (&json!("hi"), &json!("be brief")));
+    assert_eq!(seen.body.get("messages"), None);
+    let (streamed, pieces) = stream(&*bench.provider, &question("one two")).await;
+    assert_eq!((streamed.unwrap().text.as_str(), pieces.len()), ("one two", 2));
+    assert_eq!(bench.sent(&talk()).await.path, "/api/chat", "a conversation cannot be generated");
+}
+
+#[tokio::test]
+async fn a_question_that_was_cut_in_silence_is_an_error() {
+    // About 1,500 tokens.
+    let long = question(&"many words ".repeat(546));
+    for (num_ctx, read, cut) in [
+        (Some(1024), 514, true),   // half of the context is left
+        (Some(512), 512, true),    // no more than the context, of a question three times as long
+        (Some(1024), 1020, false), // a question that is just about as long: no text is quite as we think
+        (Some(4096), 700, false),  // there was room for all of it
+        (None, 400, false),        // shorter than any server's context
+    ] {
+        let bench = bench(Wire { num_ctx, ..Wire::default() }).await;
+        bench.fake.usually(Act::Say(Say { tokens_in: Some(read), ..saying("ok") }));
+        let answers = [bench.provider.ask(&long).await, stream(&*bench.provider, &long).await.0];
+        for answer in answers {
+            assert_eq!(answer.is_err(), cut, "{num_ctx:?} {read}");
+            let Err(error) = answer else { continue };
+            assert_eq!((error.code, error.again), (Code::InvalidRequest, Again::Never));
+            assert!(error.message.starts_with("the server cut the question: it read"), "{error}");
+        }
+    }
+    let very_long = question(&"many words ".repeat(4000));
+    let bench = bench(Wire::default()).await;
+    let act = Act::Say(Say { tokens_in: Some(2050), ..saying("ok") });
+    bench.fake.next([act]);
+    assert_eq!(bench.provider.ask(&very_long).await.unwrap_err().code, Code::InvalidRequest);
+}
+
+#[tokio::test]
+async fn a_conversation_is_sent_in_messages() {
+    let seen = bench(Wire::default()).await.sent(&talk()).await;
+    assert_eq!(
+        seen.body["messages"],
+        json!([
+            { "role": "system", "content": "be brief" },
+            { "role": "user", "content": "what is this?https://example.org/a.png",
+                "images": ["AAAA"] },
+            { "role": "assistant", "content": "let me look", "tool_calls": [
+                { "function": { "name": "look", "arguments": { "at": 1 } } }] },
+            { "role": "tool", "tool_name": "look", "content": "dark" },
+            { "role": "user", "content": "and now?" },
+        ])
+    );
+    assert_eq!(seen.body["options"]["stop"], json!(["END"]));
+    let function =
+        json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
+    assert_eq!(seen.body["tools"], json!([{ "type": "function", "function": function }]));
+}
+
+#[tokio::test]
+async fn a_full_queue_is_tried_later() {
+    let words =
+        json!({ "error": "server busy, please try again.  maximum pending requests exceeded" });
+    let act = Act::Refuse { status: 503, headers: vec![], body: Some(words.to_string()) };
+    let error = bench(Wire::default()).await.ask(act).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    let words =
+        "the provider said 503: server busy, please try again. maximum pending requests exceeded";
+    assert_eq!(error.message, words);
+}
+
+#[tokio::test]
+async fn health_tells_of_a_model_that_is_not_there() {
+    let bench = bench(Wire::default()).await;
+    let until = question("").until;
+    assert_eq!(bench.provider.health(until).await.unwrap(), "answers, has 1 models");
+    let body = Some(json!({ "models": [] }).to_string());
+    bench.fake.next([Act::Refuse { status: 200, headers: vec![], body }]);
+    let said = bench.provider.health(until).await.unwrap();
+    assert_eq!(said, "answers, but has not pulled `fake-1`");
+}

@@ -1,0 +1,270 @@
+//! What holds for every provider.
+
+use std::time::Duration;
+
+use longshore_ai::{Again, Code, FinishReason, Piece, Profile, ProviderName, ToolCall};
+use longshore_testkit::fake_ai::{Act, End, Say};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::bench::{Bench, KEY, hurried, open_at, question, saying, stream};
+
+pub(super) async fn an_answer_has_text_model_tokens_and_an_end(bench: Bench) {
+    let answer = bench.ask(Act::say("fine, thanks")).await.unwrap();
+    assert_eq!(answer.text, "fine, thanks");
+    let model = if bench.name == ProviderName::Gemini { "gemini-fake" } else { "fake-1" };
+    assert_eq!(answer.model, model);
+    assert_eq!((answer.tokens_in, answer.tokens_out), (11, 7));
+    assert_eq!(answer.finish_reason, FinishReason::Stop);
+    assert!(!answer.simulated && !answer.estimated && answer.tool_calls.is_empty());
+    // Without an act, the fake says back what it was asked.
+    assert_eq!(bench.provider.ask(&question("echo?")).await.unwrap().text, "echo?");
+}
+
+pub(super) async fn a_stream_is_the_same_answer_in_pieces(bench: Bench) {
+    let (streamed, pieces) = bench.stream(Act::say("fine, thanks")).await;
+    let (mut streamed, mut whole) =
+        (streamed.unwrap(), bench.ask(Act::say("fine, thanks")).await.unwrap());
+    (streamed.latency_ms, whole.latency_ms) = (0, 0);
+    assert_eq!(streamed, whole);
+    assert_eq!(pieces, [Piece::Text("fine, ".into()), Piece::Text("thanks".into())]);
+}
+
+pub(super) async fn a_stream_may_come_byte_by_byte(bench: Bench) {
+    let (streamed, pieces) = bench.stream(Act::Drip(Duration::ZERO)).await;
+    let streamed = streamed.unwrap();
+    assert_eq!((streamed.text.as_str(), streamed.tokens_out), ("how are you?", 7));
+    assert_eq!(pieces.len(), 2);
+    assert_eq!(bench.ask(Act::Drip(Duration::ZERO)).await.unwrap().text, "how are you?");
+}
+
+pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(bench: Bench) {
+    let input = json!({ "city": "Malmö", "days": [1, 2] });
+    let tool = Some(("weather".to_owned(), input.clone()));
+    let act = Act::Say(Say { tool, ..saying("let me look") });
+    let answer = bench.ask(act.clone()).await.unwrap();
+    let (streamed, pieces) = bench.stream(act).await;
+    assert_eq!(streamed.unwrap().tool_calls, answer.tool_calls);
+    assert_eq!(answer.tool_calls.len(), 1, "{answer:?}");
+    let ToolCall { id, name, input: given } = &answer.tool_calls[0];
+    assert_eq!((name.as_str(), given, id.is_empty()), ("weather", &input, false));
+    assert_eq!(answer.finish_reason, FinishReason::Stop);
+    assert_eq!(pieces.last(), Some(&Piece::ToolCall(answer.tool_calls[0].clone())));
+}
+
+pub(super) async fn tokens_that_nobody_counted_are_estimated(bench: Bench) {
+    let act = Act::Say(Say { tokens_in: None, tokens_out: None, ..saying("12345678") });
+    for answer in [bench.ask(act.clone()).await, bench.stream(act).await.0] {
+        let answer = answer.unwrap();
+        assert!(answer.estimated);
+        assert_eq!((answer.tokens_in, answer.tokens_out), (3, 2));
+    }
+}
+
+pub(super) async fn an_answer_that_ends_early_says_so(bench: Bench) {
+    let filtered = match bench.name {
+        ProviderName::Ollama => FinishReason::Other,
+        _ => FinishReason::ContentFilter,
+    };
+    for (end, expected) in [(End::Length, FinishReason::Length), (End::Filter, filtered)] {
+        let act = Act::Say(Say { end, ..saying("well") });
+        assert_eq!(bench.ask(act.clone()).await.unwrap().finish_reason, expected);
+        assert_eq!(bench.stream(act).await.0.unwrap().finish_reason, expected);
+    }
+}
+
+pub(super) async fn questions_share_a_connection(bench: Bench) {
+    bench.ask(Act::say("one")).await.unwrap();
+    bench.stream(Act::say("two")).await.0.unwrap();
+    bench.ask(Act::refuse(429)).await.unwrap_err();
+    bench.stream(Act::refuse(500)).await.0.unwrap_err();
+    bench.ask(Act::say("three")).await.unwrap();
+    assert_eq!((bench.fake.seen().len(), bench.fake.connections()), (5, 1));
+}
+
+pub(super) async fn another_model_may_be_asked(bench: Bench) {
+    let mut question = question("hi");
+    question.model = Some("other-2".into());
+    let seen = bench.sent(&question).await;
+    assert!(seen.path.contains("other-2") || seen.body["model"] == "other-2", "{seen:?}");
+}
+
+pub(super) async fn a_question_without_a_model_is_not_sent(bench: Bench) {
+    let provider = open_at(Profile::new("p", bench.name), &bench.fake.url());
+    let error = provider.ask(&question("hi")).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidRequest);
+    assert!(bench.fake.seen().is_empty());
+}
+
+pub(super) async fn a_page_instead_of_json_is_the_providers_failure(bench: Bench) {
+    let error = bench.ask(Act::Html(200)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.contains("<html> <h1>Please log in"), "{error}");
+    let error = bench.ask(Act::Html(502)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    assert_eq!(error.provider_status, Some(502));
+}
+
+pub(super) async fn a_body_that_ends_early_may_have_been_billed(bench: Bench) {
+    let error = bench.ask(Act::Truncated).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.starts_with("the connection broke: error reading a body"), "{error}");
+}
+
+pub(super) async fn a_slow_drip_ends_at_the_deadline(bench: Bench) {
+    let drip = Act::Drip(Duration::from_secs(5));
+    bench.fake.next([drip.clone(), drip]);
+    let whole = bench.provider.ask(&hurried("hi")).await.unwrap_err();
+    let streamed = stream(&*bench.provider, &hurried("hi")).await.0.unwrap_err();
+    for error in [whole, streamed] {
+        assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+    }
+}
+
+pub(super) async fn no_answer_ends_at_the_deadline(bench: Bench) {
+    bench.fake.next([Act::Hang]);
+    let error = bench.provider.ask(&hurried("hi")).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+    assert_eq!(bench.provider.ask(&question("still there?")).await.unwrap().text, "still there?");
+}
+
+pub(super) async fn a_question_that_is_too_late_is_not_sent(bench: Bench) {
+    let mut late = question("hi");
+    late.until = Instant::now();
+    assert_eq!(bench.provider.ask(&late).await.unwrap_err().code, Code::Timeout);
+    assert_eq!(stream(&*bench.provider, &late).await.0.unwrap_err().code, Code::Timeout);
+    assert_eq!(bench.provider.health(late.until).await.unwrap_err().code, Code::Timeout);
+    assert!(bench.fake.seen().is_empty());
+}
+
+pub(super) async fn retry_after_is_handed_on_in_all_its_forms(bench: Bench) {
+    for (header, value, millis) in [
+        ("retry-after", "2", 2000),
+        ("retry-after", "0.25", 250),
+        ("retry-after-ms", "1500", 1500),
+        ("x-ms-retry-after-ms", "70", 70),
+        ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", 0),
+    ] {
+        let error = bench.ask(Act::refuse_with(429, header, value)).await.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::RateLimited, Again::Later), "{value}");
+        assert_eq!(error.retry_after, Some(Duration::from_millis(millis)), "{header}: {value}");
+    }
+    let bare = bench.ask(Act::refuse(429)).await.unwrap_err();
+    assert_eq!((bare.again, bare.retry_after), (Again::Later, None));
+    let streamed = bench.stream(Act::refuse_with(429, "retry-after", "3")).await.0.unwrap_err();
+    assert_eq!(streamed.retry_after, Some(Duration::from_secs(3)));
+}
+
+pub(super) async fn an_overloaded_provider_may_be_asked_later(bench: Bench) {
+    let error = bench.ask(Act::refuse(529)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Later));
+    assert_eq!(error.provider_status, Some(529));
+    assert!(error.message.contains("the fake says 529"), "{error}");
+}
+
+pub(super) async fn a_reset_may_have_been_billed(bench: Bench) {
+    for act in [Act::ResetUnread, Act::ResetRead] {
+        let error = bench.ask(act.clone()).await.unwrap_err();
+        let verdict = (error.code, error.again, error.provider_status);
+        assert_eq!(verdict, (Code::ProviderError, Again::Never, None), "{act:?}: {error}");
+    }
+}
+
+pub(super) async fn a_question_that_found_nobody_was_not_sent(bench: Bench) {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let profile = Profile { model: "m".into(), ..Profile::new("p", bench.name) };
+    let error = open_at(profile, &url).ask(&question("hi")).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::NotSent));
+    assert!(error.message.contains("refused"), "{error}");
+}
+
+pub(super) async fn a_redirect_is_not_followed(bench: Bench) {
+    let to = format!("{}/elsewhere?token=abc", bench.fake.url());
+    let error = bench.ask(Act::Redirect(to)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!(error.provider_status, Some(307));
+    assert!(error.message.contains("/elsewhere,") && !error.message.contains("token"), "{error}");
+    assert_eq!(bench.fake.seen().len(), 1);
+}
+
+pub(super) async fn a_huge_answer_is_refused(bench: Bench) {
+    let error = bench.ask(Act::Huge(33 << 20)).await.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert_eq!(error.message, "the answer is larger than 32 MB");
+    let error = bench.stream(Act::Huge(33 << 20)).await.0.unwrap_err();
+    assert!(error.message.contains("larger than 32 MB"), "{error}");
+}
+
+pub(super) async fn a_stream_without_its_end_is_a_failure(bench: Bench) {
+    for act in [Act::Cut, Act::Broken] {
+        let (answer, pieces) = bench.stream(act.clone()).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never), "{act:?}");
+        assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
+        assert!(!pieces.is_empty(), "some of it came");
+    }
+}
+
+pub(super) async fn an_error_in_a_stream_is_a_failure(bench: Bench) {
+    let (answer, pieces) = bench.stream(Act::ErrorInStream).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.ends_with("the fake says 529"), "{error}");
+    assert!(!pieces.is_empty(), "some of it came");
+}
+
+pub(super) async fn a_page_instead_of_a_stream_is_the_providers_failure(bench: Bench) {
+    let (answer, pieces) = bench.stream(Act::Html(200)).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
+    assert!(error.message.contains("<html>") && pieces.is_empty(), "{error}");
+}
+
+pub(super) async fn a_wrong_key_is_not_tried_again(bench: Bench) {
+    for status in [401, 403] {
+        let error = bench.ask(Act::refuse(status)).await.unwrap_err();
+        assert_eq!((error.code, error.again), (Code::ProviderAuth, Again::Never));
+    }
+}
+
+pub(super) async fn a_key_that_is_quoted_back_is_not_handed_on(bench: Bench) {
+    let quoted = [
+        Act::Refuse { status: 401, headers: Vec::new(), body: Some(format!("no such key: {KEY}")) },
+        Act::Refuse {
+            status: 400,
+            headers: Vec::new(),
+            body: Some(json!({ "error": { "message": KEY } }).to_string()),
+        },
+        Act::Refuse { status: 200, headers: Vec::new(), body: Some(format!("what is {KEY}?")) },
+        Act::Redirect(format!("/{KEY}/")),
+    ];
+    for act in quoted {
+        let error = bench.ask(act.clone()).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
+        assert!(error.message.contains("[secret]"), "{error}");
+        let error = bench.stream(act).await.0.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(KEY), "{error:?}");
+    }
+}
+
+pub(super) async fn who_stops_listening_has_what_came(bench: Bench) {
+    let (send, came) = mpsc::channel(1);
+    drop(came);
+    bench.fake.next([Act::say("fine, thanks")]);
+    let answer = bench.provider.stream(&question("hi"), &send).await.unwrap();
+    assert!("fine, thanks".starts_with(&answer.text), "{answer:?}");
+}
+
+pub(super) async fn health_is_asked_for_nothing(bench: Bench) {
+    let said = bench.provider.health(question("").until).await.unwrap();
+    assert!(said.starts_with("answers"), "{said}");
+    let seen = bench.fake.seen();
+    assert_eq!((seen.len(), seen[0].method.as_str()), (1, "GET"));
+    bench.fake.next([Act::refuse(401)]);
+    let error = bench.provider.health(question("").until).await.unwrap_err();
+    assert_eq!(error.code, Code::ProviderAuth);
+}
