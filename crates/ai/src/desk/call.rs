@@ -8,11 +8,12 @@ use super::open_call::OpenCall;
 use super::register::{Entry, Owner, away};
 use super::repair::{both, repair};
 use super::{Errand, Inner, Settled, failed, succeeded};
-use crate::ask::{Answer, AskError, Code, Question};
+use crate::ask::{Again, Answer, AskError, Code, Question};
 use crate::chat::Piece;
-use crate::cost::Mode;
-use crate::limiter::{Need, Taken};
-use crate::profile::{Limits, WhenFull};
+use crate::chunk::Need;
+use crate::limiter::{Full, Taken};
+use crate::profile::WhenFull;
+use crate::rate::Mode;
 use crate::tries::Next;
 
 /// A call of one profile.
@@ -26,6 +27,18 @@ pub(super) struct CallToMake<'d> {
 struct Leave {
     _room: Option<OwnedSemaphorePermit>,
     taken: Taken,
+}
+
+impl Leave {
+    /// Settles what came to an error: one that was refused cost nothing, of one that may have been
+    /// answered nothing is known.
+    fn settle(self, error: &AskError) {
+        match error.again {
+            Again::Never if error.code == Code::Timeout => drop(self.taken),
+            Again::NotSent => self.taken.give_back(),
+            _ => self.taken.settle(0),
+        }
+    }
 }
 
 impl CallToMake<'_> {
@@ -43,7 +56,7 @@ impl CallToMake<'_> {
             Err(error) => return self.refused(&question, error, begun, settled),
         };
         call.asked = true;
-        let mut tries = TriesOf { call: &self, pieces, attempts: 0, begun: false };
+        let mut tries = TriesOf { call: &self, pieces, tokens, attempts: 0, begun: false };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -55,7 +68,7 @@ impl CallToMake<'_> {
                 succeeded(answer, attempts, latency_ms, cost.0)
             }
             Err(error) => {
-                leave.taken.settle(0);
+                leave.settle(error);
                 failed(error, attempts, latency_ms)
             }
         };
@@ -78,7 +91,6 @@ impl CallToMake<'_> {
     /// Waits for room, as long as the question's time lasts.
     async fn leave(&self, tokens: u64, until: Instant) -> Result<Leave, AskError> {
         let limits = &self.entry.profile.limits;
-        self.entry.line.ready(tokens, until).await?;
         let room = match &self.entry.room {
             None => None,
             Some(room) if limits.when_full == WhenFull::Refuse => {
@@ -93,22 +105,22 @@ impl CallToMake<'_> {
         };
         let owner = self.desk.register.owner(&self.errand.tenant).await?;
         let taken = self.desk.limiter.take(&self.needs(&owner, tokens), until, limits.when_full);
-        let taken = taken.await.map_err(|full| AskError {
-            retry_after: full.retry_after,
-            ..AskError::new(Code::RateLimited, full.to_string())
+        let taken = taken.await.map_err(|error| match &error {
+            Full::Limit { wait, .. } => {
+                AskError { retry_after: Some(*wait), ..full(&error.to_string()) }
+            }
+            Full::TooLate => full(&error.to_string()),
+            _ => AskError::new(Code::Internal, error.to_string()),
         })?;
         Ok(Leave { _room: room, taken })
     }
 
     /// What the question takes, from which buckets.
     fn needs(&self, owner: &Owner, tokens: u64) -> Vec<Need> {
+        let Entry { name, profile, .. } = self.entry;
         let tenant = &self.errand.tenant;
-        let whose = |name: String, limits: &Limits| {
-            Need::of(limits, &name, tokens)
-        };
-        let mut needs = whose(format!("tenant/{tenant}"), &owner.sheet.limits);
-        let profile = format!("profile/{tenant}/{}", self.entry.name);
-        needs.extend(whose(profile, &self.entry.profile.limits));
+        let mut needs = Need::of_tenant(tenant, &owner.sheet.limits, tokens);
+        needs.extend(Need::of_profile(tenant, name, &profile.limits, tokens));
         needs
     }
 
@@ -150,15 +162,11 @@ impl CallToMake<'_> {
         let Entry { name, profile, .. } = self.entry;
         let model = question.model.as_deref().unwrap_or(&profile.model);
         let questions = tokens - u64::from(question.max_tokens);
-        let now = self.desk.clock.now();
-        let most = Answer {
-            tokens_in: questions,
-            tokens_out: u64::from(question.max_tokens),
-            ..Answer::default()
-        };
+        let (now, answer) = (self.desk.clock.now(), u64::from(question.max_tokens));
+        let most = profile.prices.at_most(questions, answer, now, Mode::Direct);
         NewCall {
             reserve_tokens: tokens,
-            reserve_picos: profile.prices.cost(&most, now, Mode::Direct).0,
+            reserve_picos: most.0,
             ..self.desk.new_call(self.errand, name, profile.provider.as_str(), model)
         }
     }
@@ -167,7 +175,8 @@ impl CallToMake<'_> {
     fn refused(&self, question: &Question, error: AskError, begun: Instant, settled: &mut Settled) {
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         if settled.duplicate.is_none() {
-            let call = NewCall { reserve_tokens: 0, reserve_picos: 0, ..self.new_call(question, u64::from(question.max_tokens)) };
+            let call = self.new_call(question, u64::from(question.max_tokens));
+            let call = NewCall { reserve_tokens: 0, reserve_picos: 0, ..call };
             settled.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
         }
         settled.result = Err(error);
@@ -182,6 +191,8 @@ fn full(why: &str) -> AskError {
 struct TriesOf<'c, 'd> {
     call: &'c CallToMake<'d>,
     pieces: Option<&'c mpsc::Sender<Piece>>,
+    /// What the question may take, answer included.
+    tokens: u64,
     attempts: u32,
     /// Some of the answer was handed on: it cannot be asked anew.
     begun: bool,
@@ -205,22 +216,25 @@ impl TriesOf<'_, '_> {
     /// Asks again for as long as that may help.
     async fn patiently(&mut self, question: &Question) -> Result<Answer, AskError> {
         let (desk, line) = (self.call.desk, &self.call.entry.line);
-        let mut attempt = 0;
+        let (mut attempt, mut before) = (0, None);
         loop {
+            // Why it was not answered says more than why it cannot be sent again.
+            let out = line.send(self.tokens, question.until).await;
+            let out = out.map_err(|error| before.take().unwrap_or(error))?;
             attempt += 1;
             self.attempts += 1;
             let result = self.once(question).await;
-            line.heard(&result);
+            out.heard(&result);
             let error = match result {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let next = desk.tries.next(attempt, &error, Instant::now(), question.until, jitter(&question.request_id, attempt));
-            match next {
+            let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
+            match desk.tries.next(attempt, &error, now, question.until, jitter) {
                 Next::Again { after } if !self.begun => tokio::time::sleep(after).await,
                 _ => return Err(error),
             }
-            line.ready(0, question.until).await?;
+            before = Some(error);
         }
     }
 
