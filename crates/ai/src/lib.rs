@@ -7,9 +7,13 @@
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
 
 mod ask;
+mod breaker;
 mod chat;
+mod chunk;
 mod cost;
 mod echo;
+mod gate;
+mod limiter;
 mod price;
 mod prices;
 mod profile;
@@ -20,11 +24,16 @@ mod script;
 mod scripted;
 mod seen;
 mod simulated;
+mod tries;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
+pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+pub use chunk::{Measure, Need};
 pub use cost::{Cost, estimate_tokens};
 pub use echo::Echo;
+pub use gate::Gate;
+pub use limiter::{Full, Limiter, Taken};
 pub use price::{Price, PriceError};
 pub use prices::{DatedRate, Prices, PricesError, parse_time};
 pub use profile::{
@@ -34,3 +43,4 @@ pub use rate::{Mode, Rate, Share, Tier};
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
+pub use tries::{Next, Tries};

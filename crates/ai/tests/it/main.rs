@@ -4,6 +4,7 @@
 mod any_text;
 mod desk;
 mod echo;
+mod limiter;
 mod prices;
 mod profile;
 mod samples;
