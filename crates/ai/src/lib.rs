@@ -10,35 +10,56 @@
 //! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
 
 mod ask;
+mod breaker;
 mod chat;
+mod chunk;
 pub mod contract;
 mod cost;
+mod desk;
 mod echo;
-mod pilot;
+mod gate;
 mod http;
+mod limiter;
+mod pilot;
+mod price;
+mod prices;
 mod profile;
+mod prompts;
 pub mod providers;
+mod rate;
 mod sample;
 mod schema;
 mod script;
 mod scripted;
 mod seen;
 mod simulated;
+mod tries;
 mod vault;
+pub mod worker;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
+pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-pub use cost::{Cost, Prices, estimate_tokens};
+pub use chunk::{Measure, Need};
+pub use cost::{Cost, estimate_tokens};
+pub use desk::{Desk, Errand, Settled, TENANT_SHEET, TenantSheet};
 pub use echo::Echo;
-pub use pilot::{Gauge, Out, Pilot};
+pub use gate::Gate;
 pub use http::Http;
+pub use limiter::{Full, Limiter, Taken};
+pub use pilot::{Gauge, Out, Pilot};
+pub use price::{Price, PriceError};
+pub use prices::{DatedRate, Prices, PricesError, parse_time};
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
 };
+pub use prompts::{NoPrompts, PromptFiles, Prompts};
+pub use rate::{Mode, Rate, Share, Tier};
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
 pub use secrecy::{ExposeSecret, SecretString};
+pub use tries::{Next, Tries};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
 };

@@ -75,7 +75,8 @@ impl Prompts for PromptFiles {
             std::fs::read_to_string(place).map(Some)
         });
         let read = timeout_at(until, reading).await;
-        let read = read.map_err(|_| AskError::new(Code::Timeout, "the prompt was not read in time"))?;
+        let read =
+            read.map_err(|_| AskError::new(Code::Timeout, "the prompt was not read in time"))?;
         match read {
             Ok(Ok(Some(prompt))) => Ok(prompt),
             Ok(Ok(None)) => Err(unknown("there is no such prompt")),

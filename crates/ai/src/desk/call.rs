@@ -104,8 +104,9 @@ impl CallToMake<'_> {
             }
         };
         let owner = self.desk.register.owner(&self.errand.tenant).await?;
-        let taken = self.desk.limiter.take(&self.needs(&owner, tokens), until, limits.when_full);
-        let taken = taken.await.map_err(|error| match &error {
+        let needs = self.needs(&owner, tokens);
+        let taken = self.desk.limiter.take(&needs, until, limits.when_full).await;
+        let taken = taken.map_err(|error| match &error {
             Full::Limit { wait, .. } => {
                 AskError { retry_after: Some(*wait), ..full(&error.to_string()) }
             }

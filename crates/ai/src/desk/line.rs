@@ -36,7 +36,8 @@ impl Line {
     pub(super) async fn send(&self, tokens: u64, until: Instant) -> Result<Out<'_>, AskError> {
         loop {
             let now = Instant::now();
-            match self.state().admit(now, tokens) {
+            let admitted = self.state().admit(now, tokens);
+            match admitted {
                 Ok(()) => return Ok(Out { line: self, tokens, heard: false }),
                 Err(wait) if wait.at < until && !wait.money => sleep_until(wait.at).await,
                 Err(wait) => return Err(wait.error(now)),

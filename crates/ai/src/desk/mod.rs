@@ -136,7 +136,9 @@ impl Desk {
                 continue;
             }
             asked.push(entry.name.clone());
-            CallToMake { desk: &self.inner, entry: &entry, errand }.make(pieces, &mut settled).await;
+            CallToMake { desk: &self.inner, entry: &entry, errand }
+                .make(pieces, &mut settled)
+                .await;
             if settled.is_final() {
                 break;
             }

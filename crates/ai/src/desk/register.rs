@@ -161,7 +161,10 @@ impl Register {
             Some(key) => {
                 let owner = sheet.key_owner.as_ref().unwrap_or(&owner);
                 let refused = |error: &dyn std::fmt::Display| {
-                    AskError::new(Code::ProviderAuth, format!("the key of profile `{name}`: {error}"))
+                    AskError::new(
+                        Code::ProviderAuth,
+                        format!("the key of profile `{name}`: {error}"),
+                    )
                 };
                 let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
                 let opened = self.vault.open(&scope(owner), owner, &key).await;
@@ -184,7 +187,8 @@ impl Register {
         let mut sheet = Sheet::new(record);
         for _ in 0..DEEPEST {
             let Some(base) = sheet.extends().map_err(internal)? else { return Ok(sheet) };
-            sheet = sheet.upon(self.template(&sheet.owner, &base).await?);
+            let template = self.template(&sheet.owner, &base).await?;
+            sheet = sheet.upon(template);
         }
         let message = format!("profile `{name}` extends itself, or too many others");
         Err(AskError::new(Code::Internal, message))

@@ -56,9 +56,6 @@ fn remote<D: Dialect>(
     key: Option<SecretString>,
     http: &Http,
 ) -> Result<Arc<dyn Provider>, ProfileError> {
-    if !profile.prices.are_sound() {
-        return Err(ProfileError::Prices(profile.name.clone()));
-    }
     // Keys from files end with a line's end.
     let key = key.map(|key| SecretString::from(key.expose_secret().trim()));
     if D::NEEDS_KEY && key.is_none() && profile.endpoint.is_none() {

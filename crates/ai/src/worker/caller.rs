@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::{
-    Client, Clock, Dedup, Kind, NewUnit, Payload, QueueName, SendError,
-    Timestamp, UnitId, UnitState, WaitError,
+    Client, Clock, Dedup, Kind, NewUnit, Payload, QueueName, SendError, Timestamp, UnitId,
+    UnitState, WaitError,
 };
 
 use longshore::unit::{DedupWindow, OnDuplicate};
@@ -27,7 +27,8 @@ pub struct Caller {
 impl Caller {
     /// A caller that sends into `queue`, by default [`QUEUE`].
     pub fn new(client: Client, queue: Option<QueueName>) -> longshore::Result<Self> {
-        let invalid = |error: longshore::NameError| longshore::Error::Invalid(error.to_string());
+        let invalid =
+            |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
         let queue = queue.map_or_else(|| QueueName::new(QUEUE).map_err(invalid), Ok)?;
         Ok(Self { client, queue })
     }
@@ -49,10 +50,12 @@ impl Caller {
         let limit = request.timeout + GRACE;
         match self.client.wait(id, Some(limit)).await {
             Ok(unit) => match (unit.state, unit.result) {
-                (UnitState::Done, Some(reply)) => Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
-                    let why = format!("the reply cannot be read: {error}");
-                    Reply::error(request.heading(), &AskError::new(Code::Internal, why), 0)
-                }),
+                (UnitState::Done, Some(reply)) => {
+                    Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
+                        let why = format!("the reply cannot be read: {error}");
+                        Reply::error(request.heading(), &AskError::new(Code::Internal, why), 0)
+                    })
+                }
                 (state, _) => {
                     let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
                     Reply::error(request.heading(), &ended(state, &why), 0)
@@ -62,9 +65,11 @@ impl Caller {
                 let why = "no reply in time; it may have been billed";
                 Reply::error(request.heading(), &AskError::new(Code::Timeout, why), 0)
             }
-            Err(error) => {
-                Reply::error(request.heading(), &AskError::new(Code::Internal, error.to_string()), 0)
-            }
+            Err(error) => Reply::error(
+                request.heading(),
+                &AskError::new(Code::Internal, error.to_string()),
+                0,
+            ),
         }
     }
 

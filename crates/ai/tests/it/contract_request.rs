@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use longshore::{Priority, TenantId};
 use longshore_ai::contract::{Delivery, Libraries, Prompt, ReplyTo, Request};
 use longshore_ai::{AskError, Code, Profile, ProviderName};
-use longshore::{Priority, TenantId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

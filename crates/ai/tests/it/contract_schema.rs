@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use jsonschema::Validator;
+use longshore::{Priority, ProfileName, TenantId};
 use longshore_ai::contract::{
     Delivery, Metadata, Prompt, REPLY_SCHEMA, REQUEST_SCHEMA, Reply, ReplyTo, Request,
 };
 use longshore_ai::{Answer, AskError, Code, FinishReason};
-use longshore::{Priority, ProfileName, TenantId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_ai::{MasterKey, MasterSource, SecretString, Vault};
 use longshore::ledger::{KeyRecord, KeyStatus, Keys, NewKey};
 use longshore::store::Page;
 use longshore::{Clock, Error, KeyName, Result, Scope, TenantId, Timestamp};
+use longshore_ai::{MasterKey, MasterSource, SecretString, Vault};
 
 /// The secret of all tests, easy to search for.
 pub(crate) const MARK: &str = "sk-MARKED-0123456789-abcdefghij";

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
 
 mod any_text;
+mod asking;
 mod contract_docs;
 mod contract_peek;
 mod contract_reply;
@@ -10,14 +11,16 @@ mod contract_schema;
 mod desk;
 mod echo;
 mod fake_keys;
+mod limiter;
+mod prices;
 mod profile;
 mod samples;
 mod schema;
 mod script_mistakes;
 mod scripted;
+mod talk;
 mod vault;
 mod vault_master;
 mod vault_rewrap;
 mod vault_silence;
-mod talk;
 mod wires;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_ai::{ExposeSecret, KeyRef, Vault, VaultError};
 use longshore::Scope;
 use longshore::ledger::{KeyRecord, KeyStatus};
+use longshore_ai::{ExposeSecret, KeyRef, Vault, VaultError};
 use proptest::prelude::*;
 use tokio::time::advance;
 

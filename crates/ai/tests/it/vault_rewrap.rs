@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_ai::{ExposeSecret, Vault, VaultError};
 use longshore::Scope;
+use longshore_ai::{ExposeSecret, Vault, VaultError};
 
 use crate::fake_keys::{FakeKeys, key, master, secret, tenant, vault};
 

@@ -3,8 +3,8 @@
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
-use longshore_ai::{KeyRef, MasterKey, MasterSource, Vault, VaultError};
 use longshore::Scope;
+use longshore_ai::{KeyRef, MasterKey, MasterSource, Vault, VaultError};
 
 use crate::fake_keys::{FakeKeys, MARK, key, master, secret, tenant, vault, write_file};
 

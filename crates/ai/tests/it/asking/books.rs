@@ -19,7 +19,9 @@ async fn every_call_is_in_the_books_good_or_bad() {
     let calls = rig.calls().await;
     let told: Vec<_> = calls
         .iter()
-        .map(|call| (call.call.request_id.as_str(), call.status, call.end.as_ref().unwrap().code.as_deref()))
+        .map(|call| {
+            (call.call.request_id.as_str(), call.status, call.end.as_ref().unwrap().code.as_deref())
+        })
         .collect();
     assert_eq!(
         told,

@@ -58,7 +58,10 @@ async fn a_profile_may_extend_a_template_of_its_own_tenant_or_of_the_house() {
     let answer = rig.ask("acme", "fast", "hi").await.result.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("fine", "own"));
     // A template itself cannot be asked, and a profile is no template.
-    assert_eq!(rig.ask("default", "house", "hi").await.result.unwrap_err().code, Code::ProfileNotFound);
+    assert_eq!(
+        rig.ask("default", "house", "hi").await.result.unwrap_err().code,
+        Code::ProfileNotFound
+    );
     rig.profile("acme", "upon", json!({ "extends": "fast" })).await;
     assert_eq!(rig.ask("acme", "upon", "hi").await.result.unwrap_err().code, Code::Internal);
 }

@@ -26,7 +26,7 @@ impl Rig {
         let store = Arc::new(MemoryStore::default());
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
         let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
-        let desk = Desk::new(ledger, vault, Http::new().unwrap(), "rig".to_owned());
+        let desk = Desk::new(ledger, vault, Http::new(), "rig".to_owned());
         let mut books = JoinSet::new();
         let keeper = desk.clone();
         books.spawn(async move { keeper.keep_books().await });

@@ -14,7 +14,8 @@ fn schema() -> Arc<serde_json::Value> {
 async fn an_answer_of_another_form_has_one_chance_to_be_mended() {
     let rig = Rig::new();
     // The second question is the whole conversation: scripts see its last words.
-    let script = "[[answer]]\nwhen = 'n == 0'\nreply = 'seven'\n\n[[answer]]\nreply = '{\"sum\": 7}'";
+    let script =
+        "[[answer]]\nwhen = 'n == 0'\nreply = 'seven'\n\n[[answer]]\nreply = '{\"sum\": 7}'";
     rig.scripted("acme", "fast", script, json!({})).await;
     let mut errand = errand("acme", "fast", "3 + 4");
     errand.question.schema = Some(schema());
