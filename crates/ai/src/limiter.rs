@@ -1,9 +1,9 @@
 //! Limits that all processes share: waits, or refuses, until there is room in every bucket that a
 //! question needs.
 //!
-//! Thin: how much a process holds of a bucket is in `chunk` (with the proof that no window exceeds limit
-//! + burst), who waits for what is in `limiter/queue`. Here the store is asked, by one task per limiter
-//! that lives as long as somebody waits or something is to be settled.
+//! Thin: how much a process holds of a bucket is in `chunk`, with the proof that no window exceeds the
+//! limit and a burst; who waits for what is in `limiter/queue`. Here the store is asked, by one task per
+//! limiter that lives as long as somebody waits or something is to be settled.
 
 mod queue;
 

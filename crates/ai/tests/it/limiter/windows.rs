@@ -80,7 +80,7 @@ proptest! {
         let (scripts, played) = (scripts.collect(), need.clone());
         let used = paused().block_on(play(scripts, played, Duration::from_millis(delay)));
         // A bucket holds at least a request, and the largest question goes when it is full.
-        let most = need.burst.max(need.capacity().max(3.0) + per_second * 0.2);
+        let most = need.burst.max(3.0 + per_second * 0.2);
         prop_assert!(worst(&used, per_second) <= most + 1e-3, "{} > {most}", worst(&used, per_second));
     }
 }
