@@ -98,11 +98,14 @@ impl MonthMoves {
     }
 }
 
-/// Beyond the largest integer SQLite would go on as REAL; the casts stop there.
-const MOVE: &str = "UPDATE longshore_month SET spent_tokens = CAST(spent_tokens + ?3 AS INTEGER),
-    spent_picos = CAST(spent_picos + ?4 AS INTEGER),
-    reserved_tokens = CAST(reserved_tokens + ?5 AS INTEGER),
-    reserved_picos = CAST(reserved_picos + ?6 AS INTEGER) WHERE tenant = ?1 AND month = ?2";
+/// Beyond the largest integer SQLite would go on as REAL; the casts stop there. What is then taken
+/// back stops at zero: sums that no longer fit are for `verify` to tell, not for a finish to fail by.
+const MOVE: &str = "UPDATE longshore_month SET
+    spent_tokens = max(0, CAST(spent_tokens + ?3 AS INTEGER)),
+    spent_picos = max(0, CAST(spent_picos + ?4 AS INTEGER)),
+    reserved_tokens = max(0, CAST(reserved_tokens + ?5 AS INTEGER)),
+    reserved_picos = max(0, CAST(reserved_picos + ?6 AS INTEGER))
+    WHERE tenant = ?1 AND month = ?2";
 
 const BEGIN: &str = "INSERT INTO longshore_month
     (tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos)

@@ -21,9 +21,9 @@ pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<Admission>
     for call in calls {
         call.check()?;
         // A worker's calls come together: one look for all of them.
-        if call.session.is_some() && call.session != seen {
-            call.session.map_or(Ok(0), |session| session::number(tx.db, session))?;
-            seen = call.session;
+        if let Some(session) = call.session.filter(|session| seen != Some(*session)) {
+            session::number(tx.db, session)?;
+            seen = Some(session);
         }
     }
     let mut months = Months::default();
