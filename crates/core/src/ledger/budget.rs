@@ -108,17 +108,17 @@ impl BudgetState {
         }
     }
 
-    /// Takes back what [`Self::count`] counted.
+    /// Takes back what [`Self::count`] counted. Sums that went beyond all counting end at nothing.
     pub fn discount(&mut self, call: &Call) {
         match &call.end {
             Some(end) => {
                 self.spent_tokens = self.spent_tokens.saturating_sub(end.tokens());
-                self.spent_picos = self.spent_picos.saturating_sub(end.cost_picos);
+                self.spent_picos = self.spent_picos.saturating_sub(end.cost_picos).max(0);
             }
             None => {
                 let NewCall { reserve_tokens, reserve_picos, .. } = call.call;
                 self.reserved_tokens = self.reserved_tokens.saturating_sub(reserve_tokens);
-                self.reserved_picos = self.reserved_picos.saturating_sub(reserve_picos);
+                self.reserved_picos = self.reserved_picos.saturating_sub(reserve_picos).max(0);
             }
         }
     }

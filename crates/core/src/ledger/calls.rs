@@ -153,6 +153,9 @@ impl CallEnd {
         {
             check_tokens(tokens)?;
         }
+        if i64::try_from(self.latency_ms).is_err() {
+            return Err(Error::Invalid(format!("a call does not take {} ms", self.latency_ms)));
+        }
         check_cost(self.cost_picos)
     }
 }

@@ -6,6 +6,9 @@
 //! ([`crate::store::Finish::calls`]), and marks the open calls of a session that died as
 //! [`CallStatus::MaybeBilled`] in the transaction that takes its units back.
 //!
+//! Calls are the books: no pruning removes them. One that is left open (whoever made it had no
+//! session, and died) holds its part of the month in which it was opened and nothing else.
+//!
 //! Contract for implementers: as for [`crate::Store`]. Every verb is atomic, and durable when it
 //! returns unless it says otherwise; what it answers for many is in the order of what was asked; a
 //! repeat after a lost answer does no further harm. Decisions come from [`bucket`] and [`budget`].

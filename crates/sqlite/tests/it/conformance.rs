@@ -56,3 +56,13 @@ fn a_storm_of_random_histories_ends_as_in_the_oracle() {
         (oracle, world().await)
     });
 }
+
+#[test]
+fn a_storm_of_random_ledgers_ends_as_in_the_oracle() {
+    let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 2_000 } else { 40 };
+    longshore_testkit::model::compare_ledgers(cases, || async {
+        let clock = Arc::new(ManualClock::default());
+        let oracle = World::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        (oracle, world().await)
+    });
+}

@@ -122,3 +122,16 @@ pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &World) {
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     }
 }
+
+pub(super) async fn a_month_beyond_all_counting_holds_nobody_up(world: &World) {
+    let dear = || NewCall { reserve_picos: i64::MAX / 2 + 1, ..call() };
+    let calls = [dear(), dear(), dear()];
+    for call in &calls {
+        world.admit(call).await;
+    }
+    for call in &calls {
+        world.record(ended(call, answered(1, 1))).await;
+    }
+    let (spent, _, reserved, _) = world.month().await;
+    assert_eq!((spent, reserved), (6, 0));
+}

@@ -160,6 +160,7 @@ pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &World) {
     for bad in [
         CallEnd { tokens_out: u64::MAX, ..answered(1, 1) },
         CallEnd { cost_picos: -1, ..answered(1, 1) },
+        CallEnd { latency_ms: u64::MAX, ..answered(1, 1) },
         CallEnd { status: CallStatus::Open, ..answered(1, 1) },
     ] {
         let records = vec![ended(&call(), answered(1, 1)), ended(&call(), bad)];

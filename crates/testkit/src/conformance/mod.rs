@@ -426,6 +426,7 @@ macro_rules! __with_cases {
                 a_call_is_counted_in_the_month_it_was_opened_in
                 a_lifted_budget_leaves_the_month_counted
                 a_budget_is_not_its_tenants_to_lift
+                a_month_beyond_all_counting_holds_nobody_up
             }
             ledger_limits {
                 draws_share_a_bucket_and_keep_fractions

@@ -8,6 +8,7 @@
 
 mod compare;
 mod draw;
+mod ledger;
 mod runner;
 
 use longshore_core::Outcome;
@@ -20,6 +21,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::World;
 
+pub use ledger::compare_ledgers;
 pub use runner::histories_agree;
 
 /// One step of a history. Numbers choose among what is there when the step is taken.

@@ -133,8 +133,9 @@ impl Books {
 
     fn duplicated_by(&self, new: &NewCall) -> Option<&Call> {
         let ids = self.requests.get(&(new.tenant.clone(), new.request_id.clone()))?;
-        let found = ids.iter().rev().filter_map(|id| self.calls.get(id));
-        found.filter(|call| call.is_duplicated_by(new)).max_by_key(|call| call.opened_at)
+        let found = ids.iter().filter_map(|id| self.calls.get(id));
+        let found = found.filter(|call| call.is_duplicated_by(new));
+        found.max_by_key(|call| (call.opened_at, call.call.id))
     }
 
     fn meant<'b>(
