@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::TenantId;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// What a tenant may use in a calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,22 @@ pub struct Budget {
 
 fn warn_at() -> f64 {
     0.8
+}
+
+impl Budget {
+    /// Refuses what cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.warn_at) {
+            let words =
+                format!("a budget warns from a part between 0 and 1 on, not {}", self.warn_at);
+            return Err(Error::Invalid(words));
+        }
+        let too_many = self.tokens.is_some_and(|tokens| i64::try_from(tokens).is_err());
+        if too_many || self.cost_picos.is_some_and(|picos| picos < 0) {
+            return Err(Error::Invalid("a budget of this size cannot be kept".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// A tenant's month.

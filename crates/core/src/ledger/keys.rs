@@ -84,7 +84,7 @@ pub trait Keys: Send + Sync + 'static {
         version: Option<u32>,
     ) -> Result<()>;
 
-    /// All versions of one key, the newest first.
+    /// All versions of one key, the newest first; none if there is none.
     async fn key(&self, scope: &Scope, tenant: &TenantId, name: &KeyName)
     -> Result<Vec<KeyRecord>>;
 
@@ -93,6 +93,6 @@ pub trait Keys: Send + Sync + 'static {
     -> Result<Page<KeyRecord>>;
 
     /// Puts a data key wrapped anew in the place of the one wrapped by `from`. False if it is
-    /// wrapped by another: then somebody was faster.
+    /// wrapped by another: then somebody was faster. What is sealed with it stays.
     async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool>;
 }
