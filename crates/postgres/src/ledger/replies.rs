@@ -4,7 +4,6 @@ use longshore_core::machine::{Event, next};
 use longshore_core::{Error, Policy, QueueName, Result, Scope, SessionId, TenantId};
 use uuid::Uuid;
 
-use super::within;
 use crate::finish::{Change, apply};
 use crate::param::session_uuid;
 use crate::row::{UnitRow, value};
@@ -19,10 +18,7 @@ pub(crate) async fn open(
     queue: &QueueName,
     holder: SessionId,
 ) -> Result<()> {
-    within(scope, tenant)?;
-    if !queue.admits(tenant) {
-        return Err(Error::not_found("queue", queue));
-    }
+    check(scope, tenant, queue)?;
     // It cannot end before this is committed.
     let sql = "SELECT 1 FROM longshore_session WHERE id = $1 FOR KEY SHARE";
     if tx.query_opt(sql, &[&session_uuid(holder)]).await?.is_none() {
@@ -44,6 +40,14 @@ pub(crate) async fn open(
     }
 }
 
+/// Another tenant's queue does not exist.
+fn check(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
+    match scope.covers(tenant) && queue.admits(tenant) {
+        true => Ok(()),
+        false => Err(Error::not_found("queue", queue)),
+    }
+}
+
 /// Closes a reply queue, and cancels what is left in it.
 pub(crate) async fn close(
     tx: &mut Tx<'_>,
@@ -51,12 +55,9 @@ pub(crate) async fn close(
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<()> {
+    check(scope, tenant, queue)?;
     let sql = "DELETE FROM longshore_reply_queue WHERE tenant = $1 AND queue = $2";
-    let found = scope.covers(tenant)
-        && tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await? > 0;
-    if !found {
-        return Err(Error::not_found("reply queue", queue));
-    }
+    tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await?;
     cancel_left(tx, tenant.as_str(), queue.as_str()).await
 }
 

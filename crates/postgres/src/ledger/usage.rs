@@ -1,6 +1,6 @@
 //! Calls as they are read: one by one, and summed up. Calls are not pruned: they are the books.
 
-use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cost};
+use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
@@ -140,6 +140,6 @@ fn read_usage(row: &Row) -> Result<Usage> {
         tokens_out: count(row, 7)?,
         tokens_cached: count(row, 8)?,
         // A sum may be larger than any of the database's integers.
-        cost_picos: cost(value::<&str>(row, 9)?.parse().map_err(damaged)?)?,
+        cost_picos: total_cost(value::<&str>(row, 9)?.parse().map_err(damaged)?)?,
     })
 }
