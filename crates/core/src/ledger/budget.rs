@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::calls::{Call, NewCall};
 use crate::name::TenantId;
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -90,6 +91,36 @@ impl BudgetState {
     /// The month that a time is in.
     pub fn month_of(time: Timestamp) -> String {
         time.to_string().chars().take(7).collect()
+    }
+
+    /// Counts a call: what it came to, or may come to.
+    pub fn count(&mut self, call: &Call) {
+        match &call.end {
+            Some(end) => {
+                self.spent_tokens = self.spent_tokens.saturating_add(end.tokens());
+                self.spent_picos = self.spent_picos.saturating_add(end.cost_picos);
+            }
+            None => {
+                let NewCall { reserve_tokens, reserve_picos, .. } = call.call;
+                self.reserved_tokens = self.reserved_tokens.saturating_add(reserve_tokens);
+                self.reserved_picos = self.reserved_picos.saturating_add(reserve_picos);
+            }
+        }
+    }
+
+    /// Takes back what [`Self::count`] counted.
+    pub fn discount(&mut self, call: &Call) {
+        match &call.end {
+            Some(end) => {
+                self.spent_tokens = self.spent_tokens.saturating_sub(end.tokens());
+                self.spent_picos = self.spent_picos.saturating_sub(end.cost_picos);
+            }
+            None => {
+                let NewCall { reserve_tokens, reserve_picos, .. } = call.call;
+                self.reserved_tokens = self.reserved_tokens.saturating_sub(reserve_tokens);
+                self.reserved_picos = self.reserved_picos.saturating_sub(reserve_picos);
+            }
+        }
     }
 
     /// Whether a call fits that may use so much, after what is spent and reserved.

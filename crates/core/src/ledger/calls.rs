@@ -193,6 +193,22 @@ pub struct Call {
     pub logged_at: Option<Timestamp>,
 }
 
+impl Call {
+    /// A call as it is kept, opened at `opened_at` and, if it has an end, ended `now`.
+    pub fn new(record: CallRecord, opened_at: Timestamp, now: Timestamp) -> Self {
+        let CallRecord { call, end } = record;
+        let status = end.as_ref().map_or(CallStatus::Open, |end| end.status);
+        let logged_at = end.is_some().then_some(now);
+        Self { call, status, end, opened_at, logged_at }
+    }
+
+    /// Whether `new` would be one too many: see [`Calls::admit_calls`].
+    pub fn is_duplicated_by(&self, new: &NewCall) -> bool {
+        let same = self.call.tenant == new.tenant && self.call.request_id == new.request_id;
+        same && self.status.answers() && self.call.unit != new.unit
+    }
+}
+
 /// The ledger's word on a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
@@ -220,6 +236,11 @@ impl Recost {
     /// Refuses a price below nothing.
     pub fn check(&self) -> Result<()> {
         check_cost(self.cost_picos)
+    }
+
+    /// Why a call that has not ended has no price.
+    pub fn is_open(&self) -> Error {
+        Error::Invalid(format!("call {} is under way: it has no price yet", self.id))
     }
 }
 

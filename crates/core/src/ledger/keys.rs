@@ -5,10 +5,10 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::name::{KeyName, Scope, TenantId};
 use crate::store::Page;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// Whether a version of a key may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,14 @@ pub struct NewKey {
     pub wrapped: Vec<u8>,
     /// Which master key that is.
     pub master: String,
+}
+
+impl NewKey {
+    /// Why a version that is not `next` is refused.
+    pub fn not_the_next(&self, next: u32) -> Error {
+        let Self { name, version, .. } = self;
+        Error::Invalid(format!("the next version of key `{name}` is {next}, not {version}"))
+    }
 }
 
 /// A version of a key as it is kept.

@@ -13,6 +13,7 @@
 pub mod bucket;
 pub mod budget;
 mod calls;
+pub mod cursor;
 mod keys;
 mod profiles;
 mod replies;
