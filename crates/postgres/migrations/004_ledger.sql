@@ -37,6 +37,28 @@ CREATE TABLE longshore_bucket (
     at    bigint NOT NULL
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- Writes levels, in the order of the names. Those of `known` buckets are locked; if another was the first
+-- to draw from one of the rest, it is not full, and all is to be looked at again: 40001.
+CREATE FUNCTION longshore_fill(
+    names text[], levels double precision[], times bigint[], known text[])
+RETURNS void LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    written bigint;
+BEGIN
+    UPDATE longshore_bucket b SET level = g.level, at = g.at
+    FROM unnest($1, $2, $3) AS g (name, level, at) WHERE b.name = g.name AND g.name = ANY($4);
+    INSERT INTO longshore_bucket (name, level, at)
+    SELECT g.name, g.level, g.at FROM unnest($1, $2, $3) AS g (name, level, at)
+    WHERE g.name <> ALL($4) ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality($1) - cardinality($4) THEN
+        RAISE EXCEPTION 'others were the first to draw' USING ERRCODE = '40001';
+    END IF;
+END $$;
+
 CREATE TABLE longshore_budget (
     tenant     text COLLATE "C" PRIMARY KEY,
     tokens     bigint CHECK (tokens >= 0),

@@ -34,7 +34,7 @@ pub(crate) async fn keep(
         if !sums.is_empty() {
             tx.add_sums(value(&row, 0)?, &named(sums));
         }
-        calls::record_with(tx, calls.iter()).await?;
+        calls::record_with(tx, calls.iter());
         return Ok(true);
     }
     let held = tx

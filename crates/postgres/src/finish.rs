@@ -77,7 +77,7 @@ async fn finish_others<'f>(
         }
     }
     apply(tx, careful.changes).await?;
-    record_with(tx, calls.into_iter()).await?;
+    record_with(tx, calls.into_iter());
     Ok(answers)
 }
 

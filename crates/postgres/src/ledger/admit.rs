@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::ledger::budget::Verdict;
 use longshore_core::ledger::{Admission, BudgetState, Call, NewCall};
-use longshore_core::{CallId, Error, Result, TenantId};
+use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::budgets::read_state;
-use super::rows::{COLUMNS, Intents, read};
+use super::rows::{COLUMNS, Intents, Params, borrowed, read};
 use crate::error::damaged;
 use crate::lock::{Lock, in_order};
-use crate::param::{Param, call_id, call_uuid};
+use crate::param::{call_id, call_uuid};
 use crate::row::{count, value};
 use crate::store::Shared;
 use crate::tx::Tx;
@@ -118,11 +118,9 @@ pub(crate) async fn shortly(
     let (store, calls) = (Arc::clone(shared), Arc::clone(calls));
     let errand = async move {
         let now = store.options.clock.now();
-        let (intents, month) = (Intents::of(calls.iter()), BudgetState::month_of(now));
-        let (locks, now) = (Locks::of(&calls), now.as_micros());
-        let mut params = intents.params();
-        params.extend::<[&dyn Param; 5]>([&now, &month, &locks.budgets, &locks.requests, &true]);
-        let answer = Answer::read(&store.ask(ADMIT, &params).await?, &month)?;
+        let params = params(&calls, &Locks::of(&calls), now, true);
+        let rows = store.ask(ADMIT, &borrowed(&params)).await?;
+        let answer = Answer::read(&rows, &BudgetState::month_of(now))?;
         answer.check(&calls)?;
         if answer.more {
             return Ok(None);
@@ -148,7 +146,9 @@ pub(crate) async fn admit(
         let answer = ask(tx, &locks, part).await?;
         answer.check(part)?;
         having.extend(answer.months.keys().cloned());
-        answers.extend(weigh(tx, part, answer).await?);
+        let weighed = weigh(tx, part, answer).await?;
+        take_back(tx, part, &weighed, others).await?;
+        answers.extend(weighed);
         rest = others;
     }
     budgeted.note(calls, &having);
@@ -165,31 +165,32 @@ fn first_repeat<'c>(calls: &'c [NewCall]) -> usize {
 }
 
 async fn ask(tx: &mut Tx<'_>, locks: &Locks, calls: &[NewCall]) -> Result<Answer> {
-    let (intents, month) = (Intents::of(calls.iter()), BudgetState::month_of(tx.now));
-    let now = tx.now.as_micros();
-    let mut params = intents.params();
-    params.extend::<[&dyn Param; 5]>([&now, &month, &locks.budgets, &locks.requests, &false]);
-    Answer::read(&tx.query(ADMIT, &params).await?, &month)
+    let params = params(calls, locks, tx.now, false);
+    let rows = tx.query(ADMIT, &borrowed(&params)).await?;
+    Answer::read(&rows, &BudgetState::month_of(tx.now))
 }
 
-/// Decides on calls that are journalled already, in their order, and takes back those that do not fit.
+fn params(calls: &[NewCall], locks: &Locks, now: Timestamp, lone: bool) -> Params {
+    let mut params = Intents::of(calls.iter()).params();
+    params.push(Box::new(now.as_micros()));
+    params.push(Box::new(BudgetState::month_of(now)));
+    params.push(Box::new(locks.budgets.clone()));
+    params.push(Box::new(locks.requests.clone()));
+    params.push(Box::new(lone));
+    params
+}
+
+/// Decides on calls that are journalled already, in their order.
 async fn weigh(tx: &mut Tx<'_>, calls: &[NewCall], mut answer: Answer) -> Result<Vec<Admission>> {
-    let mut others = others(tx, &answer).await?;
-    let (mut answers, mut refused) = (Vec::with_capacity(calls.len()), Vec::new());
+    let others = others(tx, &answer).await?;
+    let mut answers = Vec::with_capacity(calls.len());
     for (at, call) in calls.iter().enumerate() {
-        let duplicate = answer.duplicates.get(&at).and_then(|other| others.remove(other));
-        let admission = match (duplicate, answer.months.get_mut(&call.tenant)) {
-            (Some(other), _) => Admission::Duplicate(Box::new(other)),
+        let duplicate = answer.duplicates.get(&at).and_then(|other| others.get(other));
+        answers.push(match (duplicate, answer.months.get_mut(&call.tenant)) {
+            (Some(other), _) => Admission::Duplicate(Box::new(other.clone())),
             (None, Some(month)) if !answer.known.contains(&at) => fit(month, call),
             (None, _) => Admission::Admitted,
-        };
-        if matches!(admission, Admission::OverBudget(_)) {
-            refused.push(call_uuid(call.id));
-        }
-        answers.push(admission);
-    }
-    if !refused.is_empty() {
-        tx.query("SELECT longshore_refuse($1)", &[&refused]).await?;
+        });
     }
     Ok(answers)
 }
@@ -205,6 +206,27 @@ fn fit(month: &mut BudgetState, call: &NewCall) -> Admission {
         Verdict::FitsNearly(part) => Admission::NearBudget(part),
         _ => Admission::Admitted,
     }
+}
+
+/// Takes back those that do not fit; not later than with the commit, and before `others` are asked.
+async fn take_back(
+    tx: &mut Tx<'_>,
+    calls: &[NewCall],
+    answers: &[Admission],
+    others: &[NewCall],
+) -> Result<()> {
+    let is_over = |answer: &Admission| matches!(answer, Admission::OverBudget(_));
+    let refused = calls.iter().zip(answers).filter(|(_, answer)| is_over(answer));
+    let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
+    let sql = "SELECT longshore_refuse($1)";
+    if refused.is_empty() {
+        return Ok(());
+    }
+    match others.is_empty() {
+        true => tx.close_with(sql, vec![Box::new(refused)]),
+        false => drop(tx.query(sql, &[&refused]).await?),
+    }
+    Ok(())
 }
 
 /// The calls that others are duplicates of.

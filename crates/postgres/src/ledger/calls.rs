@@ -7,9 +7,9 @@ use longshore_core::ledger::{BudgetState, CallRecord, Recost};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 
-use super::rows::{Ends, Intents};
+use super::rows::{Ends, Intents, Params, borrowed};
 use crate::inspect;
-use crate::param::{Param, call_id, call_uuid, session_uuid};
+use crate::param::{call_id, call_uuid, session_uuid};
 use crate::row::value;
 use crate::store::Shared;
 use crate::tx::Tx;
@@ -17,41 +17,26 @@ use crate::tx::Tx;
 const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
 
-/// Records as the parameters of one statement.
-struct Columns<'r> {
-    intents: Intents<'r>,
-    ends: Ends,
-    now: i64,
-    month: String,
+/// Records as the parameters of one statement. What is said twice of a call is said as the store would
+/// have heard it: an end stays, else the later word wins.
+fn params<'r>(
+    records: impl Iterator<Item = &'r CallRecord>,
+    now: Timestamp,
     lone: bool,
-}
-
-impl<'r> Columns<'r> {
-    /// What is said twice of a call is said as the store would have heard it: an end stays, else the
-    /// later word wins.
-    fn of(records: impl Iterator<Item = &'r CallRecord>, now: Timestamp, lone: bool) -> Self {
-        let mut last: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
-        for record in records {
-            let kept = last.entry(record.call.id).or_insert(record);
-            if kept.end.is_none() {
-                *kept = record;
-            }
-        }
-        Self {
-            intents: Intents::of(last.values().map(|record| &record.call)),
-            ends: Ends::of(last.values().copied()),
-            now: now.as_micros(),
-            month: BudgetState::month_of(now),
-            lone,
+) -> Params {
+    let mut last: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
+    for record in records {
+        let kept = last.entry(record.call.id).or_insert(record);
+        if kept.end.is_none() {
+            *kept = record;
         }
     }
-
-    fn params(&self) -> Vec<&dyn Param> {
-        let mut params = self.intents.params();
-        params.extend(self.ends.params());
-        params.extend::<[&dyn Param; 3]>([&self.now, &self.month, &self.lone]);
-        params
-    }
+    let mut params = Intents::of(last.values().map(|record| &record.call)).params();
+    params.extend(Ends::of(last.values().copied()).params());
+    params.push(Box::new(now.as_micros()));
+    params.push(Box::new(BudgetState::month_of(now)));
+    params.push(Box::new(lone));
+    params
 }
 
 /// Writes calls as a transaction of its own.
@@ -61,26 +46,22 @@ pub(crate) async fn record(shared: &Arc<Shared>, records: Vec<CallRecord>) -> Re
     }
     let store = Arc::clone(shared);
     let errand = async move {
-        let columns = Columns::of(records.iter(), store.options.clock.now(), true);
-        store.ask(RECORD, &columns.params()).await?;
+        let params = params(records.iter(), store.options.clock.now(), true);
+        store.ask(RECORD, &borrowed(&params)).await?;
         store.spent();
         Ok(())
     };
     shared.see_to(errand).await
 }
 
-/// Writes calls with what a unit came to; its row is locked.
-pub(crate) async fn record_with<'r>(
-    tx: &mut Tx<'_>,
-    records: impl Iterator<Item = &'r CallRecord>,
-) -> Result<()> {
-    let columns = Columns::of(records, tx.now, false);
-    if columns.intents.is_empty() {
-        return Ok(());
+/// Writes calls with what a unit came to; its row is locked. They travel with the commit.
+pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r CallRecord>) {
+    let mut records = records.peekable();
+    if records.peek().is_some() {
+        let params = params(records, tx.now, false);
+        tx.close_with(RECORD, params);
+        tx.after.deltas += 1;
     }
-    tx.query(RECORD, &columns.params()).await?;
-    tx.after.deltas += 1;
-    Ok(())
 }
 
 /// Calls that a session leaves open may have been billed.

@@ -1,4 +1,5 @@
 //! Token buckets, shared by all processes: `bucket::draw` decides, on rows that are locked for it.
+//! Two round trips: the levels are written with the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use longshore_core::ledger::{Draw, Drawn};
 use longshore_core::{Result, Timestamp};
 
 use crate::connect::Terms;
-use crate::error::collision;
+use crate::param::words;
 use crate::row::value;
 use crate::tx::Tx;
 
@@ -20,12 +21,12 @@ pub(crate) async fn draw(tx: &mut Tx<'_>, draws: &[Draw], terms: Terms) -> Resul
     let known: BTreeSet<String> = levels.keys().cloned().collect();
     let mut drawn = Vec::with_capacity(draws.len());
     for draw in draws {
-        let name = crate::param::words(&draw.bucket);
+        let name = words(&draw.bucket);
         let (got, level) = decide(levels.get(&name).copied(), now, draw);
         levels.insert(name, level);
         drawn.push(got);
     }
-    write(tx, &levels, &known).await?;
+    write(tx, levels, known);
     Ok(drawn)
 }
 
@@ -35,8 +36,7 @@ async fn lock(
     draws: &[Draw],
     terms: Terms,
 ) -> Result<(BTreeMap<String, Level>, Timestamp)> {
-    let names: BTreeSet<String> =
-        draws.iter().map(|draw| crate::param::words(&draw.bucket)).collect();
+    let names: BTreeSet<String> = draws.iter().map(|draw| words(&draw.bucket)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let rows = tx
         .query(
@@ -60,35 +60,17 @@ async fn lock(
     Ok((levels, if terms == Terms::Own { tx.now } else { now }))
 }
 
-/// Writes the levels: those of `known` buckets are locked, the others are new.
-async fn write(
-    tx: &mut Tx<'_>,
-    all: &BTreeMap<String, Level>,
-    known: &BTreeSet<String>,
-) -> Result<()> {
+/// Has the levels written with the commit: those of `known` buckets are locked, the others are new.
+fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>) {
     let (mut names, mut levels, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for (name, level) in all {
-        names.push(name.as_str());
+        names.push(name);
         levels.push(level.level);
         times.push(level.at.as_micros());
     }
-    let rows = tx
-        .query_one(
-            "WITH given AS (SELECT * FROM unnest($1, $2, $3) AS g (name, level, at)),
-             changed AS (
-               UPDATE longshore_bucket b SET level = g.level, at = g.at FROM given g
-               WHERE b.name = g.name AND b.name = ANY($4) RETURNING 1),
-             added AS (
-               INSERT INTO longshore_bucket (name, level, at)
-               SELECT g.name, g.level, g.at FROM given g WHERE g.name <> ALL($4)
-               ORDER BY g.name ON CONFLICT DO NOTHING RETURNING 1)
-             SELECT (SELECT count(*) FROM changed) + (SELECT count(*) FROM added)",
-            &[&names, &levels, &times, &known.iter().map(String::as_str).collect::<Vec<_>>()],
-        )
-        .await?;
-    // Another was the first to draw from one of them: it is not full.
-    if usize::try_from(value::<i64>(&rows, 0)?).ok() != Some(names.len()) {
-        return Err(collision());
-    }
-    Ok(())
+    let known: Vec<String> = known.into_iter().collect();
+    tx.close_with(
+        "SELECT longshore_fill($1, $2, $3, $4)",
+        vec![Box::new(names), Box::new(levels), Box::new(times), Box::new(known)],
+    );
 }

@@ -85,26 +85,38 @@ fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Parameters that outlive what they were made of: a statement may travel with the commit.
+pub(super) type Params = Vec<Box<dyn Param + Send>>;
+
+/// The same for a statement that is waited for.
+pub(super) fn borrowed(params: &Params) -> Vec<&dyn Param> {
+    params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
+}
+
+macro_rules! params {
+    ($($param:ident)*) => { vec![$(Box::new($param)),*] };
+}
+
 /// Intents as arrays.
 #[derive(Default)]
-pub(super) struct Intents<'c> {
+pub(super) struct Intents {
     ids: Vec<Uuid>,
-    tenants: Vec<&'c str>,
+    tenants: Vec<String>,
     requests: Vec<String>,
-    profiles: Vec<&'c str>,
+    profiles: Vec<String>,
     providers: Vec<String>,
     models: Vec<String>,
     units: Vec<Option<Uuid>>,
-    batches: Vec<Option<&'c str>>,
+    batches: Vec<Option<String>>,
     sessions: Vec<Option<Uuid>>,
     workers: Vec<String>,
     tokens: Vec<i64>,
     picos: Vec<i64>,
 }
 
-impl<'c> Intents<'c> {
+impl Intents {
     /// Those of calls.
-    pub(super) fn of(calls: impl Iterator<Item = &'c NewCall>) -> Self {
+    pub(super) fn of<'c>(calls: impl Iterator<Item = &'c NewCall>) -> Self {
         let mut intents = Self::default();
         for call in calls {
             intents.push(call);
@@ -112,20 +124,15 @@ impl<'c> Intents<'c> {
         intents
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    fn push(&mut self, call: &'c NewCall) {
+    fn push(&mut self, call: &NewCall) {
         self.ids.push(call_uuid(call.id));
-        self.tenants.push(call.tenant.as_str());
+        self.tenants.push(call.tenant.as_str().to_owned());
         self.requests.push(words(&call.request_id));
-        self.profiles.push(call.profile.as_str());
+        self.profiles.push(call.profile.as_str().to_owned());
         self.providers.push(words(&call.provider));
         self.models.push(words(&call.model));
         self.units.push(call.unit.map(unit_uuid));
-        self.batches.push(call.batch.as_ref().map(BatchId::as_str));
+        self.batches.push(call.batch.as_ref().map(ToString::to_string));
         self.sessions.push(call.session.map(session_uuid));
         self.workers.push(words(&call.worker));
         self.tokens.push(number(call.reserve_tokens));
@@ -133,12 +140,12 @@ impl<'c> Intents<'c> {
     }
 
     /// The first twelve parameters of `longshore_admit` and `longshore_record`.
-    pub(super) fn params(&self) -> Vec<&dyn Param> {
-        let Self { ids, tenants, requests, profiles, providers, models, .. } = self;
-        let Self { units, batches, sessions, workers, tokens, picos, .. } = self;
-        vec![
-            ids, tenants, requests, profiles, providers, models, units, batches, sessions, workers,
-            tokens, picos,
+    pub(super) fn params(self) -> Params {
+        let Self { ids, tenants, requests, profiles, providers, models, units, .. } = self;
+        let Self { batches, sessions, workers, tokens, picos, .. } = self;
+        params![
+            ids tenants requests profiles providers models units batches sessions workers tokens
+            picos
         ]
     }
 }
@@ -185,12 +192,12 @@ impl Ends {
     }
 
     /// The parameters of `longshore_record` that follow those of the intents.
-    pub(super) fn params(&self) -> Vec<&dyn Param> {
+    pub(super) fn params(self) -> Params {
         let Self { statuses, codes, models, tokens_in, tokens_out, cached, .. } = self;
         let Self { cache_writes, latencies, attempts, costs, estimates, .. } = self;
-        vec![
-            statuses, codes, models, tokens_in, tokens_out, cached, cache_writes, latencies,
-            attempts, costs, estimates,
+        params![
+            statuses codes models tokens_in tokens_out cached cache_writes latencies attempts costs
+            estimates
         ]
     }
 }

@@ -6,7 +6,7 @@ use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::rows::{COLUMNS, read};
+use super::rows::{COLUMNS, Params, borrowed, read};
 use super::{no_cursor, page};
 use crate::error::damaged;
 use crate::inspect;
@@ -17,7 +17,7 @@ use crate::tx::Tx;
 /// A filter as conditions on `longshore_call c`, in terms of its parameters.
 struct Conditions {
     sql: String,
-    params: Vec<Box<dyn Param + Send>>,
+    params: Params,
 }
 
 impl Conditions {
@@ -55,9 +55,6 @@ impl Conditions {
         self.sql += &format!(" AND {compare} ${}", self.params.len());
     }
 
-    fn params(&self) -> Vec<&dyn Param> {
-        self.params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
-    }
 }
 
 /// Calls, the newest first.
@@ -82,7 +79,7 @@ pub(crate) async fn calls(
         conditions.sql,
         u64::from(limit) + 1
     );
-    let rows = tx.query(&sql, &conditions.params()).await?;
+    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
     page(&rows, limit, "a call", read, |row| {
         Ok(format!("{}/{}", value::<i64>(row, 12)?, value::<Uuid>(row, 0)?))
     })
@@ -111,7 +108,7 @@ pub(crate) async fn usage(
         group(by),
         conditions.sql
     );
-    let rows = tx.query(&sql, &conditions.params()).await?;
+    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
     rows.iter().map(read_usage).collect()
 }
 
