@@ -23,6 +23,11 @@ mod plain;
 
 pub(crate) use plain::{Ended, shortly};
 
+/// Refuses calls that no store should have to add up.
+pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
+    finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)
+}
+
 /// Records the ends of runs, each for itself.
 pub(crate) async fn finish(
     tx: &mut Tx<'_>,

@@ -215,6 +215,7 @@ impl PostgresStore {
         session: SessionId,
         finishes: &[Finish],
     ) -> Result<InTransaction<Vec<Finished>>> {
+        finish::check_calls(finishes)?;
         let now = self.shared.options.clock.now();
         let mut tx = Tx::foreign(transaction, now, Arc::clone(&self.shared.streams));
         let promise = Promise::give(&mut tx).await?;

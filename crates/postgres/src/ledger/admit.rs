@@ -158,9 +158,8 @@ pub(crate) async fn admit(
 /// The first call with a request, or an id, that one before it has; else how many there are.
 fn first_repeat<'c>(calls: &'c [NewCall]) -> usize {
     let (mut requests, mut ids) = (HashSet::new(), HashSet::new());
-    let mut is_new = |call: &'c NewCall| {
-        requests.insert((&call.tenant, &call.request_id)) & ids.insert(call.id)
-    };
+    let mut is_new =
+        |call: &'c NewCall| requests.insert((&call.tenant, &call.request_id)) & ids.insert(call.id);
     calls.iter().position(|call| !is_new(call)).unwrap_or(calls.len())
 }
 

@@ -47,11 +47,7 @@ async fn write(tx: &mut Tx<'_>, tenant: &TenantId, budget: &Budget) -> Result<()
 }
 
 /// A tenant's budget and its month.
-pub(crate) async fn show(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-) -> Result<BudgetState> {
+pub(crate) async fn show(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
     within(scope, tenant)?;
     state(tx, tenant).await
 }

@@ -19,11 +19,7 @@ const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9
 
 /// Records as the parameters of one statement. What is said twice of a call is said as the store would
 /// have heard it: an end stays, else the later word wins.
-fn params<'r>(
-    records: impl Iterator<Item = &'r CallRecord>,
-    now: Timestamp,
-    lone: bool,
-) -> Params {
+fn params<'r>(records: impl Iterator<Item = &'r CallRecord>, now: Timestamp, lone: bool) -> Params {
     let mut last: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
     for record in records {
         let kept = last.entry(record.call.id).or_insert(record);

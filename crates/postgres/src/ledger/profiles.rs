@@ -15,11 +15,7 @@ use crate::tx::Tx;
 const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, updated_at";
 
 /// Writes a profile, if it is as expected.
-pub(crate) async fn put(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    put: PutProfile,
-) -> Result<ProfileRecord> {
+pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
     within(scope, &put.tenant)?;
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"

@@ -54,7 +54,6 @@ impl Conditions {
         self.params.push(param);
         self.sql += &format!(" AND {compare} ${}", self.params.len());
     }
-
 }
 
 /// Calls, the newest first.

@@ -74,7 +74,7 @@ impl Leases for PostgresStore {
     }
 
     async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
-        finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)?;
+        finish::check_calls(&finishes)?;
         let finishes = Arc::new(finishes);
         let run = async {
             match finish::shortly(&self.shared, id, &finishes).await? {
