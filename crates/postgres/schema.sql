@@ -723,6 +723,30 @@ BEGIN
     WHERE (SELECT count(*) FROM ended) < cardinality($1);
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_fill(names text[], levels double precision[], times bigint[], known text[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    written bigint;
+BEGIN
+    UPDATE longshore_bucket b SET level = g.level, at = g.at
+    FROM unnest($1, $2, $3) AS g (name, level, at) WHERE b.name = g.name AND g.name = ANY($4);
+    INSERT INTO longshore_bucket (name, level, at)
+    SELECT g.name, g.level, g.at FROM unnest($1, $2, $3) AS g (name, level, at)
+    WHERE g.name <> ALL($4) ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality($1) - cardinality($4) THEN
+        RAISE EXCEPTION 'others were the first to draw' USING ERRCODE = '40001';
+    END IF;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_has_ready(streams bigint[])
  RETURNS boolean
  LANGUAGE plpgsql
