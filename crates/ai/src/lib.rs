@@ -9,8 +9,11 @@
 mod ask;
 mod chat;
 mod cost;
+mod desk;
 mod echo;
+pub mod gateway;
 mod profile;
+mod raw;
 mod sample;
 mod schema;
 mod script;
@@ -21,10 +24,12 @@ mod simulated;
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
 pub use cost::{Cost, Prices, estimate_tokens};
+pub use desk::{Errand, Settled};
 pub use echo::Echo;
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
 };
+pub use raw::Raw;
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
