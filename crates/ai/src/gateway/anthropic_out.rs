@@ -41,7 +41,15 @@ impl Wire for Anthropic {
 
     fn teller(&self, about: About, _delivery: Delivery) -> Box<dyn Teller> {
         let (index, calls) = (0, 0);
-        Box::new(Telling { about, begun: false, index, open: false, words: false, calls, raw: false })
+        Box::new(Telling {
+            about,
+            begun: false,
+            index,
+            open: false,
+            words: false,
+            calls,
+            raw: false,
+        })
     }
 
     fn refuse(&self, refusal: &Refusal, request_id: &str) -> (StatusCode, Vec<u8>) {
@@ -173,7 +181,8 @@ impl Telling {
 
     fn start(&self, content_block: Block<'_>, out: &mut Vec<u8>) {
         let index = self.index;
-        let body = json!({"type": "content_block_start", "index": index, "content_block": content_block});
+        let body =
+            json!({"type": "content_block_start", "index": index, "content_block": content_block});
         event(out, "content_block_start", &body);
     }
 

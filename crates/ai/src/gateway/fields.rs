@@ -106,8 +106,7 @@ mod tests {
         let mut fields = Fields::read(body).unwrap();
         assert_eq!(fields.take::<u32>("a").unwrap(), Some(1));
         assert_eq!(fields.take::<u32>("a").unwrap(), None);
-        let usual: &[(&str, &[&str])] =
-            &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
+        let usual: &[(&str, &[&str])] = &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
         let mut left: Vec<_> = fields.left_out(&["c"], usual).collect();
         left.sort();
         assert_eq!(left, ["`d`", "`n2`"]);

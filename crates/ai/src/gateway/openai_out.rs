@@ -154,7 +154,10 @@ impl Telling {
             self.call(call, out);
         }
         self.begin(out);
-        let end = Choice { finish_reason: Some(finish_reason(answer)), ..Choice::delta(Delta::default()) };
+        let end = Choice {
+            finish_reason: Some(finish_reason(answer)),
+            ..Choice::delta(Delta::default())
+        };
         let about = Completion::about(&self.about, &answer.model);
         sse::data(out, &Completion { choices: &[end], ..about });
         if self.delivery == Delivery::StreamWithUsage {

@@ -32,7 +32,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
 /// Answers a request.
-pub(super) async fn serve(wire: &'static dyn Wire, house: Arc<House>, request: Request) -> Response {
+pub(super) async fn serve(
+    wire: &'static dyn Wire,
+    house: Arc<House>,
+    request: Request,
+) -> Response {
     let id = slip::request_id(request.headers());
     let order = take(wire, &house, request, &id).await;
     let served = match order {
@@ -43,7 +47,11 @@ pub(super) async fn serve(wire: &'static dyn Wire, house: Arc<House>, request: R
 }
 
 /// Answers how many tokens a question has, about.
-pub(super) async fn count(wire: &'static dyn Wire, house: Arc<House>, request: Request) -> Response {
+pub(super) async fn count(
+    wire: &'static dyn Wire,
+    house: Arc<House>,
+    request: Request,
+) -> Response {
     let id = slip::request_id(request.headers());
     finish(wire, &id, counted(&house, request).await)
 }

@@ -4,6 +4,7 @@
 mod any_text;
 mod desk;
 mod echo;
+mod gateway;
 mod profile;
 mod samples;
 mod schema;
