@@ -45,8 +45,8 @@ impl<'a> Fields<'a> {
     ) -> impl Iterator<Item = Cow<'static, str>> {
         let means_nothing = |name: &str, value: &RawValue| {
             let value = || value.get().split_ascii_whitespace().collect::<String>();
-            value() == "null"
-                || harmless.contains(&name)
+            harmless.contains(&name)
+                || value() == "null"
                 || usual.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
         };
         let rest = self.0.into_iter().filter(move |(name, raw)| !means_nothing(name, raw));

@@ -35,6 +35,8 @@ pub(crate) struct Fake {
     pub(crate) asked: Mutex<Vec<Errand>>,
     /// How many notes were made.
     pub(crate) notes: Mutex<usize>,
+    /// A call of `stuck` has begun.
+    pub(crate) begun: Notify,
     /// A call of `stuck` was abandoned.
     pub(crate) abandoned: Arc<Notify>,
 }
@@ -96,6 +98,7 @@ impl Fake {
             }
             "stuck" => {
                 let _guard = OnDrop(Arc::clone(&self.abandoned));
+                self.begun.notify_one();
                 hand_on(pieces, Piece::Text("So far".into())).await;
                 std::future::pending().await
             }

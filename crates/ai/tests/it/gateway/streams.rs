@@ -5,8 +5,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
-use super::{ANTHROPIC, Front, OPENAI, Reply, post};
+use super::{ANTHROPIC, Front, OPENAI, Reply, TOKEN, post};
 
 fn hello(model: &str, more: &Value) -> Value {
     let said = [json!({"role": "user", "content": "How are you?"})];
@@ -145,6 +148,29 @@ async fn a_listener_who_leaves_ends_the_question() {
     drop(body);
     // Were it not so, the test would hang.
     front.fake.abandoned.notified().await;
+}
+
+/// Over a real connection, since it is the server that notices.
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_the_question_streamed_or_not() {
+    let front = Front::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(axum::serve(listener, front.router.clone()).into_future());
+    for stream in [true, false] {
+        let body = hello("stuck", &json!({"stream": stream})).to_string();
+        let length = body.len();
+        let request = format!(
+            "POST {OPENAI} HTTP/1.1\r\nhost: a\r\nx-api-key: {TOKEN}\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        front.fake.begun.notified().await;
+        drop(client);
+        front.fake.abandoned.notified().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
