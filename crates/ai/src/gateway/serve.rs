@@ -57,8 +57,10 @@ pub(super) async fn count(
 }
 
 async fn counted(house: &House, request: Request) -> Result<Response, Refusal> {
-    welcome(&*house.guests, request.headers())?;
+    let tenant = welcome(&*house.guests, request.headers())?;
     let asked = anthropic_in::read_uncounted(&body(request).await?)?;
+    let (profile, _) = profile_and_model(&asked.model)?;
+    house.counter.terms(&tenant, &profile).await?;
     let about = Question {
         system: asked.system,
         chat: Some(Arc::new(asked.chat)),

@@ -113,5 +113,7 @@ async fn tokens_are_counted_without_asking_anybody() {
     ]});
     let reply = front.post("/v1/messages/count_tokens", body).await;
     assert_eq!(reply.json(), json!({"input_tokens": 103}));
+    let none = front.post("/v1/messages/count_tokens", hello("nobody")).await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND);
     assert!(front.fake.asked.lock().unwrap().is_empty());
 }
