@@ -106,9 +106,10 @@ pub struct Answer {
     /// What the provider said of its limits.
     #[serde(skip)]
     pub headroom: Headroom,
-    /// The answer as it came over the wire, where the question was asked raw.
+    /// The answer as it came over the wire, where the question was asked raw. In a box: few answers
+    /// have it, and many are kept.
     #[serde(skip)]
-    pub raw: Option<Bytes>,
+    pub raw: Option<Box<Bytes>>,
 }
 
 /// Why an answer ends, whatever the provider calls it.

@@ -192,7 +192,7 @@ impl Order {
 /// An answer as it came, or translated.
 fn whole(wire: &dyn Wire, about: &About, answer: Answer) -> Body {
     match answer.raw {
-        Some(raw) => raw.into(),
+        Some(raw) => Body::from(*raw),
         None => wire.whole(about, &answer).into(),
     }
 }

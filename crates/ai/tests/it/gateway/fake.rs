@@ -170,7 +170,7 @@ async fn raw(
         hand_on(pieces, Piece::Raw((*event).to_owned())).await;
     }
     let body = raw.rewritten(&[("model", Some("real-model".into()))]).unwrap();
-    Ok(Answer { raw: Some(body.into()), ..said("raw") })
+    Ok(Answer { raw: Some(Box::new(body.into())), ..said("raw") })
 }
 
 /// What OpenAI sends, with the usage that is always asked for.
