@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::chat::{Chat, Piece, ToolCall};
 use crate::cost::estimate_tokens;
+use crate::raw::Raw;
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -33,6 +35,8 @@ pub struct Question {
     pub model: Option<String>,
     /// A whole conversation, in the place of `prompt`.
     pub chat: Option<Arc<Chat>>,
+    /// The question as it came over a provider's own wire, for a provider that speaks it.
+    pub raw: Option<Arc<Raw>>,
     /// When the answer is of no use any more: waits, tries and the call itself included.
     pub until: Instant,
 }
@@ -49,6 +53,7 @@ impl Question {
             schema: None,
             model: None,
             chat: None,
+            raw: None,
             until,
         }
     }
@@ -101,6 +106,10 @@ pub struct Answer {
     /// What the provider said of its limits.
     #[serde(skip)]
     pub headroom: Headroom,
+    /// The answer as it came over the wire, where the question was asked raw. In a box: few answers
+    /// have it, and many are kept.
+    #[serde(skip)]
+    pub raw: Option<Box<Bytes>>,
 }
 
 /// Why an answer ends, whatever the provider calls it.

@@ -109,6 +109,9 @@ pub enum Piece {
     Text(String),
     /// A whole call of a tool, once all of it has come.
     ToolCall(ToolCall),
+    /// An event's data as it came over the wire, where the question was asked raw: in the place of
+    /// the others, the wire's last events included.
+    Raw(String),
 }
 
 impl Chat {

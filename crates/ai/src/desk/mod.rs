@@ -6,10 +6,12 @@
 //! modules ([`crate::tries`], [`crate::breaker`]); this puts them in order.
 
 mod call;
+mod counter;
 mod errand;
 mod journal;
 mod line;
 mod open_call;
+mod presence;
 mod register;
 mod repair;
 mod sheet;
@@ -25,6 +27,7 @@ use tokio::time::Instant;
 
 use self::call::CallToMake;
 use self::journal::Journal;
+use self::presence::Presence;
 use self::register::{Entry, Register};
 use crate::ask::{Again, Answer, AskError, Code};
 use crate::chat::Piece;
@@ -54,6 +57,7 @@ struct Inner {
     tries: Tries,
     clock: Arc<dyn Clock>,
     label: String,
+    presence: Presence,
 }
 
 impl Desk {
@@ -64,7 +68,9 @@ impl Desk {
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
         let journal = Journal::new(Arc::clone(&ledger) as _);
         let (tries, clock) = (Tries::default(), Arc::new(SystemClock));
-        Self { inner: Arc::new(Inner { ledger, register, limiter, journal, tries, clock, label }) }
+        let presence = Presence::default();
+        let inner = Inner { ledger, register, limiter, journal, tries, clock, label, presence };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Forgets profiles and keys: the next use reads them anew.
@@ -81,6 +87,17 @@ impl Desk {
     /// meanwhile.
     pub async fn books_kept(&self) {
         self.inner.journal.flushed().await;
+    }
+
+    /// Has a session of its own in the store, for as long as it is awaited: should this process die,
+    /// the calls of no unit that are out become "maybe billed".
+    pub async fn be_present(&self, store: &dyn Store) {
+        self.inner.presence.keep(store, &self.inner.label).await;
+    }
+
+    /// Ends that session in good order.
+    pub async fn leave(&self, store: &dyn Store) -> longshore::Result<()> {
+        self.inner.presence.end(store).await
     }
 
     /// Forgets profiles and keys whenever one changes, for as long as it is awaited.
@@ -206,7 +223,7 @@ impl Inner {
             model: model.to_owned(),
             unit: errand.unit,
             batch: errand.batch.clone(),
-            session: errand.session,
+            session: errand.session.or_else(|| self.presence.session()),
             worker: self.label.clone(),
             reserve_tokens: 0,
             reserve_picos: 0,

@@ -11,8 +11,8 @@ use crate::schema::ResponseSchema;
 pub(super) fn repair(question: &Question, answer: &Answer) -> Option<Question> {
     let schema = ResponseSchema::new(question.schema.as_deref()?).ok()?;
     let why = schema.read(&answer.text).err()?;
-    // One that was cut or withheld would be so again.
-    if answer.finish_reason != FinishReason::Stop {
+    // One that was cut or withheld would be so again; one that calls tools is not there yet.
+    if answer.finish_reason != FinishReason::Stop || !answer.tool_calls.is_empty() {
         return None;
     }
     let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
@@ -24,7 +24,7 @@ pub(super) fn repair(question: &Question, answer: &Answer) -> Option<Question> {
         "That does not follow the JSON Schema: {why}. Answer again, with nothing but JSON that does."
     );
     chat.messages.push(said(Role::User, words));
-    Some(Question { chat: Some(Arc::new(chat)), ..question.clone() })
+    Some(Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() })
 }
 
 /// The better answer, at the price of both.

@@ -150,6 +150,7 @@ impl Draft {
             tool_calls: self.tool_calls,
             tier: self.tier,
             headroom,
+            raw: None,
         }
     }
 

@@ -11,6 +11,7 @@ mod contract_schema;
 mod desk;
 mod echo;
 mod fake_keys;
+mod gateway;
 mod limiter;
 mod prices;
 mod profile;

@@ -122,6 +122,7 @@ impl Run<'_> {
             schema: self.job.wanted.clone(),
             model: None,
             chat: None,
+            raw: None,
             until: self.until,
         }
     }

@@ -1,0 +1,37 @@
+//! A gateway with profiles that need no provider: what the official SDKs are tried on.
+//!
+//! `gateway TOKEN [ADDRESS]` listens on the loopback, says where on its first line, and serves until
+//! its standard input ends.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test's server"
+)]
+
+#[path = "../tests/it/gateway/fake.rs"]
+#[allow(dead_code, reason = "the tests look at the rest")]
+mod fake;
+
+use std::sync::Arc;
+
+use longshore::TenantId;
+use longshore_ai::gateway::{Gateway, OneTenant};
+use tokio::io::AsyncReadExt;
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let token = arguments.next().expect("a token");
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
+    let guests = OneTenant { tenant: TenantId::default(), token: Some(token.into()) };
+    let router = Gateway::new(Arc::new(fake::Fake::default()), Arc::new(guests)).router();
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    println!("http://{}", listener.local_addr()?);
+    axum::serve(listener, router).with_graceful_shutdown(input_ended()).await
+}
+
+async fn input_ended() {
+    let mut rest = Vec::new();
+    let _ = tokio::io::stdin().read_to_end(&mut rest).await;
+}

@@ -1,0 +1,110 @@
+//! The gateway, over its router, with a counter that answers by the profile's name.
+
+mod anthropic;
+mod any_request;
+mod fake;
+mod models;
+mod openai;
+mod raw;
+mod refusals;
+mod streams;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use longshore::{TenantId, Timestamp};
+use longshore_ai::Errand;
+use longshore_ai::gateway::{Gateway, OneTenant};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use fake::Fake;
+
+const OPENAI: &str = "/v1/chat/completions";
+const ANTHROPIC: &str = "/v1/messages";
+const TOKEN: &str = "a-token";
+
+/// A gateway whose time stands still, and what is behind it.
+struct Front {
+    fake: Arc<Fake>,
+    router: Router,
+}
+
+/// What came back.
+struct Reply {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: String,
+}
+
+struct Still;
+
+impl longshore::Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(1_700_000_000_000_000)
+    }
+}
+
+impl Front {
+    fn new() -> Self {
+        let fake = Arc::new(Fake::default());
+        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(guests));
+        Self { fake, router: gateway.clock(Arc::new(Still)).router() }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn reply(&self, request: Request<Body>) -> Reply {
+        let (parts, body) = self.send(request).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        let body = String::from_utf8(body).unwrap();
+        Reply { status: parts.status, headers: parts.headers, body }
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Reply {
+        self.reply(post(path, &body)).await
+    }
+
+    /// The question that was asked last.
+    fn asked(&self) -> Errand {
+        self.fake.asked.lock().unwrap().last().cloned().expect("nothing was asked")
+    }
+}
+
+fn post(path: &str, body: &Value) -> Request<Body> {
+    let request = Request::post(path).header("authorization", format!("Bearer {TOKEN}"));
+    request.body(body.to_string().into()).unwrap()
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).expect(&self.body)
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The events of a stream: the name, if it has one, and the data.
+    fn events(&self) -> Vec<(Option<&str>, &str)> {
+        assert_eq!(self.header("content-type"), Some("text/event-stream; charset=utf-8"));
+        let events = self.body.split("\n\n").filter(|event| !event.is_empty());
+        let split = |event: &'_ str| -> (Option<usize>, usize) {
+            (event.find("event: "), event.find("data: ").expect("an event without data"))
+        };
+        events
+            .map(|event| {
+                let (name, data) = split(event);
+                let name = name.map(|at| event[at + 7..].lines().next().unwrap());
+                (name, &event[data + 6..])
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,185 @@
+//! Answers that are told while they come.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::{ANTHROPIC, Front, OPENAI, Reply, TOKEN, post};
+
+fn hello(model: &str, more: &Value) -> Value {
+    let said = [json!({"role": "user", "content": "How are you?"})];
+    let mut body = json!({"model": model, "max_tokens": 9, "messages": said, "stream": true});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+fn chunks(reply: &Reply) -> Vec<Value> {
+    let events = reply.events();
+    assert_eq!(events.last().unwrap().1, "[DONE]");
+    let chunks =
+        events[..events.len() - 1].iter().map(|(_, data)| serde_json::from_str(data).unwrap());
+    chunks.collect()
+}
+
+#[tokio::test]
+async fn openai_chunks_come_in_their_order() {
+    let front = Front::new();
+    let reply = front.post(OPENAI, hello("plain", &json!({}))).await;
+    let chunks = chunks(&reply);
+    for chunk in &chunks {
+        assert_eq!(chunk["object"], "chat.completion.chunk");
+        assert_eq!(
+            (&chunk["created"], &chunk["choices"][0]["index"]),
+            (&json!(1_700_000_000), &json!(0))
+        );
+        assert!(chunk.get("usage").is_none(), "nobody asked for it: {chunk}");
+    }
+    let deltas: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]).collect();
+    let begin = json!({"role": "assistant", "content": ""});
+    let words = ["How ", "are ", "you?"].map(|word| json!({"content": word}));
+    assert_eq!(deltas, [&begin, &words[0], &words[1], &words[2], &json!({})]);
+    let ends: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).collect();
+    assert_eq!(ends.last().unwrap(), &"stop");
+    assert!(ends[..4].iter().all(|end| end.is_null()));
+    assert_eq!(
+        (&chunks[0]["model"], &chunks[4]["model"]),
+        (&json!("fake-1"), &json!("fake-1-really"))
+    );
+    assert_eq!(*front.fake.notes.lock().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn openai_usage_comes_last_if_it_is_wanted() {
+    let more = json!({"stream_options": {"include_usage": true}});
+    let reply = Front::new().post(OPENAI, hello("plain", &more)).await;
+    let last = chunks(&reply).pop().unwrap();
+    assert_eq!(last["choices"], json!([]));
+    assert_eq!(last["usage"]["total_tokens"], 24);
+}
+
+#[tokio::test]
+async fn openai_calls_of_tools_are_told_whether_they_came_in_pieces_or_not() {
+    let tools = json!({"tools": [{"type": "function", "function": {"name": "weather"}}]});
+    for profile in ["tools", "lazy"] {
+        let reply = Front::new().post(OPENAI, hello(profile, &tools)).await;
+        let chunks = chunks(&reply);
+        let calls: Vec<_> = chunks
+            .iter()
+            .filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls"))
+            .collect();
+        let function = json!({"name": "weather", "arguments": "{\"city\":\"Oslo\"}"});
+        let call = json!([{"index": 0, "id": "call_1", "type": "function", "function": function}]);
+        assert_eq!(calls, [&call], "{profile}");
+        let text: String = chunks
+            .iter()
+            .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(text, "Let me look.", "{profile}");
+        assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+    }
+}
+
+#[tokio::test]
+async fn anthropic_events_come_in_their_order() {
+    let tools = json!({"tools": [{"name": "weather", "input_schema": {"type": "object"}}]});
+    for profile in ["tools", "lazy"] {
+        let reply = Front::new().post(ANTHROPIC, hello(profile, &tools)).await;
+        let events: Vec<(&str, Value)> = reply
+            .events()
+            .into_iter()
+            .map(|(name, data)| (name.unwrap(), serde_json::from_str(data).unwrap()))
+            .collect();
+        assert!(events.iter().all(|(name, data)| data["type"] == *name));
+        let mut names: Vec<_> = events.iter().map(|(name, _)| *name).collect();
+        names.dedup();
+        let block = ["content_block_start", "content_block_delta", "content_block_stop"];
+        let all = [&["message_start"][..], &block, &block, &["message_delta", "message_stop"]];
+        assert_eq!(names, all.concat(), "{profile}");
+        let message = &events[0].1["message"];
+        assert_eq!((&message["content"], &message["model"]), (&json!([]), &json!("fake-1")));
+        let start = events.iter().rfind(|(name, _)| *name == "content_block_start").unwrap();
+        let call = json!({"type": "tool_use", "id": "call_1", "name": "weather", "input": {}});
+        assert_eq!((&start.1["content_block"], &start.1["index"]), (&call, &json!(1)));
+        let end = &events[events.len() - 2].1;
+        assert_eq!(end["delta"], json!({"stop_reason": "tool_use", "stop_sequence": null}));
+        assert_eq!(end["usage"]["output_tokens"], 4);
+    }
+}
+
+#[tokio::test]
+async fn what_goes_wrong_in_the_middle_is_told_in_the_stream() {
+    let front = Front::new();
+    let reply = front.post(OPENAI, hello("broken", &json!({}))).await;
+    assert_eq!(reply.status, StatusCode::OK);
+    let (_, last) = *reply.events().last().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(last["error"]["code"], "provider_error");
+    assert!(!reply.body.contains("[DONE]"));
+
+    let reply = front.post(ANTHROPIC, hello("broken", &json!({}))).await;
+    let (name, last) = *reply.events().last().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!((name, &last["error"]["type"]), (Some("error"), &json!("api_error")));
+    assert!(!reply.body.contains("message_stop"));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_before_the_first_piece_has_a_status() {
+    let front = Front::new();
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = front.post(path, hello("error/RATE_LIMITED-soon", &json!({}))).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(reply.header("retry-after"), Some("2"));
+    }
+}
+
+#[tokio::test]
+async fn a_listener_who_leaves_ends_the_question() {
+    let front = Front::new();
+    let response = front.send(post(OPENAI, &hello("stuck", &json!({})))).await;
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(b"data: "));
+    drop(body);
+    // Were it not so, the test would hang.
+    front.fake.abandoned.notified().await;
+}
+
+/// Over a real connection, since it is the server that notices.
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_the_question_streamed_or_not() {
+    let front = Front::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut server = JoinSet::new();
+    server.spawn(axum::serve(listener, front.router.clone()).into_future());
+    for stream in [true, false] {
+        let body = hello("stuck", &json!({"stream": stream})).to_string();
+        let length = body.len();
+        let request = format!(
+            "POST {OPENAI} HTTP/1.1\r\nhost: a\r\nx-api-key: {TOKEN}\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(request.as_bytes()).await.unwrap();
+        front.fake.begun.notified().await;
+        drop(client);
+        front.fake.abandoned.notified().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_does_not_end_by_itself_is_ended_after_its_time() {
+    let front = Front::new();
+    let mut request = post(ANTHROPIC, &hello("stuck", &json!({})));
+    request.headers_mut().insert("x-longshore-timeout-ms", "1500".parse().unwrap());
+    let reply = front.reply(request).await;
+    let asked = front.asked().question;
+    assert!(asked.until.elapsed() < Duration::from_secs(5), "{:?}", asked.until.elapsed());
+    assert!(reply.body.contains("timeout_error"), "{}", reply.body);
+}
