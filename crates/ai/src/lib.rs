@@ -10,7 +10,10 @@ mod ask;
 mod chat;
 mod cost;
 mod echo;
+mod price;
+mod prices;
 mod profile;
+mod rate;
 mod sample;
 mod schema;
 mod script;
@@ -21,11 +24,14 @@ mod vault;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
-pub use cost::{Cost, Prices, estimate_tokens};
+pub use cost::{Cost, estimate_tokens};
 pub use echo::Echo;
+pub use price::{Price, PriceError};
+pub use prices::{DatedRate, Prices, PricesError, parse_time};
 pub use profile::{
     Auth, CacheFor, Limits, Profile, ProfileError, ProviderName, WhenFull, Wire, open,
 };
+pub use rate::{Mode, Rate, Share, Tier};
 pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::Provider;
-use crate::cost::Prices;
 use crate::echo::Echo;
+use crate::prices::Prices;
 use crate::script::{Script, ScriptError};
 use crate::scripted::Scripted;
 
@@ -223,9 +223,6 @@ pub enum ProfileError {
     /// `scripted` without a script.
     #[error("profile `{0}` is scripted and has no script")]
     NoScript(String),
-    /// A price that is not a number, or below zero.
-    #[error("profile `{0}` has a price that is no amount of dollars")]
-    Prices(String),
     /// A provider that needs the network, where there is none.
     #[error("profile `{0}` asks {1}, which needs the network")]
     NeedsNetwork(String, ProviderName),
@@ -233,9 +230,6 @@ pub enum ProfileError {
 
 /// Makes a simulated profile's provider.
 pub fn open(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
-    if !profile.prices.are_sound() {
-        return Err(ProfileError::Prices(profile.name.clone()));
-    }
     let model = model(profile).to_owned();
     Ok(match profile.provider {
         ProviderName::Echo => Arc::new(Echo { model, delay: profile.delay }),

@@ -22,6 +22,9 @@ pub struct Checkpoint {
     pub version: u32,
     /// The answer, if there is one that is still to be applied.
     pub answer: Option<Answer>,
+    /// What it cost when it came: prices may have changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// Why there is none and none is to be asked for: POST is to be told, or is being told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<KeptError>,
@@ -58,7 +61,7 @@ pub enum Recalled {
 impl Checkpoint {
     /// Nothing asked yet.
     pub fn empty() -> Self {
-        Self { version: VERSION, answer: None, error: None, asked: 0, judged: false }
+        Self { version: VERSION, answer: None, cost: None, error: None, asked: 0, judged: false }
     }
 
     /// Reads a unit's checkpoint. A record that cannot be read is an error: taking it for nothing
@@ -88,8 +91,9 @@ impl Checkpoint {
     }
 
     /// After a question was answered.
-    pub fn answered(&self, answer: Answer) -> Self {
-        Self { answer: Some(answer), asked: self.asked.saturating_add(1), ..Self::empty() }
+    pub fn answered(&self, answer: Answer, cost: Cost) -> Self {
+        let asked = self.asked.saturating_add(1);
+        Self { answer: Some(answer), cost: Some(cost), asked, ..Self::empty() }
     }
 
     /// After POST said RETRY: it is asked anew, with another request id. `unanswered` are the
@@ -120,7 +124,7 @@ pub fn sums(answer: &Answer, cost: Cost) -> Sums {
     Sums::from([
         ("answers".to_owned(), 1),
         ("simulated".to_owned(), i64::from(answer.simulated)),
-        ("cost_nanos".to_owned(), cost.0),
+        ("cost_picos".to_owned(), cost.0),
         ("tokens_in".to_owned(), whole(answer.tokens_in)),
         ("tokens_out".to_owned(), whole(answer.tokens_out)),
         (latency_sum(answer.latency_ms), 1),
@@ -164,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_applied_and_not_asked_for_again_however_often_workers_die() {
-        let kept = Checkpoint::empty().answered(answer());
+        let kept = Checkpoint::empty().answered(answer(), Cost(7));
         let unheard = Checkpoint::empty().unheard(error(), 1);
         for lost in 0..4 {
             assert_eq!(kept.recall(lost), Recalled::Answer(answer()));
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_died_without_leaving_an_answer_may_have_been_billed() {
-        let retried = Checkpoint::empty().answered(answer()).retried(0);
+        let retried = Checkpoint::empty().answered(answer(), Cost(7)).retried(0);
         for kept in [Checkpoint::empty(), retried] {
             assert_eq!(kept.recall(1), Recalled::MaybeBilled);
             assert_eq!(kept.recall(0), Recalled::Ask);
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn a_judged_reply_is_asked_for_anew_when_somebody_wants_the_row_again() {
         for kept in
-            [Checkpoint::empty().answered(answer()), Checkpoint::empty().unheard(error(), 1)]
+            [Checkpoint::empty().answered(answer(), Cost(7)), Checkpoint::empty().unheard(error(), 1)]
         {
             assert_eq!(kept.judged().recall(0), Recalled::Ask);
             assert_eq!(kept.judged().recall(1), Recalled::MaybeBilled, "and its worker died");
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_question_that_was_settled_is_counted_once() {
-        let first = Checkpoint::empty().answered(answer());
+        let first = Checkpoint::empty().answered(answer(), Cost(7));
         assert_eq!((first.asked, first.retried(0).asked), (1, 1));
         assert_eq!(Checkpoint::empty().retried(1).asked, 1);
         assert_eq!(Checkpoint::empty().unheard(error(), 1).judged().retried(0).asked, 1);
@@ -208,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_record_is_read_back_as_written() {
-        let kept = Checkpoint::empty().answered(answer());
+        let kept = Checkpoint::empty().answered(answer(), Cost(7));
         assert_eq!(kept.payload().unwrap().parse::<Checkpoint>().unwrap(), kept);
         let plain = r#"{"version":1,"answer":null,"asked":2}"#;
         let plain: Checkpoint = serde_json::from_str(plain).unwrap();

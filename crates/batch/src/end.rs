@@ -158,7 +158,7 @@ fn facts(ended: &Ended, batch: &Batch, now: Timestamp) -> Value {
         "cancelled": counts.cancelled,
         "reason": batch.reason,
         "seconds": seconds,
-        "cost_usd": dollars(sum("cost_nanos")),
+        "cost_usd": Cost(sum("cost_picos")).dollars(),
         "simulated": sum("simulated") > 0,
     })
 }

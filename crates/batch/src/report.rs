@@ -106,7 +106,7 @@ impl Usage {
         Self {
             answers: count("answers"),
             simulated: count("simulated"),
-            cost: Cost(sum("cost_nanos")),
+            cost: Cost(sum("cost_picos")),
             tokens_in: count("tokens_in"),
             tokens_out: count("tokens_out"),
         }

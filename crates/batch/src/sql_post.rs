@@ -148,7 +148,7 @@ pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &Reply) -> SqlValue {
         "status" => text(reply.status()),
         "error_code" => of_error(reply, |error| &error.code),
         "error_message" => of_error(reply, |error| &error.message),
-        "cost_usd" => of_answer(reply, |_| SqlValue::Real(dollars(reply.cost_nanos))),
+        "cost_usd" => of_answer(reply, |_| SqlValue::Real(reply.cost.dollars())),
         "answer" => of_answer(reply, |answer| text(&answer.text)),
         "model" => of_answer(reply, |answer| text(&answer.model)),
         "tokens_in" => of_answer(reply, |answer| whole(answer.tokens_in)),
@@ -181,8 +181,3 @@ fn whole(number: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// Billionths of a dollar as dollars.
-#[expect(clippy::cast_precision_loss, reason = "for people and reports; sums are kept in nanos")]
-pub(crate) fn dollars(nanos: i64) -> f64 {
-    nanos as f64 / 1e9
-}

@@ -83,8 +83,8 @@ pub struct Reply {
     /// What went wrong: a code of the contract, or `PRE_ERROR`, `BAD_ANSWER`, `LOST`; or
     /// [`SKIPPED`].
     pub error: Option<ReplyError>,
-    /// What the answer cost, in billionths of a dollar.
-    pub cost_nanos: i64,
+    /// What the answer cost.
+    pub cost: Cost,
 }
 
 impl Reply {

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use longshore_ai::{Cost, Prices, Profile, ProfileError, ProviderName, open};
+use longshore_ai::{Cost, Mode, Price, Prices, Profile, ProfileError, ProviderName, open};
+use longshore_core::time::Timestamp;
 use serde_json::json;
 
 use crate::desk::question;
@@ -15,17 +16,17 @@ fn profile(fields: serde_json::Value) -> Profile {
 #[tokio::test]
 async fn a_name_and_a_provider_make_a_profile() {
     let profile = profile(json!({ "name": "dev", "provider": "echo" }));
-    assert_eq!((profile.delay, profile.prices), (Duration::ZERO, Prices::default()));
+    assert_eq!((profile.delay, &profile.prices), (Duration::ZERO, &Prices::default()));
     let answer = open(&profile).unwrap().ask(&question("hi")).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("hi", "echo"));
-    assert_eq!(profile.prices.cost(&answer), Cost(0));
+    assert_eq!(profile.prices.cost(&answer, Timestamp::ZERO, Mode::Direct), Cost(0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scripted_profile_answers_by_its_script_at_its_price() {
     let profile = Profile {
         model: "tiny-1".into(),
-        prices: Prices { input: 1.0, output: 10.0 },
+        prices: Prices::flat(Price::dollars(1), Price::dollars(10)),
         delay: Duration::from_millis(50),
         script: Some("[[answer]]\nreply = 'fine'\ntokens_out = 100".into()),
         ..Profile::new("review", ProviderName::Scripted)
@@ -36,7 +37,7 @@ async fn a_scripted_profile_answers_by_its_script_at_its_price() {
     assert!(provider.is_simulated());
     let answer = provider.ask(&question("12345678")).await.unwrap();
     assert_eq!((answer.model.as_str(), answer.latency_ms), ("tiny-1", 50));
-    assert_eq!(kept.prices.cost(&answer), Cost(2_000 + 1_000_000));
+    assert_eq!(kept.prices.cost(&answer, Timestamp::ZERO, Mode::Direct), Cost(1_002_000_000));
 }
 
 #[test]
@@ -50,11 +51,9 @@ fn a_scripted_profile_needs_a_script_that_works() {
 }
 
 #[test]
-fn a_price_that_is_none_is_refused() {
-    let good = profile(json!({ "name": "dev", "provider": "echo" }));
-    for bad in [f64::NAN, f64::INFINITY, -0.5] {
-        let prices = Prices { input: 0.0, output: bad };
-        let error = open(&Profile { prices, ..good.clone() }).err().unwrap();
-        assert!(matches!(error, ProfileError::Prices(_)), "{bad}");
+fn a_price_that_is_none_is_refused_with_its_profile() {
+    for bad in [json!(-0.5), json!("much"), json!(0.000_000_5)] {
+        let fields = json!({ "name": "dev", "provider": "echo", "prices": { "input": 1, "output": bad } });
+        assert!(serde_json::from_value::<Profile>(fields).is_err(), "{bad}");
     }
 }

@@ -94,6 +94,6 @@ fn tell_reply(told: &mut Map<String, Value>, reply: &Reply) {
     tell("tokens_in", json!(answer.map(|answer| answer.tokens_in)));
     tell("tokens_out", json!(answer.map(|answer| answer.tokens_out)));
     tell("latency_ms", json!(answer.map(|answer| answer.latency_ms)));
-    tell("cost_usd", json!(answer.map(|_| dollars(reply.cost_nanos))));
+    tell("cost_usd", json!(answer.map(|_| reply.cost.dollars())));
     tell("simulated", json!(answer.map(|answer| answer.simulated)));
 }

@@ -15,7 +15,7 @@ pub(super) const LOST: &str = "LOST";
 
 /// A reply with nothing but an error.
 pub(super) fn unanswered(error: ReplyError) -> Reply {
-    Reply { answer: None, json: None, error: Some(error), cost_nanos: 0 }
+    Reply { answer: None, json: None, error: Some(error), cost: Cost::default() }
 }
 
 /// An error that asking again would not mend, or not without paying again.
@@ -57,8 +57,7 @@ impl From<KeptError> for ReplyError {
 
 impl Job {
     /// An answer as POST sees it. The same answer always reads the same.
-    pub(super) fn read(&self, answer: Answer) -> Reply {
-        let cost_nanos = self.definition.ai.profile.prices.cost(&answer).0;
+    pub(super) fn read(&self, answer: Answer, cost: Cost) -> Reply {
         let (json, error) = match &self.schema {
             // Without a schema any text will do, JSON or not.
             None => (serde_json::from_str(&answer.text).ok(), None),
@@ -67,7 +66,7 @@ impl Job {
                 Err(why) => (None, Some(self.bad(&answer, &why))),
             },
         };
-        Reply { answer: Some(answer), json, error, cost_nanos }
+        Reply { answer: Some(answer), json, error, cost }
     }
 
     fn bad(&self, answer: &Answer, why: &str) -> ReplyError {

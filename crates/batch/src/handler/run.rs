@@ -6,7 +6,7 @@ use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
-use longshore_ai::Answer;
+use longshore_ai::{Answer, Cost, Mode};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ pub(super) struct Run<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
     pub(super) row: RowRun<'a>,
+    clock: &'a dyn Clock,
     pub(super) kept: Checkpoint,
     /// Questions of this run that brought no answer.
     pub(super) in_vain: u32,
@@ -43,7 +44,7 @@ impl<'a> Run<'a> {
         job: &'a Job,
         key: &'a SqlValue,
         worker: &'a str,
-        clock: &dyn Clock,
+        clock: &'a dyn Clock,
         gauge: &'a Gauge,
     ) -> Result<Self, Verdict> {
         let batch = context.unit().batch.as_ref().ok_or_else(|| JobError::NoBatch.verdict())?;
@@ -52,6 +53,7 @@ impl<'a> Run<'a> {
             context,
             job,
             row: row(context, job, batch, key, worker, now),
+            clock,
             kept: Checkpoint::of(context.unit()).map_err(unreadable)?,
             in_vain: 0,
             until: until(job, now),
@@ -76,7 +78,10 @@ impl<'a> Run<'a> {
     async fn reply(&mut self) -> Result<Reply, Verdict> {
         let unit = self.context.unit();
         match self.kept.recall(unit.lost) {
-            Recalled::Answer(answer) => Ok(self.job.read(answer)),
+            Recalled::Answer(answer) => {
+                let cost = self.kept.cost.unwrap_or_else(|| self.cost(&answer));
+                Ok(self.job.read(answer, cost))
+            }
             Recalled::Error(error) => Ok(unanswered(error.into())),
             Recalled::MaybeBilled if self.job.definition.on_lost == OnLost::Fail => {
                 self.keep_error(lost()).await
@@ -99,10 +104,17 @@ impl<'a> Run<'a> {
     }
 
     /// Keeps a paid answer, and counts what it cost, before anything is done with it.
-    pub(super) async fn keep(&mut self, answer: &Answer) -> Result<(), Verdict> {
-        let cost = self.job.definition.ai.profile.prices.cost(answer);
-        let kept = self.kept.answered(answer.clone());
-        self.save(kept, sums(answer, cost)).await
+    pub(super) async fn keep(&mut self, answer: &Answer) -> Result<Cost, Verdict> {
+        let cost = self.cost(answer);
+        let kept = self.kept.answered(answer.clone(), cost);
+        self.save(kept, sums(answer, cost)).await?;
+        Ok(cost)
+    }
+
+    /// What an answer costs that comes now.
+    fn cost(&self, answer: &Answer) -> Cost {
+        let prices = &self.job.definition.ai.profile.prices;
+        prices.cost(answer, self.clock.now(), Mode::Direct)
     }
 
     async fn save(&mut self, kept: Checkpoint, sums: Sums) -> Result<(), Verdict> {

@@ -98,7 +98,7 @@ impl Told<'_> {
             model: answer.map(|answer| answer.model.clone()),
             tokens_in: answer.map_or(0, |answer| answer.tokens_in),
             tokens_out: answer.map_or(0, |answer| answer.tokens_out),
-            cost_usd: dollars(self.reply.cost_nanos),
+            cost_usd: self.reply.cost.dollars(),
             latency_ms: answer.map_or(0, |answer| answer.latency_ms),
             simulated: answer.is_some_and(|answer| answer.simulated),
             worker: self.row.worker.to_owned(),

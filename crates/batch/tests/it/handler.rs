@@ -44,7 +44,7 @@ async fn what_answers_took_is_added_up_with_the_batch() {
     let sum = |name: &str| sums.get(name).copied();
     assert_eq!([sum("answers"), sum("simulated")], [Some(3), Some(3)]);
     assert_eq!([sum("tokens_in"), sum("tokens_out")], [Some(300), Some(30)]);
-    assert_eq!(sum("cost_nanos"), Some(450_000));
+    assert_eq!(sum("cost_picos"), Some(450_000_000));
     assert_eq!((sum("latency_ms_le_10"), sum("latency_ms_le_5")), (Some(3), None));
 }
 

@@ -18,7 +18,7 @@ fn answered(json: Value) -> Reply {
         simulated: true,
         ..Answer::default()
     };
-    Reply { answer: Some(answer), json: Some(json), error: None, cost_nanos: 0 }
+    Reply { answer: Some(answer), json: Some(json), error: None, cost: Cost::default() }
 }
 
 fn failed(code: &str, retryable: bool) -> Reply {
@@ -28,7 +28,7 @@ fn failed(code: &str, retryable: bool) -> Reply {
         retryable,
         retry_after: retryable.then_some(Duration::from_secs(7)),
     };
-    Reply { answer: None, json: None, error: Some(error), cost_nanos: 0 }
+    Reply { answer: None, json: None, error: Some(error), cost: Cost::default() }
 }
 
 fn rule(when: &str, then: Verdict) -> Rule {

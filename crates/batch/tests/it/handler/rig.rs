@@ -15,7 +15,7 @@ use longshore::{
     RetryPolicy, Scope, Services, SqlValue, Store, Unit, UnitId, Worker, WorkerBuilder,
     WorkerReport,
 };
-use longshore_ai::{Answer, AskError, Prices, Profile, Provider, Question};
+use longshore_ai::{Answer, AskError, Price, Prices, Profile, Provider, Question};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
     Ai, Candidates, Database, Definition, END_KIND, Post, Pre, QUEUE, ROW_KIND, SqlPost, SqlPre,
@@ -199,7 +199,7 @@ pub(crate) fn definition() -> Definition {
         ai: Ai {
             profile: Profile {
                 name: "fake".to_owned(),
-                prices: Prices { input: 1.0, output: 5.0 },
+                prices: Prices::flat(Price::dollars(1), Price::dollars(5)),
                 ..basis.ai.profile
             },
             max_tokens: 50,

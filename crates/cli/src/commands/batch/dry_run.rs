@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use longshore::UnitId;
-use longshore_ai::{Answer, Cost, estimate_tokens};
+use longshore_ai::{Answer, Cost, Mode, estimate_tokens};
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Database, Pre};
 use longshore_batch::sql_pre::SqlPrepare;
@@ -141,12 +141,8 @@ impl Estimate {
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let cost = |tokens_out: u64| {
-            let answer = Answer {
-                tokens_in: mean * count,
-                tokens_out: tokens_out * count,
-                ..Answer::default()
-            };
-            ai.profile.prices.cost(&answer)
+            let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
+            ai.profile.prices.cost(&answer, now(), Mode::Direct).times(count)
         };
         let most = u64::from(ai.max_tokens);
         Self { likely: cost(most / 4), most: cost(most) }

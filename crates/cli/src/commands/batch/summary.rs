@@ -139,7 +139,7 @@ pub fn money(batch: &Batch) -> String {
 
 /// What a batch cost so far.
 pub fn cost(batch: &Batch) -> Cost {
-    Cost(batch.sums.get("cost_nanos").copied().unwrap_or_default())
+    Cost(batch.sums.get("cost_picos").copied().unwrap_or_default())
 }
 
 /// Whether any of its answers were made up.

@@ -1,0 +1,232 @@
+//! Prices: what is read, what is refused, and what answers cost.
+
+use longshore_ai::{Answer, Cost, Mode, Price, Prices, Rate, Share, Tier};
+use longshore_core::time::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn prices(written: Value) -> Prices {
+    serde_json::from_value(written).unwrap()
+}
+
+fn refused(written: Value) -> String {
+    serde_json::from_value::<Prices>(written.clone()).expect_err(&written.to_string()).to_string()
+}
+
+fn time(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
+}
+
+fn tokens(tokens_in: u64, tokens_out: u64) -> Answer {
+    Answer { tokens_in, tokens_out, ..Answer::default() }
+}
+
+const NOW: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+#[test]
+fn the_short_form_is_dollars_per_million_tokens_and_exact() {
+    let short = prices(json!({ "input": 3, "output": "15" }));
+    assert_eq!(short, Prices::flat(Price::dollars(3), Price::dollars(15)));
+    assert_eq!(short.cost(&tokens(1_000_000, 0), NOW, Mode::Direct), Cost(3_000_000_000_000));
+    assert_eq!(short.cost(&tokens(10, 20), NOW, Mode::Direct), Cost(30_000_000 + 300_000_000));
+    assert_eq!(prices(json!({})), Prices::default());
+    let tiny = prices(json!({ "input": 0.1, "output": 0.5, "cache_read": 0.01 }));
+    let cached = Answer { tokens_in: 1, tokens_cached: 1, ..Answer::default() };
+    assert_eq!(tiny.cost(&cached, NOW, Mode::Direct), Cost(10_000), "one token is not nothing");
+}
+
+#[test]
+fn each_kind_of_token_has_its_price_and_without_one_that_of_questions() {
+    let answer = Answer {
+        tokens_in: 1_111,
+        tokens_cached: 1_000,
+        tokens_cache_write: 100,
+        tokens_cache_write_long: 10,
+        tokens_out: 5,
+        ..Answer::default()
+    };
+    let plain = prices(json!({ "input": 1, "output": 2 }));
+    assert_eq!(plain.cost(&answer, NOW, Mode::Direct), Cost(1_121_000_000));
+    let all = prices(json!({ "input": 1, "output": 2, "cache_read": 0.1, "cache_write": 1.25,
+        "cache_write_long": 2 }));
+    let cost = 1_000_000 + 100_000_000 + 125_000_000 + 20_000_000 + 10_000_000;
+    assert_eq!(all.cost(&answer, NOW, Mode::Direct), Cost(cost));
+    assert!(all.at_most(1_111, 5, NOW, Mode::Direct) >= Cost(cost));
+    assert_eq!(all.at_most(10, 0, NOW, Mode::Direct), Cost(20_000_000), "all of it may be written");
+}
+
+#[test]
+fn a_batch_costs_what_it_says_and_the_normal_price_without_a_word() {
+    let cost = |written: Value| prices(written).cost(&tokens(3, 1), NOW, Mode::Batch);
+    assert_eq!(cost(json!({ "input": 1, "output": 2 })), Cost(5_000_000));
+    assert_eq!(cost(json!({ "input": 1, "output": 2, "batch": 0.5 })), Cost(2_500_000));
+    let own = json!({ "input": 1, "output": 2, "batch_input": 0.4, "batch_output": 0.6 });
+    assert_eq!(cost(own.clone()), Cost(1_800_000));
+    assert_eq!(prices(own).cost(&tokens(3, 1), NOW, Mode::Direct), Cost(5_000_000));
+    let odd = json!({ "input": 0.000_001, "output": 0, "batch": 0.5 });
+    assert_eq!(cost(odd), Cost(2), "one and a half, rounded once");
+}
+
+#[test]
+fn the_most_particular_tier_holds_for_the_whole_call() {
+    let prices = prices(json!({ "input": 1, "output": 10, "cache_read": 0.1, "tiers": [
+        { "above": 200_000, "input": 2, "output": 15 },
+        { "above": 400_000, "input": 3 },
+        { "tier": "priority", "input": 5 },
+        { "tier": "priority", "above": 200_000, "input": 7 },
+    ] }));
+    let cost = |tokens_in, tier: Option<&str>| {
+        let answer =
+            Answer { tokens_in, tokens_out: 1, tier: tier.map(Into::into), ..Answer::default() };
+        prices.cost(&answer, NOW, Mode::Direct).0
+    };
+    assert_eq!(cost(200_000, None), 200_000 * 1_000_000 + 10_000_000);
+    assert_eq!(cost(200_001, None), 200_001 * 2_000_000 + 15_000_000);
+    assert_eq!(cost(400_001, None), 400_001 * 3_000_000 + 10_000_000);
+    assert_eq!(cost(2, Some("priority")), 2 * 5_000_000 + 10_000_000);
+    assert_eq!(cost(2, Some("default")), 2 * 1_000_000 + 10_000_000);
+    assert_eq!(cost(300_000, Some("priority")), 300_000 * 7_000_000 + 10_000_000);
+    let most = prices.at_most(300_000, 1, NOW, Mode::Direct).0;
+    assert!(most >= cost(300_000, Some("priority")) && most >= cost(300_000, None));
+}
+
+#[test]
+fn a_change_of_price_is_known_beforehand() {
+    let prices = prices(json!({ "input": 3, "output": 0, "rates": [
+        { "from": "2026-12-01", "until": "2027-01-01T12:00:00Z", "input": 2, "output": 0 },
+        { "until": "2026-01-01", "input": 4, "output": 0 },
+        { "from": "2027-01-01T13:00:00+01:00", "input": 1, "output": 0 },
+    ] }));
+    for (at, dollars) in [
+        ("2025-12-31T23:59:59.999999Z", 4),
+        ("2026-01-01T00:00:00Z", 3),
+        ("2026-11-30T23:59:59.999999Z", 3),
+        ("2026-12-01T00:00:00Z", 2),
+        ("2027-01-01T11:59:59Z", 2),
+        ("2027-01-01T12:00:00Z", 1),
+    ] {
+        assert_eq!(prices.at(time(at)).input, Price::dollars(dollars), "{at}");
+    }
+    let kept: Prices = serde_json::from_value(serde_json::to_value(&prices).unwrap()).unwrap();
+    assert_eq!(kept, prices);
+}
+
+#[test]
+fn prices_that_make_no_sense_are_refused_and_say_why() {
+    let rates = |rates: Value| json!({ "input": 1, "output": 1, "rates": rates });
+    let tiers = |tiers: Value| json!({ "input": 1, "output": 1, "tiers": tiers });
+    for (written, why) in [
+        (json!({ "input": 1 }), "need `input` and `output`"),
+        (json!({ "cache_read": 1 }), "need `input` and `output`"),
+        (json!({ "input": -1, "output": 1 }), "is no price"),
+        (json!({ "input": 0.000_000_1, "output": 1 }), "more than six decimals"),
+        (json!({ "input": true, "output": 1 }), "dollars per million tokens"),
+        (json!({ "inptu": 1, "output": 1 }), "unknown field `inptu`"),
+        (json!({ "input": 1, "output": 1, "batch": 1.5 }), "from 0 to 1"),
+        (json!({ "input": 1, "output": 1, "batch": 1, "batch_input": 1 }), "exclude each other"),
+        (json!({ "input": 1, "output": 1, "from": "2026-01-01" }), "belong into `rates`"),
+        (tiers(json!([{ "input": 2 }])), "a tier needs"),
+        (tiers(json!([{ "above": 1 }, { "above": 1, "input": 2 }])), "for the same calls"),
+        (tiers(json!([{ "above": 1, "imput": 2 }])), "unknown field `imput`"),
+        (rates(json!([{ "input": 1, "output": 1 }])), "needs `from` or `until`"),
+        (rates(json!([{ "from": "2026-01-01", "input": 1 }])), "need `input` and `output`"),
+        (rates(json!([{ "from": "soon", "input": 1, "output": 1 }])), "is neither a day"),
+        (
+            rates(json!([{ "from": "2026-02-01", "until": "2026-02-01", "input": 1, "output": 1 }])),
+            "before it begins",
+        ),
+        (
+            rates(json!([
+                { "from": "2026-01-01", "input": 1, "output": 1 },
+                { "from": "2026-02-01", "input": 1, "output": 1 },
+            ])),
+            "two rates hold at 2026-02-01",
+        ),
+        (
+            rates(json!([
+                { "until": "2026-01-01", "input": 1, "output": 1 },
+                { "until": "2026-02-01", "input": 1, "output": 1 },
+            ])),
+            "two rates hold",
+        ),
+    ] {
+        let error = refused(written.clone());
+        assert!(error.contains(why), "{written}: {error}");
+    }
+}
+
+fn any_price() -> impl Strategy<Value = Price> {
+    (0_u64..=1_000_000_000_000).prop_map(|picos| {
+        format!("{}.{:06}", picos / 1_000_000, picos % 1_000_000).parse().unwrap()
+    })
+}
+
+fn any_rate() -> impl Strategy<Value = Rate> {
+    let optional = || proptest::option::of(any_price());
+    (any_price(), any_price(), optional(), optional(), optional()).prop_map(
+        |(input, output, cache_read, cache_write, cache_write_long)| Rate {
+            cache_read,
+            cache_write,
+            cache_write_long,
+            ..Rate::flat(input, output)
+        },
+    )
+}
+
+fn any_answer() -> impl Strategy<Value = Answer> {
+    let few = || 0_u64..10_000;
+    (few(), few(), few(), few(), few()).prop_map(|(plain, out, read, write, long)| Answer {
+        tokens_in: plain + read + write + long,
+        tokens_out: out,
+        tokens_cached: read,
+        tokens_cache_write: write,
+        tokens_cache_write_long: long,
+        ..Answer::default()
+    })
+}
+
+fn sum(a: &Answer, b: &Answer) -> Answer {
+    Answer {
+        tokens_in: a.tokens_in + b.tokens_in,
+        tokens_out: a.tokens_out + b.tokens_out,
+        tokens_cached: a.tokens_cached + b.tokens_cached,
+        tokens_cache_write: a.tokens_cache_write + b.tokens_cache_write,
+        tokens_cache_write_long: a.tokens_cache_write_long + b.tokens_cache_write_long,
+        ..Answer::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_whole_costs_what_its_parts_cost(rate in any_rate(), a in any_answer(), b in any_answer()) {
+        let cost = |answer: &Answer| rate.cost(answer, Mode::Direct);
+        prop_assert_eq!(cost(&sum(&a, &b)), cost(&a) + cost(&b));
+        prop_assert!(cost(&sum(&a, &b)) >= cost(&a), "more tokens never cost less");
+    }
+
+    #[test]
+    fn half_a_price_is_half_the_cost_and_the_reservation_covers_it(
+        rate in any_rate(), answer in any_answer(), above in 0_u64..20_000, dear in any_price(),
+    ) {
+        let tier = Tier { above: Some(above), input: Some(dear), ..Tier::default() };
+        let rate = Rate { batch: Some(Share::HALF), tiers: vec![tier], ..rate };
+        let whole = rate.cost(&answer, Mode::Direct).0;
+        prop_assert_eq!(rate.cost(&answer, Mode::Batch).0, (whole + 1) / 2);
+        let most = rate.at_most(answer.tokens_in, answer.tokens_out, Mode::Direct).0;
+        prop_assert!(most >= whole);
+    }
+
+    #[test]
+    fn no_number_of_tokens_overflows(
+        rate in any_rate(), parts in proptest::array::uniform5(proptest::num::u64::ANY),
+    ) {
+        let [tokens_in, tokens_out, tokens_cached, tokens_cache_write, tokens_cache_write_long] = parts;
+        let answer = Answer {
+            tokens_in, tokens_out, tokens_cached, tokens_cache_write, tokens_cache_write_long,
+            ..Answer::default()
+        };
+        let rate = Rate { batch: Some(Share::HALF), ..rate };
+        prop_assert!(rate.cost(&answer, Mode::Direct) >= rate.cost(&answer, Mode::Batch));
+        prop_assert!(rate.cost(&answer, Mode::Batch) >= Cost(0));
+    }
+}
