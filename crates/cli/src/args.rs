@@ -9,15 +9,19 @@ use crate::settings::LogFormat;
 
 pub mod about;
 pub mod batch;
+pub mod budget;
 pub mod cron;
 pub mod http;
+pub mod key;
 pub mod limit;
 pub mod operate;
+pub mod profile;
 pub mod proof;
 pub mod queue;
 pub mod resource;
 pub mod submit;
 pub mod tenant;
+pub mod usage;
 pub mod worker;
 
 /// Durable queues, exact batches and workers, in one binary.
@@ -92,6 +96,14 @@ pub enum Command {
     Cron(cron::Cron),
     /// Look at workers, or give them orders
     Workers(operate::Workers),
+    /// Keep keys of AI providers, sealed
+    #[command(subcommand)]
+    Key(key::Key),
+    /// Say which AI is asked, with which model and key, at what price, within which limits
+    #[command(subcommand)]
+    Profile(profile::Profile),
+    /// See what AI calls came to: tokens and money
+    Usage(Box<usage::Usage>),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore::ledger::Ledger;
 use longshore::{Client, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,14 +16,17 @@ mod bench;
 mod chaos;
 mod completions;
 mod cron;
+mod key;
 mod man;
 mod migrate;
+mod profile;
 mod queue;
 mod submit;
 mod submit_http;
 mod submit_lines;
 mod tenant;
 mod unit;
+mod usage;
 mod verify;
 mod wait;
 mod watch;
@@ -64,6 +68,9 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Batch(typed) => batch::run(typed, settings).await,
         Command::Cron(typed) => cron::run(typed, settings).await,
         Command::Workers(typed) => workers::run(typed, settings).await,
+        Command::Key(typed) => key::run(typed, settings).await,
+        Command::Profile(typed) => profile::run(typed, settings).await,
+        Command::Usage(typed) => usage::run(*typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,
@@ -88,6 +95,11 @@ async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)
     let store = store::open(settings).await?;
     let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
     Ok((store, client))
+}
+
+/// The ledger of the same store, and whose things may be touched.
+async fn ledger(settings: &Settings) -> anyhow::Result<Arc<dyn Ledger>> {
+    Ok(store::open_both(settings).await?.1)
 }
 
 /// The same for a worker, which may be started before its store is (a machine boots, a server
