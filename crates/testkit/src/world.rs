@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use longshore_core::{Clock, Store, Timestamp};
+use longshore_core::{Clock, Ledger, Store, Timestamp};
 
 use crate::ManualClock;
 
@@ -12,6 +12,8 @@ use crate::ManualClock;
 pub struct World {
     /// The store.
     pub store: Arc<dyn Store>,
+    /// The same store as a ledger. Wrapping the store leaves this one bare.
+    pub ledger: Arc<dyn Ledger>,
     /// Its clock.
     pub clock: Arc<ManualClock>,
     keep: Option<Arc<dyn Any + Send + Sync>>,
@@ -19,8 +21,8 @@ pub struct World {
 
 impl World {
     /// A world around an empty store that reads `clock`.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<ManualClock>) -> Self {
-        Self { store, clock, keep: None }
+    pub fn new<S: Store + Ledger>(store: Arc<S>, clock: Arc<ManualClock>) -> Self {
+        Self { ledger: Arc::clone(&store) as Arc<dyn Ledger>, store, clock, keep: None }
     }
 
     /// Keeps something alive as long as the world, as the store's temporary directory.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// A wish of one bucket.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,17 @@ pub struct Draw {
     /// bucket, which is then in debt. At zero or below, all of `want` is taken, debt or not: what has
     /// been used must be accounted for.
     pub at_least: f64,
+}
+
+impl Draw {
+    /// Refuses what is no number.
+    pub fn check(&self) -> Result<()> {
+        if [self.per_minute, self.capacity, self.want, self.at_least].iter().all(|n| n.is_finite())
+        {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("a draw of bucket `{}` must be a number", self.bucket)))
+    }
 }
 
 /// What a draw brought.

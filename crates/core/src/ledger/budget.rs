@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::calls::{Call, NewCall};
 use crate::name::TenantId;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// What a tenant may use in a calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -24,6 +26,22 @@ pub struct Budget {
 
 fn warn_at() -> f64 {
     0.8
+}
+
+impl Budget {
+    /// Refuses what cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.warn_at) {
+            let words =
+                format!("a budget warns from a part between 0 and 1 on, not {}", self.warn_at);
+            return Err(Error::Invalid(words));
+        }
+        let too_many = self.tokens.is_some_and(|tokens| i64::try_from(tokens).is_err());
+        if too_many || self.cost_picos.is_some_and(|picos| picos < 0) {
+            return Err(Error::Invalid("a budget of this size cannot be kept".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// A tenant's month.
@@ -73,6 +91,36 @@ impl BudgetState {
     /// The month that a time is in.
     pub fn month_of(time: Timestamp) -> String {
         time.to_string().chars().take(7).collect()
+    }
+
+    /// Counts a call: what it came to, or may come to.
+    pub fn count(&mut self, call: &Call) {
+        match &call.end {
+            Some(end) => {
+                self.spent_tokens = self.spent_tokens.saturating_add(end.tokens());
+                self.spent_picos = self.spent_picos.saturating_add(end.cost_picos);
+            }
+            None => {
+                let NewCall { reserve_tokens, reserve_picos, .. } = call.call;
+                self.reserved_tokens = self.reserved_tokens.saturating_add(reserve_tokens);
+                self.reserved_picos = self.reserved_picos.saturating_add(reserve_picos);
+            }
+        }
+    }
+
+    /// Takes back what [`Self::count`] counted.
+    pub fn discount(&mut self, call: &Call) {
+        match &call.end {
+            Some(end) => {
+                self.spent_tokens = self.spent_tokens.saturating_sub(end.tokens());
+                self.spent_picos = self.spent_picos.saturating_sub(end.cost_picos);
+            }
+            None => {
+                let NewCall { reserve_tokens, reserve_picos, .. } = call.call;
+                self.reserved_tokens = self.reserved_tokens.saturating_sub(reserve_tokens);
+                self.reserved_picos = self.reserved_picos.saturating_sub(reserve_picos);
+            }
+        }
     }
 
     /// Whether a call fits that may use so much, after what is spent and reserved.

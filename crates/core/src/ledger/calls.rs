@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::usage::{Usage, UsageBy, UsageFilter};
-use crate::Result;
 use crate::name::{BatchId, CallId, ProfileName, Scope, SessionId, TenantId, UnitId};
 use crate::store::Page;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// A call that is about to be made: the intent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,48 @@ pub struct NewCall {
     pub reserve_picos: i64,
 }
 
+/// More than any call uses, and little enough that sums of many calls are exact.
+const MOST_TOKENS: u64 = 1 << 40;
+
+impl NewCall {
+    /// Refuses numbers that no store should have to add up.
+    pub fn check(&self) -> Result<()> {
+        check_tokens(self.reserve_tokens)?;
+        check_cost(self.reserve_picos)
+    }
+
+    /// What it came to when whoever made it died: as much as it might have.
+    pub fn maybe_billed(&self) -> CallEnd {
+        CallEnd {
+            status: CallStatus::MaybeBilled,
+            code: None,
+            model: self.model.clone(),
+            tokens_in: self.reserve_tokens,
+            tokens_out: 0,
+            tokens_cached: 0,
+            tokens_cache_write: 0,
+            latency_ms: 0,
+            attempts: 0,
+            cost_picos: self.reserve_picos,
+            estimated: true,
+        }
+    }
+}
+
+fn check_tokens(tokens: u64) -> Result<()> {
+    if tokens <= MOST_TOKENS {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a call uses at most {MOST_TOKENS} tokens, not {tokens}")))
+}
+
+fn check_cost(picos: i64) -> Result<()> {
+    if picos >= 0 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a call cannot cost {picos} picos: less than nothing")))
+}
+
 /// How a call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +103,11 @@ impl CallStatus {
             Self::Error => "error",
             Self::MaybeBilled => "maybe_billed",
         }
+    }
+
+    /// Whether another call for the same thing would be one too many: it is being answered, or was.
+    pub fn answers(self) -> bool {
+        matches!(self, Self::Open | Self::Success)
     }
 }
 
@@ -91,14 +138,42 @@ pub struct CallEnd {
     pub estimated: bool,
 }
 
+impl CallEnd {
+    /// What a budget counts: tokens in and out together.
+    pub fn tokens(&self) -> u64 {
+        self.tokens_in.saturating_add(self.tokens_out)
+    }
+
+    /// Refuses an end that is none, and numbers that no store should have to add up.
+    pub fn check(&self) -> Result<()> {
+        if self.status == CallStatus::Open {
+            return Err(Error::Invalid("a call cannot end as open".to_owned()));
+        }
+        for tokens in [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_cache_write]
+        {
+            check_tokens(tokens)?;
+        }
+        check_cost(self.cost_picos)
+    }
+}
+
 /// A call, and its end if it has one. Written as one row, whether the intent was journalled before
-/// or not: what is written later wins, except that an end stays.
+/// or not: what is written later wins, except that an end stays, and that who asks for what (tenant,
+/// request, unit, batch and session) is as it was first written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRecord {
     /// The call.
     pub call: NewCall,
     /// What it came to.
     pub end: Option<CallEnd>,
+}
+
+impl CallRecord {
+    /// Refuses what no store should have to handle.
+    pub fn check(&self) -> Result<()> {
+        self.call.check()?;
+        self.end.as_ref().map_or(Ok(()), CallEnd::check)
+    }
 }
 
 /// A call as it is kept.
@@ -116,6 +191,22 @@ pub struct Call {
     pub opened_at: Timestamp,
     /// When it ended.
     pub logged_at: Option<Timestamp>,
+}
+
+impl Call {
+    /// A call as it is kept, opened at `opened_at` and, if it has an end, ended `now`.
+    pub fn new(record: CallRecord, opened_at: Timestamp, now: Timestamp) -> Self {
+        let CallRecord { call, end } = record;
+        let status = end.as_ref().map_or(CallStatus::Open, |end| end.status);
+        let logged_at = end.is_some().then_some(now);
+        Self { call, status, end, opened_at, logged_at }
+    }
+
+    /// Whether `new` would be one too many: see [`Calls::admit_calls`].
+    pub fn is_duplicated_by(&self, new: &NewCall) -> bool {
+        let same = self.call.tenant == new.tenant && self.call.request_id == new.request_id;
+        same && self.status.answers() && self.call.unit != new.unit
+    }
 }
 
 /// The ledger's word on a call.
@@ -141,6 +232,18 @@ pub struct Recost {
     pub cost_picos: i64,
 }
 
+impl Recost {
+    /// Refuses a price below nothing.
+    pub fn check(&self) -> Result<()> {
+        check_cost(self.cost_picos)
+    }
+
+    /// Why a call that has not ended has no price.
+    pub fn is_open(&self) -> Error {
+        Error::Invalid(format!("call {} is under way: it has no price yet", self.id))
+    }
+}
+
 /// Calls and what they came to.
 #[async_trait]
 pub trait Calls: Send + Sync + 'static {
@@ -150,11 +253,15 @@ pub trait Calls: Send + Sync + 'static {
     ///
     /// A call is a duplicate of one with the same tenant and request id that is open or was
     /// answered, unless both are of the same unit (it was retried, or falls back to another
-    /// profile), or neither is of a unit.
+    /// profile), or neither is of a unit. One with an id that is known already is a repeat:
+    /// admitted, and counted once. [`Error::SessionGone`] if a session that asks has ended: its
+    /// calls would never be settled.
     async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>>;
 
     /// Writes calls that are no unit's, or whose unit goes on. Those of a unit that ends travel with
-    /// its end, those of one that keeps what it reached with that.
+    /// its end, those of one that keeps what it reached with that. What a call may use and cost is
+    /// counted in the month in which it was opened. One without an end whose session has ended is
+    /// written as [`CallStatus::MaybeBilled`].
     async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()>;
 
     /// Calls, the newest first.
@@ -170,6 +277,7 @@ pub trait Calls: Send + Sync + 'static {
     /// was journalled, in UTC.
     async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>>;
 
-    /// Corrects what calls cost, and with it the months they were paid in.
+    /// Corrects what calls cost, and with it the months they were paid in, all or nothing.
+    /// [`Error::NotFound`] for one that is not there, [`Error::Invalid`] for one that is open.
     async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()>;
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
 use crate::name::{KeyName, Scope, TenantId};
 use crate::store::Page;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// Whether a version of a key may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,14 @@ pub struct NewKey {
     pub wrapped: Vec<u8>,
     /// Which master key that is.
     pub master: String,
+}
+
+impl NewKey {
+    /// Why a version that is not `next` is refused.
+    pub fn not_the_next(&self, next: u32) -> Error {
+        let Self { name, version, .. } = self;
+        Error::Invalid(format!("the next version of key `{name}` is {next}, not {version}"))
+    }
 }
 
 /// A version of a key as it is kept.
@@ -84,7 +92,7 @@ pub trait Keys: Send + Sync + 'static {
         version: Option<u32>,
     ) -> Result<()>;
 
-    /// All versions of one key, the newest first.
+    /// All versions of one key, the newest first; none if there is none.
     async fn key(&self, scope: &Scope, tenant: &TenantId, name: &KeyName)
     -> Result<Vec<KeyRecord>>;
 
@@ -93,6 +101,6 @@ pub trait Keys: Send + Sync + 'static {
     -> Result<Page<KeyRecord>>;
 
     /// Puts a data key wrapped anew in the place of the one wrapped by `from`. False if it is
-    /// wrapped by another: then somebody was faster.
+    /// wrapped by another: then somebody was faster. What is sealed with it stays.
     async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool>;
 }

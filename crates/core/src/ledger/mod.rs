@@ -13,6 +13,7 @@
 pub mod bucket;
 pub mod budget;
 mod calls;
+pub mod cursor;
 mod keys;
 mod profiles;
 mod replies;
@@ -24,7 +25,7 @@ pub use calls::{Admission, Call, CallEnd, CallRecord, CallStatus, Calls, NewCall
 pub use keys::{KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{ProfileRecord, Profiles, PutProfile};
 pub use replies::Replies;
-pub use usage::{Usage, UsageBy, UsageFilter};
+pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
 
@@ -39,7 +40,7 @@ pub trait Limits: Send + Sync + 'static {
     async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>>;
 
     /// Sets or lifts a tenant's monthly budget. What was spent and reserved stays counted. Announced
-    /// as [`crate::store::Topic::Setting`] `budget`.
+    /// as [`crate::store::Topic::Setting`] `budget`. Needs [`Scope::All`]: nobody lifts their own.
     async fn put_budget(
         &self,
         scope: &Scope,

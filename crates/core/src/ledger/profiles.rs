@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Result;
 use crate::name::{ProfileName, Scope, TenantId};
 use crate::store::Page;
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// A profile as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,31 @@ pub struct PutProfile {
     /// Only if this is its revision; 0 means only if there is none. `None` is whatever there is,
     /// but not a profile without a body.
     pub expected: Option<u64>,
+}
+
+impl PutProfile {
+    /// The profile as it is to be kept, given the one that is there.
+    pub fn apply(self, found: Option<ProfileRecord>, now: Timestamp) -> Result<ProfileRecord> {
+        let Self { tenant, name, body, suspended, expected } = self;
+        let revision = found.as_ref().map_or(0, |found| found.revision);
+        if let Some(expected) = expected.filter(|expected| *expected != revision) {
+            let words = match (expected, revision) {
+                (0, _) => format!("there is a profile `{name}` already"),
+                (_, 0) => format!("there is no profile `{name}`"),
+                _ => format!("profile `{name}` has revision {revision}, not {expected}"),
+            };
+            return Err(Error::Invalid(words));
+        }
+        let (kept, was_suspended, created_at) = match found {
+            Some(found) => (Some(found.body), found.suspended, found.created_at),
+            None => (None, false, now),
+        };
+        let body = body.or(kept);
+        let body = body.ok_or_else(|| Error::Invalid(format!("profile `{name}` says nothing")))?;
+        let suspended = suspended.unwrap_or(was_suspended);
+        let revision = revision + 1;
+        Ok(ProfileRecord { tenant, name, body, suspended, revision, created_at, updated_at: now })
+    }
 }
 
 /// Profiles. All verbs see only what is within `scope`; the rest does not exist.

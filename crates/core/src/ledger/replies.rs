@@ -9,7 +9,8 @@ use crate::name::{QueueName, Scope, SessionId, TenantId};
 #[async_trait]
 pub trait Replies: Send + Sync + 'static {
     /// Opens a reply queue for a session's life. [`crate::Error::Invalid`] if another session has
-    /// it: two who read one queue would take each other's replies.
+    /// it: two who read one queue would take each other's replies. [`crate::Error::SessionGone`] if
+    /// this one has ended. Whoever adopts a session's leases has its reply queues too.
     async fn open_replies(
         &self,
         scope: &Scope,
@@ -18,7 +19,7 @@ pub trait Replies: Send + Sync + 'static {
         session: SessionId,
     ) -> Result<()>;
 
-    /// Closes it. What is left in it is cancelled.
+    /// Closes it. What is left in it is cancelled, as it is when its session ends.
     async fn close_replies(
         &self,
         scope: &Scope,

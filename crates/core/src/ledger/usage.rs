@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::calls::{Call, CallStatus};
 use crate::name::{BatchId, ProfileName, TenantId};
 use crate::time::Timestamp;
+use crate::{Error, Result};
 
 /// Which calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +24,19 @@ pub struct UsageFilter {
     pub until: Option<Timestamp>,
 }
 
+impl UsageFilter {
+    /// Whether a call is meant.
+    pub fn matches(&self, call: &Call) -> bool {
+        let Call { call, opened_at, .. } = call;
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == call.tenant)
+            && self.request_id.as_ref().is_none_or(|id| *id == call.request_id)
+            && self.batch.as_ref().is_none_or(|batch| call.batch.as_ref() == Some(batch))
+            && self.profile.as_ref().is_none_or(|profile| *profile == call.profile)
+            && self.since.is_none_or(|since| *opened_at >= since)
+            && self.until.is_none_or(|until| *opened_at < until)
+    }
+}
+
 /// How calls are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -36,6 +51,21 @@ pub enum UsageBy {
     Batch,
     /// By profile, as `tenant/profile`.
     Profile,
+}
+
+impl UsageBy {
+    /// The name of the group that a call is in.
+    pub fn group(self, call: &Call) -> String {
+        let answered = call.end.as_ref().map(|end| &end.model).filter(|model| !model.is_empty());
+        let call_of = &call.call;
+        match self {
+            Self::Tenant => call_of.tenant.to_string(),
+            Self::Model => answered.unwrap_or(&call_of.model).clone(),
+            Self::Day => call.opened_at.to_string().chars().take(10).collect(),
+            Self::Batch => call_of.batch.as_ref().map(ToString::to_string).unwrap_or_default(),
+            Self::Profile => format!("{}/{}", call_of.tenant, call_of.profile),
+        }
+    }
 }
 
 /// What some calls came to.
@@ -61,4 +91,28 @@ pub struct Usage {
     pub tokens_cached: u64,
     /// What they cost.
     pub cost_picos: i64,
+}
+
+impl Usage {
+    /// Counts a call in. [`Error::Invalid`] if its cost no longer fits.
+    pub fn add(&mut self, call: &Call) -> Result<()> {
+        self.calls += 1;
+        self.open += u64::from(call.status == CallStatus::Open);
+        self.errors += u64::from(call.status == CallStatus::Error);
+        self.maybe_billed += u64::from(call.status == CallStatus::MaybeBilled);
+        let Some(end) = &call.end else { return Ok(()) };
+        self.estimated += u64::from(end.estimated);
+        self.tokens_in += end.tokens_in;
+        self.tokens_out += end.tokens_out;
+        self.tokens_cached += end.tokens_cached;
+        self.cost_picos = total_cost(i128::from(self.cost_picos) + i128::from(end.cost_picos))?;
+        Ok(())
+    }
+}
+
+/// A cost that can be told. [`Error::Invalid`] instead of a wrong number.
+pub fn total_cost(picos: i128) -> Result<i64> {
+    i64::try_from(picos).map_err(|_| {
+        Error::Invalid("these calls cost more than can be counted: ask for fewer".to_owned())
+    })
 }

@@ -18,7 +18,8 @@ pub(super) struct Touched {
     pub(super) queues: BTreeSet<QueueName>,
     pub(super) batches: BTreeSet<BatchId>,
     pub(super) sessions: BTreeSet<SessionId>,
-    pub(super) tenants: BTreeSet<TenantId>,
+    /// Settings by name, with whose they are.
+    pub(super) settings: BTreeSet<(&'static str, TenantId)>,
     /// Units that ended and are awaited, with whose they are.
     pub(super) ended: Vec<(UnitId, TenantId)>,
     /// Something may have become claimable.
@@ -115,8 +116,8 @@ impl State {
         for session in touched.sessions {
             self.feed.push(Topic::Session(session), None);
         }
-        for tenant in touched.tenants {
-            self.feed.push(Topic::Setting("tenant".to_owned()), Some(tenant));
+        for (setting, tenant) in touched.settings {
+            self.feed.push(Topic::Setting(setting.to_owned()), Some(tenant));
         }
         let seq = Some(self.feed.newest()).filter(|newest| *newest > before);
         News { seq, claimable: touched.claimable }

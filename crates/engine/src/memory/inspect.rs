@@ -161,7 +161,7 @@ fn batch_cursor(text: &str) -> Result<(Timestamp, String)> {
 }
 
 /// The first `limit` items, and the way on if there are more.
-fn page<T>(
+pub(super) fn page<T>(
     mut items: impl Iterator<Item = T>,
     limit: u32,
     cursor: impl Fn(&T) -> String,

@@ -14,6 +14,7 @@ use longshore_core::{Error, Failure, Outcome, Result, SessionId, Timestamp, Unit
 
 use super::MemoryStore;
 use super::claim::held;
+use super::ledger::check_calls;
 use super::record::Record;
 use super::state::{SessionRecord, State};
 
@@ -34,7 +35,7 @@ impl Leases for MemoryStore {
     }
 
     async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
-        self.write(|state, _| state.adopt(from, to))
+        self.write(|state, now| state.adopt(from, to, now))
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
@@ -57,9 +58,10 @@ impl Leases for MemoryStore {
     }
 
     async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
-        let Kept { state: payload, sums, calls: _ } = kept;
+        let Kept { state: payload, sums, calls } = kept;
         check_size("checkpoint", &payload)?;
-        Ok(self.write(|state, _| {
+        check_calls(&calls)?;
+        Ok(self.write(|state, now| {
             let Some(record) = state.holding(session, lease) else { return false };
             if record.unit.checkpoint.as_ref() == Some(&payload) {
                 return true;
@@ -72,6 +74,7 @@ impl Leases for MemoryStore {
                     *sum = sum.saturating_add(amount);
                 }
             }
+            state.settle_calls(calls, now);
             true
         }))
     }
@@ -89,6 +92,7 @@ impl Leases for MemoryStore {
             if let Some(state) = &finish.checkpoint {
                 check_size("checkpoint", state)?;
             }
+            check_calls(&finish.calls)?;
         }
         Ok(self.write(|state, now| {
             finishes.iter().map(|finish| state.finish(session, finish, now)).collect()
@@ -137,7 +141,7 @@ impl State {
             let event = if started { interrupted } else { Event::Released };
             self.take_away(id, &event, now);
         }
-        self.end_session(session);
+        self.end_session(session, now);
     }
 
     /// Moves a unit out of its holder's hands: the fence goes up.
@@ -151,14 +155,16 @@ impl State {
         self.happen(id, event, now).ok()
     }
 
-    pub(super) fn end_session(&mut self, session: SessionId) {
+    pub(super) fn end_session(&mut self, session: SessionId, now: Timestamp) {
         if self.sessions.remove(&session).is_some() {
             self.touched.sessions.insert(session);
         }
         self.leaders.retain(|_, (leader, _)| *leader != session);
+        self.books.give_up(session, now);
+        self.drop_replies(session, now);
     }
 
-    fn adopt(&mut self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
+    fn adopt(&mut self, from: SessionId, to: SessionId, now: Timestamp) -> Result<Vec<HeldUnit>> {
         if from == to {
             return Err(Error::Invalid("a session cannot adopt itself".into()));
         }
@@ -176,7 +182,8 @@ impl State {
                 record.unit.session = Some(to);
             });
         }
-        self.end_session(from);
+        self.books.hand_over_replies(from, to);
+        self.end_session(from, now);
         Ok(ids.iter().filter_map(|id| self.units.get(id)).map(held).collect())
     }
 
@@ -227,7 +234,9 @@ impl State {
         }
         self.amend(lease.unit, |record| record.begin(now));
         let event = Event::Finished(&finish.outcome);
-        self.happen(lease.unit, &event, now).map_or(Finished::LeaseLost, Finished::Recorded)
+        let Ok(state) = self.happen(lease.unit, &event, now) else { return Finished::LeaseLost };
+        self.settle_calls(finish.calls.clone(), now);
+        Finished::Recorded(state)
     }
 
     /// A finish that is heard twice is recognised by its fence: it moves when the unit is taken.

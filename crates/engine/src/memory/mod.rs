@@ -3,7 +3,8 @@
 //!
 //! Everything is under one lock and every decision comes from `longshore_core`, so the files here
 //! only say which units are meant and in which order. They mirror the seam: intake, leases (with
-//! claim), upkeep, operate, inspect (with verify), tenants. `state` owns the books that they all write in.
+//! claim), upkeep, operate, inspect (with verify), tenants,
+//! schedules; and the ledger. `state` owns the books that they all write in.
 
 mod claim;
 mod commit;
@@ -11,6 +12,7 @@ mod feed;
 mod inspect;
 mod intake;
 mod leases;
+mod ledger;
 mod operate;
 mod record;
 mod schedules;

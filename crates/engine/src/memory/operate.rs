@@ -159,7 +159,7 @@ impl State {
         }
     }
 
-    fn cancel(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
+    pub(super) fn cancel(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
         let mut done = Operated::default();
         for &id in ids {
             if self.units.get(&id).is_some_and(|record| record.unit.state == UnitState::Leased) {

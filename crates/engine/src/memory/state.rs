@@ -16,6 +16,7 @@ use longshore_core::{
 
 use super::commit::Touched;
 use super::feed::Feed;
+use super::ledger::Books;
 use super::record::{LaneKey, Record};
 use super::schedules::ScheduleKey;
 
@@ -31,6 +32,7 @@ pub(super) struct State {
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(super) leaders: BTreeMap<String, (SessionId, Timestamp)>,
     pub(super) schedules: BTreeMap<ScheduleKey, Schedule>,
+    pub(super) books: Books,
     pub(super) index: Index,
     pub(super) feed: Feed,
     pub(super) touched: Touched,

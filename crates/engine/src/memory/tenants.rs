@@ -63,7 +63,7 @@ impl Lane {
 
 impl State {
     fn tenant_steered(&mut self, id: &TenantId) {
-        self.touched.tenants.insert(id.clone());
+        self.touched.settings.insert(("tenant", id.clone()));
         self.touched.claimable = true;
     }
 

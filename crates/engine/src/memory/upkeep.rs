@@ -63,7 +63,7 @@ impl State {
                 _ => {}
             }
         }
-        self.end_session(dead.session);
+        self.end_session(dead.session, now);
         found.sessions += 1;
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore_core::store::Violation;
-use longshore_core::{BatchId, Counts, UnitState};
+use longshore_core::{BatchId, Counts, SessionId, UnitState};
 
 use super::record::LaneKey;
 use super::state::{Index, Lane, State};
@@ -15,6 +15,7 @@ impl State {
         self.verify_lanes(&mut found);
         self.verify_batches(&mut found);
         self.verify_index(&mut found);
+        self.verify_books(&mut found);
         found.0
     }
 
@@ -84,6 +85,17 @@ impl State {
             });
         }
         found.expect("no_unit_lost", fresh == self.index, || "an index is out of step".into());
+    }
+
+    fn verify_books(&self, found: &mut Found) {
+        found.expect("books_are_exact", self.books.recounted() == self.books.months, || {
+            format!("the months say {:?}", self.books.months)
+        });
+        let gone = |session: &SessionId| !self.sessions.contains_key(session);
+        for session in self.books.open.keys().filter(|session| gone(session)) {
+            let what = || format!("session {session} has ended and left calls open");
+            found.expect("books_are_exact", false, what);
+        }
     }
 }
 

@@ -16,6 +16,15 @@ mod generations;
 mod kit;
 mod lanes;
 mod leases;
+mod ledger_budgets;
+mod ledger_calls;
+mod ledger_keys;
+mod ledger_kit;
+mod ledger_limits;
+mod ledger_lives;
+mod ledger_profiles;
+mod ledger_replies;
+mod ledger_usage;
 mod operate;
 mod order;
 mod outcomes;
@@ -365,6 +374,77 @@ macro_rules! __with_cases {
                 the_end_of_an_awaited_unit_is_a_topic
                 the_end_of_a_unit_of_a_capped_lane_wakes
                 a_chunk_that_found_no_room_is_not_announced
+            }
+            ledger_profiles {
+                a_profile_is_kept_and_its_revision_moves
+                a_profile_is_written_only_as_expected
+                a_suspended_profile_keeps_what_it_says
+                profiles_are_listed_in_pages
+                another_tenants_profile_does_not_exist
+                settings_are_announced_to_their_tenant
+            }
+            ledger_keys {
+                a_new_version_retires_the_one_before
+                a_version_must_be_the_next
+                a_revoked_version_stays_revoked
+                a_data_key_is_wrapped_anew_once
+                keys_are_listed_in_pages
+                another_tenants_key_does_not_exist
+            }
+            ledger_calls {
+                an_admitted_call_is_open_and_reserved
+                a_call_admitted_twice_is_reserved_once
+                the_same_request_of_another_unit_is_a_duplicate
+                a_request_that_came_to_nothing_may_be_asked_again
+                calls_of_one_list_see_those_before_them
+                an_end_settles_what_was_reserved
+                an_end_stays
+                a_call_may_be_written_without_a_journal
+                a_later_word_on_an_open_call_wins
+                a_session_that_has_ended_opens_no_call
+                numbers_that_cannot_be_added_up_are_refused
+                calls_are_listed_newest_first_in_pages
+                another_tenants_calls_do_not_exist
+                a_corrected_price_corrects_its_month
+            }
+            ledger_lives {
+                a_finish_writes_what_its_calls_came_to
+                calls_go_with_any_end
+                a_finish_heard_twice_counts_its_calls_once
+                a_lost_lease_writes_no_call
+                a_checkpoint_writes_what_its_calls_came_to
+                a_dead_sessions_open_calls_may_have_been_billed
+                a_closed_sessions_open_calls_may_have_been_billed
+                a_former_lifes_open_calls_may_have_been_billed
+                a_session_that_beats_keeps_its_calls_open
+            }
+            ledger_budgets {
+                a_budget_is_used_up_exactly_however_many_call
+                calls_that_end_make_room_for_others
+                money_is_a_budget_too
+                callers_are_warned_near_the_end_of_a_budget
+                a_call_is_counted_in_the_month_it_was_opened_in
+                a_lifted_budget_leaves_the_month_counted
+                a_budget_is_not_its_tenants_to_lift
+            }
+            ledger_limits {
+                draws_share_a_bucket_and_keep_fractions
+                draws_of_one_call_see_those_before_them
+                a_bucket_gives_no_more_than_it_holds_however_many_draw
+                a_draw_that_is_no_number_is_refused
+            }
+            ledger_replies {
+                a_reply_queue_is_one_sessions
+                what_is_left_in_a_closed_reply_queue_is_cancelled
+                a_reply_queue_goes_with_its_session
+                a_reply_queue_goes_over_to_the_next_life
+                a_session_that_has_ended_opens_no_reply_queue
+                another_tenants_reply_queue_does_not_exist
+            }
+            ledger_usage {
+                usage_is_summed_by_each_group
+                usage_and_calls_are_filtered_alike
+                a_sum_that_cannot_be_told_is_an_error
             }
         }
     };

@@ -1,0 +1,61 @@
+//! Limits and budgets: buckets, and what a tenant's month may take.
+
+use async_trait::async_trait;
+use longshore_core::ledger::{Budget, BudgetState, Draw, Drawn, Limits, bucket};
+use longshore_core::store::in_charge_of_tenants;
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
+
+use super::Books;
+use crate::memory::MemoryStore;
+
+#[async_trait]
+impl Limits for MemoryStore {
+    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+        draws.iter().try_for_each(Draw::check)?;
+        Ok(self.write(|state, now| {
+            let buckets = &mut state.books.buckets;
+            let mut take = |draw: Draw| {
+                let (drawn, level) = bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
+                buckets.insert(draw.bucket, level);
+                drawn
+            };
+            draws.into_iter().map(&mut take).collect()
+        }))
+    }
+
+    async fn put_budget(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        budget: Option<Budget>,
+    ) -> Result<BudgetState> {
+        in_charge_of_tenants(scope, tenant)?;
+        budget.as_ref().map_or(Ok(()), Budget::check)?;
+        Ok(self.write(|state, now| {
+            match budget {
+                Some(budget) => _ = state.books.budgets.insert(tenant.clone(), budget),
+                None => _ = state.books.budgets.remove(tenant),
+            }
+            state.touched.settings.insert(("budget", tenant.clone()));
+            state.books.month(tenant, now)
+        }))
+    }
+
+    async fn budget(&self, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
+        if !scope.covers(tenant) {
+            return Err(Error::not_found("tenant", tenant));
+        }
+        Ok(self.read(|state, now| state.books.month(tenant, now)))
+    }
+}
+
+impl Books {
+    /// A tenant's month, with its budget.
+    pub(super) fn month(&self, tenant: &TenantId, now: Timestamp) -> BudgetState {
+        let month = BudgetState::month_of(now);
+        let budget = self.budgets.get(tenant).copied();
+        let found = self.months.get(&(tenant.clone(), month.clone())).cloned();
+        let fresh = || BudgetState::new(tenant.clone(), month, None);
+        BudgetState { budget, ..found.unwrap_or_else(fresh) }
+    }
+}

@@ -1,0 +1,69 @@
+//! Profiles, by tenant and name.
+
+use std::ops::Bound;
+
+use async_trait::async_trait;
+use longshore_core::ledger::{ProfileRecord, Profiles, PutProfile, cursor};
+use longshore_core::store::Page;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
+
+use crate::memory::MemoryStore;
+use crate::memory::inspect::page;
+
+#[async_trait]
+impl Profiles for MemoryStore {
+    async fn put_profile(&self, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
+        if !scope.covers(&put.tenant) {
+            return Err(Error::not_found("tenant", &put.tenant));
+        }
+        self.write(|state, now| {
+            let key = (put.tenant.clone(), put.name.clone());
+            let written = put.apply(state.books.profiles.get(&key).cloned(), now)?;
+            state.touched.settings.insert(("profile", key.0.clone()));
+            state.books.profiles.insert(key, written.clone());
+            Ok(written)
+        })
+    }
+
+    async fn remove_profile(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<()> {
+        self.profile(scope, tenant, name).await?;
+        self.write(|state, _| {
+            state.books.profiles.remove(&(tenant.clone(), name.clone()));
+            state.touched.settings.insert(("profile", tenant.clone()));
+        });
+        Ok(())
+    }
+
+    async fn profile(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<ProfileRecord> {
+        self.read(|state, _| {
+            let found = state.books.profiles.get(&(tenant.clone(), name.clone()));
+            let found = found.filter(|_| scope.covers(tenant)).cloned();
+            found.ok_or_else(|| Error::not_found("profile", name))
+        })
+    }
+
+    async fn profiles(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<ProfileRecord>> {
+        let start = after.map(cursor::profile).transpose()?;
+        let start = start.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(self.read(|state, _| {
+            let rest = state.books.profiles.range((start, Bound::Unbounded));
+            let seen = rest.map(|(_, kept)| kept).filter(|kept| scope.covers(&kept.tenant));
+            page(seen.cloned(), limit, cursor::after_profile)
+        }))
+    }
+}

@@ -1,0 +1,145 @@
+//! Sealed keys: versions, their retirement, and data keys wrapped anew.
+
+use longshore_core::ledger::KeyStatus::{self, Active, Retiring, Revoked};
+use longshore_core::ledger::{KeyRecord, NewKey};
+use longshore_core::{Error, KeyName};
+
+use super::kit::*;
+use super::ledger_kit::acme;
+use crate::World;
+
+fn name(name: &str) -> KeyName {
+    KeyName::new(name).unwrap()
+}
+
+fn key(of: &str, version: u32) -> NewKey {
+    NewKey {
+        tenant: acme(),
+        name: name(of),
+        version,
+        provider: "openai".to_owned(),
+        sealed: format!("sealed {version}").into_bytes(),
+        wrapped: vec![0, 255, version as u8],
+        master: "first".to_owned(),
+    }
+}
+
+impl World {
+    async fn add_key(&self, key: NewKey) {
+        self.ledger.add_key(&ALL, key, None).await.unwrap();
+    }
+
+    async fn versions(&self, of: &str) -> Vec<KeyRecord> {
+        self.ledger.key(&ALL, &acme(), &name(of)).await.unwrap()
+    }
+
+    async fn standing(&self, of: &str) -> Vec<(u32, KeyStatus)> {
+        self.versions(of).await.iter().map(|kept| (kept.key.version, kept.status)).collect()
+    }
+}
+
+pub(super) async fn a_new_version_retires_the_one_before(world: &World) {
+    assert!(world.versions("k").await.is_empty());
+    world.add_key(key("k", 1)).await;
+    let first = world.versions("k").await.remove(0);
+    assert_eq!((first.key, first.status), (key("k", 1), Active));
+    assert_eq!((first.created_at, first.retires_at), (world.now(), None));
+    world.clock.advance(secs(60));
+    let until = world.now() + secs(3600);
+    world.ledger.add_key(&ALL, key("k", 2), Some(until)).await.unwrap();
+    let kept = world.versions("k").await;
+    assert_eq!((kept[0].key.version, kept[0].status), (2, Active));
+    assert_eq!((kept[1].key.version, kept[1].status), (1, Retiring));
+    assert_eq!(kept[1].retires_at, Some(until));
+    world.add_key(key("k", 3)).await;
+    let kept = world.versions("k").await;
+    assert_eq!(kept[1].retires_at, Some(world.now()), "at once");
+    assert_eq!(kept[2].retires_at, Some(until), "that one had its time already");
+}
+
+pub(super) async fn a_version_must_be_the_next(world: &World) {
+    for wrong in [0, 2] {
+        let answer = world.ledger.add_key(&ALL, key("k", wrong), None).await;
+        assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+    }
+    world.add_key(key("k", 1)).await;
+    let again = NewKey { sealed: b"another".to_vec(), ..key("k", 1) };
+    let answer = world.ledger.add_key(&ALL, again, None).await;
+    assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
+    assert_eq!(world.versions("k").await[0].key, key("k", 1), "the first one stays");
+}
+
+pub(super) async fn a_revoked_version_stays_revoked(world: &World) {
+    for version in 1..=3 {
+        world.add_key(key("k", version)).await;
+    }
+    let (acme, of) = (acme(), name("k"));
+    let revoke = |version| world.ledger.revoke_key(&ALL, &acme, &of, version);
+    for _ in 0..2 {
+        revoke(Some(2)).await.unwrap();
+    }
+    assert_eq!(world.standing("k").await, [(3, Active), (2, Revoked), (1, Retiring)]);
+    revoke(None).await.unwrap();
+    assert!(world.standing("k").await.iter().all(|(_, status)| *status == Revoked));
+    world.add_key(key("k", 4)).await;
+    assert_eq!(world.standing("k").await[1], (3, Revoked), "a new version revives no old one");
+    let unknown = revoke(Some(9)).await;
+    assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
+    let unknown = world.ledger.revoke_key(&ALL, &acme, &name("none"), None).await;
+    assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
+}
+
+pub(super) async fn a_data_key_is_wrapped_anew_once(world: &World) {
+    world.add_key(key("k", 1)).await;
+    let anew = |wrapped: u8| NewKey {
+        wrapped: vec![wrapped],
+        sealed: b"not this".to_vec(),
+        master: "second".to_owned(),
+        ..key("k", 1)
+    };
+    assert!(world.ledger.rewrap_key(&ALL, "first", anew(7)).await.unwrap());
+    assert!(!world.ledger.rewrap_key(&ALL, "first", anew(8)).await.unwrap(), "too late");
+    let kept = world.versions("k").await.remove(0).key;
+    assert_eq!((kept.wrapped, kept.master.as_str()), (vec![7], "second"));
+    assert_eq!(kept.sealed, key("k", 1).sealed, "the secret itself is not sealed anew");
+    let unknown = world.ledger.rewrap_key(&ALL, "first", key("none", 1)).await;
+    assert!(matches!(unknown, Err(Error::NotFound { .. })), "{unknown:?}");
+}
+
+pub(super) async fn keys_are_listed_in_pages(world: &World) {
+    for (of, version) in [("b", 1), ("a", 1), ("a", 2)] {
+        world.add_key(key(of, version)).await;
+    }
+    for version in 3..=11 {
+        world.add_key(key("a", version)).await;
+    }
+    world.add_key(NewKey { tenant: tenant("z"), ..key("a", 1) }).await;
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = world.ledger.keys(&ALL, after.as_deref(), 5).await.unwrap();
+        seen.extend(page.items.into_iter().map(|kept| {
+            (kept.key.tenant.to_string(), kept.key.name.to_string(), kept.key.version)
+        }));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 13);
+    assert!(seen.is_sorted(), "version 10 comes after version 9: {seen:?}");
+}
+
+pub(super) async fn another_tenants_key_does_not_exist(world: &World) {
+    world.add_key(key("k", 1)).await;
+    let (other, of) = (only("other"), name("k"));
+    assert!(world.ledger.key(&other, &acme(), &of).await.unwrap().is_empty());
+    assert!(world.ledger.keys(&other, None, 10).await.unwrap().items.is_empty());
+    let not_there = |answer: Result<(), Error>| {
+        assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
+    };
+    not_there(world.ledger.add_key(&other, key("k", 2), None).await);
+    not_there(world.ledger.revoke_key(&other, &acme(), &of, None).await);
+    not_there(world.ledger.rewrap_key(&other, "first", key("k", 1)).await.map(drop));
+    assert_eq!(world.standing("k").await, [(1, Active)]);
+    assert_eq!(world.ledger.keys(&only("acme"), None, 10).await.unwrap().items.len(), 1);
+}

@@ -1,0 +1,141 @@
+//! Profiles: kept by tenant and name, changed by compare-and-set, told to those who cache them.
+
+use longshore_core::ledger::{KeyStatus, NewKey, PutProfile};
+use longshore_core::store::Topic;
+use longshore_core::{Error, KeyName};
+use serde_json::json;
+
+use super::kit::*;
+use super::ledger_kit::*;
+use crate::World;
+
+fn put(name: &str) -> PutProfile {
+    PutProfile {
+        tenant: acme(),
+        name: profile_name(name),
+        body: Some(json!({"model": "small", "rate": 0.1})),
+        suspended: None,
+        expected: None,
+    }
+}
+
+pub(super) async fn a_profile_is_kept_and_its_revision_moves(world: &World) {
+    let made = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
+    assert_eq!((made.body["rate"].as_f64(), made.suspended), (Some(0.1), false));
+    assert_eq!((made.created_at, made.updated_at), (world.now(), world.now()));
+    let found = world.ledger.profile(&ALL, &acme(), &made.name).await.unwrap();
+    assert_eq!(found, made);
+    world.clock.advance(secs(60));
+    let body = Some(json!({"model": "large"}));
+    let changed = world.ledger.put_profile(&ALL, PutProfile { body, ..put("main") }).await.unwrap();
+    assert!(changed.revision > made.revision);
+    assert_eq!(changed.body, json!({"model": "large"}), "replaced, not merged");
+    assert_eq!((changed.created_at, changed.updated_at), (made.created_at, world.now()));
+    world.ledger.remove_profile(&ALL, &acme(), &made.name).await.unwrap();
+    let gone = world.ledger.profile(&ALL, &acme(), &made.name).await;
+    assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
+    let again = world.ledger.remove_profile(&ALL, &acme(), &made.name).await;
+    assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+}
+
+pub(super) async fn a_profile_is_written_only_as_expected(world: &World) {
+    let only_new = || PutProfile { expected: Some(0), ..put("main") };
+    let early = PutProfile { expected: Some(1), ..put("main") };
+    assert!(matches!(world.ledger.put_profile(&ALL, early).await, Err(Error::Invalid(_))));
+    let made = world.ledger.put_profile(&ALL, only_new()).await.unwrap();
+    let twice = world.ledger.put_profile(&ALL, only_new()).await;
+    assert!(matches!(twice, Err(Error::Invalid(_))), "{twice:?}");
+    let next = || PutProfile { expected: Some(made.revision), ..put("main") };
+    let changed = world.ledger.put_profile(&ALL, next()).await.unwrap();
+    let stale = world.ledger.put_profile(&ALL, next()).await;
+    assert!(matches!(stale, Err(Error::Invalid(_))), "somebody was faster: {stale:?}");
+    let found = world.ledger.profile(&ALL, &acme(), &made.name).await.unwrap();
+    assert_eq!(found, changed);
+}
+
+pub(super) async fn a_suspended_profile_keeps_what_it_says(world: &World) {
+    let switch = |suspended| PutProfile { body: None, suspended, ..put("main") };
+    let empty = world.ledger.put_profile(&ALL, switch(Some(true))).await;
+    assert!(matches!(empty, Err(Error::Invalid(_))), "there is nothing to suspend: {empty:?}");
+    let made = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
+    let suspended = world.ledger.put_profile(&ALL, switch(Some(true))).await.unwrap();
+    assert!(suspended.suspended && suspended.revision > made.revision);
+    assert_eq!(suspended.body, made.body);
+    let edited = world.ledger.put_profile(&ALL, put("main")).await.unwrap();
+    assert!(edited.suspended, "a change of what it says does not resume it");
+    let resumed = world.ledger.put_profile(&ALL, switch(Some(false))).await.unwrap();
+    assert!(!resumed.suspended);
+}
+
+pub(super) async fn profiles_are_listed_in_pages(world: &World) {
+    for (owner, name) in [("b", "x"), ("acme", "z"), ("acme", "a"), ("acme", "m")] {
+        let put = PutProfile { tenant: tenant(owner), ..put(name) };
+        world.ledger.put_profile(&ALL, put).await.unwrap();
+    }
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = world.ledger.profiles(&ALL, after.as_deref(), 2).await.unwrap();
+        assert!(page.items.len() <= 2);
+        seen.extend(page.items.iter().map(|found| format!("{}/{}", found.tenant, found.name)));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["acme/a", "acme/m", "acme/z", "b/x"]);
+}
+
+pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
+    world.ledger.put_profile(&ALL, put("main")).await.unwrap();
+    let (other, name) = (only("other"), profile_name("main"));
+    let not_there = |answer: Result<(), Error>| {
+        assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
+    };
+    not_there(world.ledger.profile(&other, &acme(), &name).await.map(drop));
+    not_there(world.ledger.remove_profile(&other, &acme(), &name).await);
+    not_there(world.ledger.put_profile(&other, put("main")).await.map(drop));
+    assert!(world.ledger.profiles(&other, None, 10).await.unwrap().items.is_empty());
+    let own = world.ledger.profiles(&only("acme"), None, 10).await.unwrap().items;
+    assert_eq!(own.len(), 1);
+    let theirs = PutProfile { tenant: tenant("other"), ..put("main") };
+    world.ledger.put_profile(&other, theirs).await.unwrap();
+    let ours = world.ledger.profile(&ALL, &acme(), &name).await.unwrap();
+    assert_eq!(ours.revision, own[0].revision, "a namesake is another profile");
+}
+
+pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {
+    let key = || NewKey {
+        tenant: acme(),
+        name: KeyName::new("openai").unwrap(),
+        version: 1,
+        provider: "openai".to_owned(),
+        sealed: vec![1],
+        wrapped: vec![2],
+        master: "m".to_owned(),
+    };
+    let mut cursor = world.store.changes(&ALL, 0, secs(0)).await.unwrap().cursor;
+    let mut foreign = cursor;
+    for step in ["profile", "-profile", "key", "-key", "budget", "-budget"] {
+        match step {
+            "profile" => drop(world.ledger.put_profile(&ALL, put("main")).await.unwrap()),
+            "-profile" => {
+                let name = profile_name("main");
+                world.ledger.remove_profile(&ALL, &acme(), &name).await.unwrap();
+            }
+            "key" => world.ledger.add_key(&ALL, key(), None).await.unwrap(),
+            "-key" => world.ledger.revoke_key(&ALL, &acme(), &key().name, None).await.unwrap(),
+            "budget" => drop(world.set_budget(Some(tokens(5))).await),
+            _ => drop(world.set_budget(None).await),
+        }
+        let set = world.store.changes(&only("acme"), cursor, secs(0)).await.unwrap();
+        let heard: Vec<Topic> = set.changes.into_iter().map(|change| change.topic).collect();
+        let told = Topic::Setting(step.trim_start_matches('-').to_owned());
+        assert_eq!(heard, [told], "after {step}");
+        cursor = set.cursor;
+        let set = world.store.changes(&only("other"), foreign, secs(0)).await.unwrap();
+        assert!(set.changes.is_empty(), "{:?}", set.changes);
+        foreign = set.cursor;
+    }
+    let kept = world.ledger.key(&ALL, &acme(), &key().name).await.unwrap();
+    assert_eq!(kept[0].status, KeyStatus::Revoked);
+}

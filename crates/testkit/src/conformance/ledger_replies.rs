@@ -1,0 +1,104 @@
+//! Reply queues: one session's each, and gone with it.
+
+use longshore_core::{Error, NewUnit, QueueName, SessionId, UnitId, UnitState};
+
+use super::kit::*;
+use super::ledger_kit::acme;
+use crate::World;
+
+fn replies() -> QueueName {
+    queue("acme/replies-1")
+}
+
+impl World {
+    async fn open_replies(&self, session: SessionId) -> Result<(), Error> {
+        self.ledger.open_replies(&ALL, &acme(), &replies(), session).await
+    }
+
+    async fn are_open(&self) -> bool {
+        self.ledger.replies_open(&ALL, &acme(), &replies()).await.unwrap()
+    }
+
+    async fn reply(&self) -> UnitId {
+        self.send(NewUnit { tenant: acme(), queue: replies(), ..unit() }).await
+    }
+}
+
+pub(super) async fn a_reply_queue_is_one_sessions(world: &World) {
+    let (one, two) = (world.session().await, world.session().await);
+    assert!(!world.are_open().await);
+    world.open_replies(one).await.unwrap();
+    world.open_replies(one).await.unwrap();
+    let taken = world.open_replies(two).await;
+    assert!(matches!(taken, Err(Error::Invalid(_))), "{taken:?}");
+    assert!(world.are_open().await);
+    for _ in 0..2 {
+        world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+    }
+    assert!(!world.are_open().await);
+    world.open_replies(two).await.unwrap();
+}
+
+pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &World) {
+    let session = world.session().await;
+    world.open_replies(session).await.unwrap();
+    let (left, elsewhere) = (world.reply().await, world.send(unit()).await);
+    world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+    assert_eq!(world.state(left).await, UnitState::Cancelled);
+    assert_eq!(world.state(elsewhere).await, UnitState::Ready);
+}
+
+pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {
+    let (dead, closed) = (world.session().await, world.session().await);
+    for session in [dead, closed] {
+        world.open_replies(session).await.unwrap();
+        let (held, left) = (world.reply().await, world.reply().await);
+        let taken = world.take(session).await;
+        assert_eq!(taken.unit.id, held);
+        if session == dead {
+            world.kill(session).await;
+        } else {
+            world.store.close_session(session).await.unwrap();
+        }
+        assert!(!world.are_open().await);
+        assert_eq!(world.state(left).await, UnitState::Cancelled);
+        assert_eq!(world.state(held).await, UnitState::Cancelled, "given back, and nobody's");
+    }
+}
+
+pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &World) {
+    let (former, session) = (world.session().await, world.session().await);
+    world.open_replies(former).await.unwrap();
+    let waiting = world.reply().await;
+    world.store.adopt(former, session).await.unwrap();
+    assert!(world.are_open().await);
+    world.open_replies(session).await.unwrap();
+    assert_eq!(world.state(waiting).await, UnitState::Ready, "its replies are still wanted");
+    world.store.close_session(session).await.unwrap();
+    assert!(!world.are_open().await);
+}
+
+pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &World) {
+    let session = world.session().await;
+    world.store.close_session(session).await.unwrap();
+    let answer = world.open_replies(session).await;
+    assert!(matches!(answer, Err(Error::SessionGone(_))), "{answer:?}");
+    assert!(!world.are_open().await);
+}
+
+pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &World) {
+    let session = world.session().await;
+    world.open_replies(session).await.unwrap();
+    let (other, other_tenant) = (only("other"), tenant("other"));
+    let (ledger, queue) = (&world.ledger, replies());
+    assert!(!ledger.replies_open(&other, &acme(), &queue).await.unwrap());
+    for tenant in [&acme(), &other_tenant] {
+        for answer in [
+            ledger.open_replies(&other, tenant, &queue, session).await,
+            ledger.close_replies(&other, tenant, &queue).await,
+        ] {
+            assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
+        }
+    }
+    assert!(ledger.replies_open(&only("acme"), &acme(), &queue).await.unwrap());
+}
