@@ -24,9 +24,7 @@ impl std::str::FromStr for Moment {
         }
         let day = || Timestamp::parse(&format!("{text}T00:00:00Z"));
         Timestamp::parse(text).or_else(|_| day()).map(Self::At).map_err(|_| {
-            format!(
-                "`{text}` is not a time: as 7d (ago), 2026-11-01 (UTC) or 2026-11-01T12:00:00Z"
-            )
+            format!("`{text}` is not a time: as 7d (ago), 2026-11-01 (UTC) or 2026-11-01T12:00:00Z")
         })
     }
 }

@@ -50,8 +50,7 @@ pub fn shown(picos: i64) -> String {
 pub struct Tokens(pub u64);
 
 /// What may stand behind a number of tokens.
-const SCALES: [(&str, u64); 4] =
-    [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)];
+const SCALES: [(&str, u64); 4] = [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)];
 
 /// As many as a store can count.
 const MOST: u64 = i64::MAX as u64;
@@ -111,7 +110,10 @@ mod tests {
             assert_eq!(text.parse(), Ok(Dollars(picos)), "{text}");
             assert_eq!(exact(picos), again);
         }
-        assert_eq!((shown(-1_500_000_000).as_str(), shown(7_000).as_str()), ("-$0.0015", "$0.000000007"));
+        assert_eq!(
+            (shown(-1_500_000_000).as_str(), shown(7_000).as_str()),
+            ("-$0.0015", "$0.000000007")
+        );
         for bad in ["", "-1", "1.", ".5", "1,5", "ten", "0.0000000000001", "99999999"] {
             assert!(bad.parse::<Dollars>().unwrap_err().contains(bad), "{bad}");
         }
@@ -119,9 +121,13 @@ mod tests {
 
     #[test]
     fn tokens_are_read_as_people_write_them() {
-        for (text, tokens) in
-            [("0", 0), ("500000", 500_000), ("200k", 200_000), ("1.5M", 1_500_000), ("2 g", 2_000_000_000)]
-        {
+        for (text, tokens) in [
+            ("0", 0),
+            ("500000", 500_000),
+            ("200k", 200_000),
+            ("1.5M", 1_500_000),
+            ("2 g", 2_000_000_000),
+        ] {
             assert_eq!(text.parse(), Ok(Tokens(tokens)), "{text}");
         }
         for bad in ["", "M", "1.5", "1.2345k", "-1", "2x", "1..2M", "99999999999999999999"] {

@@ -47,13 +47,15 @@ pub struct Named {
 
 /// Keep a key.
 #[derive(Debug, Args)]
-#[command(after_help = "The secret is one line on stdin; at a terminal it is asked for and not shown. Arguments can be
+#[command(
+    after_help = "The secret is one line on stdin; at a terminal it is asked for and not shown. Arguments can be
 read by every process of the machine, so it is never one.
 
 Examples:
   longshore key add claude --provider anthropic < claude.key
   pass show openai | longshore key add gpt --provider openai --for acme
-  longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude")]
+  longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude"
+)]
 pub struct Add {
     #[command(flatten)]
     pub named: Named,
@@ -92,12 +94,14 @@ pub struct Revoke {
 
 /// Make the file of the master key.
 #[derive(Debug, Args)]
-#[command(after_help = "Whoever has this file and the store can open every key. Keep a copy of it where the copies of the
+#[command(
+    after_help = "Whoever has this file and the store can open every key. Keep a copy of it where the copies of the
 store are not; without it no key can ever be opened again.
 
 Examples:
   longshore key init
-  longshore key init --out /etc/longshore/master.key")]
+  longshore key init --out /etc/longshore/master.key"
+)]
 pub struct Init {
     /// The file; it must not be there yet [default: vault.key_file, else longshore.key]
     #[arg(long, value_name = "FILE")]
@@ -106,12 +110,14 @@ pub struct Init {
 
 /// Wrap all keys by a new master key.
 #[derive(Debug, Args)]
-#[command(after_help = "First give all workers both: the new one as vault.key_file, the old one in vault.older. Killed in the
+#[command(
+    after_help = "First give all workers both: the new one as vault.key_file, the old one in vault.older. Killed in the
 middle, it can be run again; keys can be opened all the time.
 
 Examples:
   longshore key init --out new.key
-  longshore key rewrap --old longshore.key --new new.key")]
+  longshore key rewrap --old longshore.key --new new.key"
+)]
 pub struct Rewrap {
     /// The master key until now: a file, credential:NAME or env:NAME
     #[arg(long, value_name = "FILE")]

@@ -49,7 +49,8 @@ pub struct Named {
 
 /// A profile to be made.
 #[derive(Debug, Args)]
-#[command(after_help = "The key is a reference: the name of one in the vault (`longshore key add`), env:NAME or file:PATH.
+#[command(
+    after_help = "The key is a reference: the name of one in the vault (`longshore key add`), env:NAME or file:PATH.
 Prices are dollars per million tokens. `--set` reaches every part of the document, as
 --set wire.num_ctx=8192; docs/ai-profiles.md has them all.
 
@@ -59,7 +60,8 @@ Examples:
   longshore profile add local --provider ollama --model llama3 --in-flight 1
   longshore profile add house --template --provider openai --key gpt --rpm 500
   longshore profile add draft --extends house --model gpt-mini --tenant acme
-  longshore profile add fast --from fast.toml")]
+  longshore profile add fast --from fast.toml"
+)]
 pub struct Written {
     #[command(flatten)]
     pub named: Named,

@@ -10,7 +10,8 @@ use crate::moment::Moment;
 /// What AI calls came to.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = "Sums by default, one line per day. Costs are exact: to a millionth of a millionth of a dollar.
+#[command(
+    after_help = "Sums by default, one line per day. Costs are exact: to a millionth of a millionth of a dollar.
 
 Examples:
   longshore usage                                   by day
@@ -18,7 +19,8 @@ Examples:
   longshore usage --by model --since 2026-11-01 --until 2026-12-01 --csv > november.csv
   longshore usage --request 0193f2a0-7b1c           what one request came to
   longshore usage --batch nightly --calls           one row per call
-  longshore usage recost --since 7d --dry-run       what it would cost at the prices as they are now")]
+  longshore usage recost --since 7d --dry-run       what it would cost at the prices as they are now"
+)]
 pub struct Usage {
     #[command(subcommand)]
     pub verb: Option<Verb>,
@@ -46,12 +48,14 @@ pub enum Verb {
 
 /// Compute costs anew.
 #[derive(Debug, Args)]
-#[command(after_help = "For prices that were missing or wrong. Calls under way, calls that were maybe billed, and those whose
+#[command(
+    after_help = "For prices that were missing or wrong. Calls under way, calls that were maybe billed, and those whose
 profile is gone stay as they are. Months and their budgets are corrected with the calls.
 
 Examples:
   longshore usage recost --dry-run
-  longshore usage recost --since 2026-11-01 --profile fast")]
+  longshore usage recost --since 2026-11-01 --profile fast"
+)]
 pub struct Recost {
     #[command(flatten)]
     pub which: Which,

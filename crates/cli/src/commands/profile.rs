@@ -166,7 +166,9 @@ impl<'a> Book<'a> {
         let put = PutProfile { tenant, name, body, suspended, expected };
         let put = self.ledger.put_profile(&self.scope, put).await;
         match put {
-            Err(Error::Invalid(_)) => put.hint("somebody else changed it just now: look at it again"),
+            Err(Error::Invalid(_)) => {
+                put.hint("somebody else changed it just now: look at it again")
+            }
             put => Ok(put?),
         }
     }

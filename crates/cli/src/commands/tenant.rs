@@ -1,5 +1,7 @@
 //! `tenant`: shares, caps and bounds of whole customers, and suspension.
 
+mod month;
+
 use anyhow::anyhow;
 use longshore::ledger::{BudgetState, Ledger};
 use longshore::store::{Capacity, Tenant, TenantChange};
@@ -11,7 +13,9 @@ use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::{money, size, store};
+use crate::{size, store};
+
+use month::Month;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -50,8 +54,9 @@ impl Desk<'_> {
     async fn set(&self, named: &Named) -> anyhow::Result<()> {
         let nothing = named.weight.is_none() && named.cap.is_none() && named.bounds.is_empty();
         if nothing && named.budget.is_empty() {
-            return Err(usage("nothing to set"))
-                .hint("name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens");
+            return Err(usage("nothing to set")).hint(
+                "name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens",
+            );
         }
         let now = self.known(&named.id).await?.map(|tenant| tenant.capacity);
         let tenant = self.put(&named.id, change(named, now.unwrap_or_default())).await?;
@@ -210,51 +215,7 @@ struct Shown<'a> {
     month: Month<'a>,
 }
 
-/// What AI calls have taken of the month. Money as text, which no reader of JSON rounds.
-#[derive(Serialize)]
-struct Month<'a> {
-    month: &'a str,
-    budget_tokens: Option<u64>,
-    budget_usd: Option<String>,
-    warn_at: Option<f64>,
-    spent_tokens: u64,
-    spent_usd: String,
-    reserved_tokens: u64,
-    reserved_usd: String,
-}
-
-impl<'a> Month<'a> {
-    fn of(state: &'a BudgetState) -> Self {
-        let budget = state.budget.as_ref();
-        Self {
-            month: &state.month,
-            budget_tokens: budget.and_then(|budget| budget.tokens),
-            budget_usd: budget.and_then(|budget| budget.cost_picos).map(money::exact),
-            warn_at: budget.map(|budget| budget.warn_at),
-            spent_tokens: state.spent_tokens,
-            spent_usd: money::exact(state.spent_picos),
-            reserved_tokens: state.reserved_tokens,
-            reserved_usd: money::exact(state.reserved_picos),
-        }
-    }
-}
-
-/// Budgets of a month, where there are any, and what was used.
-fn month(table: &mut Table, state: &BudgetState) {
-    let budget = state.budget.as_ref();
-    let of = |most: Option<String>| most.map_or(String::new(), |most| format!(" of {most}"));
-    let dollars = of(budget.and_then(|budget| budget.cost_picos).map(money::shown));
-    let tokens = of(budget.and_then(|budget| budget.tokens).map(|most| most.to_string()));
-    let reserved = |what: String, any: bool| if any { format!(", {what} reserved") } else { String::new() };
-    let (picos, count) = (state.reserved_picos, state.reserved_tokens);
-    let money = money::shown(state.spent_picos) + &dollars + &reserved(money::shown(picos), picos > 0);
-    let used = state.spent_tokens.to_string() + &tokens + &reserved(count.to_string(), count > 0);
-    table.field(&format!("{} cost", state.month), money);
-    table.field(&format!("{} tokens", state.month), used);
-    table.field("warned at", budget.map_or(String::new(), |b| format!("{:.0}%", b.warn_at * 100.0)));
-}
-
-fn record(tenant: &Tenant, state: &BudgetState) -> Table {
+fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
     let mut table = Table::record();
     table.field("tenant", &tenant.id);
     table.field("state", state(tenant));
@@ -262,7 +223,7 @@ fn record(tenant: &Tenant, state: &BudgetState) -> Table {
     table.field("cap", shown(tenant.cap));
     table.field("max units", shown(tenant.capacity.units));
     table.field("max bytes", shown(tenant.capacity.bytes.map(size::brief)));
-    month(&mut table, state);
+    month::fields(&mut table, budget);
     table.field("since", tenant.created_at);
     for state in longshore::UnitState::ALL {
         table.field(state.as_str(), tenant.counts.of(state));

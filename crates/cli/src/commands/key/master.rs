@@ -48,7 +48,8 @@ pub async fn rewrap(typed: &Rewrap, settings: &Settings) -> anyhow::Result<ExitC
 
 fn tell(done: &Rewrapped, id: &str, settings: &Settings) -> anyhow::Result<()> {
     let Rewrapped { moved, there, left } = done;
-    let keys: Vec<_> = left.iter().map(|(key, why)| json!({ "key": key, "why": why.to_string() })).collect();
+    let keys: Vec<_> =
+        left.iter().map(|(key, why)| json!({ "key": key, "why": why.to_string() })).collect();
     let answer = json!({ "master": id, "moved": moved, "there": there, "left": keys });
     settings.output.answer(&answer, || {
         format!("{moved} keys are wrapped by master key {id} now, {there} were already")

@@ -118,9 +118,9 @@ fn providers() -> Vec<&'static str> {
 fn section<'a, T: Deserialize<'a>>(whole: &'a Value, name: &str) -> anyhow::Result<()> {
     match whole.get(name) {
         None | Some(Value::Null) => Ok(()),
-        Some(section) => T::deserialize(section).map(|_| ()).map_err(|error| {
-            explain(&error.to_string()).context(format!("in `{name}`"))
-        }),
+        Some(section) => T::deserialize(section)
+            .map(|_| ())
+            .map_err(|error| explain(&error.to_string()).context(format!("in `{name}`"))),
     }
 }
 
@@ -128,7 +128,9 @@ fn section<'a, T: Deserialize<'a>>(whole: &'a Value, name: &str) -> anyhow::Resu
 fn explain(message: &str) -> anyhow::Error {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match words.as_slice() {
-        [given, known @ ..] if message.starts_with("unknown field") => unknown("part", given, known),
+        [given, known @ ..] if message.starts_with("unknown field") => {
+            unknown("part", given, known)
+        }
         [given, known @ ..] if message.starts_with("unknown variant") => {
             unknown("value", given, known)
         }
@@ -143,7 +145,9 @@ fn key(whole: &Value) -> anyhow::Result<()> {
             Ok(_) => Ok(()),
             Err(error) => Err(usage(error.to_string())).hint(error.hint().unwrap_or_default()),
         },
-        Some(_) => Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH"),
+        Some(_) => {
+            Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH")
+        }
     }
 }
 
@@ -171,9 +175,14 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
 
 fn headers(profile: &Profile) -> anyhow::Result<()> {
     let names = profile.wire.headers.keys();
-    match names.map(|name| name.to_ascii_lowercase()).find(|name| SECRET_HEADERS.contains(&name.as_str())) {
-        Some(name) => Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
-            .hint("`longshore key add` keeps it; --key names it"),
+    match names
+        .map(|name| name.to_ascii_lowercase())
+        .find(|name| SECRET_HEADERS.contains(&name.as_str()))
+    {
+        Some(name) => {
+            Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
+                .hint("`longshore key add` keeps it; --key names it")
+        }
         None => Ok(()),
     }
 }
@@ -185,7 +194,8 @@ fn complete(profile: &Profile) -> anyhow::Result<()> {
             longshore_ai::open(profile).hint(LIST)?;
         }
         other if profile.model.is_empty() => {
-            return Err(usage(format!("{other} needs a model"))).hint("--model says which is asked");
+            return Err(usage(format!("{other} needs a model")))
+                .hint("--model says which is asked");
         }
         _ => {}
     }
@@ -195,7 +205,8 @@ fn complete(profile: &Profile) -> anyhow::Result<()> {
 /// Refuses an endpoint that is no address; warns of one where keys and prompts go in the clear.
 fn endpoint(profile: &Profile) -> anyhow::Result<Option<String>> {
     let Some(text) = &profile.endpoint else { return Ok(None) };
-    let bad = |why: &str| Err(usage(format!("the endpoint {why}"))).hint("as https://api.example.com");
+    let bad =
+        |why: &str| Err(usage(format!("the endpoint {why}"))).hint("as https://api.example.com");
     let Ok(url) = Url::parse(text) else { return bad("is not a URL") };
     if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
         return bad("does not begin with https:// or http:// and a host");
@@ -303,11 +314,17 @@ mod tests {
 
     #[test]
     fn what_is_doubtful_is_warned_of() {
-        let at = |endpoint: &str| json!({ "provider": "openai", "model": "m", "endpoint": endpoint });
-        for quiet in ["http://localhost:1", "http://127.0.0.1:1/v1", "http://[::1]", "https://x.example"] {
+        let at =
+            |endpoint: &str| json!({ "provider": "openai", "model": "m", "endpoint": endpoint });
+        for quiet in
+            ["http://localhost:1", "http://127.0.0.1:1/v1", "http://[::1]", "https://x.example"]
+        {
             assert!(checked(at(quiet)).unwrap().is_empty(), "{quiet}");
         }
         assert!(checked(at("http://10.0.0.1")).unwrap()[0].contains("in the clear"));
-        assert!(checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0].contains("no prices"));
+        assert!(
+            checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0]
+                .contains("no prices")
+        );
     }
 }

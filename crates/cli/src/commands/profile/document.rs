@@ -91,7 +91,8 @@ fn prices(typed: &Prices) -> anyhow::Result<Vec<Change>> {
         ("batch", typed.price_batch),
     ];
     let said = all.into_iter().filter_map(|(key, price)| Some((key, price?)));
-    said.map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?)))).collect()
+    said.map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?))))
+        .collect()
 }
 
 /// `PATH=VALUE`. What was typed is not repeated where it may be a secret: behind the sign.
@@ -163,7 +164,9 @@ fn from_toml(value: toml::Value) -> Value {
         Toml::Boolean(truth) => json!(truth),
         Toml::Datetime(time) => Value::String(time.to_string()),
         Toml::Array(items) => items.into_iter().map(from_toml).collect(),
-        Toml::Table(table) => table.into_iter().map(|(key, value)| (key, from_toml(value))).collect(),
+        Toml::Table(table) => {
+            table.into_iter().map(|(key, value)| (key, from_toml(value))).collect()
+        }
     }
 }
 

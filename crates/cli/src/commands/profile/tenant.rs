@@ -42,9 +42,9 @@ pub async fn limits(book: &Book<'_>, typed: TenantLimits) -> anyhow::Result<()> 
     }
     let body = write(book, changes).await?;
     let tenant = &book.tenant;
-    book.settings.output.answer(&answer(book, &body), || {
-        format!("the limits of tenant `{tenant}` were changed")
-    })
+    book.settings
+        .output
+        .answer(&answer(book, &body), || format!("the limits of tenant `{tenant}` were changed"))
 }
 
 /// A profile that is named for everybody must be there, and must not be a template.
@@ -64,10 +64,7 @@ async fn kept(book: &Book<'_>) -> anyhow::Result<(Option<ProfileRecord>, Value)>
     Ok((record, body))
 }
 
-async fn write(
-    book: &Book<'_>,
-    changes: Vec<(String, Option<Value>)>,
-) -> anyhow::Result<Value> {
+async fn write(book: &Book<'_>, changes: Vec<(String, Option<Value>)>) -> anyhow::Result<Value> {
     let (record, mut body) = kept(book).await?;
     document::apply(&mut body, changes)?;
     check(&body)?;

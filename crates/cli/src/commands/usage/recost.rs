@@ -37,7 +37,8 @@ struct Outcome {
 /// Goes through the calls.
 pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
     let filter = typed.which.filter(settings.tenant.clone(), now());
-    let (mut known, mut outcome, mut after) = (Known::default(), Outcome::default(), None::<String>);
+    let (mut known, mut outcome, mut after) =
+        (Known::default(), Outcome::default(), None::<String>);
     loop {
         let page = ledger.calls(&settings.scope(), &filter, after.as_deref(), PAGE).await?;
         let mut recosts = Vec::new();
