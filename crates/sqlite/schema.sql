@@ -29,6 +29,53 @@ CREATE TABLE longshore_body (
     UNIQUE (unit, part)
 );
 
+CREATE TABLE longshore_bucket (
+    name  TEXT PRIMARY KEY,
+    level REAL NOT NULL,
+    at    INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_budget (
+    tenant     TEXT PRIMARY KEY,
+    tokens     INTEGER CHECK (tokens >= 0),
+    cost_picos INTEGER CHECK (cost_picos >= 0),
+    warn_at    REAL NOT NULL CHECK (warn_at BETWEEN 0 AND 1)
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_call (
+    id                 BLOB PRIMARY KEY CHECK (length(id) = 16),
+    request_id         TEXT NOT NULL,
+    tenant             TEXT NOT NULL,
+    profile            TEXT NOT NULL,
+    provider           TEXT NOT NULL,
+    model              TEXT NOT NULL,
+    unit               BLOB,
+    batch              TEXT,
+    session            BLOB,
+    worker             TEXT NOT NULL,
+    reserve_tokens     INTEGER NOT NULL CHECK (reserve_tokens >= 0),
+    reserve_picos      INTEGER NOT NULL CHECK (reserve_picos >= 0),
+    opened_at          INTEGER NOT NULL,
+    status             INTEGER NOT NULL CHECK (status BETWEEN 0 AND 3),
+    logged_at          INTEGER,
+    code               TEXT,
+    answered_by        TEXT,
+    tokens_in          INTEGER CHECK (tokens_in >= 0),
+    tokens_out         INTEGER CHECK (tokens_out >= 0),
+    tokens_cached      INTEGER CHECK (tokens_cached >= 0),
+    tokens_cache_write INTEGER CHECK (tokens_cache_write >= 0),
+    latency_ms         INTEGER,
+    attempts           INTEGER,
+    cost_picos         INTEGER CHECK (cost_picos >= 0),
+    estimated          INTEGER CHECK (estimated IN (0, 1)),
+    CHECK ((status = 0) = (logged_at IS NULL)),
+    CHECK ((status = 0) = (answered_by IS NULL)),
+    CHECK ((status = 0) = (tokens_in IS NULL AND tokens_out IS NULL AND tokens_cached IS NULL
+           AND tokens_cache_write IS NULL AND latency_ms IS NULL AND attempts IS NULL
+           AND cost_picos IS NULL AND estimated IS NULL)),
+    CHECK (status <> 0 OR code IS NULL)
+) WITHOUT ROWID;
+
 CREATE TABLE longshore_change (
     seq    INTEGER PRIMARY KEY,  -- grows: the newest entries are never deleted
     topic  TEXT NOT NULL,
@@ -50,6 +97,21 @@ CREATE TABLE longshore_failure (
     session BLOB,
     code    TEXT NOT NULL,
     message TEXT NOT NULL
+);
+
+CREATE TABLE longshore_key (
+    tenant     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    version    INTEGER NOT NULL CHECK (version > 0),
+    provider   TEXT NOT NULL,
+    sealed     BLOB NOT NULL,
+    wrapped    BLOB NOT NULL,
+    master     TEXT NOT NULL,
+    status     TEXT NOT NULL CHECK (status IN ('active', 'retiring', 'revoked')),
+    created_at INTEGER NOT NULL,
+    retires_at INTEGER,
+    CHECK ((status = 'retiring') = (retires_at IS NOT NULL)),
+    PRIMARY KEY (tenant, name, version)
 );
 
 CREATE TABLE longshore_lane (
@@ -74,6 +136,27 @@ CREATE TABLE longshore_leader (
 
 CREATE TABLE longshore_migration (version INTEGER PRIMARY KEY, name TEXT, checksum TEXT);
 
+CREATE TABLE longshore_month (
+    tenant          TEXT NOT NULL,
+    month           TEXT NOT NULL,
+    spent_tokens    INTEGER NOT NULL CHECK (spent_tokens >= 0),
+    spent_picos     INTEGER NOT NULL CHECK (spent_picos >= 0),
+    reserved_tokens INTEGER NOT NULL CHECK (reserved_tokens >= 0),
+    reserved_picos  INTEGER NOT NULL CHECK (reserved_picos >= 0),
+    PRIMARY KEY (tenant, month)
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_profile (
+    tenant     TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    body       TEXT NOT NULL,     -- JSON, and not the store's business
+    suspended  INTEGER NOT NULL CHECK (suspended IN (0, 1)),
+    revision   INTEGER NOT NULL CHECK (revision > 0),
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
 CREATE TABLE longshore_queue (
     num       INTEGER PRIMARY KEY,
     name      TEXT NOT NULL UNIQUE,
@@ -81,6 +164,13 @@ CREATE TABLE longshore_queue (
     max_units INTEGER,
     max_bytes INTEGER
 );
+
+CREATE TABLE longshore_reply (
+    tenant  TEXT NOT NULL,
+    queue   TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (tenant, queue)
+) WITHOUT ROWID;
 
 CREATE TABLE longshore_schedule (
     tenant     TEXT NOT NULL,
@@ -181,11 +271,21 @@ CREATE TABLE longshore_unit (
 
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
 
+CREATE INDEX longshore_call_open ON longshore_call (session) WHERE status = 0 AND session IS NOT NULL;
+
+CREATE INDEX longshore_call_opened ON longshore_call (opened_at);
+
+CREATE INDEX longshore_call_request ON longshore_call (request_id, tenant);
+
 CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 
 CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
 
+CREATE UNIQUE INDEX longshore_key_active ON longshore_key (tenant, name) WHERE status = 'active';
+
 CREATE INDEX longshore_lane_tenant ON longshore_lane (tenant);
+
+CREATE INDEX longshore_reply_session ON longshore_reply (session);
 
 CREATE INDEX longshore_schedule_due ON longshore_schedule (next_fire) WHERE paused = 0 AND next_fire IS NOT NULL;
 

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::body::{self, Part};
 use crate::error::Translate;
+use crate::ledger::calls;
 use crate::row::{UnitRow, flag};
 use crate::tx::Tx;
 use crate::{finish, session};
@@ -17,7 +18,7 @@ use crate::{finish, session};
 /// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
 /// a repeat after a lost answer. False if the lease is lost.
 pub(crate) fn keep(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept) -> Result<bool> {
-    let Kept { state, sums, .. } = new;
+    let Kept { state, sums, calls } = new;
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
     let Some(row) = session::held(tx, num, lease)? else { return Ok(false) };
     if kept(tx.db, &row)?.as_ref() == Some(state) {
@@ -27,6 +28,7 @@ pub(crate) fn keep(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept
     if !sums.is_empty() {
         tx.sums.push((row.stream, sums.clone()));
     }
+    calls::record(tx, calls)?;
     Ok(true)
 }
 

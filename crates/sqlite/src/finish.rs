@@ -10,6 +10,7 @@ use crate::body::{self, Part};
 use crate::effects;
 use crate::error::Translate;
 use crate::hot::Hot;
+use crate::ledger::calls;
 use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
@@ -25,7 +26,10 @@ pub(crate) fn finish(
     finishes
         .iter()
         .map(|end| match finish_plainly(tx, holder, end)? {
-            true => Ok(Finished::Recorded(UnitState::Done)),
+            true => {
+                calls::record(tx, &end.calls)?;
+                Ok(Finished::Recorded(UnitState::Done))
+            }
             false => finish_one(tx, session, holder, &mut policies, end),
         })
         .collect()
@@ -95,6 +99,7 @@ fn finish_one(
     if let Some(state) = &end.checkpoint {
         keep(tx, row.id, Part::Checkpoint, state)?;
     }
+    calls::record(tx, &end.calls)?;
     Ok(Finished::Recorded(step.state))
 }
 

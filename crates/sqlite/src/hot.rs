@@ -9,6 +9,7 @@ use longshore_core::Result;
 use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
+use crate::ledger::call_row;
 use crate::row::{UnitParts, UnitRow};
 
 /// A statement that runs once per unit.
@@ -32,9 +33,15 @@ pub(crate) enum Hot {
     FinishPlainly,
     /// Writes a step of the state machine.
     Apply,
+    /// Reads a call: [`call_row::COLUMNS`].
+    FindCall,
+    /// Writes a call that is not there yet.
+    InsertCall,
+    /// Writes a later word on a call that is open.
+    UpdateCall,
 }
 
-const COUNT: usize = 9;
+const COUNT: usize = 12;
 
 impl Hot {
     fn sql(self) -> &'static str {
@@ -45,7 +52,32 @@ impl Hot {
             let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
             format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
         });
+        static FIND_CALL: LazyLock<String> = LazyLock::new(|| {
+            format!("SELECT {} FROM longshore_call WHERE id = ?1", call_row::COLUMNS)
+        });
         match self {
+            Self::FindCall => &FIND_CALL,
+            Self::InsertCall => {
+                "INSERT INTO longshore_call (id, request_id, tenant, profile, provider, model, unit,
+                 batch, session, worker, reserve_tokens, reserve_picos, opened_at, status,
+                 logged_at, code, answered_by, tokens_in, tokens_out, tokens_cached,
+                 tokens_cache_write, latency_ms, attempts, cost_picos, estimated)
+                 VALUES (:id, :request_id, :tenant, :profile, :provider, :model, :unit, :batch,
+                 :session, :worker, :reserve_tokens, :reserve_picos, :opened_at, :status,
+                 :logged_at, :code, :answered_by, :tokens_in, :tokens_out, :tokens_cached,
+                 :tokens_cache_write, :latency_ms, :attempts, :cost_picos, :estimated)"
+            }
+            // Without the columns of the other indexes, so that only the one of open calls moves.
+            Self::UpdateCall => {
+                "UPDATE longshore_call SET profile = :profile, provider = :provider,
+                 model = :model, worker = :worker, reserve_tokens = :reserve_tokens,
+                 reserve_picos = :reserve_picos, status = :status, logged_at = :logged_at,
+                 code = :code, answered_by = :answered_by, tokens_in = :tokens_in,
+                 tokens_out = :tokens_out, tokens_cached = :tokens_cached,
+                 tokens_cache_write = :tokens_cache_write, latency_ms = :latency_ms,
+                 attempts = :attempts, cost_picos = :cost_picos, estimated = :estimated
+                 WHERE id = :id AND status = 0"
+            }
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,
             Self::FindFresh => {

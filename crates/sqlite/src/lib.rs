@@ -22,6 +22,7 @@ mod finish;
 mod hot;
 mod inspect;
 mod known;
+mod ledger;
 mod lists;
 mod location;
 mod maintain;

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "schedules",
         sql: include_str!("../migrations/004_schedules.sql"),
     },
+    Migration { version: 5, name: "ledger", sql: include_str!("../migrations/005_ledger.sql") },
 ];
 
 /// The newest version this program knows.

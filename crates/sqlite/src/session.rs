@@ -17,6 +17,7 @@ use crate::error::{Translate, damaged};
 use crate::finish::{apply, find as find_unit, own_policy};
 use crate::hot::Hot;
 use crate::inspect;
+use crate::ledger::{calls, replies};
 use crate::row::{UnitRow, flag, to_json};
 use crate::tx::Tx;
 
@@ -147,6 +148,8 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, leaving: Leaving) -> Resu
         failed += u64::from(step.state == UnitState::Failed);
         rescued += u64::from(!step.state.is_final());
     }
+    calls::give_up(tx, session)?;
+    replies::close_all(tx, num)?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
     tx.db
         .execute("DELETE FROM longshore_leader WHERE session = ?1", [session.as_bytes()])
@@ -176,6 +179,9 @@ pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<V
             (num, heir),
         )
         .or_translate()?;
+    // Its calls ended with its process; its replies are still wanted.
+    calls::give_up(tx, from)?;
+    replies::hand_over(tx, num, heir)?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
     tx.announce("session", from.to_string(), None);
     held.iter().map(|lease| inspect::held_unit(tx.db, lease.unit, to)).collect()

@@ -3,6 +3,7 @@
 mod inspect;
 mod intake;
 mod leases;
+mod ledger;
 mod operate;
 mod schedules;
 mod tenants;

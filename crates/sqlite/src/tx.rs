@@ -12,6 +12,7 @@ use rusqlite::{CachedStatement, Connection};
 use crate::error::Translate;
 use crate::hot::{Hot, HotStatements};
 use crate::known::Known;
+use crate::ledger::budgets::MonthMoves;
 use crate::row::code;
 use crate::{batch, fairness, finish};
 
@@ -28,6 +29,8 @@ pub(crate) struct Tx<'c> {
     /// What is to be added to the sums of batches, by stream. The writer does it, once for all
     /// verbs of a commit.
     pub(crate) sums: Vec<(i64, Sums)>,
+    /// How the months of tenants move by the calls of this verb.
+    pub(crate) months: MonthMoves,
     deltas: HashMap<i64, Delta>,
     batches: BTreeSet<i64>,
     ended: Vec<(UnitId, bool)>,
@@ -60,6 +63,7 @@ impl<'c> Tx<'c> {
             last_change: 0,
             abandon: false,
             sums: Vec::new(),
+            months: MonthMoves::default(),
             deltas: HashMap::new(),
             batches: BTreeSet::new(),
             ended: Vec::new(),
@@ -132,6 +136,7 @@ impl<'c> Tx<'c> {
                 break;
             }
         }
+        self.months.write(self.db)?;
         self.write_topics()
     }
 

@@ -33,7 +33,7 @@ fn recount(state: UnitState) -> String {
     )
 }
 
-const RULES: [(&str, &str); 7] = [
+const RULES: [(&str, &str); 9] = [
     (
         "one_holder",
         "SELECT 'unit ' || hex(id) || ' is leased by a session that has ended'
@@ -75,6 +75,27 @@ const RULES: [(&str, &str); 7] = [
          WHERE b.sealed AND b.status IN ('queued', 'running', 'paused') AND NOT EXISTS
          (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
           AND s.blocked + s.scheduled + s.ready + s.leased > 0) LIMIT 100",
+    ),
+    (
+        // What the months say, less what the calls say, is nothing.
+        "books_are_exact",
+        "SELECT 'tenant ' || tenant || ' in ' || month || ': the month counts ' ||
+         sum(spent_tokens) || ' tokens and ' || sum(spent_picos) || ' picos more as spent, ' ||
+         sum(reserved_tokens) || ' and ' || sum(reserved_picos) || ' more as reserved'
+         FROM (SELECT tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos
+           FROM longshore_month UNION ALL
+           SELECT tenant, strftime('%Y-%m', opened_at / 1000000, 'unixepoch'),
+           -coalesce(tokens_in + tokens_out, 0), -coalesce(cost_picos, 0),
+           iif(status = 0, -reserve_tokens, 0), iif(status = 0, -reserve_picos, 0)
+           FROM longshore_call)
+         GROUP BY tenant, month HAVING sum(spent_tokens) <> 0 OR sum(spent_picos) <> 0
+         OR sum(reserved_tokens) <> 0 OR sum(reserved_picos) <> 0 LIMIT 100",
+    ),
+    (
+        "books_are_exact",
+        "SELECT 'call ' || hex(id) || ' is open, and its session has ended' FROM longshore_call
+         WHERE status = 0 AND session IS NOT NULL
+         AND session NOT IN (SELECT id FROM longshore_session) LIMIT 100",
     ),
 ];
 

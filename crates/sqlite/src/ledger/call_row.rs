@@ -1,0 +1,170 @@
+//! Rows of `longshore_call`: how calls are written and read. Columns, no JSON: they are hot.
+
+use longshore_core::ledger::{Call, CallEnd, CallStatus, NewCall};
+use longshore_core::{
+    BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
+};
+use rusqlite::{Connection, Row, named_params};
+
+use crate::error::{Translate, damaged};
+use crate::hot::Hot;
+use crate::tx::Tx;
+
+/// The columns that [`read`] reads.
+pub(crate) const COLUMNS: &str = "id, request_id, tenant, profile, provider, model, unit, batch,
+    session, worker, reserve_tokens, reserve_picos, opened_at, status, logged_at, code,
+    answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
+    cost_picos, estimated";
+
+/// As it is kept.
+pub(crate) fn code(status: CallStatus) -> u8 {
+    match status {
+        CallStatus::Open => 0,
+        CallStatus::Success => 1,
+        CallStatus::Error => 2,
+        CallStatus::MaybeBilled => 3,
+    }
+}
+
+fn status(code: u8) -> Result<CallStatus> {
+    Ok(match code {
+        0 => CallStatus::Open,
+        1 => CallStatus::Success,
+        2 => CallStatus::Error,
+        3 => CallStatus::MaybeBilled,
+        other => return Err(damaged(format!("a call of status {other}"))),
+    })
+}
+
+/// Writes a call that is not there yet.
+pub(crate) fn insert(tx: &mut Tx<'_>, call: &Call) -> Result<()> {
+    let Call { call: new, end, opened_at, .. } = call;
+    let end = end.as_ref();
+    tx.hot(Hot::InsertCall)?
+        .execute(named_params! {
+            ":id": new.id.as_bytes(),
+            ":request_id": new.request_id,
+            ":tenant": new.tenant.as_str(),
+            ":profile": new.profile.as_str(),
+            ":provider": new.provider,
+            ":model": new.model,
+            ":unit": new.unit.as_ref().map(UnitId::as_bytes),
+            ":batch": new.batch.as_ref().map(BatchId::as_str),
+            ":session": new.session.as_ref().map(SessionId::as_bytes),
+            ":worker": new.worker,
+            ":reserve_tokens": new.reserve_tokens,
+            ":reserve_picos": new.reserve_picos,
+            ":opened_at": opened_at.as_micros(),
+            ":status": code(call.status),
+            ":logged_at": call.logged_at.map(Timestamp::as_micros),
+            ":code": end.and_then(|end| end.code.as_deref()),
+            ":answered_by": end.map(|end| end.model.as_str()),
+            ":tokens_in": end.map(|end| end.tokens_in),
+            ":tokens_out": end.map(|end| end.tokens_out),
+            ":tokens_cached": end.map(|end| end.tokens_cached),
+            ":tokens_cache_write": end.map(|end| end.tokens_cache_write),
+            ":latency_ms": end.map(|end| end.latency_ms),
+            ":attempts": end.map(|end| end.attempts),
+            ":cost_picos": end.map(|end| end.cost_picos),
+            ":estimated": end.map(|end| end.estimated),
+        })
+        .or_translate()?;
+    Ok(())
+}
+
+/// Writes a later word on an open call.
+pub(crate) fn update(tx: &mut Tx<'_>, call: &Call) -> Result<()> {
+    let Call { call: new, end, .. } = call;
+    let end = end.as_ref();
+    tx.hot(Hot::UpdateCall)?
+        .execute(named_params! {
+            ":id": new.id.as_bytes(),
+            ":profile": new.profile.as_str(),
+            ":provider": new.provider,
+            ":model": new.model,
+            ":worker": new.worker,
+            ":reserve_tokens": new.reserve_tokens,
+            ":reserve_picos": new.reserve_picos,
+            ":status": code(call.status),
+            ":logged_at": call.logged_at.map(Timestamp::as_micros),
+            ":code": end.and_then(|end| end.code.as_deref()),
+            ":answered_by": end.map(|end| end.model.as_str()),
+            ":tokens_in": end.map(|end| end.tokens_in),
+            ":tokens_out": end.map(|end| end.tokens_out),
+            ":tokens_cached": end.map(|end| end.tokens_cached),
+            ":tokens_cache_write": end.map(|end| end.tokens_cache_write),
+            ":latency_ms": end.map(|end| end.latency_ms),
+            ":attempts": end.map(|end| end.attempts),
+            ":cost_picos": end.map(|end| end.cost_picos),
+            ":estimated": end.map(|end| end.estimated),
+        })
+        .or_translate()?;
+    Ok(())
+}
+
+/// Reads [`COLUMNS`].
+pub(crate) fn read(row: &Row<'_>) -> Result<Call> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let status = status(row.get(13).or_translate()?)?;
+    let logged_at: Option<i64> = row.get(14).or_translate()?;
+    let end = match status {
+        CallStatus::Open => None,
+        _ => Some(read_end(row, status).or_translate()?),
+    };
+    Ok(Call {
+        call: NewCall {
+            id: CallId::from_bytes(row.get(0).or_translate()?),
+            request_id: text(1)?,
+            tenant: TenantId::new(text(2)?).map_err(damaged)?,
+            profile: ProfileName::new(text(3)?).map_err(damaged)?,
+            provider: text(4)?,
+            model: text(5)?,
+            unit: row.get::<_, Option<_>>(6).or_translate()?.map(UnitId::from_bytes),
+            batch: batch(row.get(7).or_translate()?)?,
+            session: row.get::<_, Option<_>>(8).or_translate()?.map(SessionId::from_bytes),
+            worker: text(9)?,
+            reserve_tokens: row.get(10).or_translate()?,
+            reserve_picos: row.get(11).or_translate()?,
+        },
+        status,
+        end,
+        opened_at: Timestamp::from_micros(row.get(12).or_translate()?),
+        logged_at: logged_at.map(Timestamp::from_micros),
+    })
+}
+
+fn batch(name: Option<String>) -> Result<Option<BatchId>> {
+    name.map(BatchId::new).transpose().map_err(damaged)
+}
+
+fn read_end(row: &Row<'_>, status: CallStatus) -> rusqlite::Result<CallEnd> {
+    Ok(CallEnd {
+        status,
+        code: row.get(15)?,
+        model: row.get(16)?,
+        tokens_in: row.get(17)?,
+        tokens_out: row.get(18)?,
+        tokens_cached: row.get(19)?,
+        tokens_cache_write: row.get(20)?,
+        latency_ms: row.get(21)?,
+        attempts: row.get(22)?,
+        cost_picos: row.get(23)?,
+        estimated: row.get(24)?,
+    })
+}
+
+/// The calls that a statement of [`COLUMNS`] finds.
+pub(crate) fn select(
+    db: &Connection,
+    rest: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<Call>> {
+    let sql = format!("SELECT {COLUMNS} FROM longshore_call {rest}");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query(params).or_translate()?;
+    let mut calls = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        calls.push(read(row)?);
+    }
+    Ok(calls)
+}

@@ -1,0 +1,192 @@
+//! Sealed keys, by tenant, name and version.
+
+use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
+use longshore_core::store::Page;
+use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::page;
+use crate::error::{Translate, damaged};
+use crate::inspect::tenant as own;
+use crate::tx::Tx;
+
+/// Keeps a new version; the active one before it retires.
+pub(crate) fn add(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    key: &NewKey,
+    retires_at: Option<Timestamp>,
+) -> Result<()> {
+    if !scope.covers(&key.tenant) {
+        return Err(Error::not_found("tenant", &key.tenant));
+    }
+    let place = (key.tenant.as_str(), key.name.as_str());
+    let next: u32 = tx
+        .db
+        .prepare_cached(
+            "SELECT coalesce(max(version), 0) + 1 FROM longshore_key
+             WHERE tenant = ?1 AND name = ?2",
+        )
+        .or_translate()?
+        .query_row(place, |row| row.get(0))
+        .or_translate()?;
+    if key.version != next {
+        return Err(key.not_the_next(next));
+    }
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_key SET status = 'retiring', retires_at = ?3
+             WHERE tenant = ?1 AND name = ?2 AND status = 'active'",
+        )
+        .or_translate()?
+        .execute((place.0, place.1, retires_at.unwrap_or(tx.now).as_micros()))
+        .or_translate()?;
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_key
+             (tenant, name, version, provider, sealed, wrapped, master, status, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'active', ?8)",
+        )
+        .or_translate()?
+        .execute((
+            place.0,
+            place.1,
+            key.version,
+            &key.provider,
+            &key.sealed,
+            &key.wrapped,
+            &key.master,
+            tx.now.as_micros(),
+        ))
+        .or_translate()?;
+    tx.announce("setting", "key", Some(place.0));
+    Ok(())
+}
+
+/// Revokes one version, or all.
+pub(crate) fn revoke(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &KeyName,
+    version: Option<u32>,
+) -> Result<()> {
+    let revoked = match scope.covers(tenant) {
+        false => 0,
+        true => tx
+            .db
+            .prepare_cached(
+                "UPDATE longshore_key SET status = 'revoked', retires_at = NULL
+                 WHERE tenant = ?1 AND name = ?2 AND (?3 IS NULL OR version = ?3)",
+            )
+            .or_translate()?
+            .execute((tenant.as_str(), name.as_str(), version))
+            .or_translate()?,
+    };
+    if revoked == 0 {
+        return Err(Error::not_found("key", name));
+    }
+    tx.announce("setting", "key", Some(tenant.as_str()));
+    Ok(())
+}
+
+/// Puts a data key wrapped anew in the place of the one wrapped by `from`.
+pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
+    let place = (key.tenant.as_str(), key.name.as_str(), key.version);
+    let master: Option<String> = tx
+        .db
+        .prepare_cached(
+            "SELECT master FROM longshore_key WHERE tenant = ?1 AND name = ?2 AND version = ?3",
+        )
+        .or_translate()?
+        .query_row(place, |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    let master = master.filter(|_| scope.covers(&key.tenant));
+    if master.ok_or_else(|| Error::not_found("key", &key.name))? != from {
+        return Ok(false);
+    }
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_key SET wrapped = ?4, master = ?5
+             WHERE tenant = ?1 AND name = ?2 AND version = ?3",
+        )
+        .or_translate()?
+        .execute((place.0, place.1, place.2, &key.wrapped, &key.master))
+        .or_translate()?;
+    Ok(true)
+}
+
+const SELECT: &str = "SELECT tenant, name, version, provider, sealed, wrapped, master, status,
+    created_at, retires_at FROM longshore_key";
+
+fn read(row: &Row<'_>) -> Result<KeyRecord> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let retires_at: Option<i64> = row.get(9).or_translate()?;
+    let key = NewKey {
+        tenant: TenantId::new(text(0)?).map_err(damaged)?,
+        name: KeyName::new(text(1)?).map_err(damaged)?,
+        version: row.get(2).or_translate()?,
+        provider: text(3)?,
+        sealed: row.get(4).or_translate()?,
+        wrapped: row.get(5).or_translate()?,
+        master: text(6)?,
+    };
+    Ok(KeyRecord {
+        key,
+        status: match text(7)?.as_str() {
+            "active" => KeyStatus::Active,
+            "retiring" => KeyStatus::Retiring,
+            "revoked" => KeyStatus::Revoked,
+            other => return Err(damaged(format!("a key that is `{other}`"))),
+        },
+        created_at: Timestamp::from_micros(row.get(8).or_translate()?),
+        retires_at: retires_at.map(Timestamp::from_micros),
+    })
+}
+
+/// All versions of one key, the newest first.
+pub(crate) fn versions(
+    db: &Connection,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &KeyName,
+) -> Result<Vec<KeyRecord>> {
+    if !scope.covers(tenant) {
+        return Ok(Vec::new());
+    }
+    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2 ORDER BY version DESC");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
+    let mut versions = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        versions.push(read(row)?);
+    }
+    Ok(versions)
+}
+
+/// Keys by tenant, name and version.
+pub(crate) fn list(
+    db: &Connection,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<KeyRecord>> {
+    let after = after.map(cursor::key).transpose()?;
+    let (tenant, name, version) =
+        after.as_ref().map_or(("", "", 0), |(t, n, v)| (t.as_str(), n.as_str(), *v));
+    let mut statement = db
+        .prepare_cached(&format!(
+            "{SELECT} WHERE (tenant, name, version) > (?1, ?2, ?3)
+             AND (?4 IS NULL OR tenant = ?4) ORDER BY tenant, name, version LIMIT ?5"
+        ))
+        .or_translate()?;
+    let mut rows = statement
+        .query((tenant, name, version, own(scope), u64::from(limit) + 1))
+        .or_translate()?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        items.push(read(row)?);
+    }
+    Ok(page(items, limit, cursor::after_key))
+}

@@ -1,0 +1,39 @@
+//! Token buckets: one row each, drawn from under the write lock.
+
+use longshore_core::ledger::bucket::{self, Level};
+use longshore_core::ledger::{Draw, Drawn};
+use longshore_core::{Result, Timestamp};
+use rusqlite::OptionalExtension;
+
+use crate::error::Translate;
+use crate::tx::Tx;
+
+/// Takes from buckets and gives back to them, in order.
+pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[Draw]) -> Result<Vec<Drawn>> {
+    draws.iter().try_for_each(Draw::check)?;
+    draws.iter().map(|draw| draw_one(tx, draw)).collect()
+}
+
+fn draw_one(tx: &Tx<'_>, draw: &Draw) -> Result<Drawn> {
+    let kept = tx
+        .db
+        .prepare_cached("SELECT level, at FROM longshore_bucket WHERE name = ?1")
+        .or_translate()?
+        .query_row([&draw.bucket], |row| {
+            Ok(Level { level: row.get(0)?, at: Timestamp::from_micros(row.get(1)?) })
+        })
+        .optional()
+        .or_translate()?;
+    let (drawn, left) = bucket::draw(kept, tx.now, draw);
+    if kept != Some(left) {
+        tx.db
+            .prepare_cached(
+                "INSERT INTO longshore_bucket (name, level, at) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (name) DO UPDATE SET level = excluded.level, at = excluded.at",
+            )
+            .or_translate()?
+            .execute((&draw.bucket, left.level, left.at.as_micros()))
+            .or_translate()?;
+    }
+    Ok(drawn)
+}

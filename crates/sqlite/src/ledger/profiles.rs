@@ -1,0 +1,114 @@
+//! Profiles, by tenant and name.
+
+use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
+use longshore_core::store::Page;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
+use rusqlite::{Connection, Row};
+
+use super::page;
+use crate::error::{Translate, damaged};
+use crate::inspect::tenant as own;
+use crate::tx::Tx;
+
+/// Writes a profile, if it is as expected.
+pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<ProfileRecord> {
+    if !scope.covers(&put.tenant) {
+        return Err(Error::not_found("tenant", &put.tenant));
+    }
+    let written = put.clone().apply(find(tx.db, &put.tenant, &put.name)?, tx.now)?;
+    tx.db
+        .prepare_cached(
+            "INSERT OR REPLACE INTO longshore_profile
+             (tenant, name, body, suspended, revision, created_at, updated_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )
+        .or_translate()?
+        .execute((
+            written.tenant.as_str(),
+            written.name.as_str(),
+            written.body.to_string(),
+            written.suspended,
+            written.revision,
+            written.created_at.as_micros(),
+            written.updated_at.as_micros(),
+        ))
+        .or_translate()?;
+    tx.announce("setting", "profile", Some(written.tenant.as_str()));
+    Ok(written)
+}
+
+/// Removes a profile.
+pub(crate) fn remove(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ProfileName,
+) -> Result<()> {
+    show(tx.db, scope, tenant, name)?;
+    tx.db
+        .prepare_cached("DELETE FROM longshore_profile WHERE tenant = ?1 AND name = ?2")
+        .or_translate()?
+        .execute((tenant.as_str(), name.as_str()))
+        .or_translate()?;
+    tx.announce("setting", "profile", Some(tenant.as_str()));
+    Ok(())
+}
+
+const SELECT: &str = "SELECT tenant, name, body, suspended, revision, created_at, updated_at
+    FROM longshore_profile";
+
+fn find(db: &Connection, tenant: &TenantId, name: &ProfileName) -> Result<Option<ProfileRecord>> {
+    let sql = format!("{SELECT} WHERE tenant = ?1 AND name = ?2");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
+    rows.next().or_translate()?.map(read).transpose()
+}
+
+fn read(row: &Row<'_>) -> Result<ProfileRecord> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let time = |at: usize| row.get(at).map(Timestamp::from_micros).or_translate();
+    Ok(ProfileRecord {
+        tenant: TenantId::new(text(0)?).map_err(damaged)?,
+        name: ProfileName::new(text(1)?).map_err(damaged)?,
+        body: serde_json::from_str(&text(2)?).map_err(damaged)?,
+        suspended: row.get(3).or_translate()?,
+        revision: row.get(4).or_translate()?,
+        created_at: time(5)?,
+        updated_at: time(6)?,
+    })
+}
+
+/// One profile within the scope.
+pub(crate) fn show(
+    db: &Connection,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ProfileName,
+) -> Result<ProfileRecord> {
+    let found = if scope.covers(tenant) { find(db, tenant, name)? } else { None };
+    found.ok_or_else(|| Error::not_found("profile", name))
+}
+
+/// Profiles by tenant and name.
+pub(crate) fn list(
+    db: &Connection,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<ProfileRecord>> {
+    let after = after.map(cursor::profile).transpose()?;
+    let (tenant, name) = after.as_ref().map_or(("", ""), |(t, n)| (t.as_str(), n.as_str()));
+    let mut statement = db
+        .prepare_cached(&format!(
+            "{SELECT} WHERE (tenant, name) > (?1, ?2) AND (?3 IS NULL OR tenant = ?3)
+             ORDER BY tenant, name LIMIT ?4"
+        ))
+        .or_translate()?;
+    let mut rows =
+        statement.query((tenant, name, own(scope), u64::from(limit) + 1)).or_translate()?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        items.push(read(row)?);
+    }
+    Ok(page(items, limit, cursor::after_profile))
+}
