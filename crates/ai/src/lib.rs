@@ -7,9 +7,13 @@
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
 
 mod ask;
+mod breaker;
 mod chat;
+mod chunk;
 mod cost;
 mod echo;
+mod gate;
+mod limiter;
 mod price;
 mod prices;
 mod profile;
@@ -21,11 +25,16 @@ mod scripted;
 mod seen;
 mod simulated;
 mod vault;
+mod tries;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
+pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
+pub use chunk::{Measure, Need};
 pub use cost::{Cost, estimate_tokens};
 pub use echo::Echo;
+pub use gate::Gate;
+pub use limiter::{Full, Limiter, Taken};
 pub use price::{Price, PriceError};
 pub use prices::{DatedRate, Prices, PricesError, parse_time};
 pub use profile::{
@@ -39,3 +48,4 @@ pub use secrecy::{ExposeSecret, SecretString};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
 };
+pub use tries::{Next, Tries};

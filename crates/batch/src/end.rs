@@ -12,6 +12,7 @@ use longshore::{
     BatchId, Clock, Context, Counts, Effect, Handler, HandlerResult, Reply, Scope, SystemClock,
     Timestamp, Verdict,
 };
+use longshore_ai::Cost;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use crate::definition::{Action, Database, Definition, Statement};
 use crate::handler::{JobError, definition};
 use crate::rows::{SourceError, Sources};
 use crate::sql;
-use crate::sql_post::{dollars, effect};
+use crate::sql_post::effect;
 use crate::value::from_json;
 
 /// Does what is not SQL: runs commands, calls URLs.

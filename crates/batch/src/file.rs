@@ -14,6 +14,7 @@ mod places;
 mod policy;
 mod post;
 mod pre;
+mod prices;
 mod section;
 pub mod span;
 mod statements;

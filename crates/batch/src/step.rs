@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::{BatchId, Effect, SqlValue, UnitId};
-use longshore_ai::Answer;
+use longshore_ai::{Answer, Cost};
 use serde_json::Value;
 
 use crate::definition::Verdict;

@@ -5,6 +5,7 @@ mod any_text;
 mod desk;
 mod echo;
 mod fake_keys;
+mod limiter;
 mod prices;
 mod profile;
 mod samples;

@@ -13,7 +13,6 @@ use super::trouble::Trouble;
 use super::{APPLY, CommandError, CommandPool, Commands};
 use crate::definition::{CommandPost, Verdict};
 use crate::reading::Reading;
-use crate::sql_post::dollars;
 use crate::step::{Applied, Apply, ApplyError, PrepareError, Reply, RowRun};
 
 /// POST by a command that was started.

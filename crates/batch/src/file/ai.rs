@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_ai::{Prices, Profile, ProviderName};
+use longshore_ai::{Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
@@ -12,6 +12,7 @@ use crate::definition::Ai;
 use super::Written;
 use super::error::FileError;
 use super::places::Places;
+use super::prices;
 use super::section::{Field, Section};
 
 const KEYS: [&str; 7] =
@@ -97,20 +98,12 @@ fn one_profile(name: &str, section: &Section<'_>) -> Result<(Profile, Option<Wri
     };
     let profile = Profile {
         model: model.map_or_else(|| provider.to_string(), str::to_owned),
-        prices: prices(section)?,
+        prices: prices::read(section)?,
         delay: delay.unwrap_or_default(),
         script: script.as_ref().map(|script| script.text.clone()),
         ..Profile::new(name, provider)
     };
     Ok((profile, script))
-}
-
-fn prices(section: &Section<'_>) -> Result<Prices, FileError> {
-    let Some(section) = section.section("prices", &["input", "output"])? else {
-        return Ok(Prices::default());
-    };
-    let price = |key| section.need(key)?.number();
-    Ok(Prices { input: price("input")?, output: price("output")? })
 }
 
 fn schema(section: &Section<'_>, places: &mut Places) -> Result<Option<Value>, FileError> {

@@ -30,8 +30,8 @@ impl Run<'_> {
         }
         match self.ask(prompt).await? {
             Ok(answer) => {
-                self.keep(&answer).await?;
-                Ok(self.job.read(answer))
+                let cost = self.keep(&answer).await?;
+                Ok(self.job.read(answer, cost))
             }
             Err(error) => {
                 self.in_vain += 1;

@@ -1,6 +1,6 @@
 //! What POST is told: an answer read by its schema, or what went wrong.
 
-use longshore_ai::{Answer, AskError, Code, FinishReason};
+use longshore_ai::{Answer, AskError, Code, Cost, FinishReason};
 
 use super::job::Job;
 use crate::checkpoint::KeptError;

@@ -9,7 +9,6 @@ use longshore::{
 use super::RowResult;
 use super::job::Job;
 use crate::definition::Verdict;
-use crate::sql_post::dollars;
 use crate::step::{Applied, Reply, ReplyError, RowRun};
 
 /// What the outcome is made from, beside POST's word.

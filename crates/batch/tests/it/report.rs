@@ -41,7 +41,7 @@ async fn a_report_has_the_tally_the_money_and_the_failures_by_reason() {
 
     assert_eq!((report.batch.counts.done, report.batch.counts.failed), (7, 3));
     assert_eq!((report.usage.answers, report.usage.simulated), (9, 9));
-    assert_eq!(report.usage.cost.0, 9 * 150_000);
+    assert_eq!(report.usage.cost.0, 9 * 150_000_000);
     assert_eq!(report.latency.total(), 9);
     assert_eq!(report.latency.quantile(50).unwrap().to_string(), "≤ 10 ms");
     let groups: Vec<_> = report.failures.iter().map(|one| (one.code.as_str(), one.count)).collect();

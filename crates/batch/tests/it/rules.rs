@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::Answer;
+use longshore_ai::{Answer, Cost};
 use longshore_batch::definition::{Rule, Verdict};
 use longshore_batch::rules::{Decision, Facts, Rules};
 use longshore_batch::step::{Reply, ReplyError};

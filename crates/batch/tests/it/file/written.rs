@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
-use longshore_ai::{Prices, ProviderName};
+use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
     Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Verdict, Workers,
 };
@@ -79,7 +79,7 @@ fn pre_and_ai_hold_the_files_they_name() {
         (ai.profile.name.as_str(), ai.profile.provider),
         ("reviewer", ProviderName::Scripted)
     );
-    assert_eq!(ai.profile.prices, Prices { input: 0.8, output: 4.0 });
+    assert_eq!(ai.profile.prices, Prices::flat("0.8".parse().unwrap(), Price::dollars(4)));
     assert_eq!(
         (ai.profile.delay, ai.timeout),
         (Duration::from_millis(20), Duration::from_secs(30))
@@ -87,6 +87,21 @@ fn pre_and_ai_hold_the_files_they_name() {
     assert_eq!((ai.max_tokens, ai.temperature), (300, 0.5));
     assert!(ai.profile.script.as_deref().unwrap().contains("[[answer]]"));
     assert_eq!(ai.schema.as_ref().unwrap()["properties"]["confidence"], json!({"type": "number"}));
+}
+
+#[test]
+fn prices_depend_on_caches_batches_tiers_and_days() {
+    let long = r#"prices = { input = 3, output = "15", cache_read = 0.3, batch = 0.5, tiers = [
+        { above = 200_000, input = 6 },
+        { tier = "priority", output = 30.5 },
+    ], rates = [{ from = 2027-01-01, until = "2027-07-01T12:00:00Z", input = 2.5, output = 12 }] }"#;
+    let read = read(&FULL.replace("prices = { input = 0.8, output = 4.0 }", long)).unwrap();
+    let written = json!({ "input": 3, "output": 15, "cache_read": 0.3, "batch": 0.5, "tiers": [
+        { "above": 200_000, "input": 6 },
+        { "tier": "priority", "output": 30.5 },
+    ], "rates": [{ "from": "2027-01-01", "until": "2027-07-01T12:00:00Z", "input": 2.5, "output": 12 }]});
+    let written: Prices = serde_json::from_value(written).unwrap();
+    assert_eq!(read.definition.ai.profile.prices, written);
 }
 
 #[test]

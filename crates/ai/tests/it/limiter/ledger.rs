@@ -1,0 +1,96 @@
+//! A ledger in memory whose clock is tokio's, with delays and trouble on demand.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_core::ledger::bucket::{self, Level};
+use longshore_core::ledger::{Budget, BudgetState, Draw, Drawn, Limits};
+use longshore_core::time::Timestamp;
+use longshore_core::{Error, Result, Scope, TenantId};
+use tokio::time::{Instant, sleep};
+
+pub(super) struct FakeLedger {
+    begin: Instant,
+    levels: Mutex<HashMap<String, Level>>,
+    draws: AtomicU64,
+    delay: Duration,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// What a ledger may suffer from.
+#[derive(Clone, Copy)]
+pub(super) enum Trouble {
+    Away,
+    Broken,
+}
+
+impl FakeLedger {
+    pub(super) fn new() -> Arc<Self> {
+        Self::slow(Duration::ZERO)
+    }
+
+    /// One that takes this long to answer.
+    pub(super) fn slow(delay: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            begin: Instant::now(),
+            levels: Mutex::default(),
+            draws: AtomicU64::new(0),
+            delay,
+            trouble: Mutex::default(),
+        })
+    }
+
+    /// What is in a bucket, as it was after the last draw.
+    pub(super) fn level(&self, bucket: &str) -> Option<f64> {
+        self.levels.lock().unwrap().get(bucket).map(|level| level.level)
+    }
+
+    /// How often it was drawn from.
+    pub(super) fn draws(&self) -> u64 {
+        self.draws.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn trouble(&self, trouble: Option<Trouble>) {
+        *self.trouble.lock().unwrap() = trouble;
+    }
+
+    fn draw_now(&self, draw: &Draw) -> Drawn {
+        let micros = i64::try_from(self.begin.elapsed().as_micros()).unwrap();
+        let mut levels = self.levels.lock().unwrap();
+        let kept = levels.get(&draw.bucket).copied();
+        let (drawn, level) = bucket::draw(kept, Timestamp::from_micros(micros), draw);
+        levels.insert(draw.bucket.clone(), level);
+        drawn
+    }
+}
+
+#[async_trait]
+impl Limits for FakeLedger {
+    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+        self.draws.fetch_add(1, Ordering::Relaxed);
+        if !self.delay.is_zero() {
+            sleep(self.delay / 2).await;
+        }
+        match *self.trouble.lock().unwrap() {
+            Some(Trouble::Away) => return Err(Error::unavailable("the network is down")),
+            Some(Trouble::Broken) => return Err(Error::Invalid("no such table".into())),
+            None => {}
+        }
+        let drawn = draws.iter().map(|draw| self.draw_now(draw)).collect();
+        if !self.delay.is_zero() {
+            sleep(self.delay / 2).await;
+        }
+        Ok(drawn)
+    }
+
+    async fn put_budget(&self, _: &Scope, _: &TenantId, _: Option<Budget>) -> Result<BudgetState> {
+        Err(Error::Invalid("no budgets here".into()))
+    }
+
+    async fn budget(&self, _: &Scope, _: &TenantId) -> Result<BudgetState> {
+        Err(Error::Invalid("no budgets here".into()))
+    }
+}

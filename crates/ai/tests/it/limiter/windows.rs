@@ -1,0 +1,107 @@
+//! No window exceeds limit + burst, and little of what is allowed is lost.
+
+use std::sync::Mutex;
+
+use longshore_ai::Taken;
+use proptest::prelude::*;
+
+use super::*;
+
+/// When so much was used.
+type Used = Vec<(Instant, f64)>;
+
+/// What a process does: waits so many milliseconds, then asks for so much, without waiting for it.
+type Script = Vec<(u64, f64)>;
+
+async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
+    let ledger = FakeLedger::slow(delay);
+    let limiters = processes(&ledger, scripts.len());
+    let used = Arc::new(Mutex::new(Used::new()));
+    let mut running = JoinSet::new();
+    for (limiter, script) in limiters.into_iter().zip(scripts) {
+        let (used, need) = (used.clone(), need.clone());
+        running.spawn(async move {
+            let mut asked = JoinSet::new();
+            for (pause, amount) in script {
+                sleep(Duration::from_millis(pause)).await;
+                let need = Need { amount, ..need.clone() };
+                let (limiter, used) = (limiter.clone(), used.clone());
+                asked.spawn(async move {
+                    let taken: Result<Taken, Full> =
+                        limiter.take(&[need], in_secs(5.0), WhenFull::Wait).await;
+                    if taken.is_ok() {
+                        used.lock().unwrap().push((Instant::now(), amount));
+                    }
+                });
+            }
+            asked.join_all().await;
+        });
+    }
+    running.join_all().await;
+    let mut used = std::mem::take(&mut *used.lock().unwrap());
+    used.sort_by_key(|(at, _)| *at);
+    used
+}
+
+/// By how much the worst window exceeds its inflow.
+fn worst(used: &Used, per_second: f64) -> f64 {
+    let mut worst = 0.0_f64;
+    for begin in 0..used.len() {
+        let mut sum = 0.0;
+        for (at, amount) in &used[begin..] {
+            sum += amount;
+            worst = worst.max(sum - per_second * (*at - used[begin].0).as_secs_f64());
+        }
+    }
+    worst
+}
+
+fn paused() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_window_exceeds_limit_and_burst_however_many_processes_draw(
+        scripts in prop::collection::vec(
+            prop::collection::vec((prop_oneof![Just(0), 0_u64..20, 0_u64..400], 1_u32..4), 1..60),
+            1..7,
+        ),
+        per_second in prop::sample::select(vec![1.0, 7.0, 30.0, 100.0, 1000.0]),
+        burst in 0.0_f64..3.0,
+        delay in 0_u64..60,
+    ) {
+        let need = Need { burst: per_second * burst, ..requests("b", per_second) };
+        let scripts = scripts.into_iter().map(|script| {
+            script.into_iter().map(|(pause, amount)| (pause, f64::from(amount))).collect()
+        });
+        let (scripts, played) = (scripts.collect(), need.clone());
+        let used = paused().block_on(play(scripts, played, Duration::from_millis(delay)));
+        // A bucket holds at least a request, and the largest question goes when it is full.
+        let most = need.burst.max(need.capacity().max(3.0) + per_second * 0.2);
+        prop_assert!(worst(&used, per_second) <= most + 1e-3, "{} > {most}", worst(&used, per_second));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_want_more_than_there_is_get_nearly_all_of_it() {
+    let script = || (0..3000).map(|_| (5, 1.0)).collect::<Script>();
+    let begin = Instant::now();
+    let used = play(vec![script(), script(), script(), script()], requests("b", 100.0), Duration::from_millis(4)).await;
+    let seconds = (used.last().unwrap().0 - begin).as_secs_f64();
+    assert!(used.len() as f64 > 0.95 * 100.0 * seconds, "{} in {seconds}", used.len());
+    assert!(worst(&used, 100.0) <= 100.0 + 1e-3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_want_less_than_there_is_hardly_wait() {
+    // Ten processes, 67 questions a second together, of 100: chunks that grow old must not eat the rest.
+    let script = || (0..100).map(|_| (150, 1.0)).collect::<Script>();
+    let begin = Instant::now();
+    let used = play((0..10).map(|_| script()).collect(), requests("b", 100.0), Duration::from_millis(4)).await;
+    assert_eq!(used.len(), 1000, "all of them");
+    let seconds = (used.last().unwrap().0 - begin).as_secs_f64();
+    assert!(seconds < 15.1, "the last was asked after 15 s and served after {seconds}");
+}
