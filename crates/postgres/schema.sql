@@ -24,6 +24,63 @@ CREATE TABLE longshore_batch (
     CONSTRAINT longshore_batch_pkey PRIMARY KEY (num),
     CONSTRAINT longshore_batch_status_check CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'paused'::text, 'complete'::text, 'failed'::text, 'cancelled'::text])))
 );
+CREATE TABLE longshore_bucket (
+    name text NOT NULL,
+    level double precision NOT NULL,
+    at bigint NOT NULL,
+    CONSTRAINT longshore_bucket_pkey PRIMARY KEY (name)
+) WITH (fillfactor=20, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+CREATE TABLE longshore_budget (
+    tenant text NOT NULL,
+    tokens bigint,
+    cost_picos bigint,
+    warn_at double precision NOT NULL,
+    CONSTRAINT longshore_budget_pkey PRIMARY KEY (tenant),
+    CONSTRAINT longshore_budget_tokens_check CHECK ((tokens >= 0))
+);
+CREATE TABLE longshore_call (
+    id uuid NOT NULL,
+    tenant text NOT NULL,
+    request_id text NOT NULL,
+    profile text NOT NULL,
+    provider text NOT NULL,
+    model text NOT NULL,
+    unit uuid,
+    batch text,
+    session uuid,
+    worker text NOT NULL,
+    reserve_tokens bigint NOT NULL,
+    reserve_picos bigint NOT NULL,
+    opened_at bigint NOT NULL,
+    month text NOT NULL,
+    status smallint NOT NULL,
+    logged_at bigint,
+    code text,
+    answered_by text,
+    tokens_in bigint,
+    tokens_out bigint,
+    tokens_cached bigint,
+    tokens_cache_write bigint,
+    latency_ms bigint,
+    attempts bigint,
+    cost_picos bigint,
+    estimated boolean,
+    CONSTRAINT longshore_call_attempts_check CHECK ((attempts >= 0)),
+    CONSTRAINT longshore_call_check CHECK ((num_nonnulls(logged_at, answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated) =
+CASE status
+    WHEN 0 THEN 0
+    ELSE 10
+END)),
+    CONSTRAINT longshore_call_check1 CHECK (((status <> 0) OR (code IS NULL))),
+    CONSTRAINT longshore_call_latency_ms_check CHECK ((latency_ms >= 0)),
+    CONSTRAINT longshore_call_pkey PRIMARY KEY (id),
+    CONSTRAINT longshore_call_reserve_tokens_check CHECK ((reserve_tokens >= 0)),
+    CONSTRAINT longshore_call_status_check CHECK (((status >= 0) AND (status <= 3))),
+    CONSTRAINT longshore_call_tokens_cache_write_check CHECK ((tokens_cache_write >= 0)),
+    CONSTRAINT longshore_call_tokens_cached_check CHECK ((tokens_cached >= 0)),
+    CONSTRAINT longshore_call_tokens_in_check CHECK ((tokens_in >= 0)),
+    CONSTRAINT longshore_call_tokens_out_check CHECK ((tokens_out >= 0))
+) WITH (autovacuum_vacuum_scale_factor=0.02);
 CREATE TABLE longshore_change (
     seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     topic text NOT NULL,
@@ -58,6 +115,23 @@ CREATE TABLE longshore_failure (
     message text NOT NULL,
     CONSTRAINT longshore_failure_pkey PRIMARY KEY (num)
 );
+CREATE TABLE longshore_key (
+    tenant text NOT NULL,
+    name text NOT NULL,
+    version bigint NOT NULL,
+    provider text NOT NULL,
+    sealed bytea NOT NULL,
+    wrapped bytea NOT NULL,
+    master text NOT NULL,
+    status text NOT NULL,
+    created_at bigint NOT NULL,
+    retires_at bigint,
+    CONSTRAINT longshore_key_check CHECK (((status <> 'retiring'::text) OR (retires_at IS NOT NULL))),
+    CONSTRAINT longshore_key_check1 CHECK (((status <> 'active'::text) OR (retires_at IS NULL))),
+    CONSTRAINT longshore_key_pkey PRIMARY KEY (tenant, name, version),
+    CONSTRAINT longshore_key_status_check CHECK ((status = ANY (ARRAY['active'::text, 'retiring'::text, 'revoked'::text]))),
+    CONSTRAINT longshore_key_version_check CHECK ((version > 0))
+);
 CREATE TABLE longshore_lane (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     queue bigint NOT NULL,
@@ -86,10 +160,30 @@ CREATE TABLE longshore_migration (
     checksum text NOT NULL,
     CONSTRAINT longshore_migration_pkey PRIMARY KEY (version)
 );
+CREATE TABLE longshore_month (
+    tenant text NOT NULL,
+    month text NOT NULL,
+    spent_tokens numeric NOT NULL,
+    spent_picos numeric NOT NULL,
+    reserved_tokens numeric NOT NULL,
+    reserved_picos numeric NOT NULL,
+    CONSTRAINT longshore_month_pkey PRIMARY KEY (tenant, month)
+);
 CREATE TABLE longshore_nothing (
     num bigint NOT NULL,
     CONSTRAINT longshore_nothing_num_check CHECK ((num IS NULL)),
     CONSTRAINT longshore_nothing_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_profile (
+    tenant text NOT NULL,
+    name text NOT NULL,
+    body text NOT NULL,
+    suspended boolean NOT NULL,
+    revision bigint NOT NULL,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    CONSTRAINT longshore_profile_pkey PRIMARY KEY (tenant, name),
+    CONSTRAINT longshore_profile_revision_check CHECK ((revision > 0))
 );
 CREATE TABLE longshore_promise (
     num bigint NOT NULL,
@@ -105,6 +199,13 @@ CREATE TABLE longshore_queue (
     CONSTRAINT longshore_queue_max_units_check CHECK ((max_units >= 0)),
     CONSTRAINT longshore_queue_name_key UNIQUE (name),
     CONSTRAINT longshore_queue_pkey PRIMARY KEY (num)
+);
+CREATE TABLE longshore_reply_queue (
+    tenant text NOT NULL,
+    queue text NOT NULL,
+    session uuid NOT NULL,
+    opened_at bigint NOT NULL,
+    CONSTRAINT longshore_reply_queue_pkey PRIMARY KEY (tenant, queue)
 );
 CREATE TABLE longshore_reservation (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -150,6 +251,14 @@ CREATE TABLE longshore_session (
     CONSTRAINT longshore_session_pkey PRIMARY KEY (num),
     CONSTRAINT longshore_session_wanted_check CHECK ((wanted = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text])))
 ) WITH (fillfactor=50);
+CREATE TABLE longshore_spend (
+    tenant text NOT NULL,
+    month text NOT NULL,
+    spent_tokens numeric NOT NULL,
+    spent_picos numeric NOT NULL,
+    reserved_tokens numeric NOT NULL,
+    reserved_picos numeric NOT NULL
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 CREATE TABLE longshore_start (
     session bigint NOT NULL,
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -243,6 +352,29 @@ CREATE TABLE longshore_untold (
     CONSTRAINT longshore_untold_pkey PRIMARY KEY (num)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 
+CREATE VIEW longshore_books AS
+ SELECT a.tenant,
+    a.month,
+    sum(a.spent_tokens) AS spent_tokens,
+    sum(a.spent_picos) AS spent_picos,
+    sum(a.reserved_tokens) AS reserved_tokens,
+    sum(a.reserved_picos) AS reserved_picos
+   FROM ( SELECT longshore_month.tenant,
+            longshore_month.month,
+            longshore_month.spent_tokens,
+            longshore_month.spent_picos,
+            longshore_month.reserved_tokens,
+            longshore_month.reserved_picos
+           FROM longshore_month
+        UNION ALL
+         SELECT longshore_spend.tenant,
+            longshore_spend.month,
+            longshore_spend.spent_tokens,
+            longshore_spend.spent_picos,
+            longshore_spend.reserved_tokens,
+            longshore_spend.reserved_picos
+           FROM longshore_spend) a
+  GROUP BY a.tenant, a.month;
 CREATE VIEW longshore_count AS
  SELECT s.num AS stream,
     s.lane,
@@ -274,8 +406,13 @@ CREATE VIEW longshore_count AS
 
 CREATE INDEX longshore_batch_open ON public.longshore_batch USING btree (num) WHERE (status <> 'complete'::text);
 CREATE INDEX longshore_batch_unended ON public.longshore_batch USING btree (num) WHERE (completed_at IS NULL);
+CREATE INDEX longshore_call_open ON public.longshore_call USING btree (session) WHERE (status = 0);
+CREATE INDEX longshore_call_opened ON public.longshore_call USING btree (opened_at, id);
+CREATE INDEX longshore_call_request ON public.longshore_call USING btree (request_id, tenant);
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
+CREATE UNIQUE INDEX longshore_key_active ON public.longshore_key USING btree (tenant, name) WHERE (status = 'active'::text);
+CREATE INDEX longshore_reply_queue_session ON public.longshore_reply_queue USING btree (session);
 CREATE INDEX longshore_reservation_lane ON public.longshore_reservation USING btree (lane);
 CREATE INDEX longshore_schedule_due ON public.longshore_schedule USING btree (next_fire) WHERE ((NOT paused) AND (next_fire IS NOT NULL));
 CREATE INDEX longshore_stream_batch ON public.longshore_stream USING btree (batch) WHERE (batch <> 0);
@@ -288,6 +425,82 @@ CREATE INDEX longshore_unit_ended ON public.longshore_unit USING btree (stream, 
 CREATE INDEX longshore_unit_ready ON public.longshore_unit USING btree (stream, place, id) WHERE (state = 2);
 CREATE INDEX longshore_unit_session ON public.longshore_unit USING btree (session) WHERE (session IS NOT NULL);
 CREATE INDEX longshore_unit_waiting ON public.longshore_unit USING btree (stream, state, place) WHERE (state = ANY (ARRAY[0, 1, 7, 8]));
+
+CREATE OR REPLACE FUNCTION public.longshore_admit(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], now bigint, this_month text, budget_locks bigint[], request_locks bigint[], lone boolean)
+ RETURNS TABLE(word integer, at bigint, other uuid, tenant text, max_tokens bigint, max_picos bigint, warn_at double precision, spent_tokens bigint, spent_picos bigint, reserved_tokens bigint, reserved_picos bigint)
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    IF lone THEN
+        PERFORM set_config('synchronous_commit', 'off', true),
+            set_config('lock_timeout', '10s', true);
+        PERFORM pg_advisory_xact_lock_shared(n) FROM unnest($15) n;
+        IF EXISTS (SELECT 1 FROM longshore_budget b WHERE b.tenant = ANY($2)) THEN
+            RETURN QUERY SELECT 0, NULL::bigint, NULL::uuid, NULL, NULL::bigint, NULL::bigint,
+              NULL::double precision, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint;
+            RETURN;
+        END IF;
+    ELSE
+        PERFORM pg_advisory_xact_lock(n) FROM unnest($15) n;
+    END IF;
+    PERFORM pg_advisory_xact_lock(n) FROM unnest($16) n;
+    -- A session cannot end until its calls are there to be found.
+    PERFORM 1 FROM longshore_session s WHERE s.id = ANY($9) ORDER BY s.num FOR KEY SHARE;
+    RETURN QUERY SELECT 1, g.at, NULL::uuid, NULL, NULL::bigint, NULL::bigint,
+      NULL::double precision, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
+    FROM unnest($9) WITH ORDINALITY AS g (session, at) WHERE g.session IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = g.session) LIMIT 1;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 3, g.at, NULL::uuid, NULL, NULL::bigint, NULL::bigint,
+      NULL::double precision, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
+    FROM unnest($1) WITH ORDINALITY AS g (id, at) JOIN longshore_call c ON c.id = g.id;
+    RETURN QUERY
+    SELECT CASE WHEN lone THEN 0 ELSE 4 END, g.at, d.id, NULL, NULL::bigint, NULL::bigint,
+      NULL::double precision, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint
+    FROM unnest($1, $2, $3, $7) WITH ORDINALITY AS g (id, tenant, request, unit, at)
+    CROSS JOIN LATERAL (SELECT c.id FROM longshore_call c WHERE c.request_id = g.request
+      AND c.tenant = g.tenant AND c.status IN (0, 1) AND c.unit IS DISTINCT FROM g.unit
+      AND c.id <> g.id ORDER BY c.opened_at, c.id LIMIT 1) d
+    WHERE NOT EXISTS (SELECT 1 FROM longshore_call c WHERE c.id = g.id);
+    IF FOUND AND lone THEN
+        RETURN;
+    END IF;
+    IF NOT lone THEN
+        RETURN QUERY
+        SELECT 2, NULL::bigint, NULL::uuid, b.tenant, b.tokens, b.cost_picos, b.warn_at,
+          longshore_clamp(m.spent_tokens), longshore_clamp(m.spent_picos),
+          longshore_clamp(m.reserved_tokens), longshore_clamp(m.reserved_picos)
+        FROM longshore_budget b CROSS JOIN LATERAL (
+          -- Not the view: the planner would add up all tenants for it.
+          SELECT sum(a.spent_tokens) AS spent_tokens, sum(a.spent_picos) AS spent_picos,
+            sum(a.reserved_tokens) AS reserved_tokens, sum(a.reserved_picos) AS reserved_picos
+          FROM (SELECT * FROM longshore_month UNION ALL SELECT * FROM longshore_spend) a
+          WHERE a.tenant = b.tenant AND a.month = $14) m
+        WHERE b.tenant = ANY($2);
+    END IF;
+    WITH made AS (
+      INSERT INTO longshore_call (id, tenant, request_id, profile, provider, model, unit, batch,
+        session, worker, reserve_tokens, reserve_picos, opened_at, month, status)
+      SELECT g.*, $13, $14, 0 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        AS g (id, tenant, request, profile, provider, model, unit, batch, session, worker, tokens,
+          picos)
+      WHERE NOT EXISTS (SELECT 1 FROM longshore_call c WHERE c.request_id = g.request
+        AND c.tenant = g.tenant AND c.status IN (0, 1) AND c.unit IS DISTINCT FROM g.unit
+        AND c.id <> g.id)
+      ON CONFLICT (id) DO NOTHING RETURNING tenant, reserve_tokens, reserve_picos)
+    INSERT INTO longshore_spend
+    SELECT m.tenant, $14, 0, 0, sum(m.reserve_tokens), sum(m.reserve_picos)
+    FROM made m GROUP BY m.tenant;
+END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_begin(session uuid, ids uuid[], fences bigint[], now bigint, cancel bigint)
  RETURNS TABLE(every boolean, id uuid, fence bigint, started_at bigint)
@@ -388,6 +601,12 @@ BEGIN
     FROM (SELECT f.at FROM found f WHERE NOT (SELECT p.all FROM plain p) LIMIT 1) f
     JOIN longshore_unit u ON u.ctid = f.at;
 END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_clamp(amount numeric)
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ SELECT least(greatest(coalesce(amount, 0), -9223372036854775808), 9223372036854775807)::bigint $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_closed()
  RETURNS bigint[]
@@ -504,6 +723,30 @@ BEGIN
     WHERE (SELECT count(*) FROM ended) < cardinality($1);
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_fill(names text[], levels double precision[], times bigint[], known text[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    written bigint;
+BEGIN
+    UPDATE longshore_bucket b SET level = g.level, at = g.at
+    FROM unnest($1, $2, $3) AS g (name, level, at) WHERE b.name = g.name AND g.name = ANY($4);
+    INSERT INTO longshore_bucket (name, level, at)
+    SELECT g.name, g.level, g.at FROM unnest($1, $2, $3) AS g (name, level, at)
+    WHERE g.name <> ALL($4) ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written < cardinality($1) - cardinality($4) THEN
+        RAISE EXCEPTION 'others were the first to draw' USING ERRCODE = '40001';
+    END IF;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_has_ready(streams bigint[])
  RETURNS boolean
  LANGUAGE plpgsql
@@ -518,6 +761,129 @@ AS $function$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
       SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_leave_calls(sessions uuid[], now bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+BEGIN
+    WITH left_open AS MATERIALIZED (
+      SELECT c.id FROM longshore_call c WHERE c.session = ANY($1) AND c.status = 0
+      ORDER BY c.id FOR UPDATE),
+    ended AS (
+      UPDATE longshore_call c SET status = 3, logged_at = $2, answered_by = c.model,
+        tokens_in = c.reserve_tokens, tokens_out = 0, tokens_cached = 0, tokens_cache_write = 0,
+        latency_ms = 0, attempts = 0, cost_picos = c.reserve_picos, estimated = true
+      FROM left_open l WHERE c.id = l.id AND c.status = 0
+      RETURNING c.tenant, c.month, c.reserve_tokens, c.reserve_picos)
+    INSERT INTO longshore_spend
+    SELECT e.tenant, e.month, sum(e.reserve_tokens), sum(e.reserve_picos),
+      -sum(e.reserve_tokens), -sum(e.reserve_picos) FROM ended e GROUP BY e.tenant, e.month;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_record(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answered text[], ins bigint[], outs bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], tries bigint[], costs bigint[], estimates boolean[], now bigint, this_month text, lone boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    seen bigint;
+    gone uuid[];
+BEGIN
+    IF lone THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+        IF 0 = ANY($13) THEN
+            PERFORM 1 FROM longshore_session s WHERE s.id = ANY($9) ORDER BY s.num FOR KEY SHARE;
+        END IF;
+    END IF;
+    -- Locked first, in the order of their ids, so that what follows sees them as they are.
+    PERFORM 1 FROM longshore_call c WHERE c.id = ANY($1) ORDER BY c.id FOR UPDATE;
+    WITH given AS MATERIALIZED (
+      SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+        $17, $18, $19, $20, $21, $22, $23)
+      AS g (id, tenant, request, profile, provider, model, unit, batch, session, worker, tokens,
+        picos, status, code, answered, tokens_in, tokens_out, cached, cache_write, latency, tries,
+        cost, estimated)),
+    old AS MATERIALIZED (
+      SELECT c.id, c.tenant, c.month, c.status, c.reserve_tokens, c.reserve_picos
+      FROM longshore_call c WHERE c.id = ANY($1)),
+    changed AS (
+      UPDATE longshore_call c SET profile = g.profile, provider = g.provider, model = g.model,
+        worker = g.worker, reserve_tokens = g.tokens, reserve_picos = g.picos, status = g.status,
+        code = g.code, answered_by = g.answered, tokens_in = g.tokens_in,
+        tokens_out = g.tokens_out, tokens_cached = g.cached, tokens_cache_write = g.cache_write,
+        latency_ms = g.latency, attempts = g.tries, cost_picos = g.cost, estimated = g.estimated,
+        logged_at = CASE WHEN g.status <> 0 THEN $24 END
+      FROM given g WHERE c.id = g.id AND c.status = 0
+      RETURNING c.tenant, c.month, c.status, c.reserve_tokens, c.reserve_picos, c.tokens_in,
+        c.tokens_out, c.cost_picos),
+    added AS (
+      INSERT INTO longshore_call (id, tenant, request_id, profile, provider, model, unit, batch,
+        session, worker, reserve_tokens, reserve_picos, status, code, answered_by, tokens_in,
+        tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated,
+        opened_at, month, logged_at)
+      SELECT g.*, $24, $25, CASE WHEN g.status <> 0 THEN $24 END FROM given g
+      WHERE NOT EXISTS (SELECT 1 FROM old o WHERE o.id = g.id)
+      ON CONFLICT (id) DO NOTHING
+      RETURNING tenant, month, status, reserve_tokens, reserve_picos, tokens_in, tokens_out,
+        cost_picos),
+    moved (tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos) AS (
+      SELECT o.tenant, o.month, 0::numeric, 0::numeric, -o.reserve_tokens::numeric,
+        -o.reserve_picos::numeric FROM old o WHERE o.status = 0
+      UNION ALL
+      SELECT n.tenant, n.month, coalesce(n.tokens_in::numeric + n.tokens_out, 0),
+        coalesce(n.cost_picos, 0)::numeric,
+        CASE WHEN n.status = 0 THEN n.reserve_tokens ELSE 0 END::numeric,
+        CASE WHEN n.status = 0 THEN n.reserve_picos ELSE 0 END::numeric
+      FROM (SELECT * FROM changed UNION ALL SELECT * FROM added) n),
+    spent AS (
+      INSERT INTO longshore_spend
+      SELECT m.tenant, m.month, sum(m.spent_tokens), sum(m.spent_picos), sum(m.reserved_tokens),
+        sum(m.reserved_picos) FROM moved m GROUP BY m.tenant, m.month)
+    SELECT (SELECT count(*) FROM old) + (SELECT count(*) FROM added) INTO seen;
+    IF seen < cardinality($1) THEN
+        RAISE EXCEPTION 'a call was journalled by others just now' USING ERRCODE = '40001';
+    END IF;
+    IF 0 = ANY($13) THEN
+        SELECT array_agg(g.session) INTO gone FROM unnest($9, $13) AS g (session, status)
+        WHERE g.status = 0 AND g.session IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = g.session);
+        IF gone IS NOT NULL THEN
+            PERFORM longshore_leave_calls(gone, $24);
+        END IF;
+    END IF;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_refuse(ids uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+BEGIN
+    WITH gone AS (
+      DELETE FROM longshore_call WHERE id = ANY($1)
+      RETURNING tenant, month, reserve_tokens, reserve_picos)
+    INSERT INTO longshore_spend
+    SELECT g.tenant, g.month, 0, 0, -sum(g.reserve_tokens), -sum(g.reserve_picos)
+    FROM gone g GROUP BY g.tenant, g.month;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_send_plainly(ids uuid[], streams bigint[], states smallint[], places bigint[], priorities smallint[], deadlines bigint[], all_flags bigint[], waits integer[], sizes integer[], keys bytea[], caps bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[], lone boolean)

@@ -62,7 +62,14 @@ fn replacement(refused: Settling) -> Settling {
         Outcome::Fail(failure) => Outcome::Fail(failure),
         _ => Outcome::Fail(Failure::new("refused", "the store refused the unit's outcome")),
     };
-    Settling { outcome, commit: Commit::default(), replaced: true, ..refused }
+    Settling { outcome, commit: only_calls(refused.commit), replaced: true, ..refused }
+}
+
+/// What was paid for is written whatever becomes of the run, unless it was the calls themselves
+/// that cannot be written.
+fn only_calls(commit: Commit) -> Commit {
+    let sound = commit.calls.into_iter().filter(|record| record.check().is_ok());
+    Commit { calls: sound.collect(), ..Commit::default() }
 }
 
 /// Records a batch, however long the store is away. Returns the batch if the store refuses it for
@@ -138,11 +145,8 @@ fn recorded(station: &Station, batch: Vec<Settling>, answers: Vec<Finished>) {
             }
             Finished::EffectFailed(failure) => {
                 let outcome = Outcome::Retry { failure, after: None };
-                station.desk.answer_again(Settling {
-                    outcome,
-                    commit: Commit::default(),
-                    ..settling
-                });
+                let commit = only_calls(settling.commit);
+                station.desk.answer_again(Settling { outcome, commit, ..settling });
             }
         }
     }

@@ -5,6 +5,7 @@ use longshore_core::session::Lease;
 use longshore_core::store::Kept;
 use longshore_core::{Result, SessionId};
 
+use crate::ledger::calls;
 use crate::param::{session_uuid, uuid, words};
 use crate::row::{flag, value};
 use crate::tx::Tx;
@@ -17,7 +18,7 @@ pub(crate) async fn keep(
     lease: &Lease,
     new: &Kept,
 ) -> Result<bool> {
-    let Kept { state, sums, .. } = new;
+    let Kept { state, sums, calls } = new;
     let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
     let holder = session_uuid(holder);
     let kept = tx
@@ -33,6 +34,7 @@ pub(crate) async fn keep(
         if !sums.is_empty() {
             tx.add_sums(value(&row, 0)?, &named(sums));
         }
+        calls::record_with(tx, calls.iter());
         return Ok(true);
     }
     let held = tx

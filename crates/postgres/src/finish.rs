@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use longshore_core::ledger::CallRecord;
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
 use longshore_core::unit::check_size;
@@ -10,6 +11,7 @@ use uuid::Uuid;
 
 use crate::effects;
 use crate::error::damaged;
+use crate::ledger::calls::record_with;
 use crate::lock::{self, Lock};
 use crate::param::{session_uuid, unit_id, uuid, uuids, words};
 use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
@@ -21,6 +23,11 @@ mod plain;
 
 pub(crate) use plain::{Ended, shortly};
 
+/// Refuses calls that no store should have to add up.
+pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
+    finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)
+}
+
 /// Records the ends of runs, each for itself.
 pub(crate) async fn finish(
     tx: &mut Tx<'_>,
@@ -28,7 +35,9 @@ pub(crate) async fn finish(
     finishes: &[Finish],
 ) -> Result<Vec<Finished>> {
     let ended = plain::finish(tx, session, finishes).await?;
-    finish_rest(tx, session, finishes, &ended).await
+    let calls = finishes.iter().filter(|end| ended.has(end)).flat_map(|end| &end.calls);
+    let calls: Vec<&CallRecord> = calls.collect();
+    finish_others(tx, session, finishes, &ended, calls).await
 }
 
 /// Records those that are not among `ended` already.
@@ -37,6 +46,18 @@ pub(crate) async fn finish_rest(
     session: SessionId,
     finishes: &[Finish],
     ended: &Ended,
+) -> Result<Vec<Finished>> {
+    finish_others(tx, session, finishes, ended, Vec::new()).await
+}
+
+/// The same; then writes `calls` and those of the others, all at once: units before calls, as whoever
+/// ends a session does.
+async fn finish_others<'f>(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &'f [Finish],
+    ended: &Ended,
+    mut calls: Vec<&'f CallRecord>,
 ) -> Result<Vec<Finished>> {
     let rest: Vec<&Finish> = finishes.iter().filter(|end| !ended.has(end)).collect();
     let (holder, rows) = match rest.is_empty() {
@@ -50,12 +71,18 @@ pub(crate) async fn finish_rest(
     let mut careful = Careful { session, holder, rows, policies, changes };
     let mut answers = Vec::with_capacity(finishes.len());
     for end in finishes {
+        let before = careful.changes.len();
         answers.push(match ended.has(end) {
             true => Finished::Recorded(UnitState::Done),
             false => careful.finish(tx, end).await?,
         });
+        // Not with a repeat: what it came to is written.
+        if careful.changes.len() > before {
+            calls.extend(&end.calls);
+        }
     }
     apply(tx, careful.changes).await?;
+    record_with(tx, calls.into_iter());
     Ok(answers)
 }
 

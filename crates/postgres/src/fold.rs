@@ -17,6 +17,7 @@ pub(crate) async fn fold(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
     if !lock::try_take(tx, Lock::Fold).await? {
         return Ok(Vec::new());
     }
+    fold_months(tx).await?;
     let rows = tx
         .query(
             "WITH gone AS (DELETE FROM longshore_delta RETURNING *),
@@ -49,4 +50,22 @@ pub(crate) async fn fold(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
         )
         .await?;
     rows.iter().map(|row| value(row, 0)).collect()
+}
+
+/// What calls reserved and spent becomes part of their months.
+async fn fold_months(tx: &mut Tx<'_>) -> Result<()> {
+    tx.query(
+        "WITH gone AS (DELETE FROM longshore_spend RETURNING *)
+         INSERT INTO longshore_month AS kept
+         SELECT tenant, month, sum(spent_tokens), sum(spent_picos), sum(reserved_tokens),
+           sum(reserved_picos) FROM gone GROUP BY tenant, month
+         ON CONFLICT (tenant, month) DO UPDATE SET
+           spent_tokens = kept.spent_tokens + excluded.spent_tokens,
+           spent_picos = kept.spent_picos + excluded.spent_picos,
+           reserved_tokens = kept.reserved_tokens + excluded.reserved_tokens,
+           reserved_picos = kept.reserved_picos + excluded.reserved_picos",
+        &[],
+    )
+    .await?;
+    Ok(())
 }

@@ -19,6 +19,7 @@ mod feed;
 mod finish;
 mod fold;
 mod inspect;
+mod ledger;
 mod lists;
 mod lock;
 mod lone;

@@ -28,6 +28,10 @@ pub(crate) enum Lock<'k> {
     TenantCap(&'k str),
     /// Claims and ends of units with a cap key.
     CapKey(&'k [u8]),
+    /// A tenant's budget: admissions that are weighed against it, and changes of it.
+    Budget(&'k str),
+    /// A tenant's request: who admits a call for it sees all calls for it.
+    Request(&'k str, &'k str),
 }
 
 /// `longshore` in the space of advisory locks that all programs of a database share.
@@ -46,6 +50,8 @@ impl Lock<'_> {
             Self::LaneCap(num) => (6, hash(&num.to_le_bytes())),
             Self::TenantCap(name) => (7, hash(name.as_bytes())),
             Self::CapKey(key) => (8, hash(key)),
+            Self::Budget(tenant) => (9, hash(tenant.as_bytes())),
+            Self::Request(tenant, id) => (10, hash(format!("{tenant}/{id}").as_bytes())),
         };
         SPACE | (kind << 40) | which
     }
@@ -59,14 +65,20 @@ fn hash(bytes: &[u8]) -> i64 {
     i64::try_from((hash ^ (hash >> 40)) & 0xff_ffff_ffff).unwrap_or(0)
 }
 
+/// The numbers of locks, in the order in which everybody takes them.
+pub(crate) fn in_order<'k>(locks: impl Iterator<Item = Lock<'k>>) -> Vec<i64> {
+    let mut numbers: Vec<i64> = locks.map(Lock::number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// Waits for all of `locks`.
 pub(crate) async fn take(tx: &mut Tx<'_>, locks: &[Lock<'_>]) -> Result<()> {
     if locks.is_empty() {
         return Ok(());
     }
-    let mut numbers: Vec<i64> = locks.iter().map(|lock| lock.number()).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
+    let numbers = in_order(locks.iter().copied());
     // The order of unnest is that of the array.
     tx.query("SELECT pg_advisory_xact_lock(n) FROM unnest($1) n", &[&numbers]).await?;
     Ok(())

@@ -188,7 +188,8 @@ impl Todo {
     async fn look(tx: &mut Tx<'_>) -> Result<Self> {
         let row = tx
             .query_one(
-                "SELECT EXISTS (SELECT 1 FROM longshore_delta),
+                "SELECT EXISTS (SELECT 1 FROM longshore_delta)
+                   OR EXISTS (SELECT 1 FROM longshore_spend),
                  (SELECT place FROM longshore_unit WHERE state = 1 ORDER BY place LIMIT 1),
                  (SELECT deadline FROM longshore_unit WHERE deadline IS NOT NULL
                    AND state IN (0, 1, 2, 7, 8) ORDER BY deadline LIMIT 1),

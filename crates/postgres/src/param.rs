@@ -3,7 +3,7 @@
 //! Statements are sent unnamed, with the types of their parameters: a transaction pooler hands every
 //! transaction another server connection, where nothing prepared earlier exists.
 
-use longshore_core::{SessionId, UnitId};
+use longshore_core::{CallId, SessionId, UnitId};
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
@@ -41,6 +41,7 @@ param! {
     i16 => INT2, INT2_ARRAY;
     i32 => INT4, INT4_ARRAY;
     i64 => INT8, INT8_ARRAY;
+    f64 => FLOAT8, FLOAT8_ARRAY;
     &str => TEXT, TEXT_ARRAY;
     String => TEXT, TEXT_ARRAY;
     Uuid => UUID, UUID_ARRAY;
@@ -76,6 +77,16 @@ pub(crate) fn session_uuid(session: SessionId) -> Uuid {
 /// The other way.
 pub(crate) fn session_id(uuid: Uuid) -> SessionId {
     SessionId::from_bytes(*uuid.as_bytes())
+}
+
+/// A call's id as PostgreSQL's type.
+pub(crate) fn call_uuid(call: CallId) -> Uuid {
+    Uuid::from_bytes(*call.as_bytes())
+}
+
+/// The other way.
+pub(crate) fn call_id(uuid: Uuid) -> CallId {
+    CallId::from_bytes(*uuid.as_bytes())
 }
 
 /// Words for people. PostgreSQL's text cannot hold a zero character.

@@ -16,6 +16,7 @@ use tokio_postgres::Row;
 
 use crate::error::damaged;
 use crate::finish::{self, Change, own_policy};
+use crate::ledger::{calls, replies};
 use crate::param::{session_id, session_uuid, unit_id, uuids, words};
 use crate::row::{UnitRow, count, flag, readable, to_json, value};
 use crate::starts;
@@ -101,6 +102,8 @@ pub(crate) async fn end(
         changes.push(Change::new(row, step, fence, Some(session)));
     }
     finish::apply(tx, changes).await?;
+    calls::leave(tx, session).await?;
+    replies::leave(tx, session).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&num]).await?;
     let sql = "DELETE FROM longshore_leader WHERE session = $1";
     tx.execute(sql, &[&session_uuid(session)]).await?;

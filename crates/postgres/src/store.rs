@@ -14,6 +14,7 @@ use crate::connect::{self, Listen, PostgresOptions};
 use crate::errands::{Again, Doubts, Errands};
 use crate::error::from_pool;
 use crate::feed::Feed;
+use crate::ledger::admit::Budgeted;
 use crate::maintain::Rounds;
 use crate::poll::Poll;
 use crate::promise::Promise;
@@ -25,6 +26,7 @@ use crate::{batch, finish, fold, migrate, send, untold};
 mod inspect;
 mod intake;
 mod leases;
+mod ledger;
 mod operate;
 mod schedules;
 mod tenants;
@@ -59,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) again: Again,
     /// What claims could not tell.
     doubts: Doubts,
+    /// Which tenants' calls are to be weighed.
+    pub(crate) budgeted: Budgeted,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -156,6 +160,7 @@ impl PostgresStore {
             errands,
             again: Again::default(),
             doubts: Doubts::default(),
+            budgeted: Budgeted::default(),
         };
         let store = Self { shared: Arc::new(shared), _tasks: tasks };
         store.migrate_schema().await?;
@@ -210,6 +215,7 @@ impl PostgresStore {
         session: SessionId,
         finishes: &[Finish],
     ) -> Result<InTransaction<Vec<Finished>>> {
+        finish::check_calls(finishes)?;
         let now = self.shared.options.clock.now();
         let mut tx = Tx::foreign(transaction, now, Arc::clone(&self.shared.streams));
         let promise = Promise::give(&mut tx).await?;
@@ -341,6 +347,20 @@ impl Shared {
                 shared.feed.suspect();
             }
         });
+    }
+
+    /// Counts a difference that calls wrote, and has all folded now and then. Whoever wrote it does not
+    /// wait for that.
+    pub(crate) fn spent(self: &Arc<Self>) {
+        if self.unfolded.fetch_add(1, Ordering::Relaxed) + 1 >= fold::EVERY {
+            self.unfolded.store(0, Ordering::Relaxed);
+            let shared = Arc::clone(self);
+            self.errands.run(async move {
+                if let Err(error) = shared.fold().await {
+                    tracing::debug!(%error, "counts could not be folded");
+                }
+            });
+        }
     }
 
     /// Folds counts, without what follows from a commit: nothing has changed for anybody.

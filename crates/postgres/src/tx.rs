@@ -66,6 +66,19 @@ pub(crate) struct Tx<'c> {
     /// What checkpoints add to the sums of batches, by stream.
     sums: BTreeMap<i64, Sums>,
     ended: Vec<(UnitId, bool)>,
+    closing: Vec<Closing>,
+}
+
+/// A statement that nobody waits for: it travels with the commit.
+struct Closing {
+    sql: &'static str,
+    params: Vec<Box<dyn Param + Send>>,
+}
+
+impl Closing {
+    fn params(&self) -> Vec<&dyn Param> {
+        self.params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
+    }
 }
 
 /// What is to be done once the transaction is committed.
@@ -174,9 +187,9 @@ impl Tx<'static> {
             self.end("ROLLBACK").await?;
             return Ok(Aftermath::default());
         }
-        let counted = !self.counted.is_empty();
+        let more = !self.counted.is_empty() || !self.closing.is_empty();
         match self.prepare().await {
-            Ok(None) if !counted => self.end("COMMIT").await?,
+            Ok(None) if !more => self.end("COMMIT").await?,
             Ok(differences) => self.commit_with(differences).await?,
             Err(error) => {
                 self.roll_back().await;
@@ -193,14 +206,21 @@ impl Tx<'static> {
     pub(crate) fn has_news(&self) -> bool {
         let counts = !self.deltas.is_empty() || !self.counted.is_empty();
         let moved = counts || !self.sums.is_empty() || !self.ended.is_empty();
+        let moved = moved || !self.closing.is_empty();
         !self.abandon && (moved || !self.after.is_empty() || self.after.skipped)
     }
 
-    /// Writes the last statement, if there is one, and commits in one round trip. Should the
-    /// statement fail, the server takes the commit for a rollback.
+    /// Writes the last statements, if there are any, and commits in one round trip. Should one of
+    /// them fail, the server takes the commit for a rollback.
     async fn commit_with(&mut self, differences: Option<Differences>) -> Result<()> {
         let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
         let own = open(client)?;
+        let closing = std::mem::take(&mut self.closing);
+        let closing: Vec<_> = closing.iter().map(|last| (last.sql, last.params())).collect();
+        let close = closing.iter().map(|(sql, params)| async move {
+            own.query_typed(sql, &typed(params)).await.map(|_| ())
+        });
+        let close = futures_util::future::join_all(close);
         let write = async {
             match &differences {
                 Some(differences) => {
@@ -211,10 +231,14 @@ impl Tx<'static> {
             }
         };
         let commit = own.batch_execute("COMMIT");
-        let (written, committed) = futures_util::future::join(write, commit).await;
+        // In this order, before any is answered.
+        let (closed, written, committed) = futures_util::future::join3(close, write, commit).await;
         // Answered either way, the connection is free again.
         if committed.is_ok() {
             *client = None;
+        }
+        for closed in closed {
+            closed.or_translate()?;
         }
         written.or_translate()?;
         committed.map_err(at_the_end)?;
@@ -266,6 +290,7 @@ impl<'c> Tx<'c> {
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             ended: Vec::new(),
+            closing: Vec::new(),
         }
     }
 
@@ -292,6 +317,11 @@ impl<'c> Tx<'c> {
                 rows.or_translate()
             }
         }
+    }
+
+    /// Has a statement run with the commit: its answer says nothing, unless it fails.
+    pub(crate) fn close_with(&mut self, sql: &'static str, params: Vec<Box<dyn Param + Send>>) {
+        self.closing.push(Closing { sql, params });
     }
 
     /// Runs a statement that returns nothing; how many rows it changed.
@@ -440,7 +470,11 @@ impl<'c> Tx<'c> {
     /// Moves everything that follows from what moved. Each round may move more (a dependant), so it
     /// goes on until nothing is left.
     pub(crate) async fn flush(&mut self) -> Result<()> {
-        if let Some(differences) = self.prepare().await? {
+        let differences = self.prepare().await?;
+        for last in std::mem::take(&mut self.closing) {
+            self.query(last.sql, &last.params()).await?;
+        }
+        if let Some(differences) = differences {
             self.query(Differences::SQL, &differences.params()).await?;
         }
         Ok(())

@@ -104,6 +104,33 @@ const RULES: &[(&str, &str)] = &[
          WHERE NOT EXISTS (SELECT 1 FROM longshore_batch b WHERE b.num = a.batch)",
     ),
     (
+        "books_are_exact",
+        "SELECT 'the month ' || month || ' of ' || tenant || ' has ' || kept || ', its calls '
+           || found
+         FROM (SELECT tenant, month, concat_ws(' ', spent_tokens, spent_picos, reserved_tokens,
+             reserved_picos) AS kept, coalesce(c.found, '0 0 0 0') AS found
+           FROM longshore_books LEFT JOIN (
+             SELECT tenant, month, concat_ws(' ',
+               coalesce(sum(tokens_in::numeric + tokens_out), 0), coalesce(sum(cost_picos), 0),
+               coalesce(sum(reserve_tokens) FILTER (WHERE status = 0), 0),
+               coalesce(sum(reserve_picos) FILTER (WHERE status = 0), 0)) AS found
+             FROM longshore_call GROUP BY tenant, month) c USING (tenant, month)) m
+         WHERE m.kept <> m.found",
+    ),
+    (
+        "books_are_exact",
+        "SELECT 'call ' || c.id || ' is in no month' FROM longshore_call c WHERE NOT EXISTS (
+           SELECT 1 FROM longshore_month m WHERE m.tenant = c.tenant AND m.month = c.month)
+         AND NOT EXISTS (
+           SELECT 1 FROM longshore_spend m WHERE m.tenant = c.tenant AND m.month = c.month)",
+    ),
+    (
+        "books_are_exact",
+        "SELECT 'call ' || c.id || ' is open, and its session has ended' FROM longshore_call c
+         WHERE c.status = 0 AND c.session IS NOT NULL
+         AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = c.session)",
+    ),
+    (
         "bounded",
         "SELECT 'room is reserved in lane ' || r.lane || ', which is none'
          FROM longshore_reservation r

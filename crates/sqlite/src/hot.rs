@@ -33,15 +33,17 @@ pub(crate) enum Hot {
     FinishPlainly,
     /// Writes a step of the state machine.
     Apply,
-    /// Reads a call: [`call_row::COLUMNS`].
+    /// Reads what is needed to settle a call.
     FindCall,
+    /// Reads a call that another would be a duplicate of: [`call_row::COLUMNS`].
+    DuplicateCall,
     /// Writes a call that is not there yet.
     InsertCall,
     /// Writes a later word on a call that is open.
     UpdateCall,
 }
 
-const COUNT: usize = 12;
+const COUNT: usize = 13;
 
 impl Hot {
     fn sql(self) -> &'static str {
@@ -52,31 +54,35 @@ impl Hot {
             let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
             format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
         });
-        static FIND_CALL: LazyLock<String> = LazyLock::new(|| {
-            format!("SELECT {} FROM longshore_call WHERE id = ?1", call_row::COLUMNS)
+        static DUPLICATE_CALL: LazyLock<String> = LazyLock::new(|| {
+            format!(
+                "SELECT {} FROM longshore_call INDEXED BY longshore_call_request
+                 WHERE request_id = ?1 AND tenant = ?2 AND status IN (0, 1) AND unit IS NOT ?3
+                 ORDER BY opened_at DESC, id DESC LIMIT 1",
+                call_row::COLUMNS
+            )
         });
         match self {
-            Self::FindCall => &FIND_CALL,
+            Self::FindCall => {
+                "SELECT status, tenant, opened_at, reserve_tokens, reserve_picos
+                 FROM longshore_call WHERE id = ?1"
+            }
+            Self::DuplicateCall => &DUPLICATE_CALL,
             Self::InsertCall => {
-                "INSERT INTO longshore_call (id, request_id, tenant, profile, provider, model, unit,
-                 batch, session, worker, reserve_tokens, reserve_picos, opened_at, status,
-                 logged_at, code, answered_by, tokens_in, tokens_out, tokens_cached,
-                 tokens_cache_write, latency_ms, attempts, cost_picos, estimated)
-                 VALUES (:id, :request_id, :tenant, :profile, :provider, :model, :unit, :batch,
-                 :session, :worker, :reserve_tokens, :reserve_picos, :opened_at, :status,
-                 :logged_at, :code, :answered_by, :tokens_in, :tokens_out, :tokens_cached,
-                 :tokens_cache_write, :latency_ms, :attempts, :cost_picos, :estimated)"
+                "INSERT INTO longshore_call (id, profile, provider, model, worker, reserve_tokens,
+                 reserve_picos, status, logged_at, code, answered_by, tokens_in, tokens_out,
+                 tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated,
+                 request_id, tenant, unit, batch, session, opened_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
+                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)"
             }
             // Without the columns of the other indexes, so that only the one of open calls moves.
             Self::UpdateCall => {
-                "UPDATE longshore_call SET profile = :profile, provider = :provider,
-                 model = :model, worker = :worker, reserve_tokens = :reserve_tokens,
-                 reserve_picos = :reserve_picos, status = :status, logged_at = :logged_at,
-                 code = :code, answered_by = :answered_by, tokens_in = :tokens_in,
-                 tokens_out = :tokens_out, tokens_cached = :tokens_cached,
-                 tokens_cache_write = :tokens_cache_write, latency_ms = :latency_ms,
-                 attempts = :attempts, cost_picos = :cost_picos, estimated = :estimated
-                 WHERE id = :id AND status = 0"
+                "UPDATE longshore_call SET profile = ?2, provider = ?3, model = ?4, worker = ?5,
+                 reserve_tokens = ?6, reserve_picos = ?7, status = ?8, logged_at = ?9, code = ?10,
+                 answered_by = ?11, tokens_in = ?12, tokens_out = ?13, tokens_cached = ?14,
+                 tokens_cache_write = ?15, latency_ms = ?16, attempts = ?17, cost_picos = ?18,
+                 estimated = ?19 WHERE id = ?1 AND status = 0"
             }
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,

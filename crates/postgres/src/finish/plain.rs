@@ -98,6 +98,11 @@ fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
     }
 }
 
+/// Whether an end may be plain and nothing else is to be written with it.
+fn is_alone(end: &Finish) -> bool {
+    plain_result(end).is_some() && end.calls.is_empty()
+}
+
 /// Ends what can be ended in one statement.
 pub(super) async fn finish(
     tx: &mut Tx<'_>,
@@ -116,14 +121,14 @@ pub(super) async fn finish(
     Ok(ended)
 }
 
-/// The same as a transaction of its own, if all may be plain. Effects are never among them: a call
-/// with one that cannot be committed records nothing.
+/// The same as a transaction of its own, if all may be plain and came without calls. Effects are
+/// never among them: a finish with one that cannot be committed records nothing.
 pub(crate) async fn shortly(
     shared: &Arc<Shared>,
     session: SessionId,
     finishes: &Arc<Vec<Finish>>,
 ) -> Result<Option<Ended>> {
-    if finishes.is_empty() || !finishes.iter().all(|end| plain_result(end).is_some()) {
+    if finishes.is_empty() || !finishes.iter().all(is_alone) {
         return Ok(None);
     }
     let (store, finishes) = (Arc::clone(shared), Arc::clone(finishes));

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::lock_held;
+use crate::ledger::{calls, replies};
 use crate::param::{session_uuid, uuids};
 use crate::row::{UnitParts, UnitRow, unit, value};
 use crate::starts;
@@ -46,6 +47,9 @@ pub(crate) async fn adopt(
          FROM unnest($1, $3) AS f (id, at) WHERE u.id = f.id RETURNING {row}, {parts}"
     );
     let rows = tx.query(&sql, &[&units, &heir, &started]).await?;
+    // Nobody hears the answers to what it asked.
+    calls::leave(tx, from).await?;
+    replies::adopt(tx, from, to).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&former]).await?;
     tx.announce("session", from.to_string(), None);
     held_units(tx, to, &rows).await

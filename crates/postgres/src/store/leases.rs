@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use longshore_core::ledger::CallRecord;
 use longshore_core::session::{Lease, NewSession};
 use longshore_core::store::Kept;
 use longshore_core::store::{
@@ -64,6 +65,7 @@ impl Leases for PostgresStore {
 
     async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
         check_size("checkpoint", &kept.state)?;
+        kept.calls.iter().try_for_each(CallRecord::check)?;
         verb!(self, Durable, tx => checkpoint::keep(&mut tx, id, &lease, &kept))
     }
 
@@ -72,6 +74,7 @@ impl Leases for PostgresStore {
     }
 
     async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
+        finish::check_calls(&finishes)?;
         let finishes = Arc::new(finishes);
         let run = async {
             match finish::shortly(&self.shared, id, &finishes).await? {

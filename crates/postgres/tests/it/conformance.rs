@@ -38,6 +38,10 @@ groups! {
     leases_hold_as_in_every_store [leases outcomes sessions upkeep]
     claims_choose_as_in_every_store [order weights caps lanes tenants changes]
     effects_commit_as_in_every_store [effects]
+    the_ledger_is_kept_as_in_every_store [
+        ledger_profiles ledger_keys ledger_calls ledger_lives ledger_budgets ledger_limits
+        ledger_replies ledger_usage
+    ]
 }
 
 #[test]

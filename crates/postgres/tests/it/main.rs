@@ -7,6 +7,7 @@ mod callers;
 mod claims;
 mod conformance;
 mod kit;
+mod ledger;
 mod outages;
 mod pooler;
 mod quiet;

@@ -43,8 +43,18 @@ async fn who_can_only_listen_through_a_pooler_polls() {
 }
 
 /// What would notice a connection that is not the one of a moment ago.
-const TOPICS: [&str; 7] =
-    ["sending", "dedup", "leases", "caps", "capacity", "changes", "generations"];
+const TOPICS: [&str; 10] = [
+    "sending",
+    "dedup",
+    "leases",
+    "caps",
+    "capacity",
+    "changes",
+    "generations",
+    "ledger_calls",
+    "ledger_budgets",
+    "ledger_limits",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_suite_holds_through_a_pooler() {

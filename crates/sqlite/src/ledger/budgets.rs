@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::ledger::{Budget, BudgetState, Call};
+use longshore_core::ledger::{Budget, BudgetState, CallEnd, NewCall};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -14,48 +14,74 @@ use crate::tx::Tx;
 
 /// How the months of tenants move.
 #[derive(Debug, Default)]
-pub(crate) struct MonthMoves(BTreeMap<(TenantId, String), Move>);
+pub(crate) struct MonthMoves {
+    moves: BTreeMap<(TenantId, String), Weight>,
+    /// The month of an hour, in hours since the epoch: writing it anew costs more than adding.
+    last: Option<(i64, String)>,
+}
 
-#[derive(Debug, Default)]
-struct Move {
+/// What a call, or some, have in a month.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Weight {
     spent_tokens: i64,
     spent_picos: i64,
     reserved_tokens: i64,
     reserved_picos: i64,
 }
 
+impl Weight {
+    /// What a call came to, or may come to.
+    pub(crate) fn of(call: &NewCall, end: Option<&CallEnd>) -> Self {
+        end.map_or_else(|| Self::reserved(call.reserve_tokens, call.reserve_picos), Self::spent)
+    }
+
+    fn spent(end: &CallEnd) -> Self {
+        let spent_tokens = i64::try_from(end.tokens()).unwrap_or(i64::MAX);
+        Self { spent_tokens, spent_picos: end.cost_picos, ..Self::default() }
+    }
+
+    /// What a call may come to.
+    pub(crate) fn reserved(tokens: u64, reserved_picos: i64) -> Self {
+        let reserved_tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+        Self { reserved_tokens, reserved_picos, ..Self::default() }
+    }
+
+    fn add(&mut self, other: Self, sign: i64) {
+        let grow = |sum: &mut i64, by: i64| *sum = sum.saturating_add(by.saturating_mul(sign));
+        grow(&mut self.spent_tokens, other.spent_tokens);
+        grow(&mut self.spent_picos, other.spent_picos);
+        grow(&mut self.reserved_tokens, other.reserved_tokens);
+        grow(&mut self.reserved_picos, other.reserved_picos);
+    }
+}
+
+const HOUR: i64 = 3_600_000_000;
+
 impl MonthMoves {
-    /// Counts a call: what it came to, or may come to.
-    pub(crate) fn count(&mut self, call: &Call) {
-        self.add(call, 1);
+    /// Counts a call in the month it was opened in.
+    pub(crate) fn count(&mut self, tenant: &TenantId, opened_at: Timestamp, weight: Weight) {
+        self.month(tenant, opened_at).add(weight, 1);
     }
 
     /// Takes back what was counted.
-    pub(crate) fn discount(&mut self, call: &Call) {
-        self.add(call, -1);
+    pub(crate) fn discount(&mut self, tenant: &TenantId, opened_at: Timestamp, weight: Weight) {
+        self.month(tenant, opened_at).add(weight, -1);
     }
 
-    fn add(&mut self, call: &Call, sign: i64) {
-        let key = (call.call.tenant.clone(), BudgetState::month_of(call.opened_at));
-        let month = self.0.entry(key).or_default();
-        let signed = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX).saturating_mul(sign);
-        let grow = |sum: &mut i64, by: i64| *sum = sum.saturating_add(by);
-        match &call.end {
-            Some(end) => {
-                grow(&mut month.spent_tokens, signed(end.tokens()));
-                grow(&mut month.spent_picos, end.cost_picos.saturating_mul(sign));
-            }
-            None => {
-                grow(&mut month.reserved_tokens, signed(call.call.reserve_tokens));
-                grow(&mut month.reserved_picos, call.call.reserve_picos.saturating_mul(sign));
-            }
-        }
+    fn month(&mut self, tenant: &TenantId, time: Timestamp) -> &mut Weight {
+        let hour = time.as_micros().div_euclid(HOUR);
+        let month = match &self.last {
+            Some((last, month)) if *last == hour => month.clone(),
+            _ => BudgetState::month_of(time),
+        };
+        self.last = Some((hour, month.clone()));
+        self.moves.entry((tenant.clone(), month)).or_default()
     }
 
     /// Moves the months.
     pub(crate) fn write(&mut self, db: &Connection) -> Result<()> {
-        for ((tenant, month), by) in std::mem::take(&mut self.0) {
-            let Move { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
+        for ((tenant, month), by) in std::mem::take(&mut self.moves) {
+            let Weight { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
             let moves = (
                 tenant.as_str(),
                 month.as_str(),
@@ -106,7 +132,7 @@ pub(crate) fn put(
             .or_translate()?,
     };
     tx.announce("setting", "budget", Some(tenant.as_str()));
-    month(tx.db, tenant, tx.now)
+    month(tx.db, tenant, budget, tx.now)
 }
 
 /// A tenant's budget and this month, within the scope.
@@ -119,7 +145,7 @@ pub(crate) fn show(
     if !scope.covers(tenant) {
         return Err(Error::not_found("tenant", tenant));
     }
-    month(db, tenant, now)
+    month(db, tenant, budget(db, tenant)?, now)
 }
 
 /// A tenant's budget, if it has one.
@@ -134,8 +160,13 @@ pub(super) fn budget(db: &Connection, tenant: &TenantId) -> Result<Option<Budget
 }
 
 /// A tenant's month as the last flush left it.
-pub(super) fn month(db: &Connection, tenant: &TenantId, now: Timestamp) -> Result<BudgetState> {
-    let fresh = BudgetState::new(tenant.clone(), BudgetState::month_of(now), budget(db, tenant)?);
+pub(super) fn month(
+    db: &Connection,
+    tenant: &TenantId,
+    budget: Option<Budget>,
+    now: Timestamp,
+) -> Result<BudgetState> {
+    let fresh = BudgetState::new(tenant.clone(), BudgetState::month_of(now), budget);
     let found = db
         .prepare_cached(
             "SELECT spent_tokens, spent_picos, reserved_tokens, reserved_picos

@@ -4,7 +4,7 @@ use longshore_core::ledger::{Call, CallEnd, CallStatus, NewCall};
 use longshore_core::{
     BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
 };
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, params};
 
 use crate::error::{Translate, damaged};
 use crate::hot::Hot;
@@ -37,67 +37,66 @@ fn status(code: u8) -> Result<CallStatus> {
 }
 
 /// Writes a call that is not there yet.
-pub(crate) fn insert(tx: &mut Tx<'_>, call: &Call) -> Result<()> {
-    let Call { call: new, end, opened_at, .. } = call;
-    let end = end.as_ref();
+pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    let now = tx.now.as_micros();
     tx.hot(Hot::InsertCall)?
-        .execute(named_params! {
-            ":id": new.id.as_bytes(),
-            ":request_id": new.request_id,
-            ":tenant": new.tenant.as_str(),
-            ":profile": new.profile.as_str(),
-            ":provider": new.provider,
-            ":model": new.model,
-            ":unit": new.unit.as_ref().map(UnitId::as_bytes),
-            ":batch": new.batch.as_ref().map(BatchId::as_str),
-            ":session": new.session.as_ref().map(SessionId::as_bytes),
-            ":worker": new.worker,
-            ":reserve_tokens": new.reserve_tokens,
-            ":reserve_picos": new.reserve_picos,
-            ":opened_at": opened_at.as_micros(),
-            ":status": code(call.status),
-            ":logged_at": call.logged_at.map(Timestamp::as_micros),
-            ":code": end.and_then(|end| end.code.as_deref()),
-            ":answered_by": end.map(|end| end.model.as_str()),
-            ":tokens_in": end.map(|end| end.tokens_in),
-            ":tokens_out": end.map(|end| end.tokens_out),
-            ":tokens_cached": end.map(|end| end.tokens_cached),
-            ":tokens_cache_write": end.map(|end| end.tokens_cache_write),
-            ":latency_ms": end.map(|end| end.latency_ms),
-            ":attempts": end.map(|end| end.attempts),
-            ":cost_picos": end.map(|end| end.cost_picos),
-            ":estimated": end.map(|end| end.estimated),
-        })
+        .execute(params![
+            call.id.as_bytes(),
+            call.profile.as_str(),
+            call.provider,
+            call.model,
+            call.worker,
+            call.reserve_tokens,
+            call.reserve_picos,
+            code(end.map_or(CallStatus::Open, |end| end.status)),
+            end.map(|_| now),
+            end.and_then(|end| end.code.as_deref()),
+            end.map(|end| end.model.as_str()),
+            end.map(|end| end.tokens_in),
+            end.map(|end| end.tokens_out),
+            end.map(|end| end.tokens_cached),
+            end.map(|end| end.tokens_cache_write),
+            end.map(|end| end.latency_ms),
+            end.map(|end| end.attempts),
+            end.map(|end| end.cost_picos),
+            end.map(|end| end.estimated),
+            // Beyond what a later word may change.
+            call.request_id,
+            call.tenant.as_str(),
+            call.unit.as_ref().map(UnitId::as_bytes),
+            call.batch.as_ref().map(BatchId::as_str),
+            call.session.as_ref().map(SessionId::as_bytes),
+            now,
+        ])
         .or_translate()?;
     Ok(())
 }
 
 /// Writes a later word on an open call.
-pub(crate) fn update(tx: &mut Tx<'_>, call: &Call) -> Result<()> {
-    let Call { call: new, end, .. } = call;
-    let end = end.as_ref();
+pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    let now = tx.now.as_micros();
     tx.hot(Hot::UpdateCall)?
-        .execute(named_params! {
-            ":id": new.id.as_bytes(),
-            ":profile": new.profile.as_str(),
-            ":provider": new.provider,
-            ":model": new.model,
-            ":worker": new.worker,
-            ":reserve_tokens": new.reserve_tokens,
-            ":reserve_picos": new.reserve_picos,
-            ":status": code(call.status),
-            ":logged_at": call.logged_at.map(Timestamp::as_micros),
-            ":code": end.and_then(|end| end.code.as_deref()),
-            ":answered_by": end.map(|end| end.model.as_str()),
-            ":tokens_in": end.map(|end| end.tokens_in),
-            ":tokens_out": end.map(|end| end.tokens_out),
-            ":tokens_cached": end.map(|end| end.tokens_cached),
-            ":tokens_cache_write": end.map(|end| end.tokens_cache_write),
-            ":latency_ms": end.map(|end| end.latency_ms),
-            ":attempts": end.map(|end| end.attempts),
-            ":cost_picos": end.map(|end| end.cost_picos),
-            ":estimated": end.map(|end| end.estimated),
-        })
+        .execute(params![
+            call.id.as_bytes(),
+            call.profile.as_str(),
+            call.provider,
+            call.model,
+            call.worker,
+            call.reserve_tokens,
+            call.reserve_picos,
+            code(end.map_or(CallStatus::Open, |end| end.status)),
+            end.map(|_| now),
+            end.and_then(|end| end.code.as_deref()),
+            end.map(|end| end.model.as_str()),
+            end.map(|end| end.tokens_in),
+            end.map(|end| end.tokens_out),
+            end.map(|end| end.tokens_cached),
+            end.map(|end| end.tokens_cache_write),
+            end.map(|end| end.latency_ms),
+            end.map(|end| end.attempts),
+            end.map(|end| end.cost_picos),
+            end.map(|end| end.estimated),
+        ])
         .or_translate()?;
     Ok(())
 }

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use longshore_core::ledger::budget::Verdict;
 use longshore_core::ledger::{
-    Admission, BudgetState, Call, CallRecord, CallStatus, NewCall, Recost,
+    Admission, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, Recost,
 };
-use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, UnitId};
-use rusqlite::Row;
+use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 
-use super::{budgets, call_row};
-use crate::error::Translate;
+use super::budgets::{self, Weight};
+use super::call_row;
+use crate::error::{Translate, damaged};
 use crate::hot::Hot;
 use crate::session;
 use crate::tx::Tx;
@@ -31,29 +31,33 @@ pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<Admission>
 }
 
 fn admit_one(tx: &mut Tx<'_>, months: &mut Months, call: &NewCall) -> Result<Admission> {
-    if find(tx, call.id)?.is_some() {
+    if !matches!(find(tx, call.id)?, Found::Nothing) {
         return Ok(Admission::Admitted);
     }
     if let Some(found) = duplicated_by(tx, call)? {
         return Ok(Admission::Duplicate(Box::new(found)));
     }
-    let opened = Call::new(CallRecord { call: call.clone(), end: None }, tx.now, tx.now);
-    let admission = match months.of(tx, &call.tenant)? {
-        None => Admission::Admitted,
-        Some(month) => match month.admit(call.reserve_tokens, call.reserve_picos) {
+    let NewCall { reserve_tokens, reserve_picos, .. } = *call;
+    let mut admission = Admission::Admitted;
+    if let Some(month) = months.of(tx, &call.tenant)? {
+        match month.admit(reserve_tokens, reserve_picos) {
             Verdict::Over => return Ok(Admission::OverBudget(month.clone())),
-            verdict => {
-                month.count(&opened);
-                match verdict {
-                    Verdict::FitsNearly(part) => Admission::NearBudget(part),
-                    _ => Admission::Admitted,
-                }
-            }
-        },
-    };
-    call_row::insert(tx, &opened)?;
-    tx.months.count(&opened);
+            Verdict::FitsNearly(part) => admission = Admission::NearBudget(part),
+            Verdict::Fits => {}
+        }
+        month.reserved_tokens = month.reserved_tokens.saturating_add(reserve_tokens);
+        month.reserved_picos = month.reserved_picos.saturating_add(reserve_picos);
+    }
+    open(tx, call, None)?;
     Ok(admission)
+}
+
+/// Writes a call that is not there yet, and counts it.
+fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    call_row::insert(tx, call, end)?;
+    let now = tx.now;
+    tx.months.count(&call.tenant, now, Weight::of(call, end));
+    Ok(())
 }
 
 /// The months of tenants that have a budget, as they are after the calls so far.
@@ -64,8 +68,8 @@ impl Months {
     fn of(&mut self, tx: &Tx<'_>, tenant: &TenantId) -> Result<Option<&mut BudgetState>> {
         if !self.0.contains_key(tenant) {
             let month = match budgets::budget(tx.db, tenant)? {
-                Some(_) => Some(budgets::month(tx.db, tenant, tx.now)?),
                 None => None,
+                budget => Some(budgets::month(tx.db, tenant, budget, tx.now)?),
             };
             self.0.insert(tenant.clone(), month);
         }
@@ -74,54 +78,67 @@ impl Months {
 }
 
 /// Who asks the same for another unit, or did and was answered.
-fn duplicated_by(tx: &Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
-    let rest = "INDEXED BY longshore_call_request WHERE request_id = ?1 AND tenant = ?2
-        AND status IN (0, 1) AND unit IS NOT ?3 ORDER BY opened_at DESC, id DESC LIMIT 1";
+fn duplicated_by(tx: &mut Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
     let unit = call.unit.as_ref().map(UnitId::as_bytes);
-    let found = call_row::select(tx.db, rest, (&call.request_id, call.tenant.as_str(), unit))?;
-    Ok(found.into_iter().next())
+    let mut rows = tx
+        .hot(Hot::DuplicateCall)?
+        .query((&call.request_id, call.tenant.as_str(), unit))
+        .or_translate()?;
+    rows.next().or_translate()?.map(call_row::read).transpose()
 }
 
 /// Writes what calls came to. Nothing of it if one of them makes no sense.
 pub(crate) fn record(tx: &mut Tx<'_>, records: &[CallRecord]) -> Result<()> {
     records.iter().try_for_each(CallRecord::check)?;
-    records.iter().try_for_each(|record| settle(tx, record))
+    records.iter().try_for_each(|record| settle(tx, &record.call, record.end.as_ref()))
 }
 
-fn settle(tx: &mut Tx<'_>, record: &CallRecord) -> Result<()> {
-    let Some(before) = find(tx, record.call.id)? else {
-        let record = CallRecord { call: record.call.clone(), end: end_of(tx, record)? };
-        let call = Call::new(record, tx.now, tx.now);
-        call_row::insert(tx, &call)?;
-        tx.months.count(&call);
-        return Ok(());
-    };
-    if before.end.is_some() {
-        return Ok(());
-    }
-    let call = Call::new(record.clone(), before.opened_at, tx.now);
-    call_row::update(tx, &call)?;
-    tx.months.discount(&before);
-    // Who pays is who was said to pay first.
-    let tenant = before.call.tenant;
-    tx.months.count(&Call { call: NewCall { tenant, ..call.call }, ..call });
-    Ok(())
-}
-
-/// The end of a call that is not there yet: whoever made it may be gone.
-fn end_of(tx: &Tx<'_>, record: &CallRecord) -> Result<Option<longshore_core::ledger::CallEnd>> {
-    let CallRecord { call, end } = record;
-    match call.session {
-        Some(session) if end.is_none() && session::find(tx.db, session)?.is_none() => {
-            Ok(Some(call.maybe_billed()))
+fn settle(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    match find(tx, call.id)? {
+        Found::Nothing => {
+            let lost = end.is_none() && is_gone(tx, call.session)?;
+            let billed = lost.then(|| call.maybe_billed());
+            open(tx, call, billed.as_ref().or(end))
         }
-        _ => Ok(end.clone()),
+        Found::Open { tenant, opened_at, weight } => {
+            call_row::update(tx, call, end)?;
+            // Who pays is who was said to pay first.
+            tx.months.discount(&tenant, opened_at, weight);
+            tx.months.count(&tenant, opened_at, Weight::of(call, end));
+            Ok(())
+        }
+        Found::Ended => Ok(()),
     }
 }
 
-fn find(tx: &mut Tx<'_>, id: CallId) -> Result<Option<Call>> {
+fn is_gone(tx: &Tx<'_>, session: Option<SessionId>) -> Result<bool> {
+    session.map_or(Ok(false), |session| Ok(session::find(tx.db, session)?.is_none()))
+}
+
+/// What is known of a call.
+enum Found {
+    Nothing,
+    /// It holds this of its month.
+    Open {
+        tenant: TenantId,
+        opened_at: Timestamp,
+        weight: Weight,
+    },
+    Ended,
+}
+
+fn find(tx: &mut Tx<'_>, id: CallId) -> Result<Found> {
     let mut rows = tx.hot(Hot::FindCall)?.query([id.as_bytes()]).or_translate()?;
-    rows.next().or_translate()?.map(|row: &Row<'_>| call_row::read(row)).transpose()
+    let Some(row) = rows.next().or_translate()? else { return Ok(Found::Nothing) };
+    if row.get::<_, u8>(0).or_translate()? != call_row::code(CallStatus::Open) {
+        return Ok(Found::Ended);
+    }
+    let tenant = row.get_ref(1).and_then(|text| Ok(text.as_str()?)).or_translate()?;
+    Ok(Found::Open {
+        tenant: TenantId::new(tenant).map_err(damaged)?,
+        opened_at: Timestamp::from_micros(row.get(2).or_translate()?),
+        weight: Weight::reserved(row.get(3).or_translate()?, row.get(4).or_translate()?),
+    })
 }
 
 /// Whoever made these calls is gone: they may have been billed.
@@ -129,8 +146,7 @@ pub(crate) fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let rest = "INDEXED BY longshore_call_open WHERE session = ?1 AND status = 0
         AND session IS NOT NULL";
     for open in call_row::select(tx.db, rest, [session.as_bytes()])? {
-        let end = Some(open.call.maybe_billed());
-        settle(tx, &CallRecord { call: open.call, end })?;
+        settle(tx, &open.call, Some(&open.call.maybe_billed()))?;
     }
     Ok(())
 }
@@ -139,16 +155,14 @@ pub(crate) fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
 pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
     for recost in recosts {
         recost.check()?;
-        let found = find(tx, recost.id)?.filter(|call| scope.covers(&call.call.tenant));
-        let mut call = found.ok_or_else(|| Error::not_found("call", recost.id))?;
-        if call.status == CallStatus::Open {
-            return Err(recost.is_open());
-        }
-        tx.months.discount(&call);
-        if let Some(end) = &mut call.end {
-            end.cost_picos = recost.cost_picos;
-        }
-        tx.months.count(&call);
+        let found = call_row::select(tx.db, "WHERE id = ?1", [recost.id.as_bytes()])?.pop();
+        let found = found.filter(|call| scope.covers(&call.call.tenant));
+        let Call { call, end, opened_at, .. } =
+            found.ok_or_else(|| Error::not_found("call", recost.id))?;
+        let before = end.ok_or_else(|| recost.is_open())?;
+        let after = CallEnd { cost_picos: recost.cost_picos, ..before.clone() };
+        tx.months.discount(&call.tenant, opened_at, Weight::of(&call, Some(&before)));
+        tx.months.count(&call.tenant, opened_at, Weight::of(&call, Some(&after)));
         tx.db
             .prepare_cached("UPDATE longshore_call SET cost_picos = ?2 WHERE id = ?1")
             .or_translate()?

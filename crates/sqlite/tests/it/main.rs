@@ -7,6 +7,7 @@ mod deferred;
 mod fairness;
 mod faults;
 mod kit;
+mod ledger;
 mod processes;
 mod schema;
 mod transactions;

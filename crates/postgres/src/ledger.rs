@@ -1,0 +1,48 @@
+//! The ledger: profiles, keys, calls and what they came to, limits, budgets, reply queues.
+//!
+//! Calls do not meet in a row of their tenant's: what they reserve and spend is written as
+//! differences (`longshore_spend`), which are folded with those of the streams. Only a tenant with a
+//! budget has its admissions weighed one after the other.
+
+pub(crate) mod admit;
+pub(crate) mod budgets;
+pub(crate) mod calls;
+pub(crate) mod keys;
+pub(crate) mod limits;
+pub(crate) mod profiles;
+pub(crate) mod replies;
+pub(crate) mod rows;
+pub(crate) mod usage;
+
+use longshore_core::store::Page;
+use longshore_core::{Error, Result, Scope, TenantId};
+use tokio_postgres::Row;
+
+use crate::row::readable;
+
+/// Refuses what is outside the scope: to whoever asks, that tenant does not exist.
+fn within(scope: &Scope, tenant: &TenantId) -> Result<()> {
+    match scope.covers(tenant) {
+        true => Ok(()),
+        false => Err(Error::not_found("tenant", tenant)),
+    }
+}
+
+/// A page out of rows of which one more than `limit` was asked for.
+fn page<T>(
+    rows: &[Row],
+    limit: u32,
+    what: &str,
+    read: impl Fn(&Row) -> Result<T>,
+    cursor: impl Fn(&Row) -> Result<String>,
+) -> Result<Page<T>> {
+    let here = &rows[..rows.len().min(limit as usize)];
+    let items = here.iter().filter_map(|row| readable(what, read(row))).collect();
+    let next = here.last().filter(|_| rows.len() > here.len()).map(cursor).transpose()?;
+    Ok(Page { items, next })
+}
+
+/// A cursor of another list, or of nobody's.
+fn no_cursor(cursor: &str) -> Error {
+    Error::Invalid(format!("`{cursor}` is not a cursor of this list"))
+}

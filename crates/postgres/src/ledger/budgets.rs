@@ -1,0 +1,86 @@
+//! Monthly budgets, and what months have come to.
+
+use longshore_core::ledger::{Budget, BudgetState};
+use longshore_core::store::in_charge_of_tenants;
+use longshore_core::{Result, Scope, TenantId};
+use tokio_postgres::Row;
+
+use super::within;
+use crate::error::damaged;
+use crate::lock::{self, Lock};
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+/// Sets or lifts a tenant's budget. Under its lock: who is being admitted without one is counted
+/// before it holds.
+pub(crate) async fn put(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    budget: Option<Budget>,
+) -> Result<BudgetState> {
+    in_charge_of_tenants(scope, tenant)?;
+    lock::take(tx, &[Lock::Budget(tenant.as_str())]).await?;
+    match budget {
+        Some(budget) => write(tx, tenant, &budget).await?,
+        None => {
+            let sql = "DELETE FROM longshore_budget WHERE tenant = $1";
+            tx.execute(sql, &[&tenant.as_str()]).await?;
+        }
+    }
+    tx.announce("setting", "budget", Some(tenant.as_str()));
+    state(tx, tenant).await
+}
+
+async fn write(tx: &mut Tx<'_>, tenant: &TenantId, budget: &Budget) -> Result<()> {
+    budget.check()?;
+    let Budget { tokens, cost_picos, warn_at } = budget;
+    let tokens = tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
+    tx.execute(
+        "INSERT INTO longshore_budget (tenant, tokens, cost_picos, warn_at)
+         VALUES ($1, $2, $3, $4) ON CONFLICT (tenant) DO UPDATE
+         SET tokens = $2, cost_picos = $3, warn_at = $4",
+        &[&tenant.as_str(), &tokens, cost_picos, warn_at],
+    )
+    .await?;
+    Ok(())
+}
+
+/// A tenant's budget and its month.
+pub(crate) async fn show(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
+    within(scope, tenant)?;
+    state(tx, tenant).await
+}
+
+async fn state(tx: &mut Tx<'_>, tenant: &TenantId) -> Result<BudgetState> {
+    let month = BudgetState::month_of(tx.now);
+    let row = tx
+        .query_one(
+            "SELECT $1, b.tokens, b.cost_picos, b.warn_at, longshore_clamp(m.spent_tokens),
+             longshore_clamp(m.spent_picos), longshore_clamp(m.reserved_tokens),
+             longshore_clamp(m.reserved_picos)
+             FROM (SELECT 1) one LEFT JOIN longshore_budget b ON b.tenant = $1
+             LEFT JOIN longshore_books m ON m.tenant = $1 AND m.month = $2",
+            &[&tenant.as_str(), &month],
+        )
+        .await?;
+    read_state(&row, 0, month)
+}
+
+/// A month, out of eight columns that begin at `at`: tenant, the budget's three, what is spent and
+/// reserved. Who has a budget has a part from which on it warns.
+pub(super) fn read_state(row: &Row, at: usize, month: String) -> Result<BudgetState> {
+    let tenant = TenantId::new(value::<&str>(row, at)?).map_err(damaged)?;
+    let tokens = value::<Option<i64>>(row, at + 1)?.map(i64::unsigned_abs);
+    let cost_picos = value(row, at + 2)?;
+    let budget = value::<Option<f64>>(row, at + 3)?;
+    Ok(BudgetState {
+        tenant,
+        month,
+        budget: budget.map(|warn_at| Budget { tokens, cost_picos, warn_at }),
+        spent_tokens: count(row, at + 4)?,
+        spent_picos: value(row, at + 5)?,
+        reserved_tokens: count(row, at + 6)?,
+        reserved_picos: value(row, at + 7)?,
+    })
+}

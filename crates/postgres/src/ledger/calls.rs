@@ -1,0 +1,102 @@
+//! Calls as they are written: with what they came to, with the end of a unit, with that of a session.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_core::ledger::{BudgetState, CallRecord, Recost};
+use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
+use uuid::Uuid;
+
+use super::rows::{Ends, Intents, Params, borrowed};
+use crate::inspect;
+use crate::param::{call_id, call_uuid, session_uuid};
+use crate::row::value;
+use crate::store::Shared;
+use crate::tx::Tx;
+
+const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+    $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
+
+/// Records as the parameters of one statement. What is said twice of a call is said as the store would
+/// have heard it: an end stays, else the later word wins.
+fn params<'r>(records: impl Iterator<Item = &'r CallRecord>, now: Timestamp, lone: bool) -> Params {
+    let mut last: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
+    for record in records {
+        let kept = last.entry(record.call.id).or_insert(record);
+        if kept.end.is_none() {
+            *kept = record;
+        }
+    }
+    let mut params = Intents::of(last.values().map(|record| &record.call)).params();
+    params.extend(Ends::of(last.values().copied()).params());
+    params.push(Box::new(now.as_micros()));
+    params.push(Box::new(BudgetState::month_of(now)));
+    params.push(Box::new(lone));
+    params
+}
+
+/// Writes calls as a transaction of its own.
+pub(crate) async fn record(shared: &Arc<Shared>, records: Vec<CallRecord>) -> Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let store = Arc::clone(shared);
+    let errand = async move {
+        let params = params(records.iter(), store.options.clock.now(), true);
+        store.ask(RECORD, &borrowed(&params)).await?;
+        store.spent();
+        Ok(())
+    };
+    shared.see_to(errand).await
+}
+
+/// Writes calls with what a unit came to; its row is locked. They travel with the commit.
+pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r CallRecord>) {
+    let mut records = records.peekable();
+    if records.peek().is_some() {
+        let params = params(records, tx.now, false);
+        tx.close_with(RECORD, params);
+        tx.after.deltas += 1;
+    }
+}
+
+/// Calls that a session leaves open may have been billed.
+pub(crate) async fn leave(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+    let sql = "SELECT longshore_leave_calls($1, $2)";
+    tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
+    Ok(())
+}
+
+/// Corrects what calls cost; all or none.
+pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
+    // Of several prices for one call the last one counts.
+    let prices: BTreeMap<CallId, i64> =
+        recosts.iter().map(|recost| (recost.id, recost.cost_picos)).collect();
+    let ids: Vec<Uuid> = prices.keys().map(|id| call_uuid(*id)).collect();
+    let costs: Vec<i64> = prices.values().copied().collect();
+    let sql = "SELECT c.id, c.status FROM longshore_call c WHERE c.id = ANY($1)
+        AND ($2 IS NULL OR c.tenant = $2) ORDER BY c.id FOR UPDATE";
+    let mut found = BTreeMap::new();
+    for row in tx.query(sql, &[&ids, &inspect::tenant(scope)]).await? {
+        found.insert(call_id(value(&row, 0)?), value::<i16>(&row, 1)?);
+    }
+    for id in prices.keys() {
+        match found.get(id) {
+            None => return Err(Error::not_found("call", id)),
+            Some(0) => return Err(Error::Invalid(format!("call {id} is still under way"))),
+            Some(_) => (),
+        }
+    }
+    tx.query(
+        "WITH old AS MATERIALIZED (SELECT id, cost_picos FROM longshore_call WHERE id = ANY($1)),
+         new AS (
+           UPDATE longshore_call c SET cost_picos = g.cost FROM unnest($1, $2) AS g (id, cost)
+           WHERE c.id = g.id RETURNING c.id, c.tenant, c.month, c.cost_picos)
+         INSERT INTO longshore_spend
+         SELECT n.tenant, n.month, 0, sum(n.cost_picos::numeric - o.cost_picos), 0, 0
+         FROM new n JOIN old o ON o.id = n.id GROUP BY n.tenant, n.month",
+        &[&ids, &costs],
+    )
+    .await?;
+    Ok(())
+}

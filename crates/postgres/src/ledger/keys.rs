@@ -1,0 +1,191 @@
+//! Sealed keys, all versions of each.
+
+use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey};
+use longshore_core::store::Page;
+use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
+use tokio_postgres::Row;
+
+use super::{no_cursor, page, within};
+use crate::error::{collision, damaged};
+use crate::inspect;
+use crate::param::words;
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+const COLUMNS: &str = "tenant, name, version, provider, sealed, wrapped, master, status, \
+    created_at, retires_at";
+
+/// Keeps a new version; the active one before it retires.
+pub(crate) async fn add(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    key: &NewKey,
+    retires_at: Option<Timestamp>,
+) -> Result<()> {
+    within(scope, &key.tenant)?;
+    let (tenant, name) = (key.tenant.as_str(), key.name.as_str());
+    let sql = "SELECT version FROM longshore_key WHERE tenant = $1 AND name = $2
+        ORDER BY version DESC LIMIT 1 FOR UPDATE";
+    let newest = tx.query_opt(sql, &[&tenant, &name]).await?;
+    let next = newest.map_or(Ok(1), |row| count::<u32>(&row, 0).map(|newest| newest + 1))?;
+    if key.version != next {
+        return Err(Error::Invalid(format!(
+            "the next version of key `{}` is {next}, not {}",
+            key.name, key.version
+        )));
+    }
+    tx.execute(
+        "UPDATE longshore_key SET status = 'retiring', retires_at = $3
+         WHERE tenant = $1 AND name = $2 AND status = 'active'",
+        &[&tenant, &name, &retires_at.unwrap_or(tx.now).as_micros()],
+    )
+    .await?;
+    insert(tx, key).await?;
+    tell(tx, &key.tenant);
+    Ok(())
+}
+
+async fn insert(tx: &mut Tx<'_>, key: &NewKey) -> Result<()> {
+    let written = tx
+        .execute(
+            "INSERT INTO longshore_key (tenant, name, version, provider, sealed, wrapped, master,
+             status, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, 'active', $8)
+             ON CONFLICT DO NOTHING",
+            &[
+                &key.tenant.as_str(),
+                &key.name.as_str(),
+                &i64::from(key.version),
+                &words(&key.provider),
+                &key.sealed,
+                &key.wrapped,
+                &words(&key.master),
+                &tx.now.as_micros(),
+            ],
+        )
+        .await?;
+    // Somebody added the same version just now: it is to be looked at.
+    if written == 0 { Err(collision()) } else { Ok(()) }
+}
+
+fn tell(tx: &mut Tx<'_>, tenant: &TenantId) {
+    tx.announce("setting", "key", Some(tenant.as_str()));
+}
+
+/// Revokes one version, or all.
+pub(crate) async fn revoke(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &KeyName,
+    version: Option<u32>,
+) -> Result<()> {
+    let sql = "UPDATE longshore_key SET status = 'revoked'
+        WHERE tenant = $1 AND name = $2 AND ($3 IS NULL OR version = $3)";
+    let version = version.map(i64::from);
+    let found = scope.covers(tenant)
+        && tx.execute(sql, &[&tenant.as_str(), &name.as_str(), &version]).await? > 0;
+    if !found {
+        return Err(Error::not_found("key", name));
+    }
+    tell(tx, tenant);
+    Ok(())
+}
+
+/// All versions of one key, the newest first.
+pub(crate) async fn one(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &KeyName,
+) -> Result<Vec<KeyRecord>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_key WHERE tenant = $1 AND name = $2
+         ORDER BY version DESC"
+    );
+    let rows = match scope.covers(tenant) {
+        true => tx.query(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
+        false => Vec::new(),
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Keys by tenant, name and version.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<KeyRecord>> {
+    let (tenant, name, version) = match after {
+        Some(after) => read_cursor(after).ok_or_else(|| no_cursor(after))?,
+        None => ("", "", 0),
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_key WHERE (tenant, name, version) > ($1, $2, $3)
+         AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
+    );
+    let most = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&tenant, &name, &version, &inspect::tenant(scope), &most]).await?;
+    page(&rows, limit, "a key", read, |row| {
+        let (tenant, name): (&str, &str) = (value(row, 0)?, value(row, 1)?);
+        Ok(format!("{tenant}/{name}/{}", value::<i64>(row, 2)?))
+    })
+}
+
+fn read_cursor(cursor: &str) -> Option<(&str, &str, i64)> {
+    let (tenant, rest) = cursor.split_once('/')?;
+    let (name, version) = rest.split_once('/')?;
+    Some((tenant, name, version.parse().ok()?))
+}
+
+/// Puts a data key wrapped anew in the place of the one wrapped by `from`.
+pub(crate) async fn rewrap(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    from: &str,
+    key: &NewKey,
+) -> Result<bool> {
+    let (tenant, name, version) = (key.tenant.as_str(), key.name.as_str(), i64::from(key.version));
+    let sql = "SELECT master FROM longshore_key WHERE tenant = $1 AND name = $2 AND version = $3
+        FOR UPDATE";
+    let found = match scope.covers(&key.tenant) {
+        true => tx.query_opt(sql, &[&tenant, &name, &version]).await?,
+        false => None,
+    };
+    let found = found.ok_or_else(|| Error::not_found("key", &key.name))?;
+    if value::<&str>(&found, 0)? != from {
+        return Ok(false);
+    }
+    tx.execute(
+        "UPDATE longshore_key SET wrapped = $4, master = $5
+         WHERE tenant = $1 AND name = $2 AND version = $3",
+        &[&tenant, &name, &version, &key.wrapped, &words(&key.master)],
+    )
+    .await?;
+    tell(tx, &key.tenant);
+    Ok(true)
+}
+
+fn read(row: &Row) -> Result<KeyRecord> {
+    let key = NewKey {
+        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
+        name: KeyName::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        version: count(row, 2)?,
+        provider: value(row, 3)?,
+        sealed: value(row, 4)?,
+        wrapped: value(row, 5)?,
+        master: value(row, 6)?,
+    };
+    let status = match value::<&str>(row, 7)? {
+        "active" => KeyStatus::Active,
+        "retiring" => KeyStatus::Retiring,
+        "revoked" => KeyStatus::Revoked,
+        other => return Err(damaged(format!("the key status `{other}`"))),
+    };
+    Ok(KeyRecord {
+        key,
+        status,
+        created_at: Timestamp::from_micros(value(row, 8)?),
+        retires_at: value::<Option<i64>>(row, 9)?.map(Timestamp::from_micros),
+    })
+}

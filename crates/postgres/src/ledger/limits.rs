@@ -1,0 +1,76 @@
+//! Token buckets, shared by all processes: `bucket::draw` decides, on rows that are locked for it.
+//! Two round trips: the levels are written with the commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_core::ledger::bucket::{Level, draw as decide};
+use longshore_core::ledger::{Draw, Drawn};
+use longshore_core::{Result, Timestamp};
+
+use crate::connect::Terms;
+use crate::param::words;
+use crate::row::value;
+use crate::tx::Tx;
+
+/// Draws from buckets, in the order of the list. By the server's clock, unless a test moves one.
+pub(crate) async fn draw(tx: &mut Tx<'_>, draws: &[Draw], terms: Terms) -> Result<Vec<Drawn>> {
+    for draw in draws {
+        draw.check()?;
+    }
+    let (mut levels, now) = lock(tx, draws, terms).await?;
+    let known: BTreeSet<String> = levels.keys().cloned().collect();
+    let mut drawn = Vec::with_capacity(draws.len());
+    for draw in draws {
+        let name = words(&draw.bucket);
+        let (got, level) = decide(levels.get(&name).copied(), now, draw);
+        levels.insert(name, level);
+        drawn.push(got);
+    }
+    write(tx, levels, known);
+    Ok(drawn)
+}
+
+/// Locks the buckets that there are, in the order of their names, and says what time it is then.
+async fn lock(
+    tx: &mut Tx<'_>,
+    draws: &[Draw],
+    terms: Terms,
+) -> Result<(BTreeMap<String, Level>, Timestamp)> {
+    let names: BTreeSet<String> = draws.iter().map(|draw| words(&draw.bucket)).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let rows = tx
+        .query(
+            "WITH kept AS MATERIALIZED (
+               SELECT b.name, b.level, b.at FROM longshore_bucket b WHERE b.name = ANY($1)
+               ORDER BY b.name FOR UPDATE)
+             SELECT k.name, k.level, k.at,
+               (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+             FROM (SELECT 1) one LEFT JOIN kept k ON true",
+            &[&names],
+        )
+        .await?;
+    let (mut levels, mut now) = (BTreeMap::new(), Timestamp::ZERO);
+    for row in &rows {
+        now = now.max(Timestamp::from_micros(value(row, 3)?));
+        if let Some(name) = value(row, 0)? {
+            let at = Timestamp::from_micros(value(row, 2)?);
+            levels.insert(name, Level { level: value(row, 1)?, at });
+        }
+    }
+    Ok((levels, if terms == Terms::Own { tx.now } else { now }))
+}
+
+/// Has the levels written with the commit: those of `known` buckets are locked, the others are new.
+fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>) {
+    let (mut names, mut levels, mut times) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, level) in all {
+        names.push(name);
+        levels.push(level.level);
+        times.push(level.at.as_micros());
+    }
+    let known: Vec<String> = known.into_iter().collect();
+    tx.close_with(
+        "SELECT longshore_fill($1, $2, $3, $4)",
+        vec![Box::new(names), Box::new(levels), Box::new(times), Box::new(known)],
+    );
+}

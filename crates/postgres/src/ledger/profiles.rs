@@ -1,0 +1,124 @@
+//! Profiles: documents with an owner and a revision.
+
+use longshore_core::ledger::{ProfileRecord, PutProfile};
+use longshore_core::store::Page;
+use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
+use serde_json::Value;
+use tokio_postgres::Row;
+
+use super::{no_cursor, page, within};
+use crate::error::{collision, damaged};
+use crate::inspect;
+use crate::row::{count, json, to_json, value};
+use crate::tx::Tx;
+
+const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, updated_at";
+
+/// Writes a profile, if it is as expected.
+pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
+    within(scope, &put.tenant)?;
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
+    );
+    let found = tx.query_opt(&sql, &[&put.tenant.as_str(), &put.name.as_str()]).await?;
+    let found = found.as_ref().map(read).transpose()?;
+    let profile = put.apply(found, tx.now)?;
+    write(tx, &profile).await?;
+    tx.announce("setting", "profile", Some(profile.tenant.as_str()));
+    Ok(profile)
+}
+
+async fn write(tx: &mut Tx<'_>, profile: &ProfileRecord) -> Result<()> {
+    // A first revision takes the place of none: somebody else's was made just now.
+    let sql = match profile.revision {
+        1 => {
+            "INSERT INTO longshore_profile
+             (tenant, name, body, suspended, revision, created_at, updated_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING"
+        }
+        _ => {
+            "UPDATE longshore_profile SET body = $3, suspended = $4, revision = $5,
+             created_at = $6, updated_at = $7 WHERE tenant = $1 AND name = $2"
+        }
+    };
+    let ProfileRecord { tenant, name, body, suspended, revision, created_at, updated_at } = profile;
+    let written = tx
+        .execute(
+            sql,
+            &[
+                &tenant.as_str(),
+                &name.as_str(),
+                &to_json(body)?,
+                suspended,
+                &i64::try_from(*revision).map_err(damaged)?,
+                &created_at.as_micros(),
+                &updated_at.as_micros(),
+            ],
+        )
+        .await?;
+    if written == 0 { Err(collision()) } else { Ok(()) }
+}
+
+/// Removes a profile.
+pub(crate) async fn remove(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ProfileName,
+) -> Result<()> {
+    let sql = "DELETE FROM longshore_profile WHERE tenant = $1 AND name = $2";
+    if !scope.covers(tenant) || tx.execute(sql, &[&tenant.as_str(), &name.as_str()]).await? == 0 {
+        return Err(Error::not_found("profile", name));
+    }
+    tx.announce("setting", "profile", Some(tenant.as_str()));
+    Ok(())
+}
+
+/// One profile.
+pub(crate) async fn one(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    name: &ProfileName,
+) -> Result<ProfileRecord> {
+    if !scope.covers(tenant) {
+        return Err(Error::not_found("profile", name));
+    }
+    let sql = format!("SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2");
+    let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
+    read(&row.ok_or_else(|| Error::not_found("profile", name))?)
+}
+
+/// Profiles by tenant and name.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<ProfileRecord>> {
+    let (tenant, name) = match after {
+        Some(after) => after.split_once('/').ok_or_else(|| no_cursor(after))?,
+        None => ("", ""),
+    };
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
+         AND ($3 IS NULL OR tenant = $3) ORDER BY tenant, name LIMIT $4"
+    );
+    let most = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&tenant, &name, &inspect::tenant(scope), &most]).await?;
+    page(&rows, limit, "a profile", read, |row| {
+        Ok(format!("{}/{}", value::<&str>(row, 0)?, value::<&str>(row, 1)?))
+    })
+}
+
+fn read(row: &Row) -> Result<ProfileRecord> {
+    Ok(ProfileRecord {
+        tenant: TenantId::new(value::<&str>(row, 0)?).map_err(damaged)?,
+        name: ProfileName::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        body: json(value(row, 2)?)?.unwrap_or(Value::Null),
+        suspended: value(row, 3)?,
+        revision: count(row, 4)?,
+        created_at: Timestamp::from_micros(value(row, 5)?),
+        updated_at: Timestamp::from_micros(value(row, 6)?),
+    })
+}

@@ -1,0 +1,141 @@
+//! Calls as they are read: one by one, and summed up. Calls are not pruned: they are the books.
+
+use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, total_cost};
+use longshore_core::store::Page;
+use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::rows::{COLUMNS, Params, borrowed, read};
+use super::{no_cursor, page};
+use crate::error::damaged;
+use crate::inspect;
+use crate::param::{Param, words};
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+/// A filter as conditions on `longshore_call c`, in terms of its parameters.
+struct Conditions {
+    sql: String,
+    params: Params,
+}
+
+impl Conditions {
+    /// Only those that are asked for: the planner is to see which index serves.
+    fn of(scope: &Scope, filter: &UsageFilter) -> Self {
+        let mut all = Self { sql: "true".to_owned(), params: Vec::new() };
+        let text = |text: &str| Box::new(words(text));
+        if let Some(tenant) = inspect::tenant(scope) {
+            all.add("c.tenant =", text(tenant));
+        }
+        if let Some(tenant) = &filter.tenant {
+            all.add("c.tenant =", text(TenantId::as_str(tenant)));
+        }
+        if let Some(request) = &filter.request_id {
+            all.add("c.request_id =", text(request));
+        }
+        if let Some(batch) = &filter.batch {
+            all.add("c.batch =", text(BatchId::as_str(batch)));
+        }
+        if let Some(profile) = &filter.profile {
+            all.add("c.profile =", text(ProfileName::as_str(profile)));
+        }
+        if let Some(since) = filter.since {
+            all.add("c.opened_at >=", Box::new(Timestamp::as_micros(since)));
+        }
+        if let Some(until) = filter.until {
+            all.add("c.opened_at <", Box::new(Timestamp::as_micros(until)));
+        }
+        all
+    }
+
+    /// One more; `compare` is what stands before its parameter.
+    fn add(&mut self, compare: &str, param: Box<dyn Param + Send>) {
+        self.params.push(param);
+        self.sql += &format!(" AND {compare} ${}", self.params.len());
+    }
+}
+
+/// Calls, the newest first.
+pub(crate) async fn calls(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    filter: &UsageFilter,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Call>> {
+    let mut conditions = Conditions::of(scope, filter);
+    if let Some(after) = after {
+        let (time, id) = read_cursor(after).ok_or_else(|| no_cursor(after))?;
+        conditions.params.push(Box::new(time));
+        conditions.params.push(Box::new(id));
+        let last = conditions.params.len();
+        conditions.sql += &format!(" AND (c.opened_at, c.id) < (${}, ${last})", last - 1);
+    }
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_call c WHERE {}
+         ORDER BY c.opened_at DESC, c.id DESC LIMIT {}",
+        conditions.sql,
+        u64::from(limit) + 1
+    );
+    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
+    page(&rows, limit, "a call", read, |row| {
+        Ok(format!("{}/{}", value::<i64>(row, 12)?, value::<Uuid>(row, 0)?))
+    })
+}
+
+fn read_cursor(cursor: &str) -> Option<(i64, Uuid)> {
+    let (time, id) = cursor.split_once('/')?;
+    Some((time.parse().ok()?, id.parse().ok()?))
+}
+
+/// What calls came to, by name of the group.
+pub(crate) async fn usage(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    filter: &UsageFilter,
+    by: UsageBy,
+) -> Result<Vec<Usage>> {
+    let conditions = Conditions::of(scope, filter);
+    let sql = format!(
+        "SELECT g.* FROM (SELECT {} AS name, count(*), count(*) FILTER (WHERE c.status = 0),
+         count(*) FILTER (WHERE c.status = 2), count(*) FILTER (WHERE c.status = 3),
+         count(*) FILTER (WHERE c.estimated), longshore_clamp(sum(c.tokens_in)),
+         longshore_clamp(sum(c.tokens_out)), longshore_clamp(sum(c.tokens_cached)),
+         coalesce(sum(c.cost_picos), 0)::text
+         FROM longshore_call c WHERE {} GROUP BY 1) g ORDER BY g.name COLLATE \"C\"",
+        group(by),
+        conditions.sql
+    );
+    let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
+    rows.iter().map(read_usage).collect()
+}
+
+/// The name of a call's group.
+fn group(by: UsageBy) -> &'static str {
+    match by {
+        UsageBy::Tenant => "c.tenant",
+        UsageBy::Model => "coalesce(nullif(c.answered_by, ''), c.model)",
+        UsageBy::Day => {
+            "to_char(to_timestamp(c.opened_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+        }
+        UsageBy::Batch => "coalesce(c.batch, '')",
+        UsageBy::Profile => "c.tenant || '/' || c.profile",
+    }
+}
+
+fn read_usage(row: &Row) -> Result<Usage> {
+    Ok(Usage {
+        name: value(row, 0)?,
+        calls: count(row, 1)?,
+        open: count(row, 2)?,
+        errors: count(row, 3)?,
+        maybe_billed: count(row, 4)?,
+        estimated: count(row, 5)?,
+        tokens_in: count(row, 6)?,
+        tokens_out: count(row, 7)?,
+        tokens_cached: count(row, 8)?,
+        // A sum may be larger than any of the database's integers.
+        cost_picos: total_cost(value::<&str>(row, 9)?.parse().map_err(damaged)?)?,
+    })
+}

@@ -1,0 +1,189 @@
+//! The ledger: each verb as one transaction.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use longshore_core::ledger::{
+    Admission, Budget, BudgetState, Call, CallRecord, Calls, Draw, Drawn, KeyRecord, Keys, Limits,
+    NewCall, NewKey, ProfileRecord, Profiles, PutProfile, Recost, Replies, Usage, UsageBy,
+    UsageFilter,
+};
+use longshore_core::store::Page;
+use longshore_core::{
+    KeyName, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
+};
+
+use super::{PostgresStore, patient_verb, verb};
+use crate::ledger::{admit, budgets, calls, keys, limits, profiles, replies, usage};
+
+#[async_trait]
+impl Profiles for PostgresStore {
+    async fn put_profile(&self, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
+        verb!(self, Durable, tx => profiles::put(&mut tx, scope, put.clone()))
+    }
+
+    async fn remove_profile(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => profiles::remove(&mut tx, scope, tenant, name))
+    }
+
+    async fn profile(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &ProfileName,
+    ) -> Result<ProfileRecord> {
+        verb!(self, Read, tx => profiles::one(&mut tx, scope, tenant, name))
+    }
+
+    async fn profiles(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<ProfileRecord>> {
+        verb!(self, Read, tx => profiles::list(&mut tx, scope, after, limit))
+    }
+}
+
+#[async_trait]
+impl Keys for PostgresStore {
+    async fn add_key(
+        &self,
+        scope: &Scope,
+        key: NewKey,
+        retires_at: Option<Timestamp>,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => keys::add(&mut tx, scope, &key, retires_at))
+    }
+
+    async fn revoke_key(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+        version: Option<u32>,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => keys::revoke(&mut tx, scope, tenant, name, version))
+    }
+
+    async fn key(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        name: &KeyName,
+    ) -> Result<Vec<KeyRecord>> {
+        verb!(self, Read, tx => keys::one(&mut tx, scope, tenant, name))
+    }
+
+    async fn keys(
+        &self,
+        scope: &Scope,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<KeyRecord>> {
+        verb!(self, Read, tx => keys::list(&mut tx, scope, after, limit))
+    }
+
+    async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
+        verb!(self, Durable, tx => keys::rewrap(&mut tx, scope, from, &key))
+    }
+}
+
+#[async_trait]
+impl Calls for PostgresStore {
+    async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>> {
+        calls.iter().try_for_each(NewCall::check)?;
+        let calls = Arc::new(calls);
+        let run = async {
+            if let Some(admissions) = admit::shortly(&self.shared, &calls).await? {
+                return Ok(admissions);
+            }
+            let budgeted = &self.shared.budgeted;
+            let weighed = patient_verb!(self, Relaxed, tx =>
+                admit::admit(&mut tx, budgeted, &calls));
+            weighed.await.inspect(|_| self.shared.spent())
+        };
+        self.shared.in_time(run).await
+    }
+
+    async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()> {
+        records.iter().try_for_each(CallRecord::check)?;
+        self.shared.in_time(calls::record(&self.shared, records)).await
+    }
+
+    async fn calls(
+        &self,
+        scope: &Scope,
+        filter: &UsageFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Call>> {
+        verb!(self, Read, tx => usage::calls(&mut tx, scope, filter, after, limit))
+    }
+
+    async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
+        verb!(self, Read, tx => usage::usage(&mut tx, scope, filter, by))
+    }
+
+    async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()> {
+        recosts.iter().try_for_each(Recost::check)?;
+        verb!(self, Durable, tx => calls::recost(&mut tx, scope, &recosts))
+    }
+}
+
+#[async_trait]
+impl Limits for PostgresStore {
+    async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
+        let terms = self.shared.options.terms;
+        verb!(self, Relaxed, tx => limits::draw(&mut tx, &draws, terms))
+    }
+
+    async fn put_budget(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        budget: Option<Budget>,
+    ) -> Result<BudgetState> {
+        verb!(self, Durable, tx => budgets::put(&mut tx, scope, tenant, budget))
+    }
+
+    async fn budget(&self, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
+        verb!(self, Read, tx => budgets::show(&mut tx, scope, tenant))
+    }
+}
+
+#[async_trait]
+impl Replies for PostgresStore {
+    async fn open_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+        session: SessionId,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => replies::open(&mut tx, scope, tenant, queue, session))
+    }
+
+    async fn close_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => replies::close(&mut tx, scope, tenant, queue))
+    }
+
+    async fn replies_open(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<bool> {
+        verb!(self, Read, tx => replies::is_open(&mut tx, scope, tenant, queue))
+    }
+}

@@ -1,0 +1,320 @@
+//! The ledger where several processes keep it at once, each with a store of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{
+    Admission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
+    Usage, UsageBy, UsageFilter,
+};
+use longshore::session::{Lease, NewSession};
+use longshore::stall::Dead;
+use longshore::store::{Claim, Finish, Finished, Queues};
+use longshore::{
+    CallId, Clock, Inspect as _, Intake as _, Kind, Leases as _, NewUnit, Outcome, ProfileName,
+    Scope, SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, Upkeep as _,
+};
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use tokio::task::JoinSet;
+
+use crate::kit::{Database, Server};
+use crate::transactions::shop;
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+fn call(tenant: &TenantId) -> NewCall {
+    let id = CallId::new();
+    NewCall {
+        id,
+        request_id: id.to_string(),
+        tenant: tenant.clone(),
+        profile: ProfileName::new("main").unwrap(),
+        provider: "echo".to_owned(),
+        model: "small".to_owned(),
+        unit: None,
+        batch: None,
+        session: None,
+        worker: "test".to_owned(),
+        reserve_tokens: 10,
+        reserve_picos: 1_000,
+    }
+}
+
+fn ended(call: &NewCall) -> CallRecord {
+    let end = CallEnd {
+        status: CallStatus::Success,
+        code: None,
+        model: "small".to_owned(),
+        tokens_in: 3,
+        tokens_out: 4,
+        tokens_cached: 0,
+        tokens_cache_write: 0,
+        latency_ms: 1,
+        attempts: 1,
+        cost_picos: 500,
+        estimated: false,
+    };
+    CallRecord { call: call.clone(), end: Some(end) }
+}
+
+/// The store of a process of its own.
+async fn open(database: &Database) -> Arc<PostgresStore> {
+    let options =
+        PostgresOptions { connections: 4, listen: Listen::Off, ..PostgresOptions::default() };
+    Arc::new(PostgresStore::open(&database.url, options).await.unwrap())
+}
+
+async fn books(store: &PostgresStore) -> Usage {
+    let filter = UsageFilter::default();
+    let mut all = store.usage(&Scope::All, &filter, UsageBy::Model).await.unwrap();
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+async fn session(store: &PostgresStore, kind: &Kind) -> SessionId {
+    let id = SessionId::new();
+    let new = NewSession {
+        id,
+        label: String::new(),
+        version: String::new(),
+        kinds: BTreeMap::from([(kind.clone(), longshore::Policy::default())]),
+        slots: 8,
+        ttl: Duration::from_secs(15),
+    };
+    store.open_session(new).await.unwrap();
+    id
+}
+
+async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Lease> {
+    let claim = Claim {
+        session,
+        scope: Scope::All,
+        queues: Queues::All,
+        batch: None,
+        kinds: vec![kind.clone()],
+        free: 8,
+        slots: 8,
+        resources: BTreeMap::new(),
+        all_resources: BTreeMap::new(),
+        ahead: 0,
+        empty_handed: true,
+    };
+    store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
+}
+
+/// What one process of the storm does: units of three tenants ask, and while their ends are being
+/// recorded another process takes the session for dead.
+async fn rounds(own: Arc<PostgresStore>, other: Arc<PostgresStore>, nth: usize) {
+    let kind = Kind::new(format!("k{nth}")).unwrap();
+    let tenants = ["a", "b", "c"].map(tenant);
+    for round in 0..12 {
+        let session = session(&own, &kind).await;
+        let units: Vec<NewUnit> = (0..8)
+            .map(|at| NewUnit {
+                tenant: tenants[(at + round) % 3].clone(),
+                ..NewUnit::new(kind.clone(), serde_json::json!({}))
+            })
+            .collect();
+        own.send(&Scope::All, units).await.unwrap();
+        let held = claim(&own, session, &kind).await;
+        let calls: Vec<NewCall> = held
+            .iter()
+            .enumerate()
+            .map(|(at, lease)| NewCall {
+                unit: Some(lease.unit),
+                session: Some(session),
+                ..call(&tenants[(at + nth) % 3])
+            })
+            .collect();
+        let admitted = own.admit_calls(calls.clone()).await.unwrap();
+        let may = |at: usize| !matches!(admitted[at], Admission::OverBudget(_));
+        let calls = calls.iter().enumerate().filter(|(at, _)| may(*at)).map(|(_, call)| call);
+        let records: Vec<CallRecord> = calls.map(ended).collect();
+        let ends = held
+            .iter()
+            .map(|lease| {
+                let of = |record: &&CallRecord| record.call.unit == Some(lease.unit);
+                let calls = records.iter().filter(of).cloned().collect();
+                Finish { calls, ..Finish::new(*lease, Outcome::Done(None)) }
+            })
+            .collect();
+        let (dead, beats) = (session, 0);
+        let dead = [Dead { session: dead, beats }];
+        let (finished, reclaimed) = tokio::join!(own.finish(session, ends), other.reclaim(&dead));
+        finished.unwrap();
+        reclaimed.unwrap();
+        // Whoever reads the end of its own run asks again: what is ended stays.
+        own.record_calls(records.into_iter().take(2).collect()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_processes_keep_exact_books_while_sessions_die() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let mut stores = Vec::new();
+    for _ in 0..4 {
+        stores.push(open(&database).await);
+    }
+    let budget = Budget { tokens: Some(600), cost_picos: None, warn_at: 1.0 };
+    stores[0].put_budget(&Scope::All, &tenant("a"), Some(budget)).await.unwrap();
+    let mut all = JoinSet::new();
+    for nth in 0..4 {
+        let (own, other) = (Arc::clone(&stores[nth]), Arc::clone(&stores[(nth + 1) % 4]));
+        all.spawn(rounds(own, other, nth));
+    }
+    all.join_all().await;
+    assert_eq!(stores[0].verify().await.unwrap(), []);
+    let books = books(&stores[0]).await;
+    assert_eq!(books.open, 0, "nobody who could end a call is left");
+    let month = stores[0].budget(&Scope::All, &tenant("a")).await.unwrap();
+    assert_eq!(month.reserved_tokens, 0);
+    assert!((591..=600).contains(&month.spent_tokens), "{month:?}");
+    drop(stores);
+    // What a connection has counted is told when it ends.
+    let gone = "NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'longshore'
+        AND datname = current_database())";
+    database.until(gone).await;
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(database.run(deadlocks).trim(), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_many_units_ask_at_once_is_asked_once() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let stores = [open(&database).await, open(&database).await];
+    let mut all = JoinSet::new();
+    for nth in 0..32 {
+        let store = Arc::clone(&stores[nth % 2]);
+        let unit = Some(UnitId::new());
+        let call = NewCall { request_id: "r".to_owned(), unit, ..call(&tenant("a")) };
+        all.spawn(async move { store.admit_calls(vec![call]).await.unwrap().remove(0) });
+    }
+    let answers = all.join_all().await;
+    let admitted = answers.iter().filter(|answer| **answer == Admission::Admitted).count();
+    assert_eq!(admitted, 1, "{answers:?}");
+    assert_eq!(books(&stores[0]).await.calls, 1);
+    assert_eq!(stores[0].verify().await.unwrap(), []);
+}
+
+/// A machine whose clock is an hour ahead.
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + Duration::from_secs(3_600)
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_goes_by_the_servers_clock() {
+    let database = Server::start().await.database().await;
+    let store = open(&database).await;
+    let options = PostgresOptions { clock: Arc::new(Ahead), ..PostgresOptions::default() };
+    let ahead = PostgresStore::open(&database.url, options).await.unwrap();
+    let draw = || Draw {
+        bucket: "b".to_owned(),
+        per_minute: 1.0,
+        capacity: 60.0,
+        want: 60.0,
+        at_least: 60.0,
+    };
+    assert_eq!(store.draw(vec![draw()]).await.unwrap()[0].got, 60.0);
+    let drawn = ahead.draw(vec![draw()]).await.unwrap()[0];
+    assert_eq!(drawn.got, 0.0, "an hour has not passed");
+    assert!(drawn.wait > Duration::from_secs(3_000), "{drawn:?}");
+}
+
+#[tokio::test]
+async fn calls_in_a_callers_transaction_share_its_fate() {
+    let mut shop = shop().await;
+    shop.store.send(&Scope::All, vec![crate::transactions::unit()]).await.unwrap();
+    let lease = shop.take().await;
+    let of_unit = NewCall {
+        unit: Some(lease.unit),
+        session: Some(shop.session),
+        ..call(&TenantId::default())
+    };
+    shop.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
+    let end = Finish { calls: vec![ended(&of_unit)], ..Finish::new(lease, Outcome::Done(None)) };
+    for commit in [false, true] {
+        let store = Arc::clone(&shop.store);
+        let tx = shop.own.transaction().await.unwrap();
+        let done = store.finish_in(&tx, shop.session, std::slice::from_ref(&end)).await.unwrap();
+        assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(books(&store).await.open, 1, "not before the commit");
+        if commit {
+            tx.commit().await.unwrap();
+            store.committed(done.notice).await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+        assert_eq!(books(&store).await.open, u64::from(!commit));
+    }
+    shop.in_order().await;
+}
+
+#[tokio::test]
+async fn differences_are_folded_and_the_month_stays_the_same() {
+    let database = Server::start().await.database().await;
+    let store = open(&database).await;
+    for _ in 0..3 {
+        let call = call(&tenant("a"));
+        store.admit_calls(vec![call.clone()]).await.unwrap();
+        store.record_calls(vec![ended(&call)]).await.unwrap();
+    }
+    let before = store.budget(&Scope::All, &tenant("a")).await.unwrap();
+    assert_eq!(database.run("SELECT count(*) FROM longshore_spend").trim(), "6");
+    store.promote(100).await.unwrap();
+    assert_eq!(database.run("SELECT count(*) FROM longshore_spend").trim(), "0");
+    assert_eq!(store.budget(&Scope::All, &tenant("a")).await.unwrap(), before);
+    assert_eq!((before.spent_tokens, before.spent_picos), (21, 1_500));
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn books_that_do_not_add_up_are_found() {
+    let database = Server::start().await.database().await;
+    let store = open(&database).await;
+    let call = call(&tenant("a"));
+    store.admit_calls(vec![call.clone()]).await.unwrap();
+    store.record_calls(vec![ended(&call)]).await.unwrap();
+    for wrong in [
+        "UPDATE longshore_call SET cost_picos = cost_picos + 1",
+        "DELETE FROM longshore_spend",
+        "DELETE FROM longshore_call",
+    ] {
+        assert_eq!(store.verify().await.unwrap(), []);
+        database.run(&format!(
+            "CREATE TABLE kept_call AS TABLE longshore_call;
+            CREATE TABLE kept_spend AS TABLE longshore_spend; {wrong}"
+        ));
+        let found = store.verify().await.unwrap();
+        assert!(found.iter().any(|found| found.rule == "books_are_exact"), "{wrong}: {found:?}");
+        database.run(
+            "DELETE FROM longshore_call; DELETE FROM longshore_spend;
+             INSERT INTO longshore_call TABLE kept_call; INSERT INTO longshore_spend TABLE kept_spend;
+             DROP TABLE kept_call; DROP TABLE kept_spend",
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_end_is_whole_or_there_is_none() {
+    let database = Server::start().await.database().await;
+    let store = open(&database).await;
+    store.admit_calls(vec![call(&tenant("a"))]).await.unwrap();
+    for (change, why) in [
+        ("status = 1", "an end without numbers"),
+        ("logged_at = 1", "an open call that was logged"),
+        ("code = 'INTERNAL'", "an open call that went wrong"),
+        ("status = 4", "no such status"),
+    ] {
+        let refused = database.try_run(&format!("UPDATE longshore_call SET {change}"));
+        assert!(refused.is_err(), "{why}");
+    }
+}

@@ -1,0 +1,140 @@
+//! The ledger in a file: what the schema refuses, what `verify` finds, and several processes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore::ledger::{
+    Admission, Budget, CallRecord, Calls as _, Limits as _, NewCall, UsageBy, UsageFilter,
+};
+use longshore::{CallId, Inspect as _, ProfileName, Scope, TenantId};
+use longshore_sqlite::rusqlite::Connection;
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
+
+fn acme() -> TenantId {
+    TenantId::new("acme").unwrap()
+}
+
+fn call() -> NewCall {
+    let id = CallId::new();
+    NewCall {
+        id,
+        request_id: id.to_string(),
+        tenant: acme(),
+        profile: ProfileName::new("main").unwrap(),
+        provider: "echo".to_owned(),
+        model: "small".to_owned(),
+        unit: None,
+        batch: None,
+        session: None,
+        worker: "case".to_owned(),
+        reserve_tokens: 10,
+        reserve_picos: 1_000,
+    }
+}
+
+fn open(path: &Path) -> Arc<SqliteStore> {
+    Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+}
+
+#[tokio::test]
+async fn books_are_exact() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let store = open(&path);
+    let (ended, under_way) = (call(), call());
+    store.admit_calls(vec![ended.clone(), under_way]).await.unwrap();
+    let end = Some(ended.maybe_billed());
+    store.record_calls(vec![CallRecord { call: ended, end }]).await.unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+    let db = Connection::open(&path).unwrap();
+    for (wrong, right) in [
+        (
+            "longshore_month SET spent_picos = spent_picos + 1",
+            "longshore_month SET spent_picos = spent_picos - 1",
+        ),
+        ("longshore_month SET month = '2000-01'", "longshore_month SET month = strftime('%Y-%m')"),
+        (
+            "longshore_call SET reserve_tokens = 11 WHERE status = 0",
+            "longshore_call SET reserve_tokens = 10",
+        ),
+        ("longshore_call SET session = randomblob(16)", "longshore_call SET session = NULL"),
+    ] {
+        db.execute(&format!("UPDATE {wrong}"), []).unwrap();
+        let found = store.verify().await.unwrap();
+        assert!(!found.is_empty(), "{wrong}");
+        assert!(found.iter().all(|found| found.rule == "books_are_exact"), "{found:?}");
+        db.execute(&format!("UPDATE {right}"), []).unwrap();
+        assert_eq!(store.verify().await.unwrap(), [], "after {right}");
+    }
+}
+
+#[tokio::test]
+async fn the_schema_knows_what_a_call_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let store = open(&path);
+    store.admit_calls(vec![call()]).await.unwrap();
+    let db = Connection::open(&path).unwrap();
+    let update = |set: &str| db.execute(&format!("UPDATE longshore_call SET {set}"), []);
+    for bad in
+        ["status = 1", "status = 4", "logged_at = 1", "cost_picos = 1", "reserve_tokens = -1"]
+    {
+        assert!(update(bad).is_err(), "{bad}");
+    }
+    let month = "UPDATE longshore_month SET reserved_tokens = reserved_tokens - 11";
+    assert!(db.execute(month, []).is_err(), "less than nothing is reserved");
+}
+
+#[tokio::test]
+async fn processes_share_a_budget_to_the_last_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let stores = [open(&path), open(&path)];
+    let budget = Budget { tokens: Some(500), cost_picos: None, warn_at: 1.0 };
+    stores[0].put_budget(&Scope::All, &acme(), Some(budget)).await.unwrap();
+    let mut callers = JoinSet::new();
+    for at in 0..32 {
+        let store = Arc::clone(&stores[at % 2]);
+        callers.spawn(async move {
+            let calls = (0..4).map(|_| call()).collect();
+            let answers = store.admit_calls(calls).await.unwrap();
+            let over = |answer: &&Admission| matches!(answer, Admission::OverBudget(_));
+            answers.len() - answers.iter().filter(over).count()
+        });
+    }
+    assert_eq!(callers.join_all().await.into_iter().sum::<usize>(), 50);
+    let sums = stores[1].usage(&Scope::All, &UsageFilter::default(), UsageBy::Tenant).await;
+    assert_eq!(sums.unwrap()[0].open, 50);
+    assert_eq!(stores[0].verify().await.unwrap(), []);
+}
+
+/// The lists and look-ups of a store with a long history must not walk through it.
+#[tokio::test]
+async fn every_way_to_calls_has_its_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let _store = open(&path);
+    let db = Connection::open(&path).unwrap();
+    for (rest, index) in [
+        ("request_id = ?", "longshore_call_request"),
+        (
+            "tenant = ? AND request_id = ? ORDER BY opened_at DESC, id DESC",
+            "longshore_call_request",
+        ),
+        ("session = ? AND status = 0 AND session IS NOT NULL", "longshore_call_open"),
+        ("opened_at >= ?", "longshore_call_opened"),
+        (
+            "(opened_at, id) < (?, ?) ORDER BY opened_at DESC, id DESC LIMIT 9",
+            "longshore_call_opened",
+        ),
+    ] {
+        let sql = format!("EXPLAIN QUERY PLAN SELECT * FROM longshore_call WHERE {rest}");
+        let params = vec![1; sql.matches('?').count()];
+        let mut statement = db.prepare(&sql).unwrap();
+        let params = longshore_sqlite::rusqlite::params_from_iter(params);
+        let mut rows = statement.query(params).unwrap();
+        let plan: String = rows.next().unwrap().unwrap().get(3).unwrap();
+        assert!(plan.contains("SEARCH") && plan.contains(index), "{rest}: {plan}");
+    }
+}
