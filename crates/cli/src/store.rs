@@ -125,17 +125,13 @@ fn lasting(url: &StoreUrl) -> anyhow::Result<()> {
 
 /// Opens a store of any kind, for commands that do everything in one process.
 pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match url {
-        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
-        StoreUrl::Postgres(url) => Ok(Arc::new(url.open(&settings.postgres).await?)),
-        StoreUrl::Memory => Ok(Arc::new(MemoryStore::default())),
-    }
+    Ok(open_any_both(url, settings).await?.0)
 }
 
 async fn open_any_both(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Both> {
     Ok(match url {
         StoreUrl::Sqlite(path) => both(open_sqlite(path, settings.synchronous)?),
-        StoreUrl::Postgres(_) => return Err(usage("a PostgreSQL store keeps no ledger yet")),
+        StoreUrl::Postgres(url) => both(url.open(&settings.postgres).await?),
         StoreUrl::Memory => both(MemoryStore::default()),
     })
 }

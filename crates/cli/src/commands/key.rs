@@ -40,6 +40,10 @@ struct Answer<'a> {
 
 async fn add(typed: &Add, settings: &Settings) -> anyhow::Result<()> {
     let (tenant, name) = meant(&typed.named, settings)?;
+    // A word, and not the secret itself.
+    if !typed.provider.is_empty() {
+        typed.provider.parse::<KeyRef>()?;
+    }
     let vault = open(settings).await?;
     let secret = secret::read(&format!("the secret of key `{name}`"), settings.output).await?;
     let version = vault.add(&settings.scope(), &tenant, &name, &typed.provider, &secret).await?;

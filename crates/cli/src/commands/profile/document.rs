@@ -133,26 +133,34 @@ fn put(body: &mut Value, path: &str, value: Option<Value>) -> anyhow::Result<()>
 
 /// A document from a file, TOML or JSON by its name.
 fn read(path: &Path) -> anyhow::Result<Value> {
-    let written = text(path)?;
     let inside = || format!("in {}", path.display());
-    let body: Value = match path.extension().and_then(|name| name.to_str()) {
-        Some("toml") => toml::from_str::<toml::Table>(&written)
-            .map_err(|error| usage(error.message()))
-            .map(|table| from_toml(toml::Value::Table(table)))
-            .with_context(inside)?,
-        Some("json") => serde_json::from_str(&written)
-            .map_err(|e| usage(format!("line {}, column {}: not JSON", e.line(), e.column())))
-            .with_context(inside)?,
+    let body = match path.extension().and_then(|name| name.to_str()) {
+        Some("toml") => read_toml(&text(path)?),
+        Some("json") => read_json(&text(path)?),
         _ => {
             return Err(usage(format!("{} is neither .toml nor .json", path.display())))
                 .hint("name the file by what is in it");
         }
     };
+    let body = body.with_context(inside)?;
     match body {
         Value::Object(_) => Ok(body),
         _ => Err(usage("a profile's document is an object")).with_context(inside),
     }
 }
+
+fn read_toml(text: &str) -> anyhow::Result<Value> {
+    let table = toml::from_str::<toml::Table>(text).map_err(|error| usage(error.message()));
+    Ok(from_toml(toml::Value::Table(table.hint(FILES)?)))
+}
+
+fn read_json(text: &str) -> anyhow::Result<Value> {
+    let body = serde_json::from_str(text)
+        .map_err(|e| usage(format!("line {}, column {}: not JSON", e.line(), e.column())));
+    body.hint(FILES)
+}
+
+const FILES: &str = "`longshore profile show NAME --json` shows documents as they are written";
 
 /// Days and times become text, which is what they are in JSON.
 fn from_toml(value: toml::Value) -> Value {
@@ -171,7 +179,9 @@ fn from_toml(value: toml::Value) -> Value {
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    std::fs::read_to_string(path)
+        .hint("it is looked for from the working directory")
+        .with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]
