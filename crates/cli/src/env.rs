@@ -52,6 +52,12 @@ pub const VARS: [Var; 22] = [
     Var { name: "LONGSHORE_OLDER_KEY_FILES", key: "vault.older" },
 ];
 
+/// What a worker process of ours may inherit: all but what leads to the master key.
+pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name != MASTER_KEY && name != CREDENTIALS)
+}
+
 /// A variable that `http.env` lists, for a header of a call.
 pub fn secret(name: &str) -> Option<String> {
     std::env::var(name).ok()

@@ -68,11 +68,11 @@ pub struct Written {
     /// Read the document from a .toml or .json file; what else is typed goes on top of it
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    #[command(flatten)]
-    pub parts: Parts,
     /// It is there to be extended, not to be used
     #[arg(long)]
     pub template: bool,
+    #[command(flatten)]
+    pub parts: Parts,
 }
 
 /// A profile to be changed.
@@ -84,11 +84,11 @@ pub struct Written {
 pub struct Changed {
     #[command(flatten)]
     pub named: Named,
-    #[command(flatten)]
-    pub parts: Parts,
     /// Leave this part of the document out, as `system` or `limits.burst`
     #[arg(long, value_name = "PATH")]
     pub unset: Vec<String>,
+    #[command(flatten)]
+    pub parts: Parts,
 }
 
 /// Parts of a profile's document.
@@ -118,10 +118,6 @@ pub struct Parts {
     /// `scripted`: the file of the script, which is read into the profile
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
-    #[command(flatten)]
-    pub prices: Prices,
-    #[command(flatten)]
-    pub limits: Limits,
     /// Whom to ask where this one cannot answer; may be given several times, in this order
     #[arg(long, value_name = "NAME")]
     pub fallback: Vec<ProfileName>,
@@ -131,6 +127,11 @@ pub struct Parts {
     /// Any part of the document, as wire.sampling=true; the value is JSON, or else text
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
+    // Last: what follows would stand under their headings.
+    #[command(flatten)]
+    pub prices: Prices,
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
 /// Dollars per million tokens.
@@ -228,9 +229,9 @@ pub struct DefaultProfile {
   longshore profile limits --tenant acme --rpm 600 --tpm 1M --when-full refuse
   longshore profile limits --tenant acme            what they are")]
 pub struct TenantLimits {
-    #[command(flatten)]
-    pub limits: Limits,
     /// Whom to ask where a profile and its own fallbacks cannot answer, or none
     #[arg(long, value_name = "NAME|none")]
     pub fallback: Option<Limit<ProfileName>>,
+    #[command(flatten)]
+    pub limits: Limits,
 }

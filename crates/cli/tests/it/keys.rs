@@ -32,7 +32,8 @@ fn a_key_is_added_listed_rotated_and_revoked() {
     let rotated = place.run_with(&rotate, "sk-second\n").ok().json();
     assert_eq!(rotated, json!({ "tenant": "default", "key": "claude", "version": 2 }));
     let keys = list(&place);
-    let states: Vec<_> = keys.iter().map(|key| (key["version"].clone(), key["status"].clone())).collect();
+    let states: Vec<_> =
+        keys.iter().map(|key| (key["version"].clone(), key["status"].clone())).collect();
     assert_eq!(states, [(json!(1), json!("retiring")), (json!(2), json!("active"))]);
     assert_eq!(keys[0]["provider"], "anthropic");
     place.run(&["key", "revoke", "claude", "--version", "1"]).ok();
@@ -84,7 +85,11 @@ fn a_secret_that_is_none_is_refused_and_so_is_one_among_the_arguments() {
     }
     place.run(&["key", "add", "env:X"]).ends(2).says("key add claude");
     assert_eq!(list(&place), Vec::<Value>::new());
-    place.run_with(&["key", "rotate", "nokey"], SECRET).ends(1).says("no key `nokey`").says("key list");
+    place
+        .run_with(&["key", "rotate", "nokey"], SECRET)
+        .ends(1)
+        .says("no key `nokey`")
+        .says("key list");
     place.run(&["key", "revoke", "nokey"]).ends(1).says("key list");
 }
 
@@ -115,7 +120,11 @@ fn the_master_key_is_found_where_file_variable_and_credential_say() {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     place.write("credentials.longshore-master", &bytes);
     std::fs::create_dir(place.path("credentials")).unwrap();
-    std::fs::rename(place.path("credentials.longshore-master"), place.path("credentials/longshore-master")).unwrap();
+    std::fs::rename(
+        place.path("credentials.longshore-master"),
+        place.path("credentials/longshore-master"),
+    )
+    .unwrap();
     for (i, (variable, value)) in [
         ("LONGSHORE_KEY_FILE", "elsewhere.key".to_owned()),
         ("LONGSHORE_MASTER_KEY", hex),

@@ -62,7 +62,13 @@ const COMMANDS: [&[&str]; 30] = [
     &["profile", "set", "p", "--key", SECRET],
     &["profile", "set", "p", "--set", "key=sk-ant-mArKeD-zQ7secretZQ7-0123456789"],
     &["profile", "set", "p", "--set", SECRET],
-    &["profile", "set", "p", "--set", "wire.headers.x-api-key=sk-ant-mArKeD-zQ7secretZQ7-0123456789"],
+    &[
+        "profile",
+        "set",
+        "p",
+        "--set",
+        "wire.headers.x-api-key=sk-ant-mArKeD-zQ7secretZQ7-0123456789",
+    ],
     &["profile", "set", "p", "--endpoint", "https://sk-ant-mArKeD-zQ7secretZQ7-0123456789@x"],
     &["profile", "add", "r", "--from", "leaky.toml"],
     &["profile", "add", "r", "--from", "secret.txt"],
@@ -81,7 +87,10 @@ fn secrets_never_printed() {
     for form in ["human", "json"] {
         let place = Place::new();
         place.write("secret.txt", SECRET);
-        place.write("leaky.toml", format!("provider = \"openai\"\nmodel = \"m\"\nkey = \"{SECRET}\"\n"));
+        place.write(
+            "leaky.toml",
+            format!("provider = \"openai\"\nmodel = \"m\"\nkey = \"{SECRET}\"\n"),
+        );
         for (i, args) in COMMANDS.iter().enumerate() {
             let mut args = [args, &["--log-level", "trace", "--log-format", form][..]].concat();
             if form == "json" {

@@ -43,7 +43,8 @@ fn call(tenant: &str, profile: &str, request: &str, picos: i64) -> CallRecord {
 fn book(place: &Place, calls: Vec<CallRecord>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = SqliteStore::open(&place.path("longshore.db"), SqliteOptions::default()).unwrap();
+        let store =
+            SqliteStore::open(&place.path("longshore.db"), SqliteOptions::default()).unwrap();
         store.record_calls(calls).await.unwrap();
     });
 }
@@ -117,7 +118,10 @@ fn calls_are_chosen_by_tenant_batch_profile_request_and_time() {
     let rows = place.run(&["usage", "--request", "r-1", "--json"]).ok().json();
     assert_eq!(rows.as_array().unwrap().len(), 2, "one of each tenant: {rows}");
     let own = place.run(&["usage", "--request", "r-1", "--tenant", "acme", "--json"]).ok().json();
-    assert_eq!((&own[0]["cost_usd"], &own[0]["end"]["tokens_cached"]), (&json!("1.000000000007"), &json!(40)));
+    assert_eq!(
+        (&own[0]["cost_usd"], &own[0]["end"]["tokens_cached"]),
+        (&json!("1.000000000007"), &json!(40))
+    );
     let table = place.run(&["usage", "--calls"]).ok().out;
     assert!(table.contains("error RATE_LIMITED") && table.contains("~100"), "{table}");
     let page = place.run(&["usage", "--calls", "--limit", "2", "--json"]).ok();
@@ -177,7 +181,8 @@ fn costs_are_computed_anew_at_the_prices_of_the_calls_time() {
     assert_eq!(before["total"]["cost_usd"], "1.000020000015", "nothing was written");
     place.run(&["usage", "recost"]).ok();
     let after = place.run(&["usage", "--by", "profile", "--json"]).ok().json();
-    let costs: Vec<_> = after["groups"].as_array().unwrap().iter().map(|g| &g["cost_picos"]).collect();
+    let costs: Vec<_> =
+        after["groups"].as_array().unwrap().iter().map(|g| &g["cost_picos"]).collect();
     assert_eq!(json!(costs), json!([each, 3, each, 5]), "those without a profile stay");
     let again = place.run(&["usage", "recost", "--since", "1h", "--json"]).ok().json();
     assert_eq!((&again["changed"], &again["right"]), (&json!(0), &json!(3)));
