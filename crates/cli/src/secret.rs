@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(sound(good.into()).unwrap().expose_secret(), "sk-abc");
         }
         for bad in ["", "\n", "sk-marked\nsk-more", "sk-markedü", "sk-mar ked", "sk-mark\x07ed"] {
-            let error = format!("{:?}", sound(bad.into()).unwrap_err());
+            let error = format!("{:#}", sound(bad.into()).unwrap_err());
             assert!(!error.contains("mark"), "{error}");
         }
         assert!(sound(vec![b'x'; LONGEST + 1]).is_err());

@@ -117,7 +117,7 @@ impl<'a> Book<'a> {
     /// Checks a document with all that it extends.
     async fn check(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
         check::keys(body)?;
-        let whole = whole::of(&*self.ledger, &self.tenant, body).await?;
+        let whole = whole::of(&*self.ledger, &self.tenant, name, body).await?;
         for warning in check::profile(name, body, &whole.body)? {
             self.warn(&warning);
         }

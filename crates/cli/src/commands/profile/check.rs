@@ -307,7 +307,7 @@ mod tests {
             json!({ "provider": "openai", "model": "m",
                     "wire": { "headers": { "Authorization": format!("Bearer {secret}") } } }),
         ] {
-            let error = format!("{:?}", checked(body).unwrap_err());
+            let error = format!("{:#}", checked(body).unwrap_err());
             assert!(!error.contains("marked"), "{error}");
         }
     }

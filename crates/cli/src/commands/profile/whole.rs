@@ -23,18 +23,28 @@ pub struct Whole {
 
 /// What a profile comes to with its templates.
 pub async fn whole(ledger: &dyn Ledger, record: &ProfileRecord) -> anyhow::Result<Whole> {
-    of(ledger, &record.tenant, &record.body).await
+    of(ledger, &record.tenant, &record.name, &record.body).await
 }
 
 /// The same for a document that is not kept yet.
-pub async fn of(ledger: &dyn Ledger, tenant: &TenantId, body: &Value) -> anyhow::Result<Whole> {
+pub async fn of(
+    ledger: &dyn Ledger,
+    tenant: &TenantId,
+    own: &ProfileName,
+    body: &Value,
+) -> anyhow::Result<Whole> {
     let mut whole = Whole { body: body.clone(), key_owner: None };
     whole.key_from(body, tenant);
     for _ in 0..DEEPEST {
         let extends = whole.body.as_object_mut().and_then(|own| own.remove("extends"));
         let Some(extends) = extends else { return Ok(whole) };
         let name = extends.as_str().ok_or_else(|| usage("`extends` is not a template's name"))?;
-        whole.lay_upon(template(ledger, tenant, &ProfileName::new(name)?).await?);
+        let template = template(ledger, tenant, &ProfileName::new(name)?).await?;
+        // What is kept of it may still be harmless.
+        if template.tenant == *tenant && template.name == *own {
+            break;
+        }
+        whole.lay_upon(template);
     }
     Err(usage("this profile extends itself, or too many others"))
         .hint(format!("a chain of templates may have {DEEPEST} of them"))
