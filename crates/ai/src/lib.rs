@@ -5,11 +5,14 @@
 //! [`open`] makes the one from the other. Here are the two simulated providers, [`Echo`] and
 //! [`Scripted`]: deterministic, without network, marked as simulated in every answer.
 //! A [`ResponseSchema`] reads answers that must be JSON of a certain form.
+//!
+//! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
 
 mod ask;
 mod breaker;
 mod chat;
 mod chunk;
+pub mod contract;
 mod cost;
 mod echo;
 mod gate;

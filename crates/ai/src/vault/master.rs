@@ -108,7 +108,7 @@ impl MasterKey {
     }
 
     fn new(bytes: Zeroizing<[u8; KEY_BYTES]>) -> Self {
-        let hash = Sha256::new().chain_update(ID_DOMAIN).chain_update(&*bytes).finalize();
+        let hash = Sha256::new().chain_update(ID_DOMAIN).chain_update(*bytes).finalize();
         let id = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         Self { bytes, id }
     }

@@ -10,6 +10,7 @@
 mod cache;
 mod error;
 mod master;
+mod open;
 mod outside;
 mod private_file;
 mod reference;
@@ -116,7 +117,8 @@ impl Vault {
         if versions.iter().any(|version| left(version, now).is_some()) {
             return Err(VaultError::Exists(label(tenant, name, None)));
         }
-        self.put(scope, tenant, name, &versions, provider, secret, None).await
+        let place = Place { tenant, name, version: next(&versions) };
+        self.put(scope, place, provider, secret, None).await
     }
 
     /// Gives a key a new version, which is used from now on. The one before may be used for `grace`
@@ -132,28 +134,24 @@ impl Vault {
         let versions = self.versions(scope, tenant, name).await?;
         let newest = versions.first().ok_or_else(|| not_found(tenant, name))?;
         let retires_at = (!grace.is_zero()).then(|| self.clock.now() + grace);
-        let provider = &newest.key.provider;
-        self.put(scope, tenant, name, &versions, provider, secret, retires_at).await
+        let place = Place { tenant, name, version: next(&versions) };
+        self.put(scope, place, &newest.key.provider, secret, retires_at).await
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what `add` and `rotate` have in common")]
+    /// Seals a version for its place and keeps it. The version.
     async fn put(
         &self,
         scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-        versions: &[KeyRecord],
+        place: Place<'_>,
         provider: &str,
         secret: &SecretString,
         retires_at: Option<Timestamp>,
     ) -> Result<u32, VaultError> {
         let secret = outside::sound(secret.expose_secret())?;
-        let version = versions.first().map_or(1, |newest| newest.key.version.saturating_add(1));
-        let place = Place { tenant, name, version };
         let key = seal::seal(self.master()?, place, provider, secret.as_bytes())?;
         self.keys.add_key(scope, key, retires_at).await?;
         self.clear();
-        Ok(version)
+        Ok(place.version)
     }
 
     /// Revokes one version, or all of a key: it may not be used any more.
@@ -167,53 +165,6 @@ impl Vault {
         self.keys.revoke_key(scope, tenant, name, version).await?;
         self.clear();
         Ok(())
-    }
-
-    /// A key, open. Kept for a minute; [`Self::clear`] forgets it at once.
-    pub async fn open(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        key: &KeyRef,
-    ) -> Result<SecretString, VaultError> {
-        if !scope.covers(tenant) {
-            return Err(foreign(tenant, key));
-        }
-        let place = (tenant.clone(), key.clone());
-        if let Some(secret) = self.cache.find(&place) {
-            return Ok(secret);
-        }
-        let epoch = self.cache.epoch();
-        let (secret, most) = match key {
-            KeyRef::Vault { name, version } => {
-                self.open_kept(scope, tenant, name, *version).await?
-            }
-            KeyRef::Variable(name) => (self.variables.read(name)?, cache::KEEP),
-            KeyRef::File(path) => (outside::read_file(path.clone()).await?, cache::KEEP),
-        };
-        self.cache.keep(epoch, place, &secret, most);
-        Ok(secret)
-    }
-
-    /// A key of the store, and how long it may be used.
-    async fn open_kept(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-        version: Option<u32>,
-    ) -> Result<(SecretString, Duration), VaultError> {
-        let versions = self.versions(scope, tenant, name).await?;
-        if versions.is_empty() {
-            return Err(not_found(tenant, name));
-        }
-        let wanted = versions.iter().filter(|v| version.is_none_or(|only| only == v.key.version));
-        let (record, most) = usable(wanted, self.clock.now())
-            .ok_or_else(|| VaultError::Unusable(label(tenant, name, version)))?;
-        let place = Place { tenant, name, version: record.key.version };
-        let bytes = seal::open(self.master_of(place, &record.key.master)?, &record.key)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::Changed(place.label()))?;
-        Ok((text.into(), most))
     }
 
     /// Keys by tenant, name and version, without their secrets.
@@ -280,13 +231,9 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// The version to use: the newest that is active, else the newest whose time is not over.
-fn usable<'a>(
-    versions: impl Iterator<Item = &'a KeyRecord>,
-    now: Timestamp,
-) -> Option<(&'a KeyRecord, Duration)> {
-    let usable = versions.filter_map(|record| Some((record, left(record, now)?)));
-    usable.max_by_key(|(record, _)| (record.status == KeyStatus::Active, record.key.version))
+/// The number of the version after these, of which the newest is the first.
+fn next(versions: &[KeyRecord]) -> u32 {
+    versions.first().map_or(1, |newest| newest.key.version.saturating_add(1))
 }
 
 /// How long a version may be used; `None` if it may not.
@@ -306,12 +253,4 @@ fn label(tenant: &TenantId, name: &KeyName, version: Option<u32>) -> KeyLabel {
 
 fn not_found(tenant: &TenantId, name: &KeyName) -> VaultError {
     VaultError::NotFound { tenant: tenant.clone(), name: name.clone() }
-}
-
-/// What a tenant is told of another's key: no more than of one that does not exist.
-fn foreign(tenant: &TenantId, key: &KeyRef) -> VaultError {
-    match key {
-        KeyRef::Vault { name, .. } => not_found(tenant, name),
-        KeyRef::Variable(_) | KeyRef::File(_) => VaultError::BadReference("is another tenant's"),
-    }
 }

@@ -10,7 +10,9 @@ use super::error::VaultError;
 use super::private_file::{self, LONGEST, Others};
 
 /// Where variables are found.
-pub(super) struct Variables(Box<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub(super) struct Variables(Box<Find>);
+
+type Find = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Variables {
     pub(super) fn new(find: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {

@@ -54,16 +54,20 @@ pub(super) fn seal(
     })
 }
 
-/// Opens a sealed key.
-pub(super) fn open(master: &MasterKey, key: &NewKey) -> Result<Zeroizing<Vec<u8>>, VaultError> {
-    let place = Place::of(key);
-    let data_key = unwrap(master, key)?;
+/// Opens a key that was sealed for a place: the one that was asked for, whatever the record says.
+pub(super) fn open(
+    master: &MasterKey,
+    place: Place<'_>,
+    key: &NewKey,
+) -> Result<Zeroizing<Vec<u8>>, VaultError> {
+    let data_key = unwrap(master, place, key)?;
     decrypt(&data_key, &place.bound(Purpose::Secret), &key.sealed).ok_or_else(|| changed(place))
 }
 
 /// The same key, wrapped by another master key. The secret itself is not opened.
 pub(super) fn rewrap(old: &MasterKey, new: &MasterKey, key: &NewKey) -> Result<NewKey, VaultError> {
-    let wrapped = wrap(new, Place::of(key), &*unwrap(old, key)?)?;
+    let place = Place::of(key);
+    let wrapped = wrap(new, place, &*unwrap(old, place, key)?)?;
     Ok(NewKey { wrapped, master: new.id().to_owned(), ..key.clone() })
 }
 
@@ -75,8 +79,7 @@ fn wrap(
     encrypt(master.bytes(), &place.bound(Purpose::DataKey), data_key)
 }
 
-fn unwrap(master: &MasterKey, key: &NewKey) -> Result<DataKey, VaultError> {
-    let place = Place::of(key);
+fn unwrap(master: &MasterKey, place: Place<'_>, key: &NewKey) -> Result<DataKey, VaultError> {
     let bound = place.bound(Purpose::DataKey);
     let bytes = decrypt(master.bytes(), &bound, &key.wrapped).ok_or_else(|| changed(place))?;
     let data_key: &[u8; KEY_BYTES] = bytes.as_slice().try_into().map_err(|_| changed(place))?;

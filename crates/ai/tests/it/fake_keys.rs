@@ -2,7 +2,7 @@
 //! vault have in common.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(crate) struct FakeKeys {
     records: Mutex<Vec<KeyRecord>>,
     /// How many may still be wrapped anew before the store fails.
     pub(crate) rewraps_left: AtomicI64,
+    /// Whether it gives whatever it has, to whoever asks.
+    pub(crate) confused: AtomicBool,
     /// How often a key was read.
     pub(crate) reads: AtomicI64,
 }
@@ -43,7 +45,8 @@ pub(crate) struct FakeKeys {
 impl FakeKeys {
     pub(crate) fn new() -> Arc<Self> {
         let (records, rewraps_left) = (Mutex::default(), AtomicI64::new(i64::MAX));
-        Arc::new(Self { records, rewraps_left, reads: AtomicI64::new(0) })
+        let (confused, reads) = (AtomicBool::new(false), AtomicI64::new(0));
+        Arc::new(Self { records, rewraps_left, confused, reads })
     }
 
     /// Looks at, or tampers with, what is kept.
@@ -112,8 +115,12 @@ impl Keys for FakeKeys {
     ) -> Result<Vec<KeyRecord>> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         let mut found = self.with(|records| records.clone());
-        found.retain(|r| r.key.tenant == *tenant && r.key.name == *name && scope.covers(tenant));
+        let asked_for =
+            |r: &KeyRecord| r.key.tenant == *tenant && r.key.name == *name && scope.covers(tenant);
+        found.retain(|record| self.confused.load(Ordering::SeqCst) || asked_for(record));
         found.sort_by_key(|record| std::cmp::Reverse(record.key.version));
+        // An answer is old when it arrives.
+        tokio::task::yield_now().await;
         Ok(found)
     }
 
@@ -132,6 +139,8 @@ impl Keys for FakeKeys {
     }
 
     async fn rewrap_key(&self, _scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
+        // So that two who do the same get in each other's way.
+        tokio::task::yield_now().await;
         if self.rewraps_left.fetch_sub(1, Ordering::SeqCst) <= 0 {
             return Err(Error::unavailable("killed in the middle"));
         }

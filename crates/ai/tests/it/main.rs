@@ -2,6 +2,11 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
 
 mod any_text;
+mod contract_docs;
+mod contract_peek;
+mod contract_reply;
+mod contract_request;
+mod contract_schema;
 mod desk;
 mod echo;
 mod fake_keys;

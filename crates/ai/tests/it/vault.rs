@@ -98,6 +98,15 @@ async fn an_envelope_of_another_key_does_not_open_in_this_one() {
     assert!(matches!(open(&vault, "openai").await, Err(VaultError::Changed(_))));
 }
 
+#[tokio::test]
+async fn a_store_that_gives_anothers_record_opens_nothing() {
+    let (keys, vault) = with_one().await;
+    keys.confused.store(true, Ordering::SeqCst);
+    let opened = vault.open(&Scope::All, &tenant("evil"), &"openai".parse().unwrap()).await;
+    assert!(matches!(opened, Err(VaultError::Changed(_))));
+    assert_eq!(open(&vault, "openai").await.unwrap(), MARK, "to its owner it opens");
+}
+
 proptest! {
     #[test]
     fn any_flipped_bit_and_any_cut_is_noticed(
@@ -116,7 +125,7 @@ proptest! {
             });
             let opened = open(&vault, "openai").await;
             prop_assert!(matches!(opened, Err(VaultError::Changed(_))));
-            keys.with(|records| records.clear());
+            keys.with(Vec::clear);
             add(&vault, &text).await.unwrap();
             prop_assert_eq!(open(&vault, "openai").await.unwrap(), text, "untouched, it opens");
             Ok(())
@@ -201,6 +210,17 @@ async fn an_opened_key_is_kept_for_a_minute_unless_it_is_to_be_forgotten() {
     vault.clear();
     open(&vault, "openai").await.unwrap();
     assert_eq!(reads(), before + 3);
+}
+
+#[tokio::test]
+async fn what_was_read_before_a_change_is_not_kept_after_it() {
+    let (_, vault) = with_one().await;
+    let (acme, name) = (tenant("acme"), key("openai"));
+    let revoke = vault.revoke(&Scope::All, &acme, &name, None);
+    let (read_before, revoked) = tokio::join!(open(&vault, "openai"), revoke);
+    assert_eq!(read_before.unwrap(), MARK, "it was read, then the key was revoked");
+    revoked.unwrap();
+    assert!(matches!(open(&vault, "openai").await, Err(VaultError::Unusable(_))));
 }
 
 #[tokio::test]
