@@ -18,6 +18,9 @@ const LITTLE: f64 = 0.1;
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(1);
 
+/// What is said to last longer than a day is a mistake of somebody's.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
 /// Stands before a key and a model.
 #[derive(Debug, Clone, Default)]
 pub struct Gate {
@@ -103,7 +106,8 @@ impl Side {
         let Some(Left { limit, left, reset: Some(reset) }) = left else { return };
         // Some servers say 0 where they mean that there is no limit.
         let limit = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
-        self.seen = Some(Seen { limit, left: left as f64, at: now, full: now + reset });
+        let full = now + reset.min(LONGEST);
+        self.seen = Some(Seen { limit, left: left as f64, at: now, full });
     }
 }
 
@@ -131,9 +135,10 @@ impl Seen {
     /// How far apart questions are that need so much: as fast as it comes back, or as what is left lasts
     /// until all of it is back, whichever is faster.
     fn pace(&self, need: f64) -> Option<Duration> {
+        let whole = (self.full - self.at).as_secs_f64();
         let by_inflow = self.inflow().map(|inflow| need / inflow);
-        let by_rest = (self.full - self.at).as_secs_f64() * need / self.left;
-        let pace = by_inflow.map_or(by_rest, |pace| pace.min(by_rest));
+        let by_rest = whole * need / self.left;
+        let pace = by_inflow.map_or(by_rest, |pace| pace.min(by_rest)).min(whole);
         Duration::try_from_secs_f64(pace).ok()
     }
 }
@@ -215,6 +220,20 @@ mod tests {
         assert_eq!(gate.allow(next, 1), Allow::Yes);
         told(&mut gate, now, left(100, 50, 60.0), None);
         assert_eq!(gate.allow(now, 1), Allow::Yes, "with half of it left there is no hurry");
+    }
+
+    #[test]
+    fn whatever_a_provider_says_of_its_limits_does_no_harm() {
+        let now = Instant::now();
+        for (limit, left) in [(u64::MAX, 0), (u64::MAX, 1), (0, u64::MAX), (1, 1), (1, 0)] {
+            for reset in [Duration::ZERO, Duration::MAX] {
+                let mut gate = Gate::default();
+                let said = Some(Left { limit: Some(limit), left, reset: Some(reset) });
+                told(&mut gate, now, said, said);
+                gate.sent(now, u64::MAX);
+                let _ = (gate.allow(now, u64::MAX), gate.allow(now + seconds(1e7), 0));
+            }
+        }
     }
 
     #[test]

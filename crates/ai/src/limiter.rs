@@ -1,9 +1,9 @@
 //! Limits that all processes share: waits, or refuses, until there is room in every bucket that a
 //! question needs.
 //!
-//! Thin: how much a process holds of a bucket is in `chunk` (with the proof that no window exceeds limit
-//! + burst), who waits for what is in `limiter/queue`. Here the store is asked, by one task per limiter
-//! that lives as long as somebody waits or something is to be settled.
+//! Thin: how much a process holds of a bucket is in `chunk`, with the proof that no window exceeds the
+//! limit and a burst; who waits for what is in `limiter/queue`. Here the store is asked, by one task per
+//! limiter that lives as long as somebody waits or something is to be settled.
 
 mod queue;
 
@@ -90,7 +90,9 @@ impl Limiter {
         if needs.is_empty() {
             return Ok(taken);
         }
-        if let Some(never) = needs.iter().find(|need| need.per_minute.is_nan() || need.per_minute <= 0.0) {
+        if let Some(never) =
+            needs.iter().find(|need| need.per_minute.is_nan() || need.per_minute <= 0.0)
+        {
             return Err(Full::Limit { bucket: never.bucket.clone(), wait: NEVER });
         }
         let mut waiting = self.inner.join(needs, until, when_full);
@@ -132,7 +134,7 @@ impl Taken {
         for (need, credit) in credits.filter(|(_, credit)| *credit != 0.0) {
             queue.credit(need, credit, now);
         }
-        self.inner.pump(queue);
+        self.inner.pump(queue, true);
     }
 }
 
@@ -157,29 +159,36 @@ impl Drop for Waiting<'_> {
             return;
         }
         let mut queue = self.inner.shared.queue();
-        match self.told.try_recv() {
-            Ok(Ok(held)) => queue.put_back(held, Instant::now()),
-            Ok(Err(_)) => {}
-            Err(_) => queue.leave(self.id, Instant::now()),
-        }
+        let news = match self.told.try_recv() {
+            Ok(Ok(held)) => {
+                queue.put_back(held, Instant::now());
+                false
+            }
+            Ok(Err(_)) => false,
+            Err(_) => queue.leave(self.id),
+        };
         drop(queue);
-        self.inner.shared.news.notify_one();
+        if news {
+            self.inner.shared.news.notify_one();
+        }
     }
 }
 
 impl Inner {
     fn join(&self, needs: &[Need], until: Instant, when_full: WhenFull) -> Waiting<'_> {
         let mut queue = self.shared.queue();
-        let (id, told) = queue.join(needs.to_vec(), until, when_full, Instant::now());
-        self.pump(queue);
-        Waiting { inner: self, id, told, done: false }
+        let joined = queue.join(needs.to_vec(), until, when_full, Instant::now());
+        self.pump(queue, joined.news);
+        Waiting { inner: self, id: joined.id, told: joined.told, done: false }
     }
 
-    /// Sees to it that somebody carries out what the queue needs.
-    fn pump(&self, mut queue: MutexGuard<'_, Queue>) {
+    /// Sees to it that somebody carries out what the queue needs, and hears of news.
+    fn pump(&self, mut queue: MutexGuard<'_, Queue>, news: bool) {
         if queue.pumping {
             drop(queue);
-            self.shared.news.notify_one();
+            if news {
+                self.shared.news.notify_one();
+            }
         } else if !queue.is_idle() {
             queue.pumping = true;
             drop(queue);

@@ -146,7 +146,9 @@ impl DatedRate {
     fn check(&self) -> Result<(), PricesError> {
         match (self.from, self.until) {
             (None, None) => Err(PricesError::Undated),
-            (Some(from), Some(until)) if from >= until => Err(PricesError::Inverted { from, until }),
+            (Some(from), Some(until)) if from >= until => {
+                Err(PricesError::Inverted { from, until })
+            }
             _ => Ok(()),
         }
     }

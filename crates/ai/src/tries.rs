@@ -80,26 +80,26 @@ impl Tries {
             Again::Later => self.base,
         };
         let Some(room) = until.checked_duration_since(now + self.least) else { return Next::Stop };
-        let told = told(error);
+        let told = error.retry_after;
         if attempt >= self.most || told.is_some_and(|told| told > room) {
             return Next::Stop;
         }
-        let after = match told {
+        let after = match (told, spent(error)) {
             // Never sooner; a little later, so that not all who were told the same come at once.
-            Some(told) => (told + share(self.base, jitter)).min(room),
-            None => share(ceiling(base, attempt).min(self.cap).min(room), jitter),
+            (Some(told), _) => (told + share(self.base, jitter)).min(room),
+            // Some comes back before all of it does: half the time is enough for somebody.
+            (None, Some(reset)) => share(reset.min(room), 0.5 + jitter / 2.0),
+            (None, None) => share(ceiling(base, attempt).min(self.cap).min(room), jitter),
         };
         Next::Again { after }
     }
 }
 
-/// How long the provider asked to wait: in so many words, or by saying that nothing is left and when
-/// something is back.
-fn told(error: &AskError) -> Option<Duration> {
-    let headroom = error.headroom.as_deref().filter(|_| error.code == Code::RateLimited);
-    let spent = |left: Option<Left>| left.filter(|left| left.left == 0)?.reset;
-    let reset = headroom.and_then(|room| spent(room.requests).max(spent(room.tokens)));
-    error.retry_after.or(reset)
+/// In how long all of a limit is back of which nothing is left.
+fn spent(error: &AskError) -> Option<Duration> {
+    let headroom = error.headroom.as_deref().filter(|_| error.code == Code::RateLimited)?;
+    let reset = |left: Option<Left>| left.filter(|left| left.left == 0)?.reset;
+    reset(headroom.requests).max(reset(headroom.tokens))
 }
 
 fn ceiling(base: Duration, attempt: u32) -> Duration {
@@ -179,8 +179,9 @@ mod tests {
         let headroom = Headroom { requests: Some(minute), tokens: None };
         let limited = error(Code::RateLimited, Again::Later);
         let spent = AskError { headroom: Some(Box::new(headroom)), ..limited.clone() };
-        assert_eq!(next(1, &spent, 600.0, 0.0), Some(57.0));
-        assert_eq!(next(1, &spent, 57.0, 0.0), None, "or not at all");
+        assert_eq!(next(1, &spent, 600.0, 0.0), Some(28.5));
+        assert_eq!(next(1, &spent, 600.0, 1.0), Some(57.0));
+        assert_eq!(next(1, &spent, 20.1, 1.0), Some(20.0), "it is no promise: some may be back");
         let some = Headroom { requests: Some(Left { left: 3, ..minute }), tokens: None };
         let some = AskError { headroom: Some(Box::new(some)), ..limited };
         assert_eq!(next(1, &some, 600.0, 1.0), Some(4.0), "what is left is no reason to wait");

@@ -187,9 +187,10 @@ mod tests {
 
     #[test]
     fn a_judged_reply_is_asked_for_anew_when_somebody_wants_the_row_again() {
-        for kept in
-            [Checkpoint::empty().answered(answer(), Cost(7)), Checkpoint::empty().unheard(error(), 1)]
-        {
+        for kept in [
+            Checkpoint::empty().answered(answer(), Cost(7)),
+            Checkpoint::empty().unheard(error(), 1),
+        ] {
             assert_eq!(kept.judged().recall(0), Recalled::Ask);
             assert_eq!(kept.judged().recall(1), Recalled::MaybeBilled, "and its worker died");
         }

@@ -180,4 +180,3 @@ fn text(text: &str) -> SqlValue {
 fn whole(number: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
-

@@ -65,6 +65,13 @@ struct Waiter {
     tell: oneshot::Sender<Told>,
 }
 
+/// A place in the queue.
+pub(super) struct Joined {
+    pub(super) id: u64,
+    pub(super) told: oneshot::Receiver<Told>,
+    pub(super) news: bool,
+}
+
 /// What is to be done next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
@@ -79,33 +86,47 @@ pub(super) enum Step {
 }
 
 impl Queue {
-    /// Somebody comes, and is served at once if nobody is before them and there is enough.
+    /// Somebody comes, and is served at once if nobody is before them and there is enough. Says also
+    /// whether there is something to be done for them: not if others wait for the same already.
     pub(super) fn join(
         &mut self,
         needs: Vec<Need>,
         until: Instant,
         when_full: WhenFull,
         now: Instant,
-    ) -> (u64, oneshot::Receiver<Told>) {
+    ) -> Joined {
         let (tell, told) = oneshot::channel();
         self.next += 1;
         let waiter = Waiter { id: self.next, needs, until, when_full, tell };
         let mut wanted = std::mem::take(&mut self.wanted);
+        let known = wanted.len();
         if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
             self.waiters.push(waiter);
         }
+        let news = wanted.len() > known;
         self.wanted = wanted;
-        (self.next, told)
+        Joined { id: self.next, told, news }
     }
 
-    /// Somebody leaves without having been told. Those behind may need less.
-    pub(super) fn leave(&mut self, id: u64, now: Instant) {
-        let Some(place) = self.waiters.iter().position(|waiter| waiter.id == id) else { return };
+    /// Somebody leaves without having been told. Says whether those behind need less, so that there is
+    /// something to be done for them sooner.
+    pub(super) fn leave(&mut self, id: u64) -> bool {
+        let Some(place) = self.waiters.iter().position(|waiter| waiter.id == id) else {
+            return false;
+        };
+        let mut less = false;
         for need in self.waiters.remove(place).needs {
-            let bucket = self.bucket(&need.bucket);
-            (bucket.again_at, bucket.full_until) = (None, None);
+            let mut others = self.waiters.iter().flat_map(|waiter| &waiter.needs);
+            let next = others.find(|other| other.bucket == need.bucket);
+            if next.is_none() {
+                self.wanted.remove(&need.bucket);
+            }
+            if next.is_none_or(|next| next.amount < need.amount) {
+                let bucket = self.bucket(&need.bucket);
+                (bucket.again_at, bucket.full_until, less) = (None, None, true);
+            }
         }
-        self.serve(now);
+        less
     }
 
     /// Somebody was told and did not hear it: what was taken for them is there for others.
@@ -162,7 +183,11 @@ impl Queue {
                 None
             }
             _ => {
-                wanted.extend(short.iter().map(|need| need.bucket.clone()));
+                for need in short {
+                    if !wanted.contains(&need.bucket) {
+                        wanted.insert(need.bucket.clone());
+                    }
+                }
                 Some(waiter)
             }
         }

@@ -132,7 +132,9 @@ fn prices_that_make_no_sense_are_refused_and_say_why() {
         (rates(json!([{ "from": "2026-01-01", "input": 1 }])), "need `input` and `output`"),
         (rates(json!([{ "from": "soon", "input": 1, "output": 1 }])), "is neither a day"),
         (
-            rates(json!([{ "from": "2026-02-01", "until": "2026-02-01", "input": 1, "output": 1 }])),
+            rates(
+                json!([{ "from": "2026-02-01", "until": "2026-02-01", "input": 1, "output": 1 }]),
+            ),
             "before it begins",
         ),
         (

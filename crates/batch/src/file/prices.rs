@@ -1,7 +1,7 @@
 //! `prices` of a profile: the short form, and everything else that a price can depend on.
 
-use longshore_ai::{DatedRate, Price, PriceError, Prices, Rate, Share, Tier, parse_time};
 use longshore::Timestamp;
+use longshore_ai::{DatedRate, Price, PriceError, Prices, Rate, Share, Tier, parse_time};
 use toml::de::DeValue;
 
 use super::error::FileError;
