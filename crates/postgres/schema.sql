@@ -126,8 +126,7 @@ CREATE TABLE longshore_key (
     status text NOT NULL,
     created_at bigint NOT NULL,
     retires_at bigint,
-    CONSTRAINT longshore_key_check CHECK (((status <> 'retiring'::text) OR (retires_at IS NOT NULL))),
-    CONSTRAINT longshore_key_check1 CHECK (((status <> 'active'::text) OR (retires_at IS NULL))),
+    CONSTRAINT longshore_key_check CHECK (((status = 'retiring'::text) = (retires_at IS NOT NULL))),
     CONSTRAINT longshore_key_pkey PRIMARY KEY (tenant, name, version),
     CONSTRAINT longshore_key_status_check CHECK ((status = ANY (ARRAY['active'::text, 'retiring'::text, 'revoked'::text]))),
     CONSTRAINT longshore_key_version_check CHECK ((version > 0))
@@ -200,12 +199,12 @@ CREATE TABLE longshore_queue (
     CONSTRAINT longshore_queue_name_key UNIQUE (name),
     CONSTRAINT longshore_queue_pkey PRIMARY KEY (num)
 );
-CREATE TABLE longshore_reply_queue (
+CREATE TABLE longshore_reply (
     tenant text NOT NULL,
     queue text NOT NULL,
     session uuid NOT NULL,
     opened_at bigint NOT NULL,
-    CONSTRAINT longshore_reply_queue_pkey PRIMARY KEY (tenant, queue)
+    CONSTRAINT longshore_reply_pkey PRIMARY KEY (tenant, queue)
 );
 CREATE TABLE longshore_reservation (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -412,7 +411,7 @@ CREATE INDEX longshore_call_request ON public.longshore_call USING btree (reques
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE UNIQUE INDEX longshore_key_active ON public.longshore_key USING btree (tenant, name) WHERE (status = 'active'::text);
-CREATE INDEX longshore_reply_queue_session ON public.longshore_reply_queue USING btree (session);
+CREATE INDEX longshore_reply_session ON public.longshore_reply USING btree (session);
 CREATE INDEX longshore_reservation_lane ON public.longshore_reservation USING btree (lane);
 CREATE INDEX longshore_schedule_due ON public.longshore_schedule USING btree (next_fire) WHERE ((NOT paused) AND (next_fire IS NOT NULL));
 CREATE INDEX longshore_stream_batch ON public.longshore_stream USING btree (batch) WHERE (batch <> 0);
@@ -747,23 +746,7 @@ BEGIN
     END IF;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_has_ready(streams bigint[])
- RETURNS boolean
- LANGUAGE plpgsql
- STABLE
- SET plan_cache_mode TO 'force_generic_plan'
- SET random_page_cost TO '0.01'
- SET enable_bitmapscan TO 'off'
- SET enable_hashjoin TO 'off'
- SET enable_mergejoin TO 'off'
- SET jit TO 'off'
-AS $function$
-BEGIN
-    RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
-      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
-END $function$
-
-CREATE OR REPLACE FUNCTION public.longshore_leave_calls(sessions uuid[], now bigint)
+CREATE OR REPLACE FUNCTION public.longshore_give_up_calls(sessions uuid[], now bigint)
  RETURNS void
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -786,6 +769,22 @@ BEGIN
     INSERT INTO longshore_spend
     SELECT e.tenant, e.month, sum(e.reserve_tokens), sum(e.reserve_picos),
       -sum(e.reserve_tokens), -sum(e.reserve_picos) FROM ended e GROUP BY e.tenant, e.month;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_has_ready(streams bigint[])
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
+      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_record(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answered text[], ins bigint[], outs bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], tries bigint[], costs bigint[], estimates boolean[], now bigint, this_month text, lone boolean)
@@ -862,7 +861,7 @@ BEGIN
         WHERE g.status = 0 AND g.session IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = g.session);
         IF gone IS NOT NULL THEN
-            PERFORM longshore_leave_calls(gone, $24);
+            PERFORM longshore_give_up_calls(gone, $24);
         END IF;
     END IF;
 END $function$

@@ -24,8 +24,7 @@ CREATE TABLE longshore_key (
     status     text NOT NULL CHECK (status IN ('active', 'retiring', 'revoked')),
     created_at bigint NOT NULL,
     retires_at bigint,
-    CHECK (status <> 'retiring' OR retires_at IS NOT NULL),
-    CHECK (status <> 'active' OR retires_at IS NULL),
+    CHECK ((status = 'retiring') = (retires_at IS NOT NULL)),
     PRIMARY KEY (tenant, name, version)
 );
 CREATE UNIQUE INDEX longshore_key_active ON longshore_key (tenant, name) WHERE status = 'active';
@@ -136,14 +135,14 @@ FROM (SELECT * FROM longshore_month UNION ALL SELECT * FROM longshore_spend) a
 GROUP BY a.tenant, a.month;
 
 -- Who waits for replies, and where.
-CREATE TABLE longshore_reply_queue (
+CREATE TABLE longshore_reply (
     tenant    text COLLATE "C" NOT NULL,
     queue     text COLLATE "C" NOT NULL,
     session   uuid NOT NULL,
     opened_at bigint NOT NULL,
     PRIMARY KEY (tenant, queue)
 );
-CREATE INDEX longshore_reply_queue_session ON longshore_reply_queue (session);
+CREATE INDEX longshore_reply_session ON longshore_reply (session);
 
 -- The largest and smallest number that a column or an answer can hold.
 CREATE FUNCTION longshore_clamp(amount numeric) RETURNS bigint LANGUAGE sql IMMUTABLE
@@ -252,7 +251,7 @@ END $$;
 
 -- Calls that these sessions left open may have been billed: they end with what they had reserved. Who
 -- ends a session holds its units before its calls, as whoever ends a unit does.
-CREATE FUNCTION longshore_leave_calls(sessions uuid[], now bigint) RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION longshore_give_up_calls(sessions uuid[], now bigint) RETURNS void LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -349,7 +348,7 @@ BEGIN
         WHERE g.status = 0 AND g.session IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = g.session);
         IF gone IS NOT NULL THEN
-            PERFORM longshore_leave_calls(gone, $24);
+            PERFORM longshore_give_up_calls(gone, $24);
         END IF;
     END IF;
 END $$;

@@ -6,12 +6,12 @@
 
 pub(crate) mod admit;
 pub(crate) mod budgets;
+mod call_row;
 pub(crate) mod calls;
 pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod profiles;
 pub(crate) mod replies;
-pub(crate) mod rows;
 pub(crate) mod usage;
 
 use longshore_core::store::Page;
@@ -34,15 +34,11 @@ fn page<T>(
     limit: u32,
     what: &str,
     read: impl Fn(&Row) -> Result<T>,
-    cursor: impl Fn(&Row) -> Result<String>,
+    cursor: impl Fn(&T) -> String,
 ) -> Result<Page<T>> {
     let here = &rows[..rows.len().min(limit as usize)];
+    let last = here.last().filter(|_| rows.len() > here.len());
+    let next = last.map(|row| read(row).map(|last| cursor(&last))).transpose()?;
     let items = here.iter().filter_map(|row| readable(what, read(row))).collect();
-    let next = here.last().filter(|_| rows.len() > here.len()).map(cursor).transpose()?;
     Ok(Page { items, next })
-}
-
-/// A cursor of another list, or of nobody's.
-fn no_cursor(cursor: &str) -> Error {
-    Error::Invalid(format!("`{cursor}` is not a cursor of this list"))
 }

@@ -37,6 +37,9 @@ pub(crate) enum Lock<'k> {
 /// `longshore` in the space of advisory locks that all programs of a database share.
 const SPACE: i64 = 0x6c73_0000_0000_0000;
 
+/// As many locks as the server surely has room for: a long list of requests must not fill its table.
+const FEW: i64 = 4096;
+
 impl Lock<'_> {
     /// Its number: what kind of thing, and which.
     pub(crate) fn number(self) -> i64 {
@@ -51,7 +54,7 @@ impl Lock<'_> {
             Self::TenantCap(name) => (7, hash(name.as_bytes())),
             Self::CapKey(key) => (8, hash(key)),
             Self::Budget(tenant) => (9, hash(tenant.as_bytes())),
-            Self::Request(tenant, id) => (10, hash(format!("{tenant}/{id}").as_bytes())),
+            Self::Request(tenant, id) => (10, hash(format!("{tenant}/{id}").as_bytes()) % FEW),
         };
         SPACE | (kind << 40) | which
     }

@@ -102,8 +102,8 @@ pub(crate) async fn end(
         changes.push(Change::new(row, step, fence, Some(session)));
     }
     finish::apply(tx, changes).await?;
-    calls::leave(tx, session).await?;
-    replies::leave(tx, session).await?;
+    calls::give_up(tx, session).await?;
+    replies::close_all(tx, session).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&num]).await?;
     let sql = "DELETE FROM longshore_leader WHERE session = $1";
     tx.execute(sql, &[&session_uuid(session)]).await?;

@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::budgets::read_state;
-use super::rows::{COLUMNS, Intents, Params, borrowed, read};
+use super::call_row::{COLUMNS, Intents, Params, borrowed, read};
 use crate::error::damaged;
 use crate::lock::{Lock, in_order};
 use crate::param::{call_id, call_uuid};

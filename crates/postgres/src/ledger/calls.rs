@@ -7,7 +7,7 @@ use longshore_core::ledger::{BudgetState, CallRecord, Recost};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 
-use super::rows::{Ends, Intents, Params, borrowed};
+use super::call_row::{Ends, Intents, Params, borrowed};
 use crate::inspect;
 use crate::param::{call_id, call_uuid, session_uuid};
 use crate::row::value;
@@ -61,8 +61,8 @@ pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r
 }
 
 /// Calls that a session leaves open may have been billed.
-pub(crate) async fn leave(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
-    let sql = "SELECT longshore_leave_calls($1, $2)";
+pub(crate) async fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+    let sql = "SELECT longshore_give_up_calls($1, $2)";
     tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
     Ok(())
 }
@@ -80,10 +80,10 @@ pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -
     for row in tx.query(sql, &[&ids, &inspect::tenant(scope)]).await? {
         found.insert(call_id(value(&row, 0)?), value::<i16>(&row, 1)?);
     }
-    for id in prices.keys() {
-        match found.get(id) {
-            None => return Err(Error::not_found("call", id)),
-            Some(0) => return Err(Error::Invalid(format!("call {id} is still under way"))),
+    for recost in recosts {
+        match found.get(&recost.id) {
+            None => return Err(Error::not_found("call", recost.id)),
+            Some(0) => return Err(recost.is_open()),
             Some(_) => (),
         }
     }

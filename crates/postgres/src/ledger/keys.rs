@@ -1,11 +1,11 @@
 //! Sealed keys, all versions of each.
 
-use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey};
+use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use super::{no_cursor, page, within};
+use super::{page, within};
 use crate::error::{collision, damaged};
 use crate::inspect;
 use crate::param::words;
@@ -29,10 +29,7 @@ pub(crate) async fn add(
     let newest = tx.query_opt(sql, &[&tenant, &name]).await?;
     let next = newest.map_or(Ok(1), |row| count::<u32>(&row, 0).map(|newest| newest + 1))?;
     if key.version != next {
-        return Err(Error::Invalid(format!(
-            "the next version of key `{}` is {next}, not {}",
-            key.name, key.version
-        )));
+        return Err(key.not_the_next(next));
     }
     tx.execute(
         "UPDATE longshore_key SET status = 'retiring', retires_at = $3
@@ -79,7 +76,7 @@ pub(crate) async fn revoke(
     name: &KeyName,
     version: Option<u32>,
 ) -> Result<()> {
-    let sql = "UPDATE longshore_key SET status = 'revoked'
+    let sql = "UPDATE longshore_key SET status = 'revoked', retires_at = NULL
         WHERE tenant = $1 AND name = $2 AND ($3 IS NULL OR version = $3)";
     let version = version.map(i64::from);
     let found = scope.covers(tenant)
@@ -116,26 +113,17 @@ pub(crate) async fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
-    let (tenant, name, version) = match after {
-        Some(after) => read_cursor(after).ok_or_else(|| no_cursor(after))?,
-        None => ("", "", 0),
-    };
+    let after = after.map(cursor::key).transpose()?;
+    let (tenant, name, version) = after.as_ref().map_or(("", "", 0), |(tenant, name, version)| {
+        (tenant.as_str(), name.as_str(), i64::from(*version))
+    });
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_key WHERE (tenant, name, version) > ($1, $2, $3)
          AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
     );
     let most = i64::from(limit) + 1;
     let rows = tx.query(&sql, &[&tenant, &name, &version, &inspect::tenant(scope), &most]).await?;
-    page(&rows, limit, "a key", read, |row| {
-        let (tenant, name): (&str, &str) = (value(row, 0)?, value(row, 1)?);
-        Ok(format!("{tenant}/{name}/{}", value::<i64>(row, 2)?))
-    })
-}
-
-fn read_cursor(cursor: &str) -> Option<(&str, &str, i64)> {
-    let (tenant, rest) = cursor.split_once('/')?;
-    let (name, version) = rest.split_once('/')?;
-    Some((tenant, name, version.parse().ok()?))
+    page(&rows, limit, "a key", read, cursor::after_key)
 }
 
 /// Puts a data key wrapped anew in the place of the one wrapped by `from`.

@@ -1,12 +1,12 @@
 //! Profiles: documents with an owner and a revision.
 
-use longshore_core::ledger::{ProfileRecord, PutProfile};
+use longshore_core::ledger::{ProfileRecord, PutProfile, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{no_cursor, page, within};
+use super::{page, within};
 use crate::error::{collision, damaged};
 use crate::inspect;
 use crate::row::{count, json, to_json, value};
@@ -96,19 +96,16 @@ pub(crate) async fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ProfileRecord>> {
-    let (tenant, name) = match after {
-        Some(after) => after.split_once('/').ok_or_else(|| no_cursor(after))?,
-        None => ("", ""),
-    };
+    let after = after.map(cursor::profile).transpose()?;
+    let (tenant, name) =
+        after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
          AND ($3 IS NULL OR tenant = $3) ORDER BY tenant, name LIMIT $4"
     );
     let most = i64::from(limit) + 1;
     let rows = tx.query(&sql, &[&tenant, &name, &inspect::tenant(scope), &most]).await?;
-    page(&rows, limit, "a profile", read, |row| {
-        Ok(format!("{}/{}", value::<&str>(row, 0)?, value::<&str>(row, 1)?))
-    })
+    page(&rows, limit, "a profile", read, cursor::after_profile)
 }
 
 fn read(row: &Row) -> Result<ProfileRecord> {

@@ -18,7 +18,7 @@ pub(crate) async fn open(
     queue: &QueueName,
     holder: SessionId,
 ) -> Result<()> {
-    check(scope, tenant, queue)?;
+    may_have(scope, tenant, queue)?;
     // It cannot end before this is committed.
     let sql = "SELECT 1 FROM longshore_session WHERE id = $1 FOR KEY SHARE";
     if tx.query_opt(sql, &[&session_uuid(holder)]).await?.is_none() {
@@ -27,7 +27,7 @@ pub(crate) async fn open(
     // Changes nothing where it is open: it only says whose it is.
     let row = tx
         .query_one(
-            "INSERT INTO longshore_reply_queue AS r (tenant, queue, session, opened_at)
+            "INSERT INTO longshore_reply AS r (tenant, queue, session, opened_at)
              VALUES ($1, $2, $3, $4)
              ON CONFLICT (tenant, queue) DO UPDATE SET opened_at = r.opened_at
              RETURNING r.session",
@@ -41,56 +41,58 @@ pub(crate) async fn open(
 }
 
 /// Another tenant's queue does not exist.
-fn check(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
+fn may_have(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     match scope.covers(tenant) && queue.admits(tenant) {
         true => Ok(()),
         false => Err(Error::not_found("queue", queue)),
     }
 }
 
-/// Closes a reply queue, and cancels what is left in it.
+/// Closes a reply queue, if it is open, and cancels what is left in it.
 pub(crate) async fn close(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<()> {
-    check(scope, tenant, queue)?;
-    let sql = "DELETE FROM longshore_reply_queue WHERE tenant = $1 AND queue = $2";
-    tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await?;
-    cancel_left(tx, tenant.as_str(), queue.as_str()).await
+    may_have(scope, tenant, queue)?;
+    let sql = "DELETE FROM longshore_reply WHERE tenant = $1 AND queue = $2";
+    match tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await? {
+        0 => Ok(()),
+        _ => cancel(tx, tenant.as_str(), queue.as_str()).await,
+    }
 }
 
 /// Whether somebody has it open.
-pub(crate) async fn is_open(
+pub(crate) async fn are_open(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<bool> {
-    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND queue = $2";
+    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2";
     Ok(scope.covers(tenant)
         && tx.query_opt(sql, &[&tenant.as_str(), &queue.as_str()]).await?.is_some())
 }
 
 /// Reply queues go with their session.
-pub(crate) async fn leave(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
-    let sql = "DELETE FROM longshore_reply_queue WHERE session = $1 RETURNING tenant, queue";
+pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+    let sql = "DELETE FROM longshore_reply WHERE session = $1 RETURNING tenant, queue";
     for row in tx.query(sql, &[&session_uuid(session)]).await? {
-        cancel_left(tx, value(&row, 0)?, value(&row, 1)?).await?;
+        cancel(tx, value(&row, 0)?, value(&row, 1)?).await?;
     }
     Ok(())
 }
 
 /// Whoever adopts a session's leases has its reply queues too.
-pub(crate) async fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<()> {
-    let sql = "UPDATE longshore_reply_queue SET session = $2 WHERE session = $1";
+pub(crate) async fn hand_over(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<()> {
+    let sql = "UPDATE longshore_reply SET session = $2 WHERE session = $1";
     tx.execute(sql, &[&session_uuid(from), &session_uuid(to)]).await?;
     Ok(())
 }
 
 /// Cancels the units of a tenant's lane that wait, and asks those to stop that run.
-async fn cancel_left(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
+async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
     let sql = format!(
         "SELECT {} FROM longshore_queue q
          JOIN longshore_lane l ON l.queue = q.num AND l.tenant = $1

@@ -1,16 +1,15 @@
 //! Calls as they are read: one by one, and summed up. Calls are not pruned: they are the books.
 
-use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, total_cost};
+use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
-use uuid::Uuid;
 
-use super::rows::{COLUMNS, Params, borrowed, read};
-use super::{no_cursor, page};
+use super::call_row::{COLUMNS, Params, borrowed, read};
+use super::page;
 use crate::error::damaged;
 use crate::inspect;
-use crate::param::{Param, words};
+use crate::param::{Param, call_uuid, words};
 use crate::row::{count, value};
 use crate::tx::Tx;
 
@@ -66,9 +65,9 @@ pub(crate) async fn calls(
 ) -> Result<Page<Call>> {
     let mut conditions = Conditions::of(scope, filter);
     if let Some(after) = after {
-        let (time, id) = read_cursor(after).ok_or_else(|| no_cursor(after))?;
-        conditions.params.push(Box::new(time));
-        conditions.params.push(Box::new(id));
+        let (time, id) = cursor::call(after)?;
+        conditions.params.push(Box::new(time.as_micros()));
+        conditions.params.push(Box::new(call_uuid(id)));
         let last = conditions.params.len();
         conditions.sql += &format!(" AND (c.opened_at, c.id) < (${}, ${last})", last - 1);
     }
@@ -79,14 +78,7 @@ pub(crate) async fn calls(
         u64::from(limit) + 1
     );
     let rows = tx.query(&sql, &borrowed(&conditions.params)).await?;
-    page(&rows, limit, "a call", read, |row| {
-        Ok(format!("{}/{}", value::<i64>(row, 12)?, value::<Uuid>(row, 0)?))
-    })
-}
-
-fn read_cursor(cursor: &str) -> Option<(i64, Uuid)> {
-    let (time, id) = cursor.split_once('/')?;
-    Some((time.parse().ok()?, id.parse().ok()?))
+    page(&rows, limit, "a call", read, cursor::after_call)
 }
 
 /// What calls came to, by name of the group.

@@ -47,9 +47,9 @@ pub(crate) async fn adopt(
          FROM unnest($1, $3) AS f (id, at) WHERE u.id = f.id RETURNING {row}, {parts}"
     );
     let rows = tx.query(&sql, &[&units, &heir, &started]).await?;
-    // Nobody hears the answers to what it asked.
-    calls::leave(tx, from).await?;
-    replies::adopt(tx, from, to).await?;
+    // Its calls ended with its process; its replies are still wanted.
+    calls::give_up(tx, from).await?;
+    replies::hand_over(tx, from, to).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&former]).await?;
     tx.announce("session", from.to_string(), None);
     held_units(tx, to, &rows).await

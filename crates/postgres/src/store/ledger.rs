@@ -184,6 +184,6 @@ impl Replies for PostgresStore {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<bool> {
-        verb!(self, Read, tx => replies::is_open(&mut tx, scope, tenant, queue))
+        verb!(self, Read, tx => replies::are_open(&mut tx, scope, tenant, queue))
     }
 }
