@@ -27,8 +27,8 @@ mod script;
 mod scripted;
 mod seen;
 mod simulated;
-mod vault;
 mod tries;
+mod vault;
 
 pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
 pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
@@ -48,7 +48,7 @@ pub use schema::{ResponseSchema, SchemaError};
 pub use script::{Script, ScriptError};
 pub use scripted::Scripted;
 pub use secrecy::{ExposeSecret, SecretString};
+pub use tries::{Next, Tries};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
 };
-pub use tries::{Next, Tries};
