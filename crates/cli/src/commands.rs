@@ -97,7 +97,7 @@ async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)
     Ok((store, client))
 }
 
-/// The ledger of the same store, and whose things may be touched.
+/// The ledger of the store that the settings name.
 async fn ledger(settings: &Settings) -> anyhow::Result<Arc<dyn Ledger>> {
     Ok(store::open_both(settings).await?.1)
 }
