@@ -6,17 +6,19 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl, WorkerStats,
+    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
+    WorkerStats,
 };
-use longshore_ai::worker::{KIND, Libraries, QUEUE, RequestHandler};
+use longshore_ai::contract::Libraries;
+use longshore_ai::worker::{KIND, QUEUE, RequestHandler};
 use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{beside, desk};
+use super::{beside, close_books, desk};
 use crate::args::ai::{AiWorker, InFlight};
 use crate::commands::batch::crew::label;
 use crate::commands::worker::tell;
-use crate::commands::{Connected, connect_ledger_patiently};
+use crate::commands::{Connected, connect_both, patiently};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -25,7 +27,7 @@ const IN_FLIGHT: u32 = 32;
 
 /// Runs the command.
 pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_ledger_patiently(settings).await?;
+    let connected = patiently(settings, || connect_both(settings)).await?;
     let desk = desk(&connected.ledger, settings)?;
     let gauge = Arc::new(Gauge::default());
     let worker = build(&typed, settings, &connected, &desk, &gauge)?;
@@ -39,10 +41,7 @@ pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCod
         () = recycle(&typed, &stats, &control) => return Ok(ExitCode::Good),
     };
     let (report, signal) = ended?;
-    tokio::select! {
-        () = desk.books_kept() => {}
-        () = desk.keep_books() => {}
-    }
+    close_books(&desk).await;
     tell(&report, settings)?;
     let cut_short = signal.is_some() && report.interrupted > 0;
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
