@@ -1,5 +1,6 @@
 //! `ai worker`: answers requests from the queue.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCod
         ended = running => ended,
         () = beside(&desk, &*connected.store) => return Ok(ExitCode::Good),
         error = clear_on_hangup(&desk) => return Err(error.into()),
-        () = steer(&typed, gauge, &control) => return Ok(ExitCode::Good),
-        () = recycle(&typed, &stats, &control) => return Ok(ExitCode::Good),
+        never = steer(&typed, gauge, &control) => match never {},
+        never = recycle(&typed, &stats, &control) => match never {},
     };
     let (report, signal) = ended?;
     close_books(&desk).await;
@@ -105,15 +106,15 @@ async fn clear_on_hangup(desk: &Desk) -> std::io::Error {
     std::future::pending().await
 }
 
-async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) {
-    match typed.in_flight {
-        InFlight::Auto => Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await,
-        InFlight::Fixed(_) => std::future::pending().await,
+async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) -> Infallible {
+    if typed.in_flight == InFlight::Auto {
+        Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await;
     }
+    std::future::pending().await
 }
 
 /// Drains after so many requests.
-async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) {
+async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) -> Infallible {
     let Some(most) = typed.recycle_after else { return std::future::pending().await };
     while stats.ran() < most {
         tokio::time::sleep(LOOK).await;
