@@ -201,7 +201,8 @@ impl WhenFull {
 /// Look whether a profile works.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  longshore profile test fast
+  longshore profile test fast                       its document, its key, its provider
+  longshore profile test fast --offline             its document and its key
   longshore profile test fast --ask                 one tiny question, which may cost something")]
 pub struct Test {
     #[command(flatten)]
@@ -209,6 +210,9 @@ pub struct Test {
     /// Ask one tiny question; it is written in the books as any other
     #[arg(long)]
     pub ask: bool,
+    /// Read the document and open the key, and leave the provider in peace
+    #[arg(long, conflicts_with = "ask")]
+    pub offline: bool,
 }
 
 /// Which profile is used where none is named.

@@ -197,14 +197,14 @@ fn a_test_reads_the_profile_and_opens_its_key_without_asking_anybody() {
     let place = super::keys::place();
     place.run_with(&["key", "add", "k"], "sk-abc").ok();
     place.run(&["profile", "add", "p", "--provider", "ollama", "--model", "m", "--key", "k"]).ok();
-    let tested = place.run(&["profile", "test", "p", "--json"]).ok().json();
+    let tested = place.run(&["profile", "test", "p", "--offline", "--json"]).ok().json();
     assert_eq!((&tested["document"], &tested["key"]), (&json!("ok"), &json!("ok")));
     place.run(&["key", "revoke", "k"]).ok();
     place
-        .run(&["profile", "test", "p"])
+        .run(&["profile", "test", "p", "--offline"])
         .ends(1)
         .says("may not be used any more")
         .says("key rotate k");
     place.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
-    place.run(&["profile", "test", "p"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
+    place.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
 }

@@ -74,7 +74,7 @@ const COMMANDS: [&[&str]; 30] = [
     &["profile", "add", "r", "--from", "secret.txt"],
     &["profile", "list"],
     &["profile", "show", "p"],
-    &["profile", "test", "p"],
+    &["profile", "test", "p", "--offline"],
     &["usage"],
     &["key", "revoke", "k", "--version", "1"],
     &["key", "revoke", SECRET],
