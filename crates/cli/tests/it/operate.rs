@@ -86,7 +86,7 @@ fn the_failures_of_a_batch_can_be_retried_after_its_end() {
 fn a_batch_pauses_at_its_threshold() {
     let place = Place::new();
     let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--threshold", "2"];
-    place.run_with(&args, "{\"argv\":[\"false\"]}\n".repeat(20)).ok();
+    place.run_with(&args, "{\"argv\":[\"sh\",\"-c\",\"sleep 0.2; exit 1\"]}\n".repeat(20)).ok();
     let _worker = place.start(&["worker", "--slots", "1"]);
     place.run(&["batch", "watch", "b"]).ends(4).says("");
     let batch = place.batch("b");

@@ -58,8 +58,16 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
     let needs = first.id;
     shop.store.send(&Scope::All, vec![first, second]).await.unwrap();
     let lease = shop.take().await;
-    let store = Arc::clone(&shop.store);
+    // A connection looks for a deadlock once, so long after it began to wait: ours must not have
+    // looked before the other waits, however slow this machine is.
+    shop.database.run(
+        "DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''5s''',
+         current_database()); END $do$",
+    );
+    let options = PostgresOptions { listen: Listen::Off, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&shop.database.url, options).await.unwrap();
     let other = shop.own.transaction().await.unwrap();
+    other.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
     let lock = |id| format!("SELECT 1 FROM longshore_unit WHERE id = '{id}' FOR UPDATE");
     other.batch_execute(&lock(waits)).await.unwrap();
     let mut ending = Box::pin(store.finish(shop.session, vec![done(lease)]));
