@@ -27,6 +27,17 @@ pub struct Ai {
     pub schema: Option<Value>,
 }
 
+impl Ai {
+    /// Whether rows are asked about at the desk of the worker that has them. What is simulated needs
+    /// none, and what goes through the queue is asked elsewhere.
+    pub fn needs_desk(&self) -> bool {
+        match &self.profile {
+            ByProfile::Named(_) => self.through == Through::Desk,
+            ByProfile::Written(profile) => !profile.provider.is_simulated(),
+        }
+    }
+}
+
 /// By which profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{Clock, Context, ProfileName};
+use longshore::{Clock, Context, OnLost, ProfileName};
 use longshore_ai::worker::{Caller, QueuedProvider};
 use longshore_ai::{AskError, Code, Desk, Errand, Mode, Prices, Provider, Question, Settled};
 
 use super::job::{JobError, Outfit};
-use crate::definition::{Ai, ByProfile, Through};
+use crate::definition::{ByProfile, Definition, Through};
 
 /// How long whoever was asked may take to say that the time is over.
 const TELLING: Duration = Duration::from_millis(500);
@@ -24,18 +24,21 @@ pub(crate) enum Asker {
     /// The desk of this worker.
     Desk { desk: Desk, profile: ByProfile },
     /// Whoever takes requests from the queue.
-    Queue(ProfileName),
+    Queue { profile: ProfileName, on_lost: OnLost },
 }
 
 impl Outfit {
     /// Whom a definition wants asked.
     pub(super) fn asker(
         &self,
-        ai: &Ai,
+        what: &Definition,
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Asker, JobError> {
+        let ai = &what.ai;
         match (&ai.profile, ai.through) {
-            (ByProfile::Named(name), Through::Queue) => Ok(Asker::Queue(name.clone())),
+            (ByProfile::Named(name), Through::Queue) => {
+                Ok(Asker::Queue { profile: name.clone(), on_lost: what.on_lost })
+            }
             (ByProfile::Written(profile), through) => {
                 let broken = |error| unusable(format!("profile `{}`: {error}", profile.name));
                 let prices = profile.prices.clone();
@@ -84,10 +87,10 @@ impl Asker {
             Self::Desk { desk, profile: ByProfile::Written(profile) } => {
                 desk.ask_by(profile, &errand(context, None, question)).await
             }
-            Self::Queue(profile) => {
+            Self::Queue { profile, on_lost } => {
                 let (unit, clock) = (context.unit(), Arc::clone(clock));
                 let caller = match Caller::new(context.client().clone(), None) {
-                    Ok(caller) => caller,
+                    Ok(caller) => caller.on_lost(*on_lost),
                     Err(error) => {
                         let error = AskError::new(Code::Internal, error.to_string());
                         return Settled::elsewhere(Err(error), 0);
@@ -106,14 +109,14 @@ impl Asker {
     pub(super) fn telling(&self) -> Duration {
         match self {
             Self::Direct { .. } => Duration::ZERO,
-            Self::Desk { .. } | Self::Queue(_) => TELLING,
+            Self::Desk { .. } | Self::Queue { .. } => TELLING,
         }
     }
 
     /// Whether a timeout that is heard `left` before the time is over may be an earlier run's: a
     /// request that is sent again is recognised, and its reply is the one that it had.
     pub(super) fn may_be_stale(&self, left: Duration) -> bool {
-        matches!(self, Self::Queue(_)) && left > 2 * TELLING
+        matches!(self, Self::Queue { .. }) && left > 2 * TELLING
     }
 }
 

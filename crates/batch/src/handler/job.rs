@@ -128,7 +128,7 @@ impl Outfit {
         Ok(Job {
             source: self.sources.resolve(&what.database)?,
             prepare: self.prepare(&what.pre, unusable).await?,
-            asker: self.asker(&what.ai, unusable)?,
+            asker: self.asker(&what, unusable)?,
             apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
             wanted: what.ai.schema.clone().map(Arc::new),
             schema,

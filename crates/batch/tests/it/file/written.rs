@@ -6,7 +6,7 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
-    Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Verdict, Workers,
+    Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Through, Verdict, Workers,
 };
 use longshore_batch::file::{Overrides, Place, span};
 use serde_json::json;
@@ -322,4 +322,33 @@ proptest::proptest! {
     fn any_length_of_time_is_read_or_refused(text: String) {
         let _ = span::parse(&text);
     }
+}
+
+#[test]
+fn a_profile_with_an_at_is_the_tenants_own() {
+    let own = "profile = \"@fast\"\nthrough = \"queue\"";
+    let ai = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition.ai;
+    assert_eq!((ai.profile.shown(), ai.through), ("@fast".to_owned(), Through::Queue));
+    assert!(ai.profile.written().is_none() && !ai.needs_desk());
+}
+
+#[test]
+fn a_profile_of_the_file_may_ask_a_real_provider() {
+    let real = r#"
+[profiles.claude]
+provider = "anthropic"
+model = "claude-x"
+endpoint = "http://127.0.0.1:9"
+key = "env:KEY"
+wire = { cache = "5m" }
+limits = { requests = 60, in_flight = 4 }
+fallback = ["spare"]
+"#;
+    let text = format!("{}\n{real}", SMALL.replace("\"echo\"", "\"claude\""));
+    let ai = read(&text).unwrap().definition.ai;
+    let profile = ai.profile.written().unwrap();
+    assert_eq!((profile.provider, profile.model.as_str()), (ProviderName::Anthropic, "claude-x"));
+    assert_eq!((profile.key.as_deref(), profile.limits.in_flight), (Some("env:KEY"), Some(4)));
+    assert_eq!(profile.fallback, ["spare"]);
+    assert!(ai.needs_desk());
 }
