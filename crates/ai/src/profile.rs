@@ -172,6 +172,11 @@ impl ProviderName {
     pub const ALL: [Self; 6] =
         [Self::Echo, Self::Scripted, Self::Anthropic, Self::Openai, Self::Ollama, Self::Gemini];
 
+    /// Whether it makes its answers up.
+    pub fn is_simulated(self) -> bool {
+        matches!(self, Self::Echo | Self::Scripted)
+    }
+
     /// The provider's name in profiles and output.
     pub fn as_str(self) -> &'static str {
         match self {

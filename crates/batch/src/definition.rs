@@ -4,6 +4,7 @@
 //! Plain data. Reading a batch file is [`crate::file`]'s part, checking against the database
 //! [`crate::check`]'s.
 
+mod ai;
 mod command;
 
 use std::collections::BTreeMap;
@@ -11,10 +12,10 @@ use std::time::Duration;
 
 use longshore::batch::FailureThreshold;
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
-use longshore_ai::Profile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::ai::{Ai, ByProfile, Through};
 pub use self::command::{Command, CommandPost, CommandPre};
 
 /// The kind of unit that one row is.
@@ -132,23 +133,6 @@ pub struct SqlPre {
     pub template: String,
     /// Where the template was written, for error messages.
     pub template_name: String,
-}
-
-/// Who is asked, and how.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ai {
-    /// The provider and its settings.
-    pub profile: Profile,
-    /// What the model is told about its role.
-    pub system: Option<String>,
-    /// Most tokens of an answer.
-    pub max_tokens: u32,
-    /// 0 is the most predictable.
-    pub temperature: f64,
-    /// From the start of a row's run to its answer, the provider's own tries included.
-    pub timeout: Duration,
-    /// What answers must look like. Without one, any text will do.
-    pub schema: Option<Value>,
 }
 
 /// What becomes of an answer.

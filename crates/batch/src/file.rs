@@ -15,6 +15,7 @@ mod policy;
 mod post;
 mod pre;
 mod prices;
+mod profile;
 mod section;
 pub mod span;
 mod statements;

@@ -3,6 +3,7 @@
 //! [`RowHandler`] serves every batch: it reads a unit's definition from the store and compiles it
 //! once. The run itself is in `run` and `question`, what POST's word means for the unit in `verdict`.
 
+mod asker;
 mod job;
 mod jobs;
 mod numbers;
@@ -14,7 +15,7 @@ mod verdict;
 use std::sync::Arc;
 
 use longshore::{Clock, Context, Handler, HandlerResult, SystemClock};
-use longshore_ai::{Gauge, Pilot, Provider};
+use longshore_ai::{Desk, Gauge, Pilot, Provider};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -128,7 +129,15 @@ impl RowHandlerBuilder {
         self
     }
 
-    /// Who answers for the profile of this name, instead of the provider it says.
+    /// Where rows ask whose profile is in the ledger or needs the network. Without it, their batches
+    /// are left for another worker. Somebody has to keep its books ([`Desk::keep_books`]).
+    pub fn desk(mut self, desk: Desk) -> Self {
+        self.outfit.desk = Some(desk);
+        self
+    }
+
+    /// Who answers for the written profile of this name, instead of the provider it says. There are
+    /// no books of it.
     pub fn provider(mut self, profile: impl Into<String>, provider: Arc<dyn Provider>) -> Self {
         self.outfit.providers.insert(profile.into(), provider);
         self
@@ -177,7 +186,7 @@ impl Handler for RowHandler {
         let worker = format!("{}-{number}", self.label);
         let job = self.jobs.of(&context).await.map_err(JobError::verdict)?;
         let key = from_json(&input.key);
-        let mut run = Run::new(&context, &job, &key, &worker, &*self.clock, &self.gauge)?;
+        let mut run = Run::new(&context, &job, &key, &worker, &self.clock, &self.gauge)?;
         run.problem = input.problem;
         run.gate = self.gate.as_ref();
         run.run().await

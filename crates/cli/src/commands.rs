@@ -109,13 +109,6 @@ async fn ledger(settings: &Settings) -> anyhow::Result<Arc<dyn Ledger>> {
     Ok(store::open_both(settings).await?.1)
 }
 
-/// The same for a worker, which may be started before its store is (a machine boots, a server
-/// restarts): a store that is away is waited for as long as the settings' patience lasts.
-async fn connect_patiently(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
-    let Connected { store, client, .. } = patiently(settings, || connect_both(settings)).await?;
-    Ok((store, client))
-}
-
 /// A store from all its sides.
 pub struct Connected {
     pub store: Arc<dyn Store>,
@@ -130,7 +123,8 @@ async fn connect_both(settings: &Settings) -> anyhow::Result<Connected> {
     Ok(Connected { store, ledger, client })
 }
 
-/// Tries again while the store is away, as long as the settings' patience lasts.
+/// Tries again while the store is away, as long as the settings' patience lasts: a worker may be
+/// started before its store is (a machine boots, a server restarts).
 async fn patiently<T>(
     settings: &Settings,
     connect: impl AsyncFn() -> anyhow::Result<T>,

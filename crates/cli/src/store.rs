@@ -105,8 +105,13 @@ pub type Both = (Arc<dyn Store>, Arc<dyn Ledger>);
 
 /// Opens the store that the settings name, with its ledger.
 pub async fn open_both(settings: &Settings) -> anyhow::Result<Both> {
-    lasting(&settings.store)?;
-    open_any_both(&settings.store, settings).await
+    open_both_at(&settings.store, settings).await
+}
+
+/// Opens a store that is to outlive the command, with its ledger.
+pub async fn open_both_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Both> {
+    lasting(url)?;
+    open_any_both(url, settings).await
 }
 
 /// Opens a store that is to outlive the command.

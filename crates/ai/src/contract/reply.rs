@@ -64,6 +64,8 @@ pub struct Success {
     pub estimated: bool,
     /// No model was asked.
     pub simulated: bool,
+    /// What it cost, in millionths of a millionth of a dollar, if whoever answered keeps books.
+    pub cost_picos: Option<i64>,
 }
 
 /// Why there is no answer.
@@ -95,6 +97,7 @@ impl Reply {
             attempts,
             estimated: answer.estimated,
             simulated: answer.simulated,
+            cost_picos: None,
         });
         Self { heading, seq: None, said }
     }
@@ -109,6 +112,15 @@ impl Reply {
             retry_after: error.retry_after,
         });
         Self { heading, seq: None, said }
+    }
+
+    /// The same, with what the answer cost.
+    #[must_use]
+    pub fn at_cost(mut self, picos: i64) -> Self {
+        if let Said::Success(success) = &mut self.said {
+            success.cost_picos = Some(picos);
+        }
+        self
     }
 
     /// A piece of an answer, the `seq`-th from 1.
@@ -161,7 +173,13 @@ impl From<Success> for Answer {
 
 impl From<Failure> for AskError {
     fn from(failure: Failure) -> Self {
-        let again = if failure.code.is_retryable() { Again::Later } else { Again::Never };
+        // A tenant's own budget says neither when it is full again nor what a provider said.
+        let theirs = failure.provider_status.is_some() || failure.retry_after.is_some();
+        let again = match failure.code {
+            Code::OverBudget if theirs => Again::Money,
+            code if code.is_retryable() => Again::Later,
+            _ => Again::Never,
+        };
         Self {
             retry_after: failure.retry_after,
             provider_status: failure.provider_status,

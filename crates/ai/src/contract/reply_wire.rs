@@ -47,6 +47,8 @@ pub(super) struct Wire {
     estimated: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     simulated: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost_picos: Option<i64>,
     #[serde(default)]
     metadata: Metadata,
 }
@@ -90,6 +92,7 @@ impl Wire {
             retry_after_ms: None,
             estimated: false,
             simulated: false,
+            cost_picos: None,
             metadata: heading.metadata.clone(),
         }
     }
@@ -107,6 +110,7 @@ impl Wire {
             attempts: Some(success.attempts),
             estimated: success.estimated,
             simulated: success.simulated,
+            cost_picos: success.cost_picos,
             ..self
         }
     }
@@ -141,6 +145,7 @@ impl Wire {
                 attempts: self.attempts.unwrap_or(1),
                 estimated: self.estimated,
                 simulated: self.simulated,
+                cost_picos: self.cost_picos,
             }),
             Status::Error => Said::Error(Failure {
                 code: there(self.error_code, "error_code")?,

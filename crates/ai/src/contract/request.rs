@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{Priority, ProfileName, QueueName, TenantId};
+use longshore::{BatchId, Priority, ProfileName, QueueName, TenantId};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -48,6 +48,8 @@ pub struct Request {
     pub schema: Option<Value>,
     /// Whether the answer comes in pieces.
     pub delivery: Delivery,
+    /// The batch that it is asked for: the books name it.
+    pub batch: Option<BatchId>,
 }
 
 /// What is asked, or where it is written.
@@ -105,6 +107,7 @@ impl Request {
             priority: Priority::NORMAL,
             schema: None,
             delivery: Delivery::Whole,
+            batch: None,
         }
     }
 
@@ -159,6 +162,7 @@ impl Request {
             priority: self.priority,
             response_schema: self.schema.as_ref(),
             stream: (self.delivery == Delivery::Pieces).then_some(true),
+            batch: self.batch.as_ref(),
         })
     }
 }
@@ -191,6 +195,8 @@ struct Written<'a> {
     response_schema: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<&'a BatchId>,
 }
 
 impl ReplyTo {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{Priority, ProfileName, TenantId};
+use longshore::{BatchId, Priority, ProfileName, TenantId};
 use serde_json::Value;
 
 use super::Malformed;
@@ -54,6 +54,7 @@ fn request(fields: &Fields<'_>) -> Result<Request, Malformed> {
         priority: priority(fields)?,
         schema: fields.optional("response_schema", "a JSON Schema, as an object", object)?,
         delivery: delivery(fields)?,
+        batch: fields.optional("batch", NAME, |v| BatchId::new(text(v)?).ok())?,
         ..plain
     })
 }

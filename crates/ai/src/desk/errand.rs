@@ -63,6 +63,11 @@ impl Default for Settled {
 const UNTOLD: &str = "nobody was asked";
 
 impl Settled {
+    /// What a question came to that is in nobody's books, or that somebody else writes there.
+    pub fn elsewhere(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
+        Self { result, cost_picos, ..Self::default() }
+    }
+
     /// Nothing has come of it yet.
     pub(super) fn is_untold(&self) -> bool {
         matches!(&self.result, Err(error) if error.message == UNTOLD)

@@ -29,7 +29,7 @@ use self::call::CallToMake;
 use self::journal::Journal;
 use self::presence::Presence;
 use self::register::{Entry, Register};
-use crate::ask::{Again, Answer, AskError, Code};
+use crate::ask::{Again, Answer, AskError, Code, Provider};
 use crate::chat::Piece;
 use crate::http::Http;
 use crate::limiter::Limiter;
@@ -135,32 +135,61 @@ impl Desk {
         self.inner.register.find(tenant, name).await?.provider.health(until).await
     }
 
+    /// Has `provider` answer for the profiles of this name, instead of whoever they say: for programs
+    /// that bring their own. Holds for what is looked up from now on.
+    pub fn answer_for(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
+        self.inner.register.stand_in(profile, provider);
+    }
+
     /// Asks, and says what it came to. The records are for whoever asked to write: with the end of
     /// its unit, or by [`Desk::note`].
     pub async fn ask(&self, errand: &Errand, pieces: Option<&mpsc::Sender<Piece>>) -> Settled {
+        let first = self.inner.register.find(&errand.tenant, errand.profile.as_ref()).await;
+        self.ask_from(first, errand.profile.as_ref(), errand, pieces).await
+    }
+
+    /// The same, by a profile that is written elsewhere than in the ledger. Its key is one of the
+    /// errand's tenant, as are those it falls back to; the books know it by its name.
+    pub async fn ask_by(&self, profile: &Profile, errand: &Errand) -> Settled {
+        let first = self.inner.register.written(&errand.tenant, profile).await;
+        let name = ProfileName::new(&profile.name).ok();
+        self.ask_from(first, name.as_ref(), errand, None).await
+    }
+
+    async fn ask_from(
+        &self,
+        first: Result<Arc<Entry>, AskError>,
+        name: Option<&ProfileName>,
+        errand: &Errand,
+        pieces: Option<&mpsc::Sender<Piece>>,
+    ) -> Settled {
         let mut settled = Settled::default();
-        let mut next = vec![errand.profile.clone()];
-        let mut asked: Vec<ProfileName> = Vec::new();
-        while let Some(name) = next.pop() {
-            let entry = match self.inner.register.find(&errand.tenant, name.as_ref()).await {
-                Ok(entry) => entry,
-                Err(error) => {
-                    self.refused(errand, name.as_ref(), error, &mut settled);
-                    continue;
-                }
-            };
-            if asked.contains(&entry.name) {
+        let first = match first {
+            Ok(entry) => entry,
+            Err(error) => {
+                self.refused(errand, name, error, &mut settled);
+                return settled;
+            }
+        };
+        let desk = &*self.inner;
+        CallToMake { desk, entry: &first, errand }.make(pieces, &mut settled).await;
+        let mut asked = vec![first.name.clone()];
+        if settled.is_final() {
+            return settled;
+        }
+        for name in self.fallbacks(errand, &first).await {
+            if asked.contains(&name) {
                 continue;
             }
-            asked.push(entry.name.clone());
-            CallToMake { desk: &self.inner, entry: &entry, errand }
-                .make(pieces, &mut settled)
-                .await;
+            match self.inner.register.find(&errand.tenant, Some(&name)).await {
+                Ok(entry) => {
+                    CallToMake { desk, entry: &entry, errand }.make(pieces, &mut settled).await;
+                }
+                Err(error) => self.refused(errand, Some(&name), error, &mut settled),
+            }
+            asked.push(name);
             if settled.is_final() {
                 break;
-            }
-            if asked.len() == 1 {
-                next = self.fallbacks(errand, &entry).await;
             }
         }
         settled
@@ -174,12 +203,12 @@ impl Desk {
         }
     }
 
-    /// Who is asked in the place of a profile, the last first.
-    async fn fallbacks(&self, errand: &Errand, entry: &Entry) -> Vec<Option<ProfileName>> {
+    /// Who is asked in the place of a profile, one after the other.
+    async fn fallbacks(&self, errand: &Errand, entry: &Entry) -> Vec<ProfileName> {
         let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
         let tenants = self.inner.register.owner(&errand.tenant).await.ok();
         let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
-        own.chain(tenants).map(Some).rev().collect()
+        own.chain(tenants).collect()
     }
 
     /// A question that nobody was asked. Of a profile's own error there is a record all the same.

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use longshore::ledger::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
+use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Sheet, TENANT_SHEET, TenantSheet};
-use crate::ask::{AskError, Code, Provider};
+use crate::ask::{Again, AskError, Code, Provider};
 use crate::http::Http;
 use crate::profile::Profile;
 use crate::providers;
@@ -39,7 +40,10 @@ pub(super) struct Register {
 #[derive(Default)]
 struct Known {
     entries: HashMap<(TenantId, ProfileName), (Arc<Entry>, Instant)>,
+    /// Those that are in no ledger, by their text.
+    written: HashMap<(TenantId, String), (Arc<Entry>, Instant)>,
     tenants: HashMap<TenantId, (Arc<Owner>, Instant)>,
+    stand_ins: HashMap<ProfileName, Arc<dyn Provider>>,
 }
 
 /// What holds for all profiles of a tenant.
@@ -74,6 +78,7 @@ impl Register {
         self.vault.clear();
         let mut known = self.known();
         known.entries.clear();
+        known.written.clear();
         known.tenants.clear();
     }
 
@@ -99,6 +104,34 @@ impl Register {
         let entry = Arc::new(self.open(record).await?);
         self.known().entries.insert(key, (Arc::clone(&entry), now + BELIEVED));
         Ok(entry)
+    }
+
+    /// A profile that is in no ledger. It is remembered as those that are, by all that it says.
+    pub(super) async fn written(
+        &self,
+        tenant: &TenantId,
+        profile: &Profile,
+    ) -> Result<Arc<Entry>, AskError> {
+        let key = (tenant.clone(), serde_json::to_string(profile).map_err(internal)?);
+        let now = Instant::now();
+        if let Some((entry, until)) = self.known().written.get(&key)
+            && now < *until
+        {
+            return Ok(Arc::clone(entry));
+        }
+        let name = ProfileName::new(&profile.name).map_err(internal)?;
+        let entry = Arc::new(self.entry(name, profile.clone(), tenant).await?);
+        let mut known = self.known();
+        known.written.retain(|_, (_, until)| now < *until);
+        known.written.insert(key, (Arc::clone(&entry), now + BELIEVED));
+        drop(known);
+        Ok(entry)
+    }
+
+    /// Who answers for the profiles of a name, whatever they say.
+    pub(super) fn stand_in(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
+        self.known().stand_ins.insert(profile, provider);
+        self.clear();
     }
 
     /// What holds for all profiles of a tenant.
@@ -148,37 +181,48 @@ impl Register {
         }
     }
 
-    /// Reads a profile with its templates, fetches its key, and makes its provider.
+    /// Reads a profile with its templates, and makes it one that can be asked.
     async fn open(&self, record: ProfileRecord) -> Result<Entry, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
         let sheet = self.whole(record).await?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
-        let key = match &profile.key {
-            None => None,
-            Some(key) => {
-                let owner = sheet.key_owner.as_ref().unwrap_or(&owner);
-                let refused = |error: &dyn std::fmt::Display| {
-                    AskError::new(
-                        Code::ProviderAuth,
-                        format!("the key of profile `{name}`: {error}"),
-                    )
-                };
-                let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
-                let opened = self.vault.open(&scope(owner), owner, &key).await;
-                Some(opened.map_err(|error| refused(&error))?)
-            }
-        };
-        let provider = providers::open(&profile, key, &self.http);
+        self.entry(name, profile, sheet.key_owner.as_ref().unwrap_or(&owner)).await
+    }
+
+    /// Fetches a profile's key, which is `owner`'s, and makes its provider.
+    async fn entry(
+        &self,
+        name: ProfileName,
+        profile: Profile,
+        owner: &TenantId,
+    ) -> Result<Entry, AskError> {
+        let key = self.key(&name, &profile, owner).await?;
+        let standing_in = self.known().stand_ins.get(&name).map(Arc::clone);
+        let provider = standing_in.map_or_else(|| providers::open(&profile, key, &self.http), Ok);
         let provider = provider.map_err(|error| {
             AskError::new(Code::Internal, format!("profile `{name}` does not work: {error}"))
         })?;
-        let line =
-            self.lines.find(&line_name(&profile, sheet.key_owner.as_ref().unwrap_or(&owner)));
+        let line = self.lines.find(&line_name(&profile, owner));
         let most = profile.limits.in_flight;
         let room = most.map(|most| Arc::new(tokio::sync::Semaphore::new(most.max(1) as usize)));
         Ok(Entry { name, profile, provider, line, room })
+    }
+
+    async fn key(
+        &self,
+        name: &ProfileName,
+        profile: &Profile,
+        owner: &TenantId,
+    ) -> Result<Option<SecretString>, AskError> {
+        let Some(key) = &profile.key else { return Ok(None) };
+        let refused = |error: &dyn std::fmt::Display| {
+            AskError::new(Code::ProviderAuth, format!("the key of profile `{name}`: {error}"))
+        };
+        let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
+        let opened = self.vault.open(&scope(owner), owner, &key).await;
+        opened.map(Some).map_err(|error| refused(&error))
     }
 
     /// A profile's document upon those it extends.
@@ -242,5 +286,9 @@ fn internal(error: impl std::fmt::Display) -> AskError {
 
 /// The store could not say.
 pub(super) fn away(error: &Error) -> AskError {
-    AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
+    let again = if error.is_retryable() { Again::NotSent } else { Again::Never };
+    AskError {
+        again,
+        ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
+    }
 }

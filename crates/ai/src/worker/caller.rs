@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::{
-    Client, Clock, Dedup, Kind, NewUnit, Payload, QueueName, SendError, Timestamp, UnitId,
-    UnitState, WaitError,
+    Client, Clock, Dedup, Kind, NewUnit, OnLost, Payload, Policy, QueueName, RetryPolicy,
+    SendError, Timestamp, UnitId, UnitState, WaitError,
 };
 
 use longshore::unit::{DedupWindow, OnDuplicate};
@@ -22,6 +22,7 @@ const GRACE: Duration = Duration::from_millis(500);
 pub struct Caller {
     client: Client,
     queue: QueueName,
+    on_lost: OnLost,
 }
 
 impl Caller {
@@ -30,7 +31,14 @@ impl Caller {
         let invalid =
             |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
         let queue = queue.map_or_else(|| QueueName::new(QUEUE).map_err(invalid), Ok)?;
-        Ok(Self { client, queue })
+        Ok(Self { client, queue, on_lost: OnLost::Rerun })
+    }
+
+    /// What becomes of a request whose worker died while it was out: it may have been billed.
+    #[must_use]
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = on_lost;
+        self
     }
 
     /// Sends a request. One that was sent before is recognised by its request id.
@@ -89,9 +97,17 @@ impl Caller {
             // Who runs it says that time is up, and the reply says so: the store need not.
             deadline: Some(now + request.timeout + GRACE),
             dedup: Some(dedup),
+            policy: self.policy(),
             awaited: true,
             ..NewUnit::new(kind, payload)
         })
+    }
+
+    /// Whoever runs requests knows how; only what must not be asked twice says so.
+    fn policy(&self) -> Option<Policy> {
+        let retry = RetryPolicy::never();
+        let strict = Policy { retry, on_lost: OnLost::Fail, ..Policy::default() };
+        (self.on_lost == OnLost::Fail).then_some(strict)
     }
 }
 

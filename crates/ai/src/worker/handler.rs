@@ -161,14 +161,14 @@ impl RequestHandler {
         heading: Heading,
         settled: Settled,
     ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
-        let Settled { result, attempts, records, duplicate, .. } = settled;
+        let Settled { result, attempts, records, duplicate, cost_picos, .. } = settled;
         if let Some(other) = duplicate {
             let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
             let why = format!("request `{}` is or was answered{by}", other.call.request_id);
             return Err(Verdict::fail("DUPLICATE_REQUEST", why));
         }
         let reply = match &result {
-            Ok(answer) => Reply::success(heading, answer, attempts),
+            Ok(answer) => Reply::success(heading, answer, attempts).at_cost(cost_picos),
             Err(error) if may_wait(context, error) => {
                 let after = error.retry_after.unwrap_or(PARKED);
                 return Err(Verdict::Snooze(after).with_calls(records));
@@ -223,7 +223,7 @@ fn errand(context: &Context, request: &Request) -> Errand {
     let question = Question::new(request.request_id.clone(), "", Instant::now());
     Errand {
         unit: Some(unit.id),
-        batch: unit.batch.clone(),
+        batch: unit.batch.clone().or_else(|| request.batch.clone()),
         session: Some(context.session()),
         ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
     }

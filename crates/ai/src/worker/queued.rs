@@ -4,20 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::{Clock, ProfileName, TenantId};
+use longshore::{BatchId, Clock, ProfileName, TenantId};
 use tokio::time::Instant;
 
 use super::Caller;
 use crate::ask::{Answer, AskError, Code, Provider, Question};
 use crate::contract::{Prompt, Request, Said};
+use crate::desk::Settled;
 
 /// Asks by sending requests to `longshore ai worker`: limits, keys and books are there.
 pub struct QueuedProvider {
     caller: Caller,
     tenant: TenantId,
     profile: ProfileName,
+    batch: Option<BatchId>,
     clock: Arc<dyn Clock>,
 }
+
+/// The longest that a request may say it waits.
+const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl QueuedProvider {
     /// Asks by a tenant's profile.
@@ -27,7 +32,33 @@ impl QueuedProvider {
         profile: ProfileName,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { caller, tenant, profile, clock }
+        Self { caller, tenant, profile, batch: None, clock }
+    }
+
+    /// The same, for a batch: the books name it.
+    #[must_use]
+    pub fn for_batch(mut self, batch: Option<BatchId>) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// Asks, and says what it came to. The records are written by whoever answers.
+    pub async fn settle(&self, question: &Question) -> Settled {
+        let request = match self.request(question) {
+            Ok(request) => request,
+            Err(error) => return Settled::elsewhere(Err(error), 0),
+        };
+        match self.caller.ask(&request, &*self.clock).await.said {
+            Said::Success(success) => {
+                let cost = success.cost_picos.unwrap_or_default();
+                Settled::elsewhere(Ok(success.into()), cost)
+            }
+            Said::Error(failure) => Settled::elsewhere(Err(failure.into()), 0),
+            Said::Partial(_) => {
+                let why = "a part came for a whole";
+                Settled::elsewhere(Err(AskError::new(Code::Internal, why)), 0)
+            }
+        }
     }
 
     fn request(&self, question: &Question) -> Result<Request, AskError> {
@@ -42,7 +73,8 @@ impl QueuedProvider {
             temperature: Some(question.temperature),
             schema: question.schema.as_deref().cloned(),
             model: question.model.clone(),
-            timeout: left.max(Duration::from_millis(1)),
+            timeout: left.clamp(Duration::from_millis(1), LONGEST),
+            batch: self.batch.clone(),
             ..Request::new(
                 question.request_id.clone(),
                 self.tenant.clone(),
@@ -56,11 +88,6 @@ impl QueuedProvider {
 #[async_trait]
 impl Provider for QueuedProvider {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
-        let request = self.request(question)?;
-        match self.caller.ask(&request, &*self.clock).await.said {
-            Said::Success(success) => Ok(success.into()),
-            Said::Error(failure) => Err(failure.into()),
-            Said::Partial(_) => Err(AskError::new(Code::Internal, "a part came for a whole")),
-        }
+        self.settle(question).await.result
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jsonschema::Validator;
-use longshore::{Priority, ProfileName, TenantId};
+use longshore::{BatchId, Priority, ProfileName, TenantId};
 use longshore_ai::contract::{
     Delivery, Metadata, Prompt, REPLY_SCHEMA, REQUEST_SCHEMA, Reply, ReplyTo, Request,
 };
@@ -154,6 +154,7 @@ prop_compose! {
         temperature in prop::option::of(0.0..=2.0), max_tokens in prop::option::of(1_u32..),
         system in prop::option::of("(?s).{0,20}"), timeout in 1..=3_600_000_u64,
         priority in 1..=9_u8, pieces: bool, number: i64, schema: bool,
+        batch in prop::option::of("[a-zA-Z0-9_.:-]{1,20}"),
     ) -> Request {
         let prompt = if by_reference { Prompt::Reference(id.clone()) } else { Prompt::Text(prompt) };
         let reply_to = ReplyTo { library: format!("{customer}_5DTA"), name: "RPLY_1".into() };
@@ -169,6 +170,7 @@ prop_compose! {
             schema: schema.then(|| json!({ "type": "object" })),
             delivery: if pieces { Delivery::Pieces } else { Delivery::Whole },
             reply_queue: Some(reply_to),
+            batch: batch.map(|batch| BatchId::new(batch).unwrap()),
             ..Request::new(id, tenant, ProfileName::new("p").unwrap(), prompt)
         }
     }
@@ -189,7 +191,8 @@ prop_compose! {
                     text, model: "m".into(), tokens_in: tokens, tokens_out: tokens, finish_reason,
                     estimated: told, simulated: told, ..Answer::default()
                 };
-                Reply::success(request.heading(), &answer, 1)
+                let reply = Reply::success(request.heading(), &answer, 1);
+                if told { reply.at_cost(i64::from(code as u32)) } else { reply }
             }
             1 => {
                 let error = AskError {

@@ -3,23 +3,33 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore::ProfileName;
 use longshore_ai::{Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
-use crate::definition::Ai;
+use crate::definition::{Ai, ByProfile, Through};
 
 use super::Written;
 use super::error::FileError;
 use super::places::Places;
-use super::prices;
+use super::profile;
 use super::section::{Field, Section};
 
-const KEYS: [&str; 7] =
-    ["profile", "system", "max_tokens", "temperature", "timeout", "schema", "schema_file"];
-const PROFILE_KEYS: [&str; 5] = ["provider", "model", "script", "delay", "prices"];
-const PROVIDERS: [(&str, ProviderName); 2] =
-    [("echo", ProviderName::Echo), ("scripted", ProviderName::Scripted)];
+const KEYS: [&str; 8] = [
+    "profile",
+    "through",
+    "system",
+    "max_tokens",
+    "temperature",
+    "timeout",
+    "schema",
+    "schema_file",
+];
+const WAYS: [(&str, Through); 2] = [("desk", Through::Desk), ("queue", Through::Queue)];
+
+/// What the names of the tenant's own profiles begin with.
+const OWN: char = '@';
 
 /// The profile that is there without being defined.
 const ECHO: &str = "echo";
@@ -34,8 +44,10 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileEr
     let max_tokens = section.field("max_tokens").map(|field| field.small_count()).transpose()?;
     let timeout = section.field("timeout").map(|field| field.span()).transpose()?;
     let system = section.field("system").map(|field| field.text()).transpose()?;
+    let profile = profile(root, &section, places)?;
     Ok(Ai {
-        profile: profile(root, &section, places)?,
+        through: through(&section, &profile)?,
+        profile,
         system: system.map(str::to_owned),
         max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
         temperature: temperature(&section)?,
@@ -52,17 +64,16 @@ fn temperature(section: &Section<'_>) -> Result<f64, FileError> {
     }
 }
 
-/// The profile that `[ai]` names. The others are read too: a mistake in one is still a mistake.
+/// The profile that `[ai]` names: one of the file's, or with an @ one of the tenant's own. The others are read too: a mistake in one is still a mistake.
 fn profile(
     root: &Section<'_>,
     section: &Section<'_>,
     places: &mut Places,
-) -> Result<Profile, FileError> {
+) -> Result<ByProfile, FileError> {
     let mut profiles = BTreeMap::from([(ECHO.to_owned(), (echo(), None))]);
     if let Some(field) = root.field("profiles") {
         for (name, field) in field.open_section()?.fields() {
-            let read = one_profile(name, &field.section(&PROFILE_KEYS)?)?;
-            profiles.insert(name.to_owned(), read);
+            profiles.insert(name.to_owned(), profile::read(name, &field)?);
         }
     }
     let known: Vec<String> = profiles.keys().cloned().collect();
@@ -71,39 +82,36 @@ fn profile(
     let missing = || section.missing("profile").hint(listed());
     let field = section.field("profile").ok_or_else(missing)?;
     let name = field.text()?;
+    places.put("ai.profile", field.place());
+    if let Some(own) = name.strip_prefix(OWN) {
+        let own = ProfileName::new(own).map_err(|error| field.error(error.to_string()))?;
+        return Ok(ByProfile::Named(own));
+    }
     let Some((profile, script)) = profiles.remove(name) else {
         let error = field.error(format!("there is no profile `{name}`"));
         return Err(error.hint(listed()).meant(name, known()));
     };
-    places.put("ai.profile", field.place());
     if let Some(script) = script {
         places.put("ai.script", script.place);
     }
-    Ok(profile)
+    Ok(profile.into())
 }
 
 fn echo() -> Profile {
     Profile { model: ECHO.to_owned(), ..Profile::new(ECHO, ProviderName::Echo) }
 }
 
-fn one_profile(name: &str, section: &Section<'_>) -> Result<(Profile, Option<Written>), FileError> {
-    let provider = section.need("provider")?.choice(&PROVIDERS)?;
-    let model = section.field("model").map(|field| field.text()).transpose()?;
-    let delay = section.field("delay").map(|field| field.any_span()).transpose()?;
-    let script = match (provider, section.field("script")) {
-        (ProviderName::Scripted, None) => return Err(section.missing("script")),
-        (ProviderName::Scripted, Some(field)) => Some(Written::file(&field)?),
-        (_, Some(field)) => return Err(field.error("only a scripted profile has a script")),
-        (_, None) => None,
-    };
-    let profile = Profile {
-        model: model.map_or_else(|| provider.to_string(), str::to_owned),
-        prices: prices::read(section)?,
-        delay: delay.unwrap_or_default(),
-        script: script.as_ref().map(|script| script.text.clone()),
-        ..Profile::new(name, provider)
-    };
-    Ok((profile, script))
+/// Who sends the questions. What goes through the queue names its profile, and no more.
+fn through(section: &Section<'_>, profile: &ByProfile) -> Result<Through, FileError> {
+    let Some(field) = section.field("through") else { return Ok(Through::default()) };
+    match (field.choice(&WAYS)?, profile) {
+        (Through::Queue, ByProfile::Written(_)) => {
+            let words = "only one of the tenant's own profiles can be asked through the queue";
+            let hint = "`longshore profile add` makes one; [ai] names it as \"@NAME\"";
+            Err(field.error(words).hint(hint))
+        }
+        (through, _) => Ok(through),
+    }
 }
 
 fn schema(section: &Section<'_>, places: &mut Places) -> Result<Option<Value>, FileError> {

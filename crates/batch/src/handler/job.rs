@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{BatchId, Context, Verdict};
-use longshore_ai::{Provider, ResponseSchema};
+use longshore_ai::{Desk, Provider, ResponseSchema};
 use serde_json::Value;
 
+use super::asker::Asker;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
 use crate::definition::{Database, Definition, Post, Pre};
 use crate::rows::{RowSource, SourceError, Sources};
@@ -28,6 +29,7 @@ pub(crate) struct Outfit {
     pub(crate) prepares: HashMap<String, Arc<dyn Prepare>>,
     pub(crate) applies: HashMap<String, Arc<dyn Apply>>,
     pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
+    pub(crate) desk: Option<Desk>,
 }
 
 /// Everything a row's run needs.
@@ -35,7 +37,7 @@ pub(crate) struct Job {
     pub(crate) definition: Definition,
     pub(crate) source: Arc<dyn RowSource>,
     pub(crate) prepare: Arc<dyn Prepare>,
-    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) asker: Asker,
     /// The schema as providers want it.
     pub(crate) wanted: Option<Arc<Value>>,
     /// The schema as answers are read by it.
@@ -62,6 +64,9 @@ pub(crate) enum JobError {
     /// Its code is in another program.
     #[error("this worker has no {step} called `{name}`")]
     UnknownCode { step: &'static str, name: String },
+    /// Its questions are asked where there is a ledger.
+    #[error("this worker has no ledger to ask by profile `{0}`")]
+    NoDesk(String),
     /// Its command does not work here.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -86,7 +91,7 @@ impl JobError {
                 tracing::debug!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
             }
-            JobError::UnknownCode { .. } | JobError::Source(_) => {
+            JobError::UnknownCode { .. } | JobError::NoDesk(_) | JobError::Source(_) => {
                 tracing::warn!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
             }
@@ -112,7 +117,7 @@ pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Defini
 impl Outfit {
     pub(crate) fn new(sources: Arc<Sources>) -> Self {
         let (prepares, applies, providers) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { sources, commands: Arc::default(), prepares, applies, providers }
+        Self { sources, commands: Arc::default(), prepares, applies, providers, desk: None }
     }
 
     /// Compiles a definition, and starts its commands.
@@ -123,7 +128,7 @@ impl Outfit {
         Ok(Job {
             source: self.sources.resolve(&what.database)?,
             prepare: self.prepare(&what.pre, unusable).await?,
-            provider: self.provider(&what, unusable)?,
+            asker: self.asker(&what, unusable)?,
             apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
             wanted: what.ai.schema.clone().map(Arc::new),
             schema,
@@ -159,19 +164,6 @@ impl Outfit {
                 let opened = CommandApply::open(post, &self.commands).await;
                 Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
             }
-        }
-    }
-
-    fn provider(
-        &self,
-        what: &Definition,
-        unusable: impl Fn(String) -> JobError,
-    ) -> Result<Arc<dyn Provider>, JobError> {
-        let profile = &what.ai.profile;
-        match self.providers.get(&profile.name) {
-            Some(provider) => Ok(Arc::clone(provider)),
-            None => longshore_ai::open(profile)
-                .map_err(|error| unusable(format!("profile `{}`: {error}", profile.name))),
         }
     }
 }

@@ -1,17 +1,22 @@
 //! The asking: PRE, and the question for as long as its time lasts and nobody ends the run.
 
-use std::future::Future;
 use std::time::Duration;
 
 use longshore::{CancelReason, OnLost, Verdict};
-use longshore_ai::{Answer, Question};
-use tokio::sync::SemaphorePermit;
+use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
 use super::run::Run;
 use super::verdict;
 use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
+
+/// How long a row waits whose key has no money, should the provider not say.
+const PARKED: Duration = Duration::from_secs(60);
+
+/// An answer and what it cost, or what POST is told instead.
+type Heard = Result<(Answer, Cost), ReplyError>;
 
 impl Run<'_> {
     /// PRE and the question. A verdict only if the run was told to end.
@@ -30,8 +35,8 @@ impl Run<'_> {
             return Err(verdict::interrupted());
         }
         match self.ask(prompt).await? {
-            Ok(answer) => {
-                let cost = self.keep(&answer).await?;
+            Ok((answer, cost)) => {
+                self.keep(&answer, cost).await?;
                 Ok(self.job.read(answer, cost))
             }
             Err(error) => {
@@ -61,46 +66,75 @@ impl Run<'_> {
     }
 
     /// Asks, unless the run is told to end first. An answer that is there is never thrown away.
-    async fn ask(&self, prompt: String) -> Result<Result<Answer, ReplyError>, Verdict> {
-        let question = self.question_for(prompt);
-        let stop = self.context.cancelled();
+    async fn ask(&mut self, prompt: String) -> Result<Heard, Verdict> {
+        let (stop, gate, gauge) = (self.context.cancelled(), self.gate, self.gauge);
         let _permit = tokio::select! {
-            permit = self.permit() => permit,
+            permit = permit(gate) => permit,
             () = stop.cancelled() => return Err(verdict::interrupted()),
         };
-        let out = self.gauge.ask(Duration::ZERO);
-        tokio::select! {
+        let out = gauge.ask(Duration::ZERO);
+        let settled = tokio::select! {
             biased;
-            answer = self.in_time(self.job.provider.ask(&question)) => {
-                out.back(answer.as_ref().map(drop).map_err(|error| error.code.as_str()));
-                Ok(answer)
+            settled = self.answer_to(prompt) => settled,
+            () = stop.cancelled() => return self.given_up(),
+        };
+        out.back(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
+        self.heard(settled)
+    }
+
+    /// What a question comes to. One that was out when an earlier run died may come back with that
+    /// run's timeout: then it is asked anew, for this run has its own time.
+    async fn answer_to(&mut self, prompt: String) -> Settled {
+        let settled = self.in_time(self.question_for(prompt.clone())).await;
+        let left = self.until.saturating_duration_since(Instant::now());
+        let is_late = matches!(&settled.result, Err(error) if error.code == Code::Timeout);
+        if !is_late || self.context.unit().lost == 0 || !self.job.asker.may_be_stale(left) {
+            return settled;
+        }
+        self.in_vain += 1;
+        self.in_time(self.question_for(prompt)).await
+    }
+
+    async fn in_time(&self, question: Question) -> Settled {
+        let asker = &self.job.asker;
+        let asking = asker.ask(self.context, question, self.clock);
+        match timeout_at(self.until + asker.telling(), asking).await {
+            Ok(settled) => settled,
+            Err(_) => {
+                let why = "no answer in time; it may have been billed";
+                Settled::elsewhere(Err(AskError::new(Code::Timeout, why)), 0)
             }
-            () = stop.cancelled() => self.given_up(),
         }
     }
 
-    /// Leave to ask. Its time is part of the row's: one that waited too long is not asked.
-    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
-        match self.gate {
-            // Nobody closes it.
-            Some(gate) => gate.acquire().await.ok(),
-            None => None,
+    /// What a question came to, as the row sees it. Its calls are written whatever becomes of that.
+    fn heard(&mut self, settled: Settled) -> Result<Heard, Verdict> {
+        let Settled { result, cost_picos, records, duplicate, .. } = settled;
+        self.calls.extend(records);
+        if let Some(other) = duplicate {
+            return Err(verdict::duplicate(&other.call.request_id));
+        }
+        match result {
+            Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
+            Err(error) if error.again == Again::Money => Err(self.parked(&error)),
+            Err(error) => Ok(Err(error.into())),
         }
     }
 
-    async fn in_time<E: Into<ReplyError>>(
-        &self,
-        answer: impl Future<Output = Result<Answer, E>>,
-    ) -> Result<Answer, ReplyError> {
-        match timeout_at(self.until, answer).await {
-            Ok(answer) => answer.map_err(Into::into),
-            Err(_) => Err(timeout("no answer in time; it may have been billed")),
+    /// There is no money for the key: the row waits until somebody has paid, and uses no attempt.
+    /// The question was settled, so the next is another.
+    fn parked(&self, error: &AskError) -> Verdict {
+        tracing::warn!(unit = %self.row.unit, %error, "a row is parked");
+        let parked = Verdict::Snooze(error.retry_after.unwrap_or(PARKED));
+        match self.kept.retried(self.in_vain + 1).payload() {
+            Ok(next) => parked.with_checkpoint(next),
+            Err(why) => Verdict::fail("checkpoint", why),
         }
     }
 
     /// The run was told to end while its question was out. Where asking twice is not wanted, the
     /// row ends here.
-    fn given_up(&self) -> Result<Result<Answer, ReplyError>, Verdict> {
+    fn given_up(&self) -> Result<Heard, Verdict> {
         let unit = self.context.unit().id;
         tracing::warn!(%unit, "maybe billed: the run was ended while its question was out");
         let stopping = self.context.cancel_reason() == Some(CancelReason::Stopping);
@@ -114,7 +148,7 @@ impl Run<'_> {
     fn question_for(&self, prompt: String) -> Question {
         let ai = &self.job.definition.ai;
         Question {
-            request_id: format!("{}-{}", self.row.unit, self.kept.asked + 1),
+            request_id: format!("{}-{}", self.row.unit, self.kept.asked + self.in_vain + 1),
             prompt,
             system: ai.system.clone(),
             max_tokens: ai.max_tokens,
@@ -125,5 +159,14 @@ impl Run<'_> {
             raw: None,
             until: self.until,
         }
+    }
+}
+
+/// Leave to ask. Its time is part of the row's: one that waited too long is not asked.
+async fn permit(gate: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
+    match gate {
+        // Nobody closes it.
+        Some(gate) => gate.acquire().await.ok(),
+        None => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What POST is told: an answer read by its schema, or what went wrong.
 
-use longshore_ai::{Answer, AskError, Code, Cost, FinishReason};
+use longshore_ai::{Again, Answer, AskError, Code, Cost, FinishReason};
 
 use super::job::Job;
 use crate::checkpoint::KeptError;
@@ -43,7 +43,8 @@ impl From<AskError> for ReplyError {
         Self {
             code: error.code.as_str().to_owned(),
             message: error.message,
-            retryable: error.code.is_retryable(),
+            // Whoever kept the books away kept the question back.
+            retryable: error.code.is_retryable() || error.again == Again::NotSent,
             retry_after: error.retry_after,
         }
     }

@@ -1,12 +1,15 @@
 //! A row's run, top to bottom: recalled or prepared and asked, kept, applied. The asking itself is
 //! in `question`.
 
+use std::sync::Arc;
+
 use longshore::batch::Sums;
+use longshore::ledger::CallRecord;
 use longshore::store::Kept;
 use longshore::{
     BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
 };
-use longshore_ai::{Answer, Cost, Gauge, Mode};
+use longshore_ai::{Answer, Cost, Gauge, Mode, Profile};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -22,10 +25,12 @@ pub(super) struct Run<'a> {
     pub(super) context: &'a Context,
     pub(super) job: &'a Job,
     pub(super) row: RowRun<'a>,
-    clock: &'a dyn Clock,
+    pub(super) clock: &'a Arc<dyn Clock>,
     pub(super) kept: Checkpoint,
     /// Questions of this run that brought no answer.
     pub(super) in_vain: u32,
+    /// What calls came to that is not written yet.
+    pub(super) calls: Vec<CallRecord>,
     /// When an answer is of no use any more.
     pub(super) until: Instant,
     /// The batch's deadline was over when the run began.
@@ -43,7 +48,7 @@ impl<'a> Run<'a> {
         job: &'a Job,
         key: &'a SqlValue,
         worker: &'a str,
-        clock: &'a dyn Clock,
+        clock: &'a Arc<dyn Clock>,
         gauge: &'a Gauge,
     ) -> Result<Self, Verdict> {
         let batch = context.unit().batch.as_ref().ok_or_else(|| JobError::NoBatch.verdict())?;
@@ -55,6 +60,7 @@ impl<'a> Run<'a> {
             clock,
             kept: Checkpoint::of(context.unit()).map_err(unreadable)?,
             in_vain: 0,
+            calls: Vec::new(),
             until: until(job, now),
             too_late: job.definition.deadline.is_some_and(|deadline| deadline <= now),
             problem: None,
@@ -63,7 +69,17 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// The run. What its calls came to is written with its end, whatever that is, unless it was
+    /// written before.
     pub(super) async fn run(mut self) -> HandlerResult<RowResult> {
+        match self.end().await {
+            Ok(done) => Ok(done.with_calls(self.calls)),
+            Err(verdict) if self.calls.is_empty() => Err(verdict),
+            Err(verdict) => Err(verdict.with_calls(self.calls)),
+        }
+    }
+
+    async fn end(&mut self) -> HandlerResult<RowResult> {
         let reply = self.reply().await?;
         match self.apply(&reply).await {
             Ok(applied) => self.conclude(&reply, applied),
@@ -103,22 +119,23 @@ impl<'a> Run<'a> {
     }
 
     /// Keeps a paid answer, and counts what it cost, before anything is done with it.
-    pub(super) async fn keep(&mut self, answer: &Answer) -> Result<Cost, Verdict> {
-        let cost = self.cost(answer);
-        let kept = self.kept.answered(answer.clone(), cost);
-        self.save(kept, sums(answer, cost)).await?;
-        Ok(cost)
+    pub(super) async fn keep(&mut self, answer: &Answer, cost: Cost) -> Result<(), Verdict> {
+        let kept = self.kept.retried(self.in_vain).answered(answer.clone(), cost);
+        self.in_vain = 0;
+        self.save(kept, sums(answer, cost)).await
     }
 
-    /// What an answer costs that comes now.
+    /// What an answer costs by the prices that are written in the definition: older checkpoints do
+    /// not say what theirs did.
     fn cost(&self, answer: &Answer) -> Cost {
-        let prices = &self.job.definition.ai.profile.prices;
-        prices.cost(answer, self.clock.now(), Mode::Direct)
+        let written = self.job.definition.ai.profile.written();
+        let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), Mode::Direct);
+        written.map(cost).unwrap_or_default()
     }
 
     async fn save(&mut self, kept: Checkpoint, sums: Sums) -> Result<(), Verdict> {
         let payload = kept.payload().map_err(|why| Verdict::fail("checkpoint", why))?;
-        let kept_now = Kept { state: payload, sums, calls: Vec::new() };
+        let kept_now = Kept { state: payload, sums, calls: self.calls.clone() };
         loop {
             match self.context.keep(kept_now.clone()).await {
                 Ok(()) => break,
@@ -132,6 +149,7 @@ impl<'a> Run<'a> {
             }
         }
         self.kept = kept;
+        self.calls.clear();
         Ok(())
     }
 

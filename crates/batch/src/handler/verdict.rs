@@ -44,6 +44,12 @@ pub(super) fn interrupted() -> Outcome {
     Outcome::retry("interrupted", "the run was told to end")
 }
 
+/// The same question is out already, or was answered to somebody else.
+pub(super) fn duplicate(request_id: &str) -> Outcome {
+    let why = format!("request `{request_id}` is or was answered elsewhere");
+    Outcome::retry("duplicate-request", why)
+}
+
 /// What must not be lost could not be kept.
 pub(super) fn not_kept(error: &CheckpointError) -> Outcome {
     let words = format!("what the run reached cannot be kept: {error}");

@@ -2,7 +2,7 @@
 
 use super::words::{self, count, cut};
 use super::{Report, Usage};
-use crate::definition::{Definition, Post, Pre, Workers};
+use crate::definition::{ByProfile, Definition, Post, Pre, Workers};
 
 /// A label and what stands beside it.
 pub(super) type Fact = (&'static str, String);
@@ -87,7 +87,6 @@ pub(super) fn usage(report: &Report) -> Vec<Fact> {
 /// What the batch was to do.
 pub(super) fn settings(definition: &Definition) -> Vec<Fact> {
     let Definition { candidates, .. } = definition;
-    let profile = &definition.ai.profile;
     let workers = match definition.workers {
         Workers::Fixed(workers) => workers.to_string(),
         Workers::Auto => "auto".to_owned(),
@@ -98,11 +97,20 @@ pub(super) fn settings(definition: &Definition) -> Vec<Fact> {
         ("Candidates", cut(&candidates.sql, SQL)),
         ("Key", candidates.key.clone()),
         ("PRE", pre(&definition.pre)),
-        ("Profile", format!("{} ({}: {})", profile.name, profile.provider, profile.model)),
+        ("Profile", profile(&definition.ai.profile)),
         ("POST", post(&definition.post)),
         ("Workers", workers),
         ("Attempts", definition.retry.max_attempts.to_string()),
     ]
+}
+
+fn profile(by: &ByProfile) -> String {
+    match by {
+        ByProfile::Named(_) => format!("{} (the tenant's own)", by.shown()),
+        ByProfile::Written(profile) => {
+            format!("{} ({}: {})", profile.name, profile.provider, profile.model)
+        }
+    }
 }
 
 fn pre(pre: &Pre) -> String {

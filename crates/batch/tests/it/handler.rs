@@ -1,5 +1,6 @@
 //! A row's run, on the memory store and paused time unless SQL must commit.
 
+mod books;
 mod commands;
 mod crashes;
 mod effects;

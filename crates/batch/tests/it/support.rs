@@ -10,7 +10,7 @@ use longshore::{BatchId, OnLost, RetryPolicy, Scope, Store, TenantId, Unit};
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::Definition;
 use longshore_batch::definition::{
-    Ai, Alerts, Candidates, Database, Post, Pre, SqlPost, SqlPre, Workers,
+    Ai, Alerts, Candidates, Database, Post, Pre, SqlPost, SqlPre, Through, Workers,
 };
 use longshore_batch::rows::{OpenMode, SqliteRows};
 use rusqlite::Connection;
@@ -37,7 +37,9 @@ pub(crate) fn definition() -> Definition {
             profile: Profile {
                 model: "echo-1".to_owned(),
                 ..Profile::new("echo", ProviderName::Echo)
-            },
+            }
+            .into(),
+            through: Through::Desk,
             system: None,
             max_tokens: 300,
             temperature: 0.0,

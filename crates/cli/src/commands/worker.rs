@@ -15,7 +15,7 @@ use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
 use super::batch::place::{commands, sources};
 use super::chaos::{self, ChaosHandler};
-use super::connect_patiently;
+use super::{Connected, ai, connect_both, patiently};
 use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
@@ -33,20 +33,25 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect_patiently(settings).await?;
+    let Connected { store, ledger, .. } = patiently(settings, || connect_both(settings)).await?;
+    let desk = ai::desk(&ledger, settings)?;
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
     let actions = Arc::new(Actions::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
-    let batches = Handlers::new(&sources, &commands, Arc::clone(&actions));
+    let batches = Handlers::new(&sources, &commands, Arc::clone(&actions), desk.clone());
     let http = HttpHandler::new(caller, settings.http.env.clone());
     let slots = typed.slots.unwrap_or(settings.worker.slots);
     let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;
     let own = Own { batches, http, pools: &pools };
     let worker = build(typed, settings, Arc::clone(&store), own)?;
     let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
-    let (report, signal) = beside(run_with_signals(worker, drain), store, lookout).await?;
+    let (report, signal) = tokio::select! {
+        ended = beside(run_with_signals(worker, drain), Arc::clone(&store), lookout) => ended?,
+        () = ai::beside(&desk, &*store) => return Ok(ExitCode::Good),
+    };
+    ai::close_books(&desk).await;
     tokio::join!(pools.close(), commands.close(CLOSING));
     tell(&report, settings)?;
     if report.left > 0 {

@@ -1,6 +1,6 @@
 use longshore::ledger::{Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
-use longshore_ai::Code;
+use longshore_ai::{Code, Profile, ProviderName};
 use serde_json::json;
 
 use super::rig::{Rig, errand, tenant};
@@ -86,4 +86,23 @@ async fn without_a_name_the_tenants_default_is_asked() {
     assert_eq!(error.code, Code::ProfileNotFound);
     rig.profile("acme", ".tenant", json!({ "default": "fast" })).await;
     assert_eq!(rig.desk.ask(&nameless, None).await.result.unwrap().text, "fine");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_is_written_elsewhere_is_in_the_books_by_its_name() {
+    let rig = Rig::new();
+    rig.scripted("acme", "spare", FINE, json!({})).await;
+    let script = "[[answer]]\nerror = 'PROVIDER_ERROR'";
+    let written = Profile {
+        script: Some(script.to_owned()),
+        fallback: vec!["spare".to_owned()],
+        ..Profile::new("own", ProviderName::Scripted)
+    };
+    let settled = rig.desk.ask_by(&written, &errand("acme", "fast", "hi")).await;
+    let asked: Vec<&str> = settled.records.iter().map(|one| one.call.profile.as_str()).collect();
+    assert_eq!(asked, ["own", "spare"], "its fallbacks are the tenant's own");
+    assert_eq!(settled.result.unwrap().text, "fine");
+    let unnamed = Profile { name: "no name".to_owned(), ..written };
+    let settled = rig.desk.ask_by(&unnamed, &errand("acme", "fast", "hi")).await;
+    assert_eq!(settled.result.unwrap_err().code, Code::Internal);
 }

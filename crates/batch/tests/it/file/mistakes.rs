@@ -288,3 +288,37 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_profile_that_asks_somebody_is_read_with_care() {
+    let real = "[profiles.p]\nprovider = \"openai\"\nmodel = \"m\"\n";
+    for (wrong, message, hint) in [
+        ("key = \"sk-proj-0123456789\"", "looks like a secret", "env:NAME"),
+        ("wire = { samplign = true }", "`profiles.p.wire`: unknown field `samplign`", ""),
+        ("limits = { requests = \"many\" }", "`profiles.p.limits`: invalid type", ""),
+        ("delay = \"1s\"", "`profiles.p.delay` is of no use with openai", ""),
+        ("endpiont = \"http://x\"", "unknown key `endpiont`", "endpoint"),
+    ] {
+        let error = read(&format!("{SMALL}\n{real}{wrong}\n")).unwrap_err();
+        assert!(error.message.contains(message), "{error}");
+        assert!(error.hint.as_deref().unwrap_or_default().contains(hint), "{error:?}");
+        assert!(error.line.is_some() && !error.to_string().contains("0123456789"), "{error}");
+    }
+    for (section, message) in [
+        ("[profiles.p]\nprovider = \"openai\"\n", "`profiles.p.model` is missing"),
+        ("[profiles.p]\nprovider = \"echo\"\nkey = \"k\"\n", "is of no use with echo"),
+    ] {
+        let error = read(&format!("{SMALL}\n{section}")).unwrap_err();
+        assert!(error.message.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn only_the_tenants_own_profiles_are_asked_through_the_queue() {
+    let text = SMALL.replace("profile = \"echo\"", "profile = \"echo\"\nthrough = \"queue\"");
+    let error = read(&text).unwrap_err();
+    assert!(error.message.contains("through the queue"), "{error}");
+    assert!(error.hint.as_deref().unwrap_or_default().contains("@NAME"), "{error:?}");
+    let error = read(&SMALL.replace("\"echo\"", "\"@no such\"")).unwrap_err();
+    assert!(error.line.is_some(), "{error}");
+}

@@ -6,7 +6,7 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
-    Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Verdict, Workers,
+    Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Through, Verdict, Workers,
 };
 use longshore_batch::file::{Overrides, Place, span};
 use serde_json::json;
@@ -76,16 +76,19 @@ fn pre_and_ai_hold_the_files_they_name() {
     assert_eq!(pre.lists.keys().collect::<Vec<_>>(), ["history"]);
     let ai = &loaded.definition.ai;
     assert_eq!(
-        (ai.profile.name.as_str(), ai.profile.provider),
+        (ai.profile.written().unwrap().name.as_str(), ai.profile.written().unwrap().provider),
         ("reviewer", ProviderName::Scripted)
     );
-    assert_eq!(ai.profile.prices, Prices::flat("0.8".parse().unwrap(), Price::dollars(4)));
     assert_eq!(
-        (ai.profile.delay, ai.timeout),
+        ai.profile.written().unwrap().prices,
+        Prices::flat("0.8".parse().unwrap(), Price::dollars(4))
+    );
+    assert_eq!(
+        (ai.profile.written().unwrap().delay, ai.timeout),
         (Duration::from_millis(20), Duration::from_secs(30))
     );
     assert_eq!((ai.max_tokens, ai.temperature), (300, 0.5));
-    assert!(ai.profile.script.as_deref().unwrap().contains("[[answer]]"));
+    assert!(ai.profile.written().unwrap().script.as_deref().unwrap().contains("[[answer]]"));
     assert_eq!(ai.schema.as_ref().unwrap()["properties"]["confidence"], json!({"type": "number"}));
 }
 
@@ -101,7 +104,7 @@ fn prices_depend_on_caches_batches_tiers_and_days() {
         { "tier": "priority", "output": 30.5 },
     ], "rates": [{ "from": "2027-01-01", "until": "2027-07-01T12:00:00Z", "input": 2.5, "output": 12 }]});
     let written: Prices = serde_json::from_value(written).unwrap();
-    assert_eq!(read.definition.ai.profile.prices, written);
+    assert_eq!(read.definition.ai.profile.written().unwrap().prices, written);
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn a_small_file_gets_the_defaults() {
     let limit = FailureLimit::Percent(10.0);
     assert_eq!(batch.threshold, Some(FailureThreshold { limit, then: OnThreshold::Pause }));
     assert_eq!(post(batch), &SqlPost::default());
-    assert_eq!(batch.ai.profile.provider, ProviderName::Echo);
+    assert_eq!(batch.ai.profile.written().unwrap().provider, ProviderName::Echo);
     assert_eq!((batch.ai.timeout, batch.ai.max_tokens), (Duration::from_secs(60), 1024));
 }
 
@@ -319,4 +322,33 @@ proptest::proptest! {
     fn any_length_of_time_is_read_or_refused(text: String) {
         let _ = span::parse(&text);
     }
+}
+
+#[test]
+fn a_profile_with_an_at_is_the_tenants_own() {
+    let own = "profile = \"@fast\"\nthrough = \"queue\"";
+    let ai = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition.ai;
+    assert_eq!((ai.profile.shown(), ai.through), ("@fast".to_owned(), Through::Queue));
+    assert!(ai.profile.written().is_none() && !ai.needs_desk());
+}
+
+#[test]
+fn a_profile_of_the_file_may_ask_a_real_provider() {
+    let real = r#"
+[profiles.claude]
+provider = "anthropic"
+model = "claude-x"
+endpoint = "http://127.0.0.1:9"
+key = "env:KEY"
+wire = { cache = "5m" }
+limits = { requests = 60, in_flight = 4 }
+fallback = ["spare"]
+"#;
+    let text = format!("{}\n{real}", SMALL.replace("\"echo\"", "\"claude\""));
+    let ai = read(&text).unwrap().definition.ai;
+    let profile = ai.profile.written().unwrap();
+    assert_eq!((profile.provider, profile.model.as_str()), (ProviderName::Anthropic, "claude-x"));
+    assert_eq!((profile.key.as_deref(), profile.limits.in_flight), (Some("env:KEY"), Some(4)));
+    assert_eq!(profile.fallback, ["spare"]);
+    assert!(ai.needs_desk());
 }

@@ -13,7 +13,7 @@ use longshore_testkit::{Fault, FaultyStore};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::rig::{FakeProvider, Rig, Said, answer, definition, post};
+use super::rig::{FakeProvider, Rig, Said, Way, answer, definition, on_each_way, post};
 
 /// POST that never comes back the first time.
 struct Stuck {
@@ -34,10 +34,9 @@ impl Apply for Stuck {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_answer_paid_twice() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
-    let mut definition = definition();
+async fn no_answer_paid_twice(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "fine"}"#)).await;
+    let mut definition = rig.definition();
     definition.post = Post::Code("stuck".to_owned());
     definition.on_lost = OnLost::Fail;
     let id = rig.start(&definition, &[json!(1)]).await;
@@ -55,11 +54,10 @@ async fn no_answer_paid_twice() {
     assert_eq!(rig.batch(&id).await.sums["answers"], 1, "and was counted once");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_post_error_is_tried_again_without_asking_again() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+async fn a_post_error_is_tried_again_without_asking_again(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "fine"}"#)).await;
     rig.rows.broken.store(2, Ordering::SeqCst);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     assert_eq!(rig.only_unit(&id).await.state, UnitState::Done);
     assert_eq!((rig.provider.count(), rig.rows.statements().len()), (1, 1));
@@ -82,11 +80,10 @@ async fn an_answer_whose_keeping_goes_wrong_is_kept_and_counted_once() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_timeout_that_post_could_not_be_told_of_is_not_asked_again() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| Said::Silence));
+async fn a_timeout_that_post_could_not_be_told_of_is_not_asked_again(way: Way) {
+    let rig = Rig::by(way, FakeProvider::new(|_, _| Said::Silence)).await;
     rig.rows.broken.store(1, Ordering::SeqCst);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     assert_eq!(rig.failure(&id).await.0, "timeout");
     assert_eq!(rig.provider.count(), 1);
@@ -103,13 +100,17 @@ fn retry_when(when: &str) -> Post {
     Post::Sql(SqlPost { rules: vec![rule], ..post() })
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_row_that_post_wants_retried_is_asked_anew_under_another_request_id() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, before| {
-        let words = if before == 0 { r#"{"verdict": "unsure"}"# } else { r#"{"verdict": "ok"}"# };
-        Said::Answer(answer(words))
-    }));
-    let mut definition = definition();
+async fn a_row_that_post_wants_retried_is_asked_anew_under_another_request_id(way: Way) {
+    let rig = Rig::by(
+        way,
+        FakeProvider::new(|_, before| {
+            let words =
+                if before == 0 { r#"{"verdict": "unsure"}"# } else { r#"{"verdict": "ok"}"# };
+            Said::Answer(answer(words))
+        }),
+    )
+    .await;
+    let mut definition = rig.definition();
     definition.post = retry_when("answer.verdict == 'unsure'");
     let id = rig.start(&definition, &[json!(1)]).await;
     rig.work(rig.handler()).await;
@@ -122,10 +123,9 @@ async fn a_row_that_post_wants_retried_is_asked_anew_under_another_request_id() 
     assert!(failures[0].failure.message.contains("unsure"), "{failures:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_last_retry_is_a_failure_and_post_writes_it_as_one() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "unsure"}"#));
-    let mut definition = definition();
+async fn the_last_retry_is_a_failure_and_post_writes_it_as_one(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "unsure"}"#)).await;
+    let mut definition = rig.definition();
     definition.post = retry_when("answer.verdict == 'unsure'");
     let id = rig.start(&definition, &[json!(1)]).await;
     rig.work(rig.handler()).await;
@@ -136,14 +136,13 @@ async fn the_last_retry_is_a_failure_and_post_writes_it_as_one() {
     assert_eq!(rig.rows.statements().len(), 1, "the UPDATE of `fail`, once");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_request_id() {
+async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_request_id(way: Way) {
     let provider = FakeProvider::new(|_, before| match before {
         0 => Said::Silence,
         _ => Said::Answer(answer(r#"{"verdict": "fine"}"#)),
     });
-    let rig = Rig::in_memory(provider);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let rig = Rig::by(way, provider).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work_until(rig.handler(), rig.asked()).await;
     rig.work(rig.handler()).await;
     assert_eq!(rig.only_unit(&id).await.state, UnitState::Done);
@@ -152,10 +151,9 @@ async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_requ
     assert_eq!(ids[0], ids[1], "a provider can recognise the repeat");
 }
 
-#[tokio::test(start_paused = true)]
-async fn with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_again() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| Said::Silence));
-    let mut definition = definition();
+async fn with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_again(way: Way) {
+    let rig = Rig::by(way, FakeProvider::new(|_, _| Said::Silence)).await;
+    let mut definition = rig.definition();
     definition.on_lost = OnLost::Fail;
     let id = rig.start(&definition, &[json!(1)]).await;
     rig.work_until(rig.handler(), rig.asked()).await;
@@ -167,10 +165,9 @@ async fn with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_aga
     assert_eq!(rig.rows.bound(0, "error_code"), longshore::SqlValue::Text("LOST".into()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| Said::Silence));
-    let id = rig.start(&definition(), &[json!(1)]).await;
+async fn a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt(way: Way) {
+    let rig = Rig::by(way, FakeProvider::new(|_, _| Said::Silence)).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     // A grace that would show: the run must end by itself.
     let worker = rig.worker(1, rig.handler()).grace(Duration::from_secs(3_600)).build().unwrap();
     let control = worker.control();
@@ -179,7 +176,7 @@ async fn a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt() {
         control.stop();
     };
     let began = tokio::time::Instant::now();
-    let (report, ()) = tokio::join!(worker.run(), stop);
+    let (report, ()) = rig.beside(async { tokio::join!(worker.run(), stop) }).await;
     report.unwrap();
     assert!(began.elapsed() < Duration::from_secs(30), "before the row's own timeout");
     let unit = rig.only_unit(&id).await;
@@ -187,10 +184,9 @@ async fn a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt() {
     assert!(rig.rows.statements().is_empty(), "POST has nothing to say yet");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stopped_worker_gives_up_a_row_that_must_not_be_asked_twice() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| Said::Silence));
-    let mut definition = definition();
+async fn a_stopped_worker_gives_up_a_row_that_must_not_be_asked_twice(way: Way) {
+    let rig = Rig::by(way, FakeProvider::new(|_, _| Said::Silence)).await;
+    let mut definition = rig.definition();
     definition.on_lost = OnLost::Fail;
     let id = rig.start(&definition, &[json!(1)]).await;
     let worker = rig.worker(1, rig.handler()).build().unwrap();
@@ -199,7 +195,7 @@ async fn a_stopped_worker_gives_up_a_row_that_must_not_be_asked_twice() {
         rig.asked().await;
         control.stop();
     };
-    tokio::join!(worker.run(), stop).0.unwrap();
+    rig.beside(async { tokio::join!(worker.run(), stop) }).await.0.unwrap();
     assert_eq!(rig.failure(&id).await.0, "lost");
 }
 
@@ -219,14 +215,13 @@ async fn a_failed_row_that_an_operator_retries_is_asked_anew() {
     assert_eq!(rig.provider.count(), 2);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_id() {
+async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_id(way: Way) {
     let provider = FakeProvider::new(|_, before| match before {
         0 | 1 => Said::Silence,
         _ => Said::Answer(answer(r#"{"verdict": "fine"}"#)),
     });
-    let rig = Rig::in_memory(provider);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let rig = Rig::by(way, provider).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     assert_eq!(rig.failure(&id).await.0, "timeout");
     rig.store.operate_batch(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
@@ -240,11 +235,10 @@ async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_
     assert_eq!(ids, expected, "the third is the second's repeat after its worker died");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_row_that_failed_only_in_post_keeps_its_answer_for_the_operators_retry() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+async fn a_row_that_failed_only_in_post_keeps_its_answer_for_the_operators_retry(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "fine"}"#)).await;
     rig.rows.broken.store(3, Ordering::SeqCst);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     let (code, words) = rig.failure(&id).await;
     assert_eq!((code.as_str(), words.as_str()), ("post-error", "constraint failed"));
@@ -252,4 +246,18 @@ async fn a_row_that_failed_only_in_post_keeps_its_answer_for_the_operators_retry
     rig.work(rig.handler()).await;
     assert_eq!(rig.only_unit(&id).await.state, UnitState::Done);
     assert_eq!(rig.provider.count(), 1);
+}
+
+on_each_way! {
+    no_answer_paid_twice,
+    a_post_error_is_tried_again_without_asking_again,
+    a_timeout_that_post_could_not_be_told_of_is_not_asked_again,
+    a_row_that_post_wants_retried_is_asked_anew_under_another_request_id,
+    the_last_retry_is_a_failure_and_post_writes_it_as_one,
+    a_question_that_died_with_its_worker_is_asked_again_under_the_same_request_id,
+    with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_again,
+    a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt,
+    a_stopped_worker_gives_up_a_row_that_must_not_be_asked_twice,
+    a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_id,
+    a_row_that_failed_only_in_post_keeps_its_answer_for_the_operators_retry,
 }

@@ -9,7 +9,7 @@ use longshore_ai::{AskError, Code, FinishReason};
 use longshore_testkit::ManualClock;
 use serde_json::json;
 
-use super::rig::{FakeProvider, Rig, Said, answer, definition};
+use super::rig::{FakeProvider, Rig, Said, Way, answer, definition, on_each_way};
 
 fn text(text: &str) -> SqlValue {
     SqlValue::Text(text.to_owned())
@@ -26,23 +26,25 @@ async fn an_answer_against_the_schema_fails_the_row_and_post_hears_of_it() {
     assert_eq!(rig.batch(&id).await.sums["answers"], 1, "it was paid for");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_was_cut_says_that_max_tokens_was_too_small() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| {
-        let finish_reason = FinishReason::Length;
-        Said::Answer(longshore_ai::Answer { finish_reason, ..answer(r#"{"verdict": "fi"#) })
-    }));
-    let id = rig.start(&definition(), &[json!(1)]).await;
+async fn an_answer_that_was_cut_says_that_max_tokens_was_too_small(way: Way) {
+    let rig = Rig::by(
+        way,
+        FakeProvider::new(|_, _| {
+            let finish_reason = FinishReason::Length;
+            Said::Answer(longshore_ai::Answer { finish_reason, ..answer(r#"{"verdict": "fi"#) })
+        }),
+    )
+    .await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     let (_, words) = rig.failure(&id).await;
     assert!(words.contains("max_tokens (50) was too small"), "{words}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_answer_in_time_is_a_timeout_and_is_not_asked_again() {
-    let rig = Rig::in_memory(FakeProvider::new(|_, _| Said::Silence));
+async fn no_answer_in_time_is_a_timeout_and_is_not_asked_again(way: Way) {
+    let rig = Rig::by(way, FakeProvider::new(|_, _| Said::Silence)).await;
     let began = tokio::time::Instant::now();
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     assert!(began.elapsed() >= Duration::from_secs(30), "the row's own time");
     let (code, words) = rig.failure(&id).await;
@@ -80,11 +82,10 @@ async fn the_batchs_deadline_cuts_the_time_of_a_row() {
     assert!(asked - began < Duration::from_secs(3), "and the provider knows it");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_row_that_is_gone_fails_without_a_question() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+async fn a_row_that_is_gone_fails_without_a_question(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "fine"}"#)).await;
     rig.rows.gone.lock().unwrap().push(SqlValue::Int(1));
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     let (code, words) = rig.failure(&id).await;
     assert_eq!(code, "pre-error");
@@ -92,28 +93,30 @@ async fn a_row_that_is_gone_fails_without_a_question() {
     assert_eq!((rig.provider.count(), rig.rows.bound(0, "error_code")), (0, text("PRE_ERROR")));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_database_that_is_away_is_waited_for() {
-    let rig = Rig::in_memory(FakeProvider::saying(r#"{"verdict": "fine"}"#));
+async fn a_database_that_is_away_is_waited_for(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying(r#"{"verdict": "fine"}"#)).await;
     rig.rows.away.store(2, Ordering::SeqCst);
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     rig.work(rig.handler()).await;
     let unit = rig.only_unit(&id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 3));
     assert_eq!(rig.provider.count(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_provider_that_wants_time_gets_it() {
+async fn a_provider_that_wants_time_gets_it(way: Way) {
     let wait = Duration::from_secs(20);
-    let rig = Rig::in_memory(FakeProvider::new(move |_, before| match before {
-        0 => Said::Error(AskError {
-            retry_after: Some(wait),
-            ..AskError::new(Code::RateLimited, "slow down")
+    let rig = Rig::by(
+        way,
+        FakeProvider::new(move |_, before| match before {
+            0 => Said::Error(AskError {
+                retry_after: Some(wait),
+                ..AskError::new(Code::RateLimited, "slow down")
+            }),
+            _ => Said::Answer(answer(r#"{"verdict": "fine"}"#)),
         }),
-        _ => Said::Answer(answer(r#"{"verdict": "fine"}"#)),
-    }));
-    let id = rig.start(&definition(), &[json!(1)]).await;
+    )
+    .await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
     let first = async {
         rig.asked().await;
         let unit = rig.only_unit(&id).await.id;
@@ -125,24 +128,35 @@ async fn a_provider_that_wants_time_gets_it() {
         unit.since.since(unit.started_at.unwrap_or(unit.created_at))
     };
     let worker = rig.worker(1, rig.handler()).build().unwrap();
-    let waits = tokio::select! {
-        _ = worker.run() => panic!("it has no end"),
-        waits = first => waits,
-    };
+    let waits = rig.beside(async {
+        tokio::select! {
+            _ = worker.run() => panic!("it has no end"),
+            waits = first => waits,
+        }
+    });
+    let waits = waits.await;
     assert!(waits >= wait, "{waits:?}");
     let unit = rig.only_unit(&id).await;
     let failures = rig.store.failures(&Scope::All, unit.id).await.unwrap();
     assert_eq!(failures[0].failure.to_string(), "rate-limited: slow down");
 }
 
-#[tokio::test(start_paused = true)]
-async fn without_a_schema_any_text_is_an_answer() {
-    let rig = Rig::in_memory(FakeProvider::saying("Looks good to me."));
-    let mut definition = definition();
+async fn without_a_schema_any_text_is_an_answer(way: Way) {
+    let rig = Rig::by(way, FakeProvider::saying("Looks good to me.")).await;
+    let mut definition = rig.definition();
     definition.ai.schema = None;
     let id = rig.start(&definition, &[json!("key with ' and \"")]).await;
     rig.work(rig.handler()).await;
     assert_eq!(rig.only_unit(&id).await.state, UnitState::Done);
     assert_eq!(rig.rows.bound(0, "verdict"), SqlValue::Null, "a property that it has not");
     assert_eq!(rig.rows.bound(0, "key"), text("key with ' and \""));
+}
+
+on_each_way! {
+    an_answer_that_was_cut_says_that_max_tokens_was_too_small,
+    no_answer_in_time_is_a_timeout_and_is_not_asked_again,
+    a_row_that_is_gone_fails_without_a_question,
+    a_database_that_is_away_is_waited_for,
+    a_provider_that_wants_time_gets_it,
+    without_a_schema_any_text_is_an_answer,
 }

@@ -8,18 +8,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::batch::{Batch, Callback};
+use longshore::ledger::{Call, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, Effect, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, QueueName,
-    RetryPolicy, Scope, Services, SqlValue, Store, Unit, UnitId, Worker, WorkerBuilder,
-    WorkerReport,
+    BatchId, Client, Effect, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId,
+    Worker, WorkerBuilder, WorkerReport,
 };
-use longshore_ai::{Answer, AskError, Price, Prices, Profile, Provider, Question};
+use longshore_ai::contract::Libraries;
+use longshore_ai::worker::RequestHandler;
+use longshore_ai::{
+    Answer, AskError, Desk, Http, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
+};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
-    Ai, Candidates, Database, Definition, END_KIND, Post, Pre, QUEUE, ROW_KIND, SqlPost, SqlPre,
-    Statement,
+    Ai, ByProfile, Candidates, Database, Definition, END_KIND, Post, Pre, QUEUE, ROW_KIND, SqlPost,
+    SqlPre, Statement, Through,
 };
 use longshore_batch::handler::RowHandlerBuilder;
 use longshore_batch::rows::{Candidate, Described, Row, RowSource, SourceError, Sources};
@@ -200,8 +205,9 @@ pub(crate) fn definition() -> Definition {
             profile: Profile {
                 name: "fake".to_owned(),
                 prices: Prices::flat(Price::dollars(1), Price::dollars(5)),
-                ..basis.ai.profile
-            },
+                ..basis.ai.profile.written().unwrap().clone()
+            }
+            .into(),
             max_tokens: 50,
             timeout: Duration::from_secs(30),
             schema: Some(json!({
@@ -233,23 +239,166 @@ pub(crate) fn post() -> SqlPost {
     }
 }
 
+/// How rows ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The provider itself.
+    Direct,
+    /// The desk of their own worker.
+    Desk,
+    /// Another worker, through the queue.
+    Queue,
+}
+
+/// Makes a test of each case for each way of asking. A case is a function of the way.
+macro_rules! on_each_way {
+    ($($case:ident,)*) => {
+        mod directly {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::rig::Way::Direct).await;
+            })*
+        }
+
+        mod at_the_desk {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::rig::Way::Desk).await;
+            })*
+        }
+
+        mod through_the_queue {
+            $(#[tokio::test(start_paused = true)]
+            async fn $case() {
+                super::$case(crate::handler::rig::Way::Queue).await;
+            })*
+        }
+    };
+}
+pub(crate) use on_each_way;
+
 /// A store with fake rows and a fake provider beside it.
 pub(crate) struct Rig {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) client: Client,
     pub(crate) rows: Arc<FakeRows>,
     pub(crate) provider: Arc<FakeProvider>,
+    way: Way,
+    office: Option<Office>,
+}
+
+/// Where questions are asked that are not asked directly.
+pub(crate) struct Office {
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) desk: Desk,
+}
+
+impl Office {
+    /// A desk at which `provider` answers for the profile `fake`, which the ledger has.
+    async fn open(ledger: Arc<dyn Ledger>, provider: &Arc<FakeProvider>) -> Self {
+        let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
+        let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
+        let office = Self { ledger, desk };
+        let body = json!({ "provider": "echo", "prices": { "input": 1, "output": 5 } });
+        office.put(Some(body), None).await;
+        office.desk.answer_for(fake(), Arc::clone(provider) as _);
+        office
+    }
+
+    /// Changes the profile `fake`.
+    pub(crate) async fn put(&self, body: Option<Value>, suspended: Option<bool>) {
+        let (tenant, name) = (TenantId::default(), fake());
+        let put = PutProfile { tenant, name, body, suspended, expected: None };
+        self.ledger.put_profile(&Scope::All, put).await.unwrap();
+        self.desk.clear();
+    }
+
+    fn handler(&self) -> RequestHandler {
+        let (ledger, clock) = (Arc::clone(&self.ledger), Arc::new(SystemClock));
+        let (libraries, prompts) = (Libraries::default(), Arc::new(NoPrompts));
+        RequestHandler::new(self.desk.clone(), ledger, libraries, prompts, clock)
+    }
+}
+
+fn fake() -> ProfileName {
+    ProfileName::new("fake").unwrap()
 }
 
 impl Rig {
     pub(crate) fn new(store: Arc<dyn Store>, provider: Arc<FakeProvider>) -> Self {
         let client = Client::new(Arc::clone(&store));
-        Self { store, client, rows: Arc::default(), provider }
+        let (rows, way, office) = (Arc::default(), Way::Direct, None);
+        Self { store, client, rows, provider, way, office }
     }
 
     /// On a store that forgets.
     pub(crate) fn in_memory(provider: Arc<FakeProvider>) -> Self {
         Self::new(Arc::new(longshore::MemoryStore::default()), provider)
+    }
+
+    /// On a store that forgets, with rows that ask in this way.
+    pub(crate) async fn by(way: Way, provider: Arc<FakeProvider>) -> Self {
+        let store = Arc::new(longshore::MemoryStore::default());
+        let rig = Self { way, ..Self::new(Arc::clone(&store) as _, provider) };
+        match way {
+            Way::Direct => rig,
+            Way::Desk | Way::Queue => {
+                let office = Office::open(store, &rig.provider).await;
+                Self { office: Some(office), ..rig }
+            }
+        }
+    }
+
+    /// [`definition`], with rows that ask in the rig's way.
+    pub(crate) fn definition(&self) -> Definition {
+        let mut definition = definition();
+        if self.way != Way::Direct {
+            definition.ai.profile = ByProfile::Named(fake());
+        }
+        if self.way == Way::Queue {
+            definition.ai.through = Through::Queue;
+        }
+        definition
+    }
+
+    /// Does something while questions are answered and books are kept.
+    pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
+        let Some(Office { desk, .. }) = &self.office else { return work.await };
+        let done = tokio::select! {
+            done = work => done,
+            () = desk.keep_books() => panic!("books are kept for ever"),
+            () = self.answer() => panic!("questions are answered for ever"),
+        };
+        tokio::select! {
+            () = desk.books_kept() => {}
+            () = desk.keep_books() => {}
+        }
+        done
+    }
+
+    async fn answer(&self) {
+        let Some(office) = self.office.as_ref().filter(|_| self.way == Way::Queue) else {
+            return std::future::pending().await;
+        };
+        let policy = Policy { retry: RetryPolicy::never(), max_lost: 50, ..Policy::default() };
+        let kind = Kind::new(longshore_ai::worker::KIND).unwrap();
+        let worker = Worker::builder(Arc::clone(&self.store))
+            .slots(8)
+            .heartbeat(Heartbeat::Task)
+            .services(Services::None)
+            .handle_erased(kind, policy, Arc::new(office.handler()));
+        worker.build().unwrap().run().await.unwrap();
+    }
+
+    /// Everything in the books of a batch.
+    pub(crate) async fn calls(&self, batch: &BatchId) -> Vec<Call> {
+        let filter = UsageFilter { batch: Some(batch.clone()), ..UsageFilter::default() };
+        let ledger = &self.office().ledger;
+        ledger.calls(&Scope::All, &filter, None, 10_000).await.unwrap().items
+    }
+
+    pub(crate) fn office(&self) -> &Office {
+        self.office.as_ref().unwrap()
     }
 
     /// Writes a sealed batch with these rows.
@@ -287,9 +436,11 @@ impl Rig {
     }
 
     pub(crate) fn handler(&self) -> RowHandlerBuilder {
-        RowHandler::builder(self.sources())
-            .label("w")
-            .provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>)
+        let handler = RowHandler::builder(self.sources()).label("w");
+        match &self.office {
+            Some(office) => handler.desk(office.desk.clone()),
+            None => handler.provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>),
+        }
     }
 
     /// A worker for rows. Without services a dead one's rows stay where they are until
@@ -305,7 +456,7 @@ impl Rig {
     /// Works until all is done.
     pub(crate) async fn work(&self, handler: RowHandlerBuilder) -> WorkerReport {
         let worker = self.worker(4, handler).services(Services::All).until_idle(true);
-        worker.build().unwrap().run().await.unwrap()
+        self.beside(worker.build().unwrap().run()).await.unwrap()
     }
 
     /// Works until `reached`, then dies without a word: its handlers are dropped where they are.
@@ -314,12 +465,20 @@ impl Rig {
         handler: RowHandlerBuilder,
         reached: impl Future<Output = ()>,
     ) {
-        let worker = self.worker(1, handler).build().unwrap();
-        tokio::select! {
-            ended = worker.run() => panic!("it should not have ended: {ended:?}"),
-            () = reached => {}
-            () = tokio::time::sleep(LIMIT) => panic!("not reached in {LIMIT:?}"),
-        }
+        self.work_by(self.worker(1, handler), reached).await;
+    }
+
+    /// The same, with a worker of one's own.
+    pub(crate) async fn work_by(&self, worker: WorkerBuilder, reached: impl Future<Output = ()>) {
+        let worker = worker.build().unwrap();
+        let working = async {
+            tokio::select! {
+                ended = worker.run() => panic!("it should not have ended: {ended:?}"),
+                () = reached => {}
+                () = tokio::time::sleep(LIMIT) => panic!("not reached in {LIMIT:?}"),
+            }
+        };
+        self.beside(working).await;
         self.bury().await;
     }
 

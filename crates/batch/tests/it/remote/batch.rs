@@ -51,8 +51,9 @@ fn definition(url: &str) -> Definition {
                 name: "reviewer".to_owned(),
                 provider: ProviderName::Scripted,
                 script: Some(SCRIPT.to_owned()),
-                ..basis.ai.profile
-            },
+                ..basis.ai.profile.written().unwrap().clone()
+            }
+            .into(),
             schema: Some(json!({
                 "type": "object",
                 "properties": {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore::{Batch, Worker};
+use longshore_ai::Desk;
 use longshore_batch::Initiation;
 use longshore_batch::definition::Workers;
 use tokio::sync::Notify;
@@ -18,6 +19,7 @@ use super::ends::{Announcement, Ends};
 use super::halt::Halt;
 use super::place::Place;
 use super::show::Show;
+use crate::commands::ai;
 use crate::settings::Settings;
 
 /// What became of a batch that was conducted.
@@ -40,13 +42,37 @@ pub async fn conduct(
     workers: Option<Workers>,
     settings: &Settings,
 ) -> anyhow::Result<Vec<anyhow::Result<Conducted>>> {
-    let (crew, halt) = (Crew::new(place, settings)?, Halt::new());
+    let desk = desk(place, &initiations, settings)?;
+    let (crew, halt) = (Crew::new(place, settings, desk.clone())?, Halt::new());
     let show = Show::new(settings.output);
     let patience = patience(&initiations, settings);
     let conductor = Conductor { place, crew: &crew, halt: &halt, show: &show, workers };
-    tokio::select! {
+    let conducted = tokio::select! {
         conducted = conductor.all(initiations) => conducted,
         failed = halt.listen(patience, |words| show.say(words)) => failed.map(|()| Vec::new()),
+        () = books(desk.as_ref(), place) => Ok(Vec::new()),
+    };
+    if let Some(desk) = &desk {
+        ai::close_books(desk).await;
+    }
+    conducted
+}
+
+/// The desk at which rows ask, if any do.
+fn desk(
+    place: &Place,
+    initiations: &[Initiation],
+    settings: &Settings,
+) -> anyhow::Result<Option<Desk>> {
+    let wanted = initiations.iter().any(|one| one.definition().ai.needs_desk());
+    wanted.then(|| ai::desk(&place.ledger, settings)).transpose()
+}
+
+/// Keeps the desk's books, for as long as it is awaited.
+async fn books(desk: Option<&Desk>, place: &Place) {
+    match desk {
+        Some(desk) => ai::beside(desk, &*place.store).await,
+        None => std::future::pending().await,
     }
 }
 

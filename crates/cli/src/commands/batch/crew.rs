@@ -8,7 +8,7 @@ use longshore::{
     BatchId, BuildError, Kind, Policy, QueueName, RetryPolicy, Scope, Services, Worker,
     WorkerBuilder,
 };
-use longshore_ai::Pilot;
+use longshore_ai::{Desk, Pilot};
 use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND, Workers};
 use longshore_batch::handler::slots_for;
 use longshore_batch::{Commands, EndHandler, Lookout, RowHandler, Sources};
@@ -31,6 +31,7 @@ pub struct Crew<'a> {
     place: &'a Place,
     settings: &'a Settings,
     actions: Arc<Actions>,
+    desk: Option<Desk>,
 }
 
 /// The handlers of batches.
@@ -43,19 +44,28 @@ pub struct Handlers {
 
 impl Handlers {
     /// Handlers that find rows through `sources`, and start `commands`.
-    pub fn new(sources: &Arc<Sources>, commands: &Arc<Commands>, actions: Arc<Actions>) -> Self {
+    pub fn new(
+        sources: &Arc<Sources>,
+        commands: &Arc<Commands>,
+        actions: Arc<Actions>,
+        desk: Desk,
+    ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label()).build();
+        let rows = rows.label(label()).desk(desk).build();
         Self { rows, ends: EndHandler::new(Arc::clone(sources), actions) }
     }
 }
 
 impl<'a> Crew<'a> {
-    /// A crew for the batches of `place`.
-    pub fn new(place: &'a Place, settings: &'a Settings) -> anyhow::Result<Self> {
+    /// A crew for the batches of `place`, whose rows ask at `desk` if they do not ask elsewhere.
+    pub fn new(
+        place: &'a Place,
+        settings: &'a Settings,
+        desk: Option<Desk>,
+    ) -> anyhow::Result<Self> {
         let caller = Caller::new(Arc::clone(&settings.http.rules))?;
         let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone(), caller));
-        Ok(Self { place, settings, actions })
+        Ok(Self { place, settings, actions, desk })
     }
 
     /// Somebody who tells people when they should look.
@@ -70,6 +80,10 @@ impl<'a> Crew<'a> {
         let Place { sources, commands, .. } = self.place;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
         let rows = rows.label(label());
+        let rows = match &self.desk {
+            Some(desk) => rows.desk(desk.clone()),
+            None => rows,
+        };
         let (slots, rows) = match workers {
             Workers::Fixed(workers) => (slots_for(workers), rows.at_once(workers)),
             Workers::Auto => (AUTO_MOST, rows),

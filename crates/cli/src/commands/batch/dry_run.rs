@@ -32,10 +32,11 @@ struct DryRun<'a> {
     params: &'a std::collections::BTreeMap<String, Value>,
     count: u64,
     prompts: Vec<Sample>,
-    profile: &'a str,
+    profile: String,
     simulated: bool,
-    cost_estimate: f64,
-    cost_at_most: f64,
+    /// Nothing where the prices are in the ledger.
+    cost_estimate: Option<f64>,
+    cost_at_most: Option<f64>,
 }
 
 /// What would be asked about a row, or why nothing can be.
@@ -67,7 +68,7 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
     let prompts = prompts(checked).await?;
     let estimate = Estimate::of(definition, &prompts, count);
-    let provider = longshore_ai::open(&definition.ai.profile)?;
+    let written = definition.ai.profile.written();
     let shown = DryRun {
         kind: &definition.kind,
         tenant: definition.tenant.to_string(),
@@ -76,16 +77,16 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
         candidates_sql: &candidates.sql,
         params: &candidates.params,
         count,
-        profile: &definition.ai.profile.name,
-        simulated: provider.is_simulated(),
-        cost_estimate: estimate.likely.dollars(),
-        cost_at_most: estimate.most.dollars(),
+        profile: definition.ai.profile.shown(),
+        simulated: written.is_some_and(|profile| profile.provider.is_simulated()),
+        cost_estimate: estimate.as_ref().map(|estimate| estimate.likely.dollars()),
+        cost_at_most: estimate.as_ref().map(|estimate| estimate.most.dollars()),
         prompts,
     };
     if settings.output.is_json() {
         settings.output.json(&shown)?;
     } else {
-        settings.output.line(words(&shown, &estimate))?;
+        settings.output.line(words(&shown, estimate.as_ref()))?;
     }
     let broken = shown.prompts.iter().any(|sample| sample.error.is_some());
     Ok(if broken { ExitCode::Failures } else { ExitCode::Good })
@@ -133,23 +134,25 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Likely: an answer is a quarter of what it may be. At most: all of it.
-    fn of(definition: &Definition, prompts: &[Sample], count: u64) -> Self {
+    /// Likely: an answer is a quarter of what it may be. At most: all of it. Nothing if the prices
+    /// are not in the file.
+    fn of(definition: &Definition, prompts: &[Sample], count: u64) -> Option<Self> {
         let ai = &definition.ai;
+        let prices = &ai.profile.written()?.prices;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let cost = |tokens_out: u64| {
             let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
-            ai.profile.prices.cost(&answer, now(), Mode::Direct).times(count)
+            prices.cost(&answer, now(), Mode::Direct).times(count)
         };
         let most = u64::from(ai.max_tokens);
-        Self { likely: cost(most / 4), most: cost(most) }
+        Some(Self { likely: cost(most / 4), most: cost(most) })
     }
 }
 
-fn words(shown: &DryRun<'_>, estimate: &Estimate) -> String {
+fn words(shown: &DryRun<'_>, estimate: Option<&Estimate>) -> String {
     let simulated = if shown.simulated { " (simulated: nobody is asked)" } else { "" };
     let mut text = format!("candidates\n  {}\n", shown.candidates_sql.trim().replace('\n', "\n  "));
     for (name, value) in shown.params {
@@ -159,7 +162,11 @@ fn words(shown: &DryRun<'_>, estimate: &Estimate) -> String {
     text.push_str(&format!("store      {}\n", shown.store));
     text.push_str(&format!("effects    {}\n", shown.effects));
     text.push_str(&format!("profile    {}{simulated}\n", shown.profile));
-    text.push_str(&format!("cost       about {}, at most {}\n", estimate.likely, estimate.most));
+    let cost = match estimate {
+        Some(Estimate { likely, most }) => format!("about {likely}, at most {most}"),
+        None => "not known here: the profile's prices are in the ledger".to_owned(),
+    };
+    text.push_str(&format!("cost       {cost}\n"));
     for sample in &shown.prompts {
         let key = show_key(&longshore_batch::value::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));

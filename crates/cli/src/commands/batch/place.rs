@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use longshore::ledger::Ledger;
 use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
@@ -14,7 +15,7 @@ use longshore_batch::{Commands, Definition, RowSource, Sources};
 
 use super::seed::{Scratch, create};
 use crate::args::batch::File;
-use crate::commands::connect;
+use crate::commands::{Connected, connect, connect_both};
 use crate::error::{WithHint, hinted};
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
@@ -47,6 +48,8 @@ pub enum Purpose {
 pub struct Place {
     /// The store.
     pub store: Arc<dyn Store>,
+    /// The same, as the ledger.
+    pub ledger: Arc<dyn Ledger>,
     /// Sees what the settings allow.
     pub client: Client,
     /// The databases of batches.
@@ -92,11 +95,11 @@ impl Checked {
 
     /// Opens the store.
     pub async fn open(&self, settings: &Settings) -> anyhow::Result<Place> {
-        let store = store::open_at(&self.url, settings).await?;
+        let (store, ledger) = store::open_both_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
         let client = Client::scoped(Arc::clone(&store), scope).with_patience(settings.patience);
         let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
-        Ok(Place { store, client, sources, commands, url: self.url.clone() })
+        Ok(Place { store, ledger, client, sources, commands, url: self.url.clone() })
     }
 }
 
@@ -105,9 +108,9 @@ impl Place {
     /// would have none.
     pub async fn existing(settings: &Settings) -> anyhow::Result<Self> {
         must_exist(&settings.store)?;
-        let (store, client) = connect(settings).await?;
-        let url = settings.store.clone();
-        Ok(Self { store, client, sources: sources(&url), commands: commands(settings), url })
+        let Connected { store, ledger, client } = connect_both(settings).await?;
+        let (url, commands) = (settings.store.clone(), commands(settings));
+        Ok(Self { store, ledger, client, sources: sources(&url), commands, url })
     }
 
     /// All batches in one of these states.
