@@ -12,7 +12,7 @@ use longshore::ledger::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::line::{Line, LineName, Lines};
 use super::sheet::{Sheet, TENANT_SHEET, TenantSheet};
 use crate::ask::{AskError, Code, Provider};
 use crate::http::Http;
@@ -31,16 +31,15 @@ pub(super) struct Register {
     ledger: Arc<dyn Ledger>,
     vault: Arc<Vault>,
     http: Http,
+    lines: Lines,
     known: Mutex<Known>,
 }
 
-/// What is remembered. Lines outlive the profiles that use them: a provider is no healthier because
-/// a profile was read again.
+/// What is remembered.
 #[derive(Default)]
 struct Known {
     entries: HashMap<(TenantId, ProfileName), (Arc<Entry>, Instant)>,
     tenants: HashMap<TenantId, (Arc<Owner>, Instant)>,
-    lines: HashMap<String, Arc<Line>>,
 }
 
 /// What holds for all profiles of a tenant.
@@ -59,15 +58,15 @@ pub(super) struct Entry {
     pub(super) profile: Profile,
     /// Who answers.
     pub(super) provider: Arc<dyn Provider>,
-    /// How those who share endpoint and key fare.
-    pub(super) line: Arc<Line>,
+    /// How those who share endpoint, key and limits fare.
+    pub(super) line: Line,
     /// How many questions of this profile may be out.
     pub(super) room: Option<Arc<tokio::sync::Semaphore>>,
 }
 
 impl Register {
     pub(super) fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http) -> Self {
-        Self { ledger, vault, http, known: Mutex::default() }
+        Self { ledger, vault, http, lines: Lines::default(), known: Mutex::default() }
     }
 
     /// Forgets profiles and keys: the next use reads them anew.
@@ -175,7 +174,8 @@ impl Register {
         let provider = provider.map_err(|error| {
             AskError::new(Code::Internal, format!("profile `{name}` does not work: {error}"))
         })?;
-        let line = self.line(&profile, sheet.key_owner.as_ref().unwrap_or(&owner));
+        let line =
+            self.lines.find(&line_name(&profile, sheet.key_owner.as_ref().unwrap_or(&owner)));
         let most = profile.limits.in_flight;
         let room = most.map(|most| Arc::new(tokio::sync::Semaphore::new(most.max(1) as usize)));
         Ok(Entry { name, profile, provider, line, room })
@@ -210,16 +210,21 @@ impl Register {
         Err(AskError::new(Code::Internal, format!("there is no template `{name}`")))
     }
 
-    /// The line to an endpoint with a key. Those that share both share their luck.
-    fn line(&self, profile: &Profile, owner: &TenantId) -> Arc<Line> {
-        let end = profile.endpoint.as_deref().unwrap_or_default();
-        let key = profile.key.as_deref().unwrap_or_default();
-        let id = format!("{} {end} {owner} {key}", profile.provider);
-        Arc::clone(self.known().lines.entry(id).or_default())
-    }
-
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who shares a line with whom. A simulated provider is nobody else's.
+fn line_name(profile: &Profile, owner: &TenantId) -> LineName {
+    let simulated = providers::capabilities(profile.provider).simulated;
+    let end = profile.endpoint.as_deref().unwrap_or_default();
+    let end = if simulated { &profile.name } else { end };
+    let key = profile.key.as_deref().unwrap_or_default();
+    LineName {
+        endpoint: format!("{} {end}", profile.provider),
+        key: format!("{owner} {key}"),
+        model: profile.model.clone(),
     }
 }
 

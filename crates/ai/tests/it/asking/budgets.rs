@@ -17,8 +17,8 @@ async fn allow(rig: &Rig, tokens: u64) {
 async fn a_budget_that_is_used_up_stops_the_next_question_before_it_is_asked() {
     let rig = Rig::new();
     rig.scripted("acme", "fast", FINE, json!({})).await;
-    // A question reserves 101 tokens and uses 11.
-    allow(&rig, 111).await;
+    // A question reserves 101 tokens and uses 11: after the first there is room for one more.
+    allow(&rig, 112).await;
     let settled = rig.ask("acme", "fast", "one").await;
     settled.result.unwrap();
     rig.desk.note(settled.records).await;
