@@ -146,8 +146,7 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
 fn goals(all: &All) -> Vec<Goal> {
     let Some(ours) = all.get("ours") else { return Vec::new() };
     let mut goals = Vec::new();
-    let wanted =
-        [("floor", 0.5), ("tensorzero", 2.0), ("litellm", 2.0)];
+    let wanted = [("floor", 0.5), ("tensorzero", 2.0), ("litellm", 2.0)];
     for (name, least) in wanted {
         if let Some(theirs) = all.get(name) {
             let what = format!("requests/s, instant upstream, over {name}");

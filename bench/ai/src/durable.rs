@@ -49,7 +49,11 @@ pub(crate) fn measure(args: &Args) -> Result<Vec<Goal>> {
         alone.push(run_alone(args, "alone", (args.requests / 20).max(5))?);
     }
     let rate = |what: &str, of: &[f64]| {
-        Goal::new(format!("durable, {SLOTS} in flight, {what}/s"), median(of), Wanted::AtLeast(3000.0))
+        Goal::new(
+            format!("durable, {SLOTS} in flight, {what}/s"),
+            median(of),
+            Wanted::AtLeast(3000.0),
+        )
     };
     Ok(vec![
         rate("requests", &many),

@@ -53,7 +53,13 @@ fn tensorzero(args: &Args, folder: &Path, upstream: &str) -> Result<Contestant> 
         token: "none".into(),
     };
     let (instant, slow) = (target("instant"), target("slow"));
-    Ok(Contestant { name: "tensorzero", title: "TensorZero 2026.6.0, no observability", process, instant, slow })
+    Ok(Contestant {
+        name: "tensorzero",
+        title: "TensorZero 2026.6.0, no observability",
+        process,
+        instant,
+        slow,
+    })
 }
 
 async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestant> {
