@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use longshore_ai::{Answer, AskError, Code, FinishReason, Provider, Question};
+use longshore_ai::{Answer, AskError, Code, Provider, Question};
 use tokio::sync::oneshot;
 
 const ANSWER: &str =
@@ -18,8 +18,8 @@ fn answer(took: Duration) -> Answer {
         tokens_in: 100,
         tokens_out: 25,
         latency_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        finish_reason: FinishReason::Stop,
         simulated: true,
+        ..Answer::default()
     }
 }
 

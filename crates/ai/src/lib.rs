@@ -65,4 +65,5 @@ pub use secrecy::{ExposeSecret, SecretString};
 pub use tries::{Next, Tries};
 pub use vault::{
     KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, Rewrapped, Vault, VaultError,
+    read_secret_file,
 };

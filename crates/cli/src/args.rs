@@ -8,16 +8,21 @@ use longshore::TenantId;
 use crate::settings::LogFormat;
 
 pub mod about;
+pub mod ai;
 pub mod batch;
+pub mod budget;
 pub mod cron;
 pub mod http;
+pub mod key;
 pub mod limit;
 pub mod operate;
+pub mod profile;
 pub mod proof;
 pub mod queue;
 pub mod resource;
 pub mod submit;
 pub mod tenant;
+pub mod usage;
 pub mod worker;
 
 /// Durable queues, exact batches and workers, in one binary.
@@ -87,11 +92,22 @@ pub enum Command {
     /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
     Batch(batch::Batch),
+    /// Ask models, answer requests, serve a gateway
+    #[command(subcommand)]
+    Ai(ai::Ai),
     /// Send units or start batches at set times
     #[command(subcommand)]
     Cron(cron::Cron),
     /// Look at workers, or give them orders
     Workers(operate::Workers),
+    /// Keep keys of AI providers, sealed
+    #[command(subcommand)]
+    Key(key::Key),
+    /// Say which AI is asked, with which model and key, at what price, within which limits
+    #[command(subcommand)]
+    Profile(profile::Profile),
+    /// See what AI calls came to: tokens and money
+    Usage(Box<usage::Usage>),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore::ledger::Ledger;
 use longshore::{Client, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -10,19 +11,23 @@ use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store;
 
+pub mod ai;
 pub mod batch;
 mod bench;
 mod chaos;
 mod completions;
 mod cron;
+mod key;
 mod man;
 mod migrate;
+mod profile;
 mod queue;
 mod submit;
 mod submit_http;
 mod submit_lines;
 mod tenant;
 mod unit;
+mod usage;
 mod verify;
 mod wait;
 mod watch;
@@ -49,6 +54,11 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     {
         return Box::pin(dispatch(command, settings)).await;
     }
+    if let Command::Ai(typed) = &command
+        && ai::obeys_signals(typed)
+    {
+        return Box::pin(dispatch(command, settings)).await;
+    }
     tokio::select! {
         ended = Box::pin(dispatch(command, settings)) => ended,
         interrupted = interrupted() => interrupted.map(|()| ExitCode::Interrupted),
@@ -61,9 +71,13 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Unit(typed) => unit::run(typed, settings).await,
         Command::Queue(typed) => queue::run(typed, settings).await,
         Command::Tenant(typed) => tenant::run(typed, settings).await,
+        Command::Ai(typed) => ai::run(typed, settings).await,
         Command::Batch(typed) => batch::run(typed, settings).await,
         Command::Cron(typed) => cron::run(typed, settings).await,
         Command::Workers(typed) => workers::run(typed, settings).await,
+        Command::Key(typed) => key::run(typed, settings).await,
+        Command::Profile(typed) => profile::run(typed, settings).await,
+        Command::Usage(typed) => usage::run(*typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,
@@ -90,12 +104,40 @@ async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)
     Ok((store, client))
 }
 
+/// The ledger of the store that the settings name.
+async fn ledger(settings: &Settings) -> anyhow::Result<Arc<dyn Ledger>> {
+    Ok(store::open_both(settings).await?.1)
+}
+
 /// The same for a worker, which may be started before its store is (a machine boots, a server
 /// restarts): a store that is away is waited for as long as the settings' patience lasts.
 async fn connect_patiently(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
+    let Connected { store, client, .. } = patiently(settings, || connect_both(settings)).await?;
+    Ok((store, client))
+}
+
+/// A store from all its sides.
+pub struct Connected {
+    pub store: Arc<dyn Store>,
+    pub ledger: Arc<dyn Ledger>,
+    pub client: Client,
+}
+
+/// The store with its ledger, and a client that sees what the settings allow.
+async fn connect_both(settings: &Settings) -> anyhow::Result<Connected> {
+    let (store, ledger) = store::open_both(settings).await?;
+    let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
+    Ok(Connected { store, ledger, client })
+}
+
+/// Tries again while the store is away, as long as the settings' patience lasts.
+async fn patiently<T>(
+    settings: &Settings,
+    connect: impl AsyncFn() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let until = tokio::time::Instant::now() + settings.patience;
     loop {
-        let error = match connect(settings).await {
+        let error = match connect().await {
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };

@@ -44,6 +44,8 @@ pub struct Config {
     pub submit: Submit,
     /// What kind `http` may do.
     pub http: Http,
+    /// Where the master key of the vault is.
+    pub vault: Vault,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -62,6 +64,7 @@ impl Default for Config {
             workers: BTreeMap::new(),
             submit: Submit::default(),
             http: Http::default(),
+            vault: Vault::default(),
             keep: Keep::default(),
         }
     }
@@ -191,6 +194,14 @@ impl Default for Submit {
 pub struct Http {
     pub allow: Vec<String>,
     pub env: Vec<String>,
+}
+
+/// `[vault]`
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Vault {
+    pub key_file: String,
+    pub older: Vec<String>,
 }
 
 /// `[keep]`

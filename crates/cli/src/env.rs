@@ -10,6 +10,10 @@ pub const STORE: &str = "LONGSHORE_STORE";
 pub const LISTEN_URL: &str = "LONGSHORE_LISTEN_URL";
 /// Who runs us, by the login; the first that is set counts.
 pub const USER: [&str; 2] = ["USER", "LOGNAME"];
+/// The master key of the vault itself, in hex or base64.
+pub const MASTER_KEY: &str = "LONGSHORE_MASTER_KEY";
+/// Where systemd keeps the credentials of a service.
+pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
@@ -23,7 +27,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 20] = [
+pub const VARS: [Var; 22] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -44,7 +48,15 @@ pub const VARS: [Var; 20] = [
     Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
     Var { name: "LONGSHORE_HTTP_ALLOW", key: "http.allow" },
     Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
+    Var { name: "LONGSHORE_KEY_FILE", key: "vault.key_file" },
+    Var { name: "LONGSHORE_OLDER_KEY_FILES", key: "vault.older" },
 ];
+
+/// What a worker process of ours may inherit: all but what leads to the master key.
+pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name != MASTER_KEY && name != CREDENTIALS)
+}
 
 /// A variable that `http.env` lists, for a header of a call.
 pub fn secret(name: &str) -> Option<String> {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, Write};
 
 use longshore::store::{Bound, Refusal};
+use longshore_ai::VaultError;
 
 use crate::exit::ExitCode;
 
@@ -137,12 +138,17 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(hint) = refusal(cause).and_then(against) {
         return Some(hint);
     }
+    if let Some(hint) = cause.downcast_ref().and_then(in_vault) {
+        return Some(hint);
+    }
     let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
         Error::Schema { found, known } if found < known => "run `longshore migrate`",
         Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
         Error::NotFound { what: "tenant", .. } => "`longshore tenant list` shows the tenants",
         Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",
+        Error::NotFound { what: "profile", .. } => "`longshore profile list` shows the profiles",
+        Error::NotFound { what: "key", .. } => "`longshore key list` shows the keys",
         Error::NotFound { what: "unit", .. } => {
             "`longshore unit list` shows the units; ended ones are pruned after a while"
         }
@@ -156,6 +162,20 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// What helps where the vault said no.
+fn in_vault(error: &VaultError) -> Option<String> {
+    Some(match error {
+        VaultError::NoMaster => {
+            "`longshore key init` makes one; [vault] key_file or LONGSHORE_KEY_FILE says where it is"
+                .to_owned()
+        }
+        VaultError::NotFound { tenant, .. } => format!(
+            "`longshore key list` shows the keys; looked among those of tenant `{tenant}`"
+        ),
+        other => return other.hint(),
+    })
+}
+
 /// What the store said. The engine's errors show it as their own, so it is not a cause of theirs.
 fn store_error<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a longshore::Error> {
     use longshore::{SendError, WaitError, WorkerError};
@@ -166,6 +186,9 @@ fn store_error<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a longshore:
         return Some(error);
     }
     if let Some(WorkerError::Store(error)) = cause.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(VaultError::Store(error)) = cause.downcast_ref() {
         return Some(error);
     }
     cause.downcast_ref()

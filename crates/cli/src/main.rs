@@ -14,12 +14,16 @@ mod exit;
 mod http;
 mod lines;
 mod logging;
+mod moment;
+mod money;
 mod output;
 mod pools;
+mod secret;
 mod settings;
 mod size;
 mod span;
 mod store;
+mod vault;
 mod whoami;
 
 use clap::Parser;

@@ -66,6 +66,11 @@ impl Output {
         Ok(put(format!("{}\n", text.as_ref()).as_bytes())?)
     }
 
+    /// A piece of data that more follows.
+    pub fn piece(self, text: &str) -> anyhow::Result<()> {
+        Ok(put(text.as_bytes())?)
+    }
+
     /// Data as a table for people or as JSON for programs.
     pub fn list<T: Serialize>(
         self,

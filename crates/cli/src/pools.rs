@@ -104,6 +104,7 @@ impl PoolSettings {
         let mut words = self.command.iter();
         let program = words.next().map(String::as_str).unwrap_or_default();
         let mut program = Program::command(program).args(words).directory(&self.dir);
+        program = program.inherit_only(crate::env::inheritable());
         for (name, value) in &self.env {
             program = program.env(name, value);
         }

@@ -19,6 +19,7 @@ use crate::pools::{PoolSettings, both_handle};
 use crate::size::Size;
 use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
+use crate::vault::VaultSettings;
 
 /// Everything that holds for all commands.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct Settings {
     pub queue: QueueName,
     /// What calls of URLs may do.
     pub http: HttpSettings,
+    /// Where the master key of the vault is.
+    pub vault: VaultSettings,
     /// How long ended things are kept.
     pub retention: Retention,
 }
@@ -128,6 +131,7 @@ impl Settings {
             pools: pools(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
+            vault: vault(&config)?,
             retention: retention(&config)?,
         })
     }
@@ -247,6 +251,13 @@ fn http(config: &Config) -> anyhow::Result<HttpSettings> {
     let rules = Rules::new(&config.http.allow).map_err(usage);
     let rules = Arc::new(rules.with_context(|| in_key("http.allow"))?);
     Ok(HttpSettings { rules, env: config.http.env.clone() })
+}
+
+fn vault(config: &Config) -> anyhow::Result<VaultSettings> {
+    let config::Vault { key_file, older } = &config.vault;
+    let key_file = Some(key_file).filter(|text| !text.is_empty());
+    let key_file = key_file.map(|text| named("vault.key_file", text));
+    Ok(VaultSettings { key_file: key_file.transpose()?, older: all_named("vault.older", older)? })
 }
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {

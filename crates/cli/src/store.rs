@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::Context;
+use longshore::ledger::Ledger;
 use longshore::{MemoryStore, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
@@ -99,22 +100,46 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     open_at(&settings.store, settings).await
 }
 
+/// A store, and the same as a ledger.
+pub type Both = (Arc<dyn Store>, Arc<dyn Ledger>);
+
+/// Opens the store that the settings name, with its ledger.
+pub async fn open_both(settings: &Settings) -> anyhow::Result<Both> {
+    lasting(&settings.store)?;
+    open_any_both(&settings.store, settings).await
+}
+
 /// Opens a store that is to outlive the command.
 pub async fn open_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    lasting(url)?;
+    open_any(url, settings).await
+}
+
+fn lasting(url: &StoreUrl) -> anyhow::Result<()> {
     match url {
         StoreUrl::Memory => Err(usage("a `memory:` store would be gone when this command ends"))
             .hint("use sqlite:PATH or postgres://…; only `bench` can measure memory:"),
-        url => open_any(url, settings).await,
+        StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) => Ok(()),
     }
 }
 
 /// Opens a store of any kind, for commands that do everything in one process.
 pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
-    match url {
-        StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(path, settings.synchronous)?)),
-        StoreUrl::Postgres(url) => Ok(Arc::new(url.open(&settings.postgres).await?)),
-        StoreUrl::Memory => Ok(Arc::new(MemoryStore::default())),
-    }
+    Ok(open_any_both(url, settings).await?.0)
+}
+
+async fn open_any_both(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Both> {
+    Ok(match url {
+        StoreUrl::Sqlite(path) => both(open_sqlite(path, settings.synchronous)?),
+        StoreUrl::Postgres(url) => both(url.open(&settings.postgres).await?),
+        StoreUrl::Memory => both(MemoryStore::default()),
+    })
+}
+
+/// One store seen from two sides.
+fn both(store: impl Store + Ledger) -> Both {
+    let store = Arc::new(store);
+    (store.clone(), store)
 }
 
 fn open_sqlite(path: &Path, synchronous: Synchronous) -> anyhow::Result<SqliteStore> {

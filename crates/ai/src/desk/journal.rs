@@ -35,6 +35,13 @@ struct Waiting {
     writing: usize,
 }
 
+impl Waiting {
+    /// Everything is written.
+    fn is_over(&self) -> bool {
+        self.order.is_empty() && self.writing == 0
+    }
+}
+
 impl Journal {
     pub(super) fn new(ledger: Arc<dyn Calls>) -> Self {
         let waiting = Mutex::default();
@@ -90,10 +97,7 @@ impl Journal {
             let written = self.written.notified();
             tokio::pin!(written);
             written.as_mut().enable();
-            let waiting = self.waiting();
-            let empty = waiting.order.is_empty() && waiting.writing == 0;
-            drop(waiting);
-            if empty {
+            if self.waiting().is_over() {
                 return;
             }
             written.await;

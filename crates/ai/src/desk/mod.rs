@@ -195,14 +195,20 @@ impl Desk {
             return;
         }
         if let Some(name) = name {
-            let call = NewCall {
-                reserve_tokens: 0,
-                reserve_picos: 0,
-                ..self.inner.new_call(errand, name, "", "")
-            };
-            settled.records.push(CallRecord { call, end: Some(failed(&error, 0, 0)) });
+            settled.records.push(self.unasked(errand, name, &error));
         }
         settled.result = Err(error);
+    }
+
+    /// What the books say of a question that nobody was asked.
+    pub(crate) fn unasked(
+        &self,
+        errand: &Errand,
+        name: &ProfileName,
+        error: &AskError,
+    ) -> CallRecord {
+        let call = self.inner.new_call(errand, name, "", "");
+        CallRecord { call, end: Some(failed(error, 0, 0)) }
     }
 }
 

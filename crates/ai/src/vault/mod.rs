@@ -29,6 +29,7 @@ use serde::Serialize;
 
 pub use error::{KeyLabel, VaultError};
 pub use master::{MasterKey, MasterSource};
+pub use outside::read_secret_file;
 pub use reference::KeyRef;
 pub use rewrap::Rewrapped;
 

@@ -32,7 +32,7 @@ impl Vault {
                 self.open_kept(scope, tenant, name, *version).await?
             }
             KeyRef::Variable(name) => (self.variables.read(name)?, cache::KEEP),
-            KeyRef::File(path) => (outside::read_file(path.clone()).await?, cache::KEEP),
+            KeyRef::File(path) => (outside::read_secret_file(path.clone()).await?, cache::KEEP),
         };
         self.cache.keep(epoch, place, &secret, most);
         Ok(secret)

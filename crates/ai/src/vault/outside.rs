@@ -32,8 +32,8 @@ impl Default for Variables {
     }
 }
 
-/// The secret in a file, without the newline at its end.
-pub(super) async fn read_file(path: PathBuf) -> Result<SecretString, VaultError> {
+/// The secret in a file that nobody else may read, without the newline at its end.
+pub async fn read_secret_file(path: PathBuf) -> Result<SecretString, VaultError> {
     let reading = spawn_blocking({
         let path = path.clone();
         move || private_file::read(&path, Others::Refused)

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::address::Address;
 use super::kept;
 use super::parts::Parts;
-use crate::ask::{Again, AskError, Code};
+use crate::ask::{Again, AskError, Code, Question};
 use crate::contract::{Delivery, Heading, Libraries, Prompt, Reply, Request, peek};
 use crate::desk::{Desk, Errand, Settled};
 use crate::pilot::Gauge;
@@ -72,13 +72,12 @@ impl RequestHandler {
             Ok(to) => to,
             Err(why) => return self.unreadable(context, why).await,
         };
-        let errand = match self.errand(context, &request).await {
-            Ok(errand) => errand,
-            Err(error) => {
-                let reply = Reply::error(request.heading(), &error, 0);
-                return self.deliver(context, to, &reply, Vec::new()).await;
-            }
-        };
+        let mut errand = errand(context, &request);
+        if let Err(error) = self.fill(context, &request, &mut errand).await {
+            let calls = vec![self.desk.unasked(&errand, &request.profile, &error)];
+            let reply = Reply::error(request.heading(), &error, 0);
+            return self.deliver(context, to, &reply, calls).await;
+        }
         let (settled, parts) = self.ask(context, &request, to.as_ref(), &errand).await?;
         let (reply, calls) = self.conclude(context, request.heading(), settled)?;
         let reply = if parts > 0 { reply.after(parts) } else { reply };
@@ -95,21 +94,21 @@ impl RequestHandler {
         request.reply_queue.as_ref().map(address).transpose().map_err(|error| error.to_string())
     }
 
-    async fn errand(&self, context: &Context, request: &Request) -> Result<Errand, AskError> {
-        let unit = context.unit();
+    /// The question, as the request and the profile have it.
+    async fn fill(
+        &self,
+        context: &Context,
+        request: &Request,
+        errand: &mut Errand,
+    ) -> Result<(), AskError> {
         let until = self.until(context, request)?;
-        let profile = self.desk.profile(&unit.tenant, Some(&request.profile)).await?;
+        let profile = self.desk.profile(&errand.tenant, Some(&request.profile)).await?;
         let prompt = match &request.prompt {
             Prompt::Text(text) => text.clone(),
-            Prompt::Reference(place) => self.prompts.fetch(&unit.tenant, place, until).await?,
+            Prompt::Reference(place) => self.prompts.fetch(&errand.tenant, place, until).await?,
         };
-        let question = request.question(prompt, &profile, until);
-        Ok(Errand {
-            unit: Some(unit.id),
-            batch: unit.batch.clone(),
-            session: Some(context.session()),
-            ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
-        })
+        errand.question = request.question(prompt, &profile, until);
+        Ok(())
     }
 
     /// When the caller has stopped waiting: its time began when it sent the request.
@@ -215,6 +214,18 @@ impl RequestHandler {
         }
         to.send(context.client(), context.unit(), payload.clone()).await?;
         Ok(done(payload, Vec::new()))
+    }
+}
+
+/// For whom a request is asked.
+fn errand(context: &Context, request: &Request) -> Errand {
+    let unit = context.unit();
+    let question = Question::new(request.request_id.clone(), "", Instant::now());
+    Errand {
+        unit: Some(unit.id),
+        batch: unit.batch.clone(),
+        session: Some(context.session()),
+        ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
     }
 }
 

@@ -69,8 +69,10 @@ pub struct Ask {
 
 /// A worker that answers requests.
 #[derive(Debug, Args)]
-#[command(after_help = "Requests are units of kind `ai` (docs/ai-contract.md). SIGTERM finishes what is
-in flight, SIGHUP reads profiles and keys anew.")]
+#[command(
+    after_help = "Requests are units of kind `ai` (docs/ai-contract.md). SIGTERM finishes what is
+in flight, SIGHUP reads profiles and keys anew."
+)]
 pub struct AiWorker {
     /// Requests in flight: a number, or `auto` to find out what providers take
     #[arg(long, value_name = "N|auto", default_value = "auto")]

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use longshore::TenantId;
 
+use super::budget::BudgetArgs;
 use super::limit::{AtLeastOne, Bounds, Limit};
 
 /// Look at tenants, and set their shares and bounds.
@@ -47,7 +48,8 @@ pub enum Tenant {
 Examples:
   longshore tenant add acme --weight 3 --cap 20
   longshore tenant set acme --max-units 10000 --max-bytes 500MB
-  longshore tenant set acme --cap none")]
+  longshore tenant set acme --cap none
+  longshore tenant set acme --budget-usd 50 --budget-tokens 2M --warn-at 80%")]
 pub struct Named {
     /// The tenant
     #[arg(value_name = "NAME")]
@@ -60,4 +62,6 @@ pub struct Named {
     pub cap: Option<Limit<AtLeastOne>>,
     #[command(flatten)]
     pub bounds: Bounds,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
 }

@@ -13,10 +13,10 @@ use longshore::{Store, TenantId};
 use longshore_ai::{Desk, Http};
 
 use super::batch::crew::label;
-use super::key::vault;
 use crate::args::ai::Ai;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::vault;
 
 /// Whether the command ends by itself when it is told to.
 pub fn obeys_signals(typed: &Ai) -> bool {
@@ -36,8 +36,8 @@ pub async fn run(typed: Ai, settings: &Settings) -> anyhow::Result<ExitCode> {
 
 /// A desk on the ledger, with the vault that the settings name.
 pub fn desk(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Desk> {
-    let vault = Arc::new(vault(ledger, settings)?);
-    Ok(Desk::new(Arc::clone(ledger), vault, Http::new()?, label()))
+    let vault = Arc::new(vault::open(Arc::clone(ledger), settings)?);
+    Ok(Desk::new(Arc::clone(ledger), vault, Http::new(), label()))
 }
 
 /// The tenant that asks: the only one, or the default one.
@@ -55,6 +55,14 @@ pub async fn beside(desk: &Desk, store: &dyn Store) {
         }
     };
     tokio::join!(desk.keep_books(), listening);
+}
+
+/// Writes what is left to be written in a desk's books.
+pub async fn close_books(desk: &Desk) {
+    tokio::select! {
+        () = desk.books_kept() => {}
+        () = desk.keep_books() => {}
+    }
 }
 
 /// Until a feed that was away is asked again.

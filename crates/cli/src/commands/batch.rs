@@ -31,6 +31,8 @@ pub mod summary;
 
 use place::connect_to;
 
+pub use run::estimate;
+
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (name, action) = match typed {

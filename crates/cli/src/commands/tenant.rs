@@ -1,21 +1,26 @@
 //! `tenant`: shares, caps and bounds of whole customers, and suspension.
 
+mod month;
+
 use anyhow::anyhow;
+use longshore::ledger::{BudgetState, Ledger};
 use longshore::store::{Capacity, Tenant, TenantChange};
 use longshore::{Error, Store, TenantId};
+use serde::Serialize;
 
-use super::connect;
 use crate::args::tenant::{Named, Tenant as Typed};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::size;
+use crate::{size, store};
+
+use month::Month;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings).await?;
-    let desk = Desk { store: &*store, settings };
+    let (store, ledger) = store::open_both(settings).await?;
+    let desk = Desk { store: &*store, ledger: &*ledger, settings };
     match typed {
         Typed::Add(named) => desk.add(&named).await?,
         Typed::List => desk.list().await?,
@@ -30,6 +35,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
 
 struct Desk<'a> {
     store: &'a dyn Store,
+    ledger: &'a dyn Ledger,
     settings: &'a Settings,
 }
 
@@ -41,17 +47,20 @@ impl Desk<'_> {
                 .hint(format!("`longshore tenant set {id} …` changes them"));
         }
         let tenant = self.put(id, change(named, Capacity::default())).await?;
+        self.put_budget(named).await?;
         self.answer(&tenant, "was added")
     }
 
     async fn set(&self, named: &Named) -> anyhow::Result<()> {
         let nothing = named.weight.is_none() && named.cap.is_none() && named.bounds.is_empty();
-        if nothing {
-            return Err(usage("nothing to set"))
-                .hint("name --weight, --cap, --max-units or --max-bytes");
+        if nothing && named.budget.is_empty() {
+            return Err(usage("nothing to set")).hint(
+                "name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens",
+            );
         }
         let now = self.known(&named.id).await?.map(|tenant| tenant.capacity);
         let tenant = self.put(&named.id, change(named, now.unwrap_or_default())).await?;
+        self.put_budget(named).await?;
         self.answer(&tenant, "was changed")
     }
 
@@ -82,7 +91,23 @@ impl Desk<'_> {
 
     async fn show(&self, id: &TenantId) -> anyhow::Result<()> {
         let Some(tenant) = self.find(id).await? else { return Err(self.unknown(id).await?) };
-        self.settings.output.record(&tenant, || record(&tenant))
+        let month = self.ledger.budget(&self.settings.scope(), id).await?;
+        let shown = Shown { tenant: &tenant, month: Month::of(&month) };
+        self.settings.output.record(&shown, || record(&tenant, &month))
+    }
+
+    async fn put_budget(&self, named: &Named) -> anyhow::Result<()> {
+        if named.budget.is_empty() {
+            return Ok(());
+        }
+        let (scope, id) = (self.settings.scope(), &named.id);
+        let now = self.ledger.budget(&scope, id).await?.budget;
+        let budget = named.budget.over(now);
+        if budget.is_none() && now.is_none() {
+            return Ok(());
+        }
+        self.ledger.put_budget(&scope, id, budget).await?;
+        Ok(())
     }
 
     async fn put(&self, id: &TenantId, change: TenantChange) -> anyhow::Result<Tenant> {
@@ -182,7 +207,15 @@ fn table(tenants: &[Tenant]) -> Table {
     table
 }
 
-fn record(tenant: &Tenant) -> Table {
+/// A tenant and its month.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    tenant: &'a Tenant,
+    month: Month<'a>,
+}
+
+fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
     let mut table = Table::record();
     table.field("tenant", &tenant.id);
     table.field("state", state(tenant));
@@ -190,6 +223,7 @@ fn record(tenant: &Tenant) -> Table {
     table.field("cap", shown(tenant.cap));
     table.field("max units", shown(tenant.capacity.units));
     table.field("max bytes", shown(tenant.capacity.bytes.map(size::brief)));
+    month::fields(&mut table, budget);
     table.field("since", tenant.created_at);
     for state in longshore::UnitState::ALL {
         table.field(state.as_str(), tenant.counts.of(state));

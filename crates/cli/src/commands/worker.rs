@@ -59,7 +59,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
-fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
+pub fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {
     if settings.output.is_json() {
         return settings.output.json(report);
     }

@@ -45,6 +45,8 @@ mod faults;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod looks;
 #[cfg(test)]
 mod operate;
@@ -55,6 +57,10 @@ mod pg_storm;
 #[cfg(test)]
 mod pools;
 #[cfg(test)]
+mod profiles;
+#[cfg(test)]
+mod secrets;
+#[cfg(test)]
 mod sending;
 #[cfg(test)]
 mod signals;
@@ -64,3 +70,5 @@ mod support;
 mod tenants;
 #[cfg(test)]
 mod two_hosts;
+#[cfg(test)]
+mod usage;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::batch_job::Dice;
-use crate::support::{Place, Running, SOON, eventually, limit, soaked};
+use crate::support::{Place, Run, Running, SOON, eventually, limit, soaked};
 
 /// A worker in Python, by the SDK of this repository.
 const WORKER: &str = r#"
@@ -30,6 +30,10 @@ def nap(until: str):
     while not os.path.exists(until):
         time.sleep(0.01)
     return "rested"
+
+@worker.operation("variables")
+def variables(names: list) -> list:
+    return [name for name in names if name in os.environ]
 
 @worker.operation("note")
 def note(number: int):
@@ -64,6 +68,18 @@ fn a_worker_hands_units_to_a_process_in_another_language() {
     assert_eq!((&unit["state"], &unit["result"]), (&"done".into(), &42.into()), "{unit}");
     let code = |id: &str| place.unit(id)["failure"]["code"].clone();
     assert_eq!((code(&bad), code(&refused)), ("bad-input".into(), "closed".into()));
+    assert_nobody_is_left(&place);
+}
+
+#[test]
+fn a_worker_process_inherits_all_but_what_leads_to_the_master_key() {
+    let place = place(PYTHON);
+    let names = r#"["LONGSHORE_MASTER_KEY", "CREDENTIALS_DIRECTORY", "BESIDE"]"#;
+    let unit = place.run(&["submit", "variables", names]).ok().out.trim().to_owned();
+    let mut worker = place.command(&["worker", "--slots", "1", "--until-idle"]);
+    worker.env("LONGSHORE_MASTER_KEY", "00".repeat(32)).env("CREDENTIALS_DIRECTORY", ".");
+    Run::of(worker.env("BESIDE", "1").spawn().unwrap()).ok();
+    assert_eq!(place.unit(&unit)["result"], serde_json::json!(["BESIDE"]));
     assert_nobody_is_left(&place);
 }
 

@@ -58,6 +58,29 @@ fn what_makes_no_sense_for_a_tenant_is_refused_with_a_hint() {
 }
 
 #[test]
+fn a_tenant_has_a_budget_for_the_month_until_it_is_lifted() {
+    let place = Place::new();
+    let set = |more: &[&str]| place.run(&[&["tenant", "set", "acme"], more].concat());
+    place.run(&["tenant", "add", "acme", "--budget-usd", "50.25", "--budget-tokens", "2M"]).ok();
+    let month = show(&place, "acme")["month"].clone();
+    assert_eq!((&month["budget_usd"], &month["warn_at"]), (&json!("50.25"), &json!(0.8)));
+    assert_eq!((&month["budget_tokens"], &month["spent_usd"]), (&json!(2_000_000), &json!("0.00")));
+    set(&["--warn-at", "90%", "--budget-usd", "none"]).ok();
+    let month = show(&place, "acme")["month"].clone();
+    assert_eq!((&month["budget_usd"], &month["warn_at"]), (&Value::Null, &json!(0.9)));
+    let shown = place.run(&["tenant", "show", "acme"]).ok().out;
+    assert!(shown.contains("0 of 2000000") && shown.contains("90%"), "{shown}");
+    set(&["--budget-tokens", "none"]).ok();
+    assert_eq!(show(&place, "acme")["month"]["budget_tokens"], Value::Null);
+    set(&["--budget-usd", "-1"]).ends(2);
+    set(&["--budget-usd", "much"]).ends(2).says("amount of dollars");
+    set(&["--budget-tokens", "2.5"]).ends(2).says("amount of tokens");
+    set(&["--warn-at", "120%"]).ends(2).says("80%");
+    set(&["--budget-usd", "5", "--tenant", "acme"]).ends(1).says("leave out --tenant");
+    assert_eq!(show(&place, "acme")["month"]["budget_usd"], Value::Null);
+}
+
+#[test]
 fn a_suspended_tenant_waits_and_its_sends_are_refused() {
     let place = Place::new();
     let theirs = place.submit_script("true", &["--tenant", "acme"]);

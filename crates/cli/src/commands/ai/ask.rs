@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
-use longshore_ai::contract::{Reply, Request};
+use longshore_ai::contract::{Prompt, Request, Said};
 use longshore_ai::worker::Caller;
 use longshore_ai::{Answer, AskError, Desk, Errand, Piece, Question};
 use serde_json::json;
@@ -14,14 +14,14 @@ use tokio::time::Instant;
 
 use super::{asking, beside, desk};
 use crate::args::ai::Ask;
-use crate::commands::connect_ledger;
+use crate::commands::connect_both;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Ask, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_ledger(settings).await?;
+    let connected = connect_both(settings).await?;
     let question = question(&typed)?;
     let errand = Errand::new(asking(settings), typed.profile.clone(), question);
     if typed.queue {
@@ -71,7 +71,8 @@ async fn ask(
     typed: &Ask,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let streams = !typed.no_stream && !settings.output.is_json() && errand.question.schema.is_none();
+    let streams =
+        !typed.no_stream && !settings.output.is_json() && errand.question.schema.is_none();
     let (sender, pieces) = mpsc::channel(64);
     let asking = async {
         let settled = desk.ask(errand, streams.then_some(&sender)).await;
@@ -115,7 +116,8 @@ fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> any
     output.line(if streamed { "" } else { &answer.text })?;
     let Answer { model, tokens_in, tokens_out, latency_ms, .. } = answer;
     let cost = longshore_ai::Cost(picos);
-    output.note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
+    output
+        .note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
     Ok(())
 }
 
@@ -125,35 +127,33 @@ async fn through_the_queue(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let Some(profile) = &errand.profile else {
-        return Err(usage("a request through the queue names its profile")).hint("add --profile NAME");
+        return Err(usage("a request through the queue names its profile"))
+            .hint("add --profile NAME");
     };
     let asked = &errand.question;
-    let timeout = asked.until.saturating_duration_since(Instant::now());
+    let prompt = Prompt::Text(asked.prompt.clone());
     let request = Request {
-        system_prompt: asked.system.clone(),
-        model_override: asked.model.clone(),
+        system: asked.system.clone(),
+        model: asked.model.clone(),
         max_tokens: Some(asked.max_tokens),
         temperature: Some(asked.temperature),
-        response_schema: asked.schema.as_deref().cloned(),
-        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1),
-        ..Request::new(
-            asked.request_id.clone(),
-            errand.tenant.as_str(),
-            profile.as_str(),
-            asked.prompt.clone(),
-        )
+        schema: asked.schema.as_deref().cloned(),
+        timeout: asked.until.saturating_duration_since(Instant::now()),
+        ..Request::new(asked.request_id.clone(), errand.tenant.clone(), profile.clone(), prompt)
     };
-    let reply: Reply = Caller::new(client, None)?.ask(&request, &SystemClock).await;
+    let reply = Caller::new(client, None)?.ask(&request, &SystemClock).await;
     if settings.output.is_json() {
-        settings.output.json(&reply)?;
-        return Ok(if reply.is_success() { ExitCode::Good } else { ExitCode::Error });
+        settings.output.line(String::from_utf8(reply.to_json()?)?)?;
+        let good = matches!(reply.said, Said::Success(_));
+        return Ok(if good { ExitCode::Good } else { ExitCode::Error });
     }
-    match reply.into_answer() {
-        Ok(answer) => {
-            settings.output.line(&answer.text)?;
+    match reply.said {
+        Said::Success(success) => {
+            settings.output.line(&success.response)?;
             Ok(ExitCode::Good)
         }
-        Err(error) => Err(failed(error)),
+        Said::Error(failure) => Err(failed(failure.into())),
+        Said::Partial(_) => Err(anyhow::anyhow!("a part came for a whole")),
     }
 }
 
@@ -161,11 +161,15 @@ async fn through_the_queue(
 fn failed(error: AskError) -> anyhow::Error {
     use longshore_ai::Code;
     let hint = match error.code {
-        Code::ProfileNotFound => "`longshore profile list` shows the profiles; `profile add` makes one",
+        Code::ProfileNotFound => {
+            "`longshore profile list` shows the profiles; `profile add` makes one"
+        }
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
         Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
-        Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
+        Code::OverBudget => {
+            "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it"
+        }
         Code::Timeout => "it may have been billed; --timeout gives it more time",
         _ => return error.into(),
     };

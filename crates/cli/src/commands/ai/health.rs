@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::desk;
-use crate::commands::connect_ledger;
+use crate::commands::connect_both;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell};
 use crate::settings::Settings;
@@ -26,7 +26,7 @@ struct Health {
 
 /// Runs the command.
 pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_ledger(settings).await?;
+    let connected = connect_both(settings).await?;
     let desk = desk(&connected.ledger, settings)?;
     let mut after = None;
     let mut all = Vec::new();

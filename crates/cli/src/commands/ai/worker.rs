@@ -1,22 +1,25 @@
 //! `ai worker`: answers requests from the queue.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl, WorkerStats,
+    ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
+    WorkerStats,
 };
-use longshore_ai::worker::{KIND, Libraries, QUEUE, RequestHandler};
+use longshore_ai::contract::Libraries;
+use longshore_ai::worker::{KIND, QUEUE, RequestHandler};
 use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{beside, desk};
+use super::{beside, close_books, desk};
 use crate::args::ai::{AiWorker, InFlight};
 use crate::commands::batch::crew::label;
 use crate::commands::worker::tell;
-use crate::commands::{Connected, connect_ledger_patiently};
+use crate::commands::{Connected, connect_both, patiently};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -25,7 +28,7 @@ const IN_FLIGHT: u32 = 32;
 
 /// Runs the command.
 pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let connected = connect_ledger_patiently(settings).await?;
+    let connected = patiently(settings, || connect_both(settings)).await?;
     let desk = desk(&connected.ledger, settings)?;
     let gauge = Arc::new(Gauge::default());
     let worker = build(&typed, settings, &connected, &desk, &gauge)?;
@@ -35,14 +38,11 @@ pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCod
         ended = running => ended,
         () = beside(&desk, &*connected.store) => return Ok(ExitCode::Good),
         error = clear_on_hangup(&desk) => return Err(error.into()),
-        () = steer(&typed, gauge, &control) => return Ok(ExitCode::Good),
-        () = recycle(&typed, &stats, &control) => return Ok(ExitCode::Good),
+        never = steer(&typed, gauge, &control) => match never {},
+        never = recycle(&typed, &stats, &control) => match never {},
     };
     let (report, signal) = ended?;
-    tokio::select! {
-        () = desk.books_kept() => {}
-        () = desk.keep_books() => {}
-    }
+    close_books(&desk).await;
     tell(&report, settings)?;
     let cut_short = signal.is_some() && report.interrupted > 0;
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
@@ -106,15 +106,15 @@ async fn clear_on_hangup(desk: &Desk) -> std::io::Error {
     std::future::pending().await
 }
 
-async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) {
-    match typed.in_flight {
-        InFlight::Auto => Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await,
-        InFlight::Fixed(_) => std::future::pending().await,
+async fn steer(typed: &AiWorker, gauge: Arc<Gauge>, control: &WorkerControl) -> Infallible {
+    if typed.in_flight == InFlight::Auto {
+        Pilot::new(gauge).steer(control, IN_FLIGHT, typed.most.0).await;
     }
+    std::future::pending().await
 }
 
 /// Drains after so many requests.
-async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) {
+async fn recycle(typed: &AiWorker, stats: &WorkerStats, control: &WorkerControl) -> Infallible {
     let Some(most) = typed.recycle_after else { return std::future::pending().await };
     while stats.ran() < most {
         tokio::time::sleep(LOOK).await;

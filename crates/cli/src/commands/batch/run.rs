@@ -1,5 +1,7 @@
 //! `batch run` and `start`: from a batch file to a batch, a new one or the unfinished one.
 
+use std::path::Path;
+
 use longshore::{Batch, BatchId, BatchStatus};
 use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{Definition, Initiation, Initiator};
@@ -19,15 +21,24 @@ use crate::whoami;
 /// `batch run`
 pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.dry_run {
-        let checked = Checked::read(&typed.file, Purpose::DryRun, settings).await?;
-        let shown = super::dry_run::show(&checked, settings).await;
-        checked.commands.close(CLOSING).await;
-        return shown;
+        return dry(&typed.file, settings).await;
     }
     let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
     let place = checked.open(settings).await?;
     let initiation = initiation(&checked, &place, &typed.file, settings).await?;
     finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
+}
+
+/// `ai estimate` of a batch file: a dry run.
+pub async fn estimate(file: &Path, settings: &Settings) -> anyhow::Result<ExitCode> {
+    dry(&File::of(file.to_owned(), Vec::new()), settings).await
+}
+
+async fn dry(file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let checked = Checked::read(file, Purpose::DryRun, settings).await?;
+    let shown = super::dry_run::show(&checked, settings).await;
+    checked.commands.close(CLOSING).await;
+    shown
 }
 
 /// `batch start`

@@ -1,0 +1,99 @@
+//! `ai estimate`: what a batch or a file of requests would cost, as far as can be said beforehand.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use longshore::{Clock, ProfileName, SystemClock, TenantId};
+use longshore_ai::contract::{Prompt, Request};
+use longshore_ai::{Cost, Desk, Mode, Profile, estimate_tokens};
+use serde::Serialize;
+
+use super::desk;
+use crate::args::ai::Estimate;
+use crate::commands::{batch, connect_both};
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::output::Table;
+use crate::settings::Settings;
+
+/// How files of requests end.
+const LINES: [&str; 3] = ["jsonl", "ndjson", "json"];
+
+/// What requests would take.
+#[derive(Debug, Default, Serialize)]
+struct Total {
+    requests: u64,
+    /// Requests whose prompt is kept elsewhere: they are not counted.
+    by_reference: u64,
+    tokens_in: u64,
+    tokens_out_at_most: u64,
+    cost_at_most_picos: i64,
+    cost_at_most: String,
+}
+
+/// Runs the command.
+pub async fn run(typed: &Estimate, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let ending = typed.file.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    if !LINES.contains(&ending) {
+        return batch::estimate(&typed.file, settings).await;
+    }
+    let text = std::fs::read_to_string(&typed.file);
+    let text = text.with_context(|| format!("cannot read {}", typed.file.display()))?;
+    let connected = connect_both(settings).await?;
+    let desk = desk(&connected.ledger, settings)?;
+    let total = total(&desk, &typed.file, &text).await?;
+    settings.output.record(&total, || record(&total))?;
+    Ok(ExitCode::Good)
+}
+
+async fn total(desk: &Desk, file: &Path, text: &str) -> anyhow::Result<Total> {
+    let mut known: BTreeMap<(TenantId, ProfileName), Profile> = BTreeMap::new();
+    let mut total = Total::default();
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    for (nth, line) in lines {
+        let place = || format!("{}:{}", file.display(), nth + 1);
+        let request = Request::parse(line.as_bytes()).with_context(place)?;
+        let key = (request.customer.clone(), request.profile.clone());
+        if !known.contains_key(&key) {
+            let profile = desk.profile(&key.0, Some(&key.1)).await.with_context(place)?;
+            known.insert(key.clone(), profile);
+        }
+        total.add(&request, &known[&key]);
+    }
+    if total.requests + total.by_reference == 0 {
+        return Err(usage(format!("{} holds no requests", file.display())))
+            .hint("one request as JSON per line: docs/ai-contract.md");
+    }
+    total.cost_at_most = Cost(total.cost_at_most_picos).to_string();
+    Ok(total)
+}
+
+impl Total {
+    fn add(&mut self, request: &Request, profile: &Profile) {
+        let Prompt::Text(prompt) = &request.prompt else {
+            self.by_reference += 1;
+            return;
+        };
+        let system = request.system.as_deref().or(profile.system.as_deref());
+        let tokens_in = estimate_tokens(prompt) + system.map_or(0, estimate_tokens);
+        let most = u64::from(request.max_tokens.or(profile.max_tokens).unwrap_or(1024));
+        let cost = profile.prices.at_most(tokens_in, most, SystemClock.now(), Mode::Direct);
+        self.requests += 1;
+        self.tokens_in += tokens_in;
+        self.tokens_out_at_most += most;
+        self.cost_at_most_picos = self.cost_at_most_picos.saturating_add(cost.0);
+    }
+}
+
+fn record(total: &Total) -> Table {
+    let mut table = Table::record();
+    table.field("requests", total.requests);
+    if total.by_reference > 0 {
+        table.field("not counted", format!("{} with their prompt elsewhere", total.by_reference));
+    }
+    table.field("tokens in", format!("about {}", total.tokens_in));
+    table.field("tokens out", format!("at most {}", total.tokens_out_at_most));
+    table.field("cost", format!("at most {}", total.cost_at_most));
+    table
+}

@@ -1,0 +1,217 @@
+//! `profile`: who is asked, with which model and key, at what price, within which limits.
+//!
+//! A profile is a document with an owner. What is typed becomes a document in `profile/document.rs`,
+//! is checked in `profile/check.rs` together with the templates it extends (`profile/whole.rs`), and
+//! only then written. The tenant's own settings are in `profile/tenant.rs`.
+
+mod check;
+mod document;
+mod show;
+mod tenant;
+mod test;
+mod whole;
+
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use longshore::ledger::{Ledger, ProfileRecord, PutProfile};
+use longshore::{Error, ProfileName, Scope, TenantId};
+use serde_json::{Value, json};
+
+use super::ledger;
+use crate::args::operate::PageArgs;
+use crate::args::profile::{Changed, Profile as Typed, Written};
+use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+pub use whole::whole;
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let book = Book::open(settings).await?;
+    match typed {
+        Typed::Add(typed) => book.add(&typed).await?,
+        Typed::List { page } => book.list(&page).await?,
+        Typed::Show(typed) => book.show(&typed.name).await?,
+        Typed::Set(typed) => book.set(&typed).await?,
+        Typed::Test(typed) => test::run(&book, &typed).await?,
+        Typed::Suspend(typed) => book.suspend(&typed.name, true).await?,
+        Typed::Resume(typed) => book.suspend(&typed.name, false).await?,
+        Typed::Remove(typed) => book.remove(&typed.name).await?,
+        Typed::Default(typed) => tenant::default(&book, typed).await?,
+        Typed::Limits(typed) => tenant::limits(&book, *typed).await?,
+    }
+    Ok(ExitCode::Good)
+}
+
+/// The profiles of the tenant that the settings name.
+struct Book<'a> {
+    ledger: Arc<dyn Ledger>,
+    scope: Scope,
+    tenant: TenantId,
+    settings: &'a Settings,
+}
+
+/// How many names are looked through for the one that may be meant.
+const NAMES: u32 = 1000;
+
+impl<'a> Book<'a> {
+    async fn open(settings: &'a Settings) -> anyhow::Result<Self> {
+        let tenant = settings.tenant.clone().unwrap_or_default();
+        Ok(Self { ledger: ledger(settings).await?, scope: settings.scope(), tenant, settings })
+    }
+
+    async fn add(&self, typed: &Written) -> anyhow::Result<()> {
+        let name = ordinary(&typed.named.name)?;
+        if self.find(name).await?.is_some() {
+            return Err(anyhow!("there is a profile `{name}` already"))
+                .hint(format!("`longshore profile set {name} …` changes it"));
+        }
+        let body = document::new(typed)?;
+        self.check(name, &body).await?;
+        let record = self.put(name, Some(body), None, Some(0)).await?;
+        self.answer(&record, "was added")
+    }
+
+    async fn set(&self, typed: &Changed) -> anyhow::Result<()> {
+        let name = ordinary(&typed.named.name)?;
+        let record = self.known(name).await?;
+        let body = document::changed(record.body, typed)?;
+        self.check(name, &body).await?;
+        let record = self.put(name, Some(body), None, Some(record.revision)).await?;
+        self.answer(&record, "was changed")
+    }
+
+    async fn suspend(&self, name: &ProfileName, suspended: bool) -> anyhow::Result<()> {
+        self.known(ordinary(name)?).await?;
+        let record = self.put(name, None, Some(suspended), None).await?;
+        self.answer(&record, if suspended { "is suspended" } else { "may be used again" })
+    }
+
+    async fn remove(&self, name: &ProfileName) -> anyhow::Result<()> {
+        self.known(ordinary(name)?).await?;
+        self.ledger.remove_profile(&self.scope, &self.tenant, name).await?;
+        let answer = json!({ "tenant": self.tenant, "profile": name, "removed": true });
+        self.settings.output.answer(&answer, || format!("profile `{name}` is gone"))
+    }
+
+    async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
+        let found = self.ledger.profiles(&self.scope, page.after.as_deref(), page.limit).await?;
+        let (sheets, profiles): (Vec<_>, Vec<_>) =
+            found.items.into_iter().partition(|record| record.name.as_str() == tenant::SHEET);
+        let output = self.settings.output;
+        output.list(&profiles, || show::table(&profiles, &sheets))?;
+        if let Some(next) = found.next {
+            output.note(format!("there are more: --after {next}"));
+        }
+        Ok(())
+    }
+
+    async fn show(&self, name: &ProfileName) -> anyhow::Result<()> {
+        let record = self.known(ordinary(name)?).await?;
+        let whole = whole(&*self.ledger, &record).await?;
+        show::one(&record, &whole.body, self.settings)
+    }
+
+    /// Checks a document with all that it extends.
+    async fn check(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
+        check::keys(body)?;
+        let whole = whole::of(&*self.ledger, &self.tenant, name, body).await?;
+        for warning in check::profile(name, body, &whole.body)? {
+            self.warn(&warning);
+        }
+        self.check_others(name, body).await
+    }
+
+    /// Looks whether what the document names is there. It need not be yet, so this only warns.
+    async fn check_others(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
+        if let Some(key) = check::vault_key(body) {
+            match self.ledger.key(&self.scope, &self.tenant, &key).await {
+                Err(Error::NotFound { .. }) => self.no_key(&key),
+                Ok(versions) if versions.is_empty() => self.no_key(&key),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for other in check::fallback(body) {
+            if other == *name {
+                return Err(usage(format!("profile `{name}` cannot fall back to itself")))
+                    .hint("name another one by --fallback");
+            }
+            if self.find(&other).await?.is_none() {
+                self.warn(&format!("there is no profile `{other}` to fall back to yet"));
+            }
+        }
+        Ok(())
+    }
+
+    fn no_key(&self, key: &longshore::KeyName) {
+        let tenant = &self.tenant;
+        self.warn(&format!("tenant `{tenant}` has no key `{key}` yet: `longshore key add {key}`"));
+    }
+
+    fn warn(&self, words: &str) {
+        self.settings.output.note(format!("warning: {words}"));
+    }
+
+    async fn put(
+        &self,
+        name: &ProfileName,
+        body: Option<Value>,
+        suspended: Option<bool>,
+        expected: Option<u64>,
+    ) -> anyhow::Result<ProfileRecord> {
+        let (tenant, name) = (self.tenant.clone(), name.clone());
+        let put = PutProfile { tenant, name, body, suspended, expected };
+        let put = self.ledger.put_profile(&self.scope, put).await;
+        match put {
+            Err(Error::Invalid(_)) => {
+                put.hint("somebody else changed it just now: look at it again")
+            }
+            put => Ok(put?),
+        }
+    }
+
+    async fn find(&self, name: &ProfileName) -> anyhow::Result<Option<ProfileRecord>> {
+        match self.ledger.profile(&self.scope, &self.tenant, name).await {
+            Ok(record) => Ok(Some(record)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn known(&self, name: &ProfileName) -> anyhow::Result<ProfileRecord> {
+        match self.find(name).await? {
+            Some(record) => Ok(record),
+            None => Err(self.unknown(name).await?),
+        }
+    }
+
+    async fn unknown(&self, name: &ProfileName) -> anyhow::Result<anyhow::Error> {
+        let own = Scope::Tenant(self.tenant.clone());
+        let found = self.ledger.profiles(&own, None, NAMES).await?.items;
+        let names = found.iter().map(|record| record.name.as_str());
+        let hint = match did_you_mean(name.as_str(), names) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!(
+                "`longshore profile list` shows the profiles; looked among those of tenant `{}`",
+                self.tenant
+            ),
+        };
+        Ok(hinted(Error::not_found("profile", name).into(), hint))
+    }
+
+    fn answer(&self, record: &ProfileRecord, became: &str) -> anyhow::Result<()> {
+        self.settings.output.answer(record, || format!("profile `{}` {became}", record.name))
+    }
+}
+
+/// A name that people may give: those with a dot in front are our own.
+fn ordinary(name: &ProfileName) -> anyhow::Result<&ProfileName> {
+    if name.as_str().starts_with('.') {
+        return Err(usage(format!("profile `{name}` begins with a dot")))
+            .hint("such names are kept for settings; `longshore profile limits` has the tenant's");
+    }
+    Ok(name)
+}

@@ -1,0 +1,330 @@
+//! Whether a profile's document makes sense. Pure: what the document names elsewhere is not looked at.
+//!
+//! No error repeats a value that may be a secret: the key's, and those of headers and addresses.
+
+use longshore::{KeyName, ProfileName};
+use longshore_ai::{KeyRef, Limits, Prices, Profile, ProviderName, Wire};
+use reqwest::Url;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::{WithHint, did_you_mean, hinted, usage};
+
+/// What a document may say.
+const KEYS: [&str; 15] = [
+    "provider",
+    "model",
+    "prices",
+    "delay",
+    "script",
+    "endpoint",
+    "key",
+    "wire",
+    "max_tokens",
+    "temperature",
+    "system",
+    "limits",
+    "fallback",
+    "extends",
+    "template",
+];
+
+/// Headers that carry keys.
+const SECRET_HEADERS: [&str; 5] =
+    ["authorization", "proxy-authorization", "x-api-key", "x-goog-api-key", "api-key"];
+
+const LIST: &str = "docs/ai-profiles.md lists every part of a profile";
+
+/// Refuses parts that nobody would read. Those of sections are refused with the sections.
+pub fn keys(body: &Value) -> anyhow::Result<()> {
+    for key in body.as_object().into_iter().flat_map(|body| body.keys()) {
+        if key == "name" {
+            return Err(usage("a profile's document does not hold its name"))
+                .hint("leave `name` out: it is named on the command line");
+        }
+        if !KEYS.contains(&key.as_str()) {
+            return Err(unknown("part", key, &KEYS));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
+    let meant = did_you_mean(given, known.iter().copied());
+    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+    let known = format!("known are {}", known.join(", "));
+    hinted(usage(format!("unknown {what} `{given}`{meant}")), known)
+}
+
+/// Checks a document (`body`) and what it comes to with its templates (`whole`). What is only
+/// doubtful is returned as warnings.
+pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Result<Vec<String>> {
+    let is_template = body["template"] == Value::Bool(true);
+    if !body["template"].is_boolean() && !body["template"].is_null() {
+        return Err(usage("`template` is true or false")).hint(LIST);
+    }
+    section::<Prices>(whole, "prices")?;
+    section::<Wire>(whole, "wire")?;
+    section::<Limits>(whole, "limits")?;
+    key(whole)?;
+    let profile = read(name, whole, is_template)?;
+    numbers(&profile)?;
+    headers(&profile)?;
+    if !is_template {
+        complete(&profile)?;
+    }
+    Ok(endpoint(&profile)?.into_iter().chain(prices(&profile, is_template)).collect())
+}
+
+/// The key of the vault that the document itself names.
+pub fn vault_key(body: &Value) -> Option<KeyName> {
+    match body["key"].as_str()?.parse() {
+        Ok(KeyRef::Vault { name, .. }) => Some(name),
+        _ => None,
+    }
+}
+
+/// The profiles that the document itself falls back to.
+pub fn fallback(body: &Value) -> Vec<ProfileName> {
+    let names = body["fallback"].as_array().into_iter().flatten();
+    names.filter_map(|name| ProfileName::new(name.as_str()?).ok()).collect()
+}
+
+/// Reads a whole document. A template may leave out whom it asks.
+pub fn read(name: &ProfileName, whole: &Value, is_template: bool) -> anyhow::Result<Profile> {
+    let mut whole = whole.clone();
+    if let Some(whole) = whole.as_object_mut() {
+        whole.remove("template");
+        whole.insert("name".to_owned(), json!(name));
+        if is_template {
+            whole.entry("provider").or_insert(json!("echo"));
+        }
+    }
+    if whole["provider"].is_null() {
+        return Err(usage("a profile needs a provider"))
+            .hint(format!("--provider is one of {}", providers().join(", ")));
+    }
+    let profile = Profile::deserialize(whole).map_err(|error| explain(&error.to_string()))?;
+    for other in &profile.fallback {
+        ProfileName::new(other)?;
+    }
+    Ok(profile)
+}
+
+fn providers() -> Vec<&'static str> {
+    ProviderName::ALL.iter().map(|provider| provider.as_str()).collect()
+}
+
+fn section<'a, T: Deserialize<'a>>(whole: &'a Value, name: &str) -> anyhow::Result<()> {
+    match whole.get(name) {
+        None | Some(Value::Null) => Ok(()),
+        Some(section) => T::deserialize(section)
+            .map(|_| ())
+            .map_err(|error| explain(&error.to_string()).context(format!("in `{name}`"))),
+    }
+}
+
+/// The reader's message, with a guess at what was meant if a word is unknown.
+fn explain(message: &str) -> anyhow::Error {
+    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match words.as_slice() {
+        [given, known @ ..] if message.starts_with("unknown field") => {
+            unknown("part", given, known)
+        }
+        [given, known @ ..] if message.starts_with("unknown variant") => {
+            unknown("value", given, known)
+        }
+        _ => hinted(usage(message), LIST),
+    }
+}
+
+fn key(whole: &Value) -> anyhow::Result<()> {
+    match whole.get("key") {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::String(key)) => match key.parse::<KeyRef>() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(usage(error.to_string())).hint(error.hint().unwrap_or_default()),
+        },
+        Some(_) => {
+            Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH")
+        }
+    }
+}
+
+fn numbers(profile: &Profile) -> anyhow::Result<()> {
+    let limits = &profile.limits;
+    let above_zero = |number: Option<f64>| number.is_none_or(|n| n.is_finite() && n > 0.0);
+    for (name, number) in
+        [("requests", limits.requests), ("tokens", limits.tokens), ("burst", limits.burst)]
+    {
+        if !above_zero(number) {
+            return Err(usage(format!("`limits.{name}` is not above zero")))
+                .hint("suspend a profile that nobody may use: `longshore profile suspend`");
+        }
+    }
+    if limits.in_flight == Some(0) || profile.max_tokens == Some(0) {
+        return Err(usage("`limits.in_flight` and `max_tokens` are at least 1")).hint(LIST);
+    }
+    match profile.temperature {
+        Some(t) if !(0.0..=2.0).contains(&t) => {
+            Err(usage(format!("`temperature` {t} is not between 0 and 2"))).hint(LIST)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn headers(profile: &Profile) -> anyhow::Result<()> {
+    let names = profile.wire.headers.keys();
+    match names
+        .map(|name| name.to_ascii_lowercase())
+        .find(|name| SECRET_HEADERS.contains(&name.as_str()))
+    {
+        Some(name) => {
+            Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
+                .hint("`longshore key add` keeps it; --key names it")
+        }
+        None => Ok(()),
+    }
+}
+
+/// What a profile needs that is to be used.
+fn complete(profile: &Profile) -> anyhow::Result<()> {
+    match profile.provider {
+        ProviderName::Echo | ProviderName::Scripted => {
+            longshore_ai::open(profile).hint(LIST)?;
+        }
+        other if profile.model.is_empty() => {
+            return Err(usage(format!("{other} needs a model")))
+                .hint("--model says which is asked");
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Refuses an endpoint that is no address; warns of one where keys and prompts go in the clear.
+fn endpoint(profile: &Profile) -> anyhow::Result<Option<String>> {
+    let Some(text) = &profile.endpoint else { return Ok(None) };
+    let bad =
+        |why: &str| Err(usage(format!("the endpoint {why}"))).hint("as https://api.example.com");
+    let Ok(url) = Url::parse(text) else { return bad("is not a URL") };
+    if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
+        return bad("does not begin with https:// or http:// and a host");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return bad("holds a password, and profiles hold no secrets");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return bad("has a query or a fragment; it is where the API begins");
+    }
+    let open = url.scheme() == "http" && !is_loopback(&url);
+    Ok(open.then(|| {
+        let host = url.host_str().unwrap_or_default();
+        format!("http:// to {host}: keys and prompts travel in the clear; https:// would hide them")
+    }))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Warns of calls that will be booked at nothing.
+fn prices(profile: &Profile, is_template: bool) -> Option<String> {
+    use ProviderName::{Anthropic, Gemini, Openai};
+    let own = [Anthropic, Openai, Gemini].contains(&profile.provider) && profile.endpoint.is_none();
+    let free = profile.prices == Prices::default();
+    (own && free && !is_template).then(|| {
+        "it has no prices: its calls will be booked at $0, until `usage recost` after \
+         `profile set --price-input … --price-output …`"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(body: Value) -> anyhow::Result<Vec<String>> {
+        keys(&body)?;
+        profile(&ProfileName::new("p").unwrap(), &body, &body)
+    }
+
+    /// Built without `..`, so that a new field is noticed here.
+    #[test]
+    fn every_part_of_a_profile_is_known() {
+        let Profile {
+            name: _,
+            provider: _,
+            model: _,
+            prices: _,
+            delay: _,
+            script: _,
+            endpoint: _,
+            key: _,
+            wire: _,
+            max_tokens: _,
+            temperature: _,
+            system: _,
+            limits: _,
+            fallback: _,
+        } = Profile::new("p", ProviderName::Echo);
+        assert_eq!(KEYS.len(), 13 + 2, "all but the name, and two of documents");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_explained() {
+        for (body, words) in [
+            (json!({}), "needs a provider"),
+            (json!({ "provider": "opnai" }), "did you mean `openai`?"),
+            (json!({ "provider": "openai" }), "needs a model"),
+            (json!({ "provider": "echo", "modle": "m" }), "did you mean `model`?"),
+            (json!({ "provider": "echo", "limits": { "request": 1 } }), "did you mean `requests`?"),
+            (json!({ "provider": "echo", "limits": { "requests": 0 } }), "not above zero"),
+            (json!({ "provider": "echo", "prices": { "input": -1, "output": 1 } }), "is no price"),
+            (json!({ "provider": "echo", "prices": { "input": 1 } }), "in `prices`"),
+            (json!({ "provider": "echo", "temperature": 3 }), "between 0 and 2"),
+            (json!({ "provider": "echo", "template": "yes" }), "true or false"),
+            (json!({ "provider": "echo", "fallback": ["a b"] }), "may only hold"),
+            (json!({ "provider": "echo", "name": "p" }), "does not hold its name"),
+            (json!({ "provider": "echo", "endpoint": "api" }), "is not a URL"),
+            (json!({ "provider": "echo", "endpoint": "ftp://x" }), "https://"),
+            (json!({ "provider": "echo", "endpoint": "https://a:b@c" }), "a password"),
+            (json!({ "provider": "scripted" }), "has no script"),
+        ] {
+            let error = format!("{:#}", checked(body.clone()).unwrap_err());
+            assert!(error.contains(words), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_refused_and_not_repeated() {
+        let secret = "sk-marked-1234567890";
+        for body in [
+            json!({ "provider": "openai", "model": "m", "key": secret }),
+            json!({ "provider": "openai", "model": "m", "endpoint": format!("https://{secret}@x") }),
+            json!({ "provider": "openai", "model": "m",
+                    "wire": { "headers": { "Authorization": format!("Bearer {secret}") } } }),
+        ] {
+            let error = format!("{:#}", checked(body).unwrap_err());
+            assert!(!error.contains("marked"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_doubtful_is_warned_of() {
+        let at =
+            |endpoint: &str| json!({ "provider": "openai", "model": "m", "endpoint": endpoint });
+        for quiet in
+            ["http://localhost:1", "http://127.0.0.1:1/v1", "http://[::1]", "https://x.example"]
+        {
+            assert!(checked(at(quiet)).unwrap().is_empty(), "{quiet}");
+        }
+        assert!(checked(at("http://10.0.0.1")).unwrap()[0].contains("in the clear"));
+        assert!(
+            checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0]
+                .contains("no prices")
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! Profiles as tables and records. They hold no secrets: a key is a reference.
+
+use longshore::ledger::ProfileRecord;
+use longshore_ai::{DatedRate, Prices, Rate};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+
+/// Profiles in a table; `sheets` say which are used by default.
+pub fn table(profiles: &[ProfileRecord], sheets: &[ProfileRecord]) -> Table {
+    let [rpm, tpm, at_once] = ["rpm", "tpm", "in flight"].map(right);
+    let heading = ["tenant", "profile", "state", "provider", "model", "key"].map(cell);
+    let [tenant, profile, state, provider, model, key] = heading;
+    let heading = [tenant, profile, state, provider, model, key, rpm, tpm, at_once];
+    let empty = "no profiles; `longshore profile add NAME --provider P --model M` makes one";
+    let mut table = Table::new(heading, empty);
+    for record in profiles {
+        let (body, limits) = (&record.body, &record.body["limits"]);
+        table.row([
+            cell(&record.tenant),
+            cell(&record.name),
+            cell(state_of(record, sheets)),
+            cell(text(&body["provider"])),
+            cell(text(&body["model"])),
+            cell(text(&body["key"])),
+            right(text(&limits["requests"])),
+            right(text(&limits["tokens"])),
+            right(text(&limits["in_flight"])),
+        ]);
+    }
+    table
+}
+
+fn state_of(record: &ProfileRecord, sheets: &[ProfileRecord]) -> &'static str {
+    let sheet = sheets.iter().find(|sheet| sheet.tenant == record.tenant);
+    let default = sheet.and_then(|sheet| sheet.body["default"].as_str());
+    match record {
+        record if record.suspended => "suspended",
+        record if record.body["template"] == Value::Bool(true) => "template",
+        record if default == Some(record.name.as_str()) => "default",
+        _ => "open",
+    }
+}
+
+/// A profile as kept, and what it comes to with its templates.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    record: &'a ProfileRecord,
+    whole: &'a Value,
+}
+
+/// One profile. What its templates say is shown as its own, save the key that they lend.
+pub fn one(record: &ProfileRecord, whole: &Value, settings: &Settings) -> anyhow::Result<()> {
+    let mut whole = whole.clone();
+    let lent = record.body["key"].is_null() && !whole["key"].is_null();
+    if let Some(whole) = whole.as_object_mut().filter(|_| lent) {
+        whole.remove("key");
+    }
+    let shown = Shown { record, whole: &whole };
+    settings.output.record(&shown, || sheet(record, &whole, lent))
+}
+
+fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
+    let mut table = Table::record();
+    table.field("profile", &record.name);
+    table.field("tenant", &record.tenant);
+    table.field("state", state_of(record, &[]));
+    table.field("extends", text(&record.body["extends"]));
+    for part in ["provider", "model", "endpoint"] {
+        table.field(part, text(&whole[part]));
+    }
+    table.field("key", if lent { "its template's".to_owned() } else { text(&whole["key"]) });
+    for (part, name) in
+        [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")]
+    {
+        table.field(name, text(&whole[part]));
+    }
+    prices(&mut table, &whole["prices"]);
+    limits(&mut table, &whole["limits"]);
+    let fallback = whole["fallback"].as_array().into_iter().flatten();
+    table.field("fallback", fallback.map(text).collect::<Vec<_>>().join(", "));
+    table.field("wire", text(&whole["wire"]));
+    table.field("since", record.created_at);
+    table.field("changed", record.updated_at);
+    table.field("revision", record.revision);
+    table
+}
+
+/// Limits, each on a line.
+pub fn limits(table: &mut Table, limits: &Value) {
+    for (part, name) in [
+        ("requests", "requests/min"),
+        ("tokens", "tokens/min"),
+        ("burst", "burst (minutes)"),
+        ("in_flight", "in flight"),
+        ("when_full", "when full"),
+    ] {
+        table.field(name, text(&limits[part]));
+    }
+}
+
+fn prices(table: &mut Table, written: &Value) {
+    let Ok(prices) = Prices::deserialize(written) else { return };
+    if prices == Prices::default() {
+        return;
+    }
+    table.field("prices", rate(prices.usual()));
+    for DatedRate { from, until, rate: dated } in prices.dated() {
+        let from = from.map_or(String::new(), |from| format!(" from {from}"));
+        let until = until.map_or(String::new(), |until| format!(" until {until}"));
+        table.field(&format!("prices{from}{until}"), rate(dated));
+    }
+}
+
+/// Dollars per million tokens, in words.
+fn rate(rate: &Rate) -> String {
+    let mut words = format!("in ${}, out ${}", rate.input, rate.output);
+    for (name, price) in [
+        ("cache read", rate.cache_read),
+        ("cache write", rate.cache_write),
+        ("cache write 1h", rate.cache_write_long),
+        ("batch in", rate.batch_input),
+        ("batch out", rate.batch_output),
+    ] {
+        words += &price.map_or(String::new(), |price| format!(", {name} ${price}"));
+    }
+    if let Some(share) = rate.batch {
+        words += &format!(", batch × {}", longshore_ai::Price::from(share));
+    }
+    words += &match rate.tiers.len() {
+        0 => String::new(),
+        tiers => format!(", {tiers} tiers"),
+    };
+    words + " per million tokens"
+}
+
+/// A value for people; nothing where there is none.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match number.as_f64() {
+            Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
+            _ => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,210 @@
+//! `profile`: documents made, checked, extended, changed and shown; defaults and limits of a tenant.
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+
+fn show(place: &Place, name: &str) -> Value {
+    place.run(&["profile", "show", name, "--json"]).ok().json()
+}
+
+#[test]
+fn a_profile_is_added_shown_changed_suspended_and_removed() {
+    let place = Place::new();
+    assert_eq!(place.run(&["profile", "list", "--json"]).ok().json(), json!([]));
+    let add = ["profile", "add", "fast", "--provider", "anthropic", "--model", "haiku"];
+    let prices = ["--price-input", "0.1", "--price-output", "0.5", "--price-cache-read", "0.01"];
+    let limits = ["--rpm", "1000", "--tpm", "2M", "--in-flight", "8", "--when-full", "refuse"];
+    let more = ["--key", "env:CLAUDE", "--max-tokens", "500", "--set", "wire.sampling=true"];
+    let add = [&add[..], &prices, &limits, &more].concat();
+    place.run(&add).ok();
+    place.run(&add).ends(1).says("already").says("profile set fast");
+    let fast = show(&place, "fast");
+    assert_eq!(
+        fast["body"],
+        json!({
+            "provider": "anthropic", "model": "haiku", "key": "env:CLAUDE", "max_tokens": 500,
+            "prices": { "input": 0.1, "output": 0.5, "cache_read": 0.01 },
+            "limits": { "requests": 1000, "tokens": 2_000_000, "in_flight": 8, "when_full": "refuse" },
+            "wire": { "sampling": true },
+        })
+    );
+    place
+        .run(&["profile", "set", "fast", "--model", "opus", "--rpm", "none", "--unset", "wire"])
+        .ok();
+    let fast = show(&place, "fast");
+    assert_eq!((&fast["body"]["model"], &fast["revision"]), (&json!("opus"), &json!(2)));
+    assert_eq!(
+        (&fast["body"]["limits"]["requests"], &fast["body"]["wire"]),
+        (&Value::Null, &Value::Null)
+    );
+    place.run(&["profile", "suspend", "fast"]).ok();
+    assert_eq!(show(&place, "fast")["suspended"], true);
+    let list = place.run(&["profile", "list"]).ok().out;
+    assert!(list.contains("suspended") && list.contains("env:CLAUDE"), "{list}");
+    place.run(&["profile", "resume", "fast"]).ok();
+    let shown = place.run(&["profile", "show", "fast"]).ok().out;
+    assert!(shown.contains("in $0.1, out $0.5, cache read $0.01"), "{shown}");
+    place.run(&["profile", "remove", "fast"]).ok();
+    place.run(&["profile", "show", "fast"]).ends(1).says("no profile `fast`");
+}
+
+#[test]
+fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
+    let place = Place::new();
+    place.run(&["profile", "add", "fast", "--provider", "echo"]).ok();
+    place.write("bad.toml", "provider = \"echo\"\nmodle = \"m\"\n");
+    place.write("bad.json", "{\"provider\": }");
+    place.write("named.json", "{\"provider\": \"echo\", \"name\": \"x\"}");
+    for (args, code, words) in [
+        (&["profile", "add", "p"][..], 2, "needs a provider"),
+        (&["profile", "add", "p", "--provider", "opnai"], 2, "did you mean `openai`?"),
+        (&["profile", "add", "p", "--provider", "openai"], 2, "needs a model"),
+        (
+            &["profile", "add", "p", "--provider", "echo", "--set", "limits.rps=1"],
+            2,
+            "unknown part `rps`",
+        ),
+        (
+            &["profile", "add", "p", "--provider", "echo", "--set", "modle=1"],
+            2,
+            "did you mean `model`?",
+        ),
+        (&["profile", "add", "p", "--provider", "echo", "--set", "model"], 2, "no `=`"),
+        (&["profile", "add", "p", "--provider", "echo", "--price-input", "free"], 2, "is no price"),
+        (&["profile", "add", "p", "--provider", "echo", "--price-input", "1"], 2, "in `prices`"),
+        (
+            &["profile", "add", "p", "--provider", "echo", "--endpoint", "nowhere"],
+            2,
+            "is not a URL",
+        ),
+        (&["profile", "add", "p", "--provider", "echo", "--rpm", "0"], 2, "not above zero"),
+        (&["profile", "add", "p", "--provider", "echo", "--rpm", "many"], 2, "`none`"),
+        (&["profile", "add", "p", "--provider", "echo", "--fallback", "p"], 2, "itself"),
+        (
+            &["profile", "add", "p", "--provider", "echo", "--extends", "none"],
+            2,
+            "no template `none`",
+        ),
+        (&["profile", "add", "p", "--provider", "echo", "--extends", "fast"], 2, "is no template"),
+        (&["profile", "add", ".p", "--provider", "echo"], 2, "begins with a dot"),
+        (&["profile", "add", "p", "--from", "bad.toml"], 2, "did you mean `model`?"),
+        (&["profile", "add", "p", "--from", "bad.json"], 2, "line 1"),
+        (&["profile", "add", "p", "--from", "named.json"], 2, "leave `name` out"),
+        (&["profile", "add", "p", "--from", "none.toml"], 1, "none.toml"),
+        (&["profile", "add", "p", "--from", "bad.yaml"], 2, "neither .toml nor .json"),
+        (&["profile", "add", "p", "--provider", "scripted"], 1, "has no script"),
+        (&["profile", "set", "fast"], 2, "nothing to set"),
+        (&["profile", "set", "fats", "--model", "m"], 1, "did you mean `fast`?"),
+        (&["profile", "suspend", "fats"], 1, "did you mean `fast`?"),
+        (&["profile", "default", "fats"], 1, "did you mean `fast`?"),
+        (&["profile", "limits", "--rpm", "0"], 2, "above zero"),
+    ] {
+        let run = place.run(args).ends(code).says(words);
+        assert!(run.err.contains("hint:") || run.err.contains("--help"), "{}", run.err);
+    }
+    let names = place.run(&["profile", "list", "--json"]).ok().json();
+    assert_eq!(names.as_array().unwrap().len(), 1, "nothing was written: {names}");
+}
+
+#[test]
+fn what_is_doubtful_is_done_with_a_warning() {
+    let place = Place::new();
+    let add = |name: &str, more: &[&str]| {
+        place
+            .run(
+                &[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat(),
+            )
+            .ok()
+    };
+    add("a", &["--endpoint", "http://10.1.2.3/v1"]).says("in the clear");
+    add("b", &["--key", "later"]).says("key add later");
+    add("c", &["--fallback", "later"]).says("no profile `later`");
+    add("d", &[]).says("has no prices");
+    let quiet = add("e", &["--endpoint", "http://127.0.0.1:8080", "--fallback", "a"]);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn a_profile_extends_a_template_of_the_house_and_does_not_show_its_key() {
+    let place = Place::new();
+    let house =
+        ["profile", "add", "house", "--template", "--provider", "openai", "--key", "env:HOUSE"];
+    place
+        .run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat())
+        .ok();
+    let draft = ["profile", "add", "draft", "--tenant", "acme", "--extends", "house"];
+    place.run(&[&draft[..], &["--model", "mini", "--tpm", "1k"]].concat()).ok();
+    let draft = place.run(&["profile", "show", "draft", "--tenant", "acme", "--json"]).ok().json();
+    assert_eq!(draft["whole"]["provider"], "openai");
+    assert_eq!(draft["whole"]["limits"], json!({ "requests": 500, "tokens": 1000 }));
+    assert_eq!(draft["whole"]["key"], Value::Null);
+    let shown = place.run(&["profile", "show", "draft", "--tenant", "acme"]).ok().out;
+    assert!(shown.contains("its template's") && !shown.contains("env:HOUSE"), "{shown}");
+    place.run(&["profile", "default", "house"]).ends(2).says("is a template");
+    place.run(&["profile", "test", "house"]).ends(2).says("is a template");
+    place.run(&["profile", "show", "house", "--tenant", "acme"]).ends(1);
+    place.run(&["profile", "set", "house", "--extends", "house"]).ends(2).says("extends itself");
+}
+
+#[test]
+fn a_profile_is_read_from_a_file_and_flags_go_on_top() {
+    let place = Place::new();
+    place.write(
+        "fast.toml",
+        "provider = \"ollama\"\nmodel = \"llama3\"\nfallback = [\"other\"]\n\n[prices]\ninput = 3\n\
+         output = 15\nrates = [{ from = 2027-01-01, input = 2, output = 10 }]\n\n[wire]\nnum_ctx = 8192\n",
+    );
+    place.run(&["profile", "add", "fast", "--from", "fast.toml", "--model", "llama4"]).ok();
+    let body = show(&place, "fast")["body"].clone();
+    assert_eq!((&body["model"], &body["wire"]["num_ctx"]), (&json!("llama4"), &json!(8192)));
+    assert_eq!(body["prices"]["rates"][0]["from"], "2027-01-01");
+    let shown = place.run(&["profile", "show", "fast"]).ok().out;
+    assert!(shown.contains("prices from 2027-01-01T00:00:00"), "{shown}");
+    place.write("again.json", body.to_string());
+    place.run(&["profile", "add", "again", "--from", "again.json"]).ok();
+    assert_eq!(show(&place, "again")["body"], body);
+}
+
+#[test]
+fn a_tenant_has_a_default_profile_and_limits_for_all() {
+    let place = Place::new();
+    for name in ["a", "b"] {
+        place.run(&["profile", "add", name, "--provider", "echo", "--tenant", "acme"]).ok();
+    }
+    let acme =
+        |args: &[&str]| place.run(&[args, &["--tenant", "acme", "--json"]].concat()).ok().json();
+    assert_eq!(acme(&["profile", "default"])["default"], Value::Null);
+    acme(&["profile", "default", "a"]);
+    acme(&["profile", "limits", "--rpm", "600", "--when-full", "refuse", "--fallback", "b"]);
+    let now = acme(&["profile", "limits", "--tpm", "1M", "--rpm", "none"]);
+    assert_eq!(
+        now,
+        json!({ "tenant": "acme", "default": "a", "fallback": "b",
+                "limits": { "tokens": 1_000_000, "when_full": "refuse" } })
+    );
+    let names = acme(&["profile", "list"]);
+    assert_eq!(names.as_array().unwrap().len(), 2, "the settings are no profile: {names}");
+    let list = place.run(&["profile", "list"]).ok().out;
+    assert!(list.contains("default") && list.contains("open"), "{list}");
+    assert_eq!(acme(&["profile", "default", "none"])["default"], Value::Null);
+    let shown = place.run(&["profile", "limits", "--tenant", "acme"]).ok().out;
+    assert!(shown.contains("tokens/min") && shown.contains("1000000"), "{shown}");
+}
+
+#[test]
+fn a_test_reads_the_profile_and_opens_its_key_without_asking_anybody() {
+    let place = super::keys::place();
+    place.run_with(&["key", "add", "k"], "sk-abc").ok();
+    place.run(&["profile", "add", "p", "--provider", "ollama", "--model", "m", "--key", "k"]).ok();
+    let tested = place.run(&["profile", "test", "p", "--offline", "--json"]).ok().json();
+    assert_eq!((&tested["document"], &tested["key"]), (&json!("ok"), &json!("ok")));
+    place.run(&["key", "revoke", "k"]).ok();
+    place
+        .run(&["profile", "test", "p", "--offline"])
+        .ends(1)
+        .says("may not be used any more")
+        .says("key rotate k");
+    place.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
+    place.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
+}
