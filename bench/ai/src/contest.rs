@@ -2,6 +2,7 @@
 //! they take, and once with one that needs 50 ms, to see how much they add.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
@@ -15,7 +16,7 @@ pub(crate) struct Contestant {
     /// What `--only` takes.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) process: Process,
+    pub(crate) process: Arc<Process>,
     /// Where the upstream answers at once.
     pub(crate) instant: Target,
     /// Where it needs 50 ms.
@@ -39,12 +40,13 @@ type All = HashMap<&'static str, Figures>;
 /// Runs everybody, prints the table, and says which goals are reached.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
     let folder = tempfile::tempdir_in(&args.dir)?;
-    let upstream = Process::ours(&["upstream"])?;
+    // Held here, too: it is needed even where it takes no part itself.
+    let upstream = Arc::new(Process::ours(&["upstream"])?);
     let mut contestants = own(folder.path(), &upstream.url)?;
     if args.peers {
         contestants.extend(peers::start(args, folder.path(), &upstream.url).await?);
     }
-    contestants.push(direct(upstream));
+    contestants.push(direct(Arc::clone(&upstream)));
     contestants.retain(|one| args.wants(one.name));
     let mut all = All::new();
     for round in 0..args.rounds {
@@ -62,7 +64,7 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
 }
 
 /// The upstream without anything before it.
-fn direct(process: Process) -> Contestant {
+fn direct(process: Arc<Process>) -> Contestant {
     let target = |delay| Target {
         url: format!("{}{}/chat/completions", process.url, upstream::base(delay)),
         model: "fake-1".into(),
@@ -81,7 +83,7 @@ fn own(folder: &std::path::Path, upstream: &str) -> Result<Vec<Contestant>> {
         title,
         instant: target(&process, "instant"),
         slow: target(&process, "slow"),
-        process,
+        process: Arc::new(process),
     };
     Ok(vec![
         one("floor", "the floor: a bare proxy", floor),

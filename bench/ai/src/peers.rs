@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -45,8 +46,8 @@ fn tensorzero(args: &Args, folder: &Path, upstream: &str) -> Result<Contestant> 
     let config = folder.join("tensorzero.toml");
     fs::write(&config, format!("{settings}{}{}", model("instant", 0), model("slow", 50)))?;
     let mut command = Command::new(python);
-    command.arg(peers("tensorzero.py")).arg(config).env("NO_PROXY", "*");
-    let process = Process::start(&mut command)?;
+    command.arg(peers("serve_tensorzero.py")).arg(config).env("NO_PROXY", "*");
+    let process = Arc::new(Process::start(&mut command)?);
     let target = |name: &str| Target {
         url: format!("{}/chat/completions", process.url),
         model: format!("tensorzero::model_name::{name}"),
@@ -89,7 +90,7 @@ async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestan
     command.args(["-c", &script]).stderr(Stdio::null());
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
     command.env("NO_DOCS", "True").env_remove("PYTHONDONTWRITEBYTECODE");
-    let process = Process::start(&mut command)?;
+    let process = Arc::new(Process::start(&mut command)?);
     let target = |name: &str| Target {
         url: format!("{}/v1/chat/completions", process.url),
         model: name.into(),
