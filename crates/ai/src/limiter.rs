@@ -131,10 +131,11 @@ impl Taken {
         let mut queue = self.inner.shared.queue();
         let now = Instant::now();
         let credits = self.needs.iter().map(|need| (need, credit(need)));
+        let mut news = false;
         for (need, credit) in credits.filter(|(_, credit)| *credit != 0.0) {
-            queue.credit(need, credit, now);
+            news |= queue.credit(need, credit, now);
         }
-        self.inner.pump(queue, true);
+        self.inner.pump(queue, news);
     }
 }
 

@@ -37,13 +37,25 @@ impl Raw {
         serde_json::to_vec(&Rewritten { members, changes })
     }
 
+    /// One of the body's members, if it is there.
+    pub fn member(&self, name: &str) -> Option<Value> {
+        let members: Members<'_> = serde_json::from_slice(&self.body).ok()?;
+        let (_, value) = members.0.iter().rfind(|(other, _)| other == name)?;
+        serde_json::from_str(value.get()).ok()
+    }
+
     /// Why a provider of another wire may not ask the question.
     pub fn refusal(&self, wire: ProviderName) -> Option<AskError> {
-        if wire == self.wire || self.left_out.is_empty() {
+        if wire == self.wire { None } else { self.loss(wire) }
+    }
+
+    /// Why a provider may not ask by the translation: something would be lost.
+    pub(crate) fn loss(&self, wire: ProviderName) -> Option<AskError> {
+        if self.left_out.is_empty() {
             return None;
         }
         let what = self.left_out.join(", ");
-        let words = format!("a profile of {wire} cannot be asked with: {what}");
+        let words = format!("this profile of {wire} cannot be asked with: {what}");
         Some(AskError::new(Code::InvalidRequest, words))
     }
 }

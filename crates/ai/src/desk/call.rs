@@ -46,6 +46,10 @@ impl CallToMake<'_> {
     pub(super) async fn make(self, pieces: Option<&mpsc::Sender<Piece>>, settled: &mut Settled) {
         let begun = Instant::now();
         let question = self.question();
+        let wire = self.entry.profile.provider;
+        if let Some(error) = question.raw.as_ref().and_then(|raw| raw.refusal(wire)) {
+            return self.refused(&question, error, begun, settled);
+        }
         let tokens = self.entry.provider.estimate(&question) + u64::from(question.max_tokens);
         let leave = match self.leave(tokens, question.until).await {
             Ok(leave) => leave,

@@ -93,12 +93,14 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// All of the body, if it is no larger than this.
-    pub(crate) async fn whole(mut self, most: usize) -> Result<Vec<u8>, Broken> {
-        let mut all = Vec::new();
+    pub(crate) async fn whole(mut self, most: usize) -> Result<Bytes, Broken> {
+        let first = self.chunk(most).await?.unwrap_or_default();
+        let Some(second) = self.chunk(most).await? else { return Ok(first) };
+        let mut all = [first, second].concat();
         while let Some(bytes) = self.chunk(most).await? {
             all.extend_from_slice(&bytes);
         }
-        Ok(all)
+        Ok(all.into())
     }
 
     /// Reads the beginning of the body, as far as it comes: for words about a refusal.

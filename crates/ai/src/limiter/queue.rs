@@ -137,12 +137,21 @@ impl Queue {
         self.serve(now);
     }
 
-    /// Gives back so much of what was taken, or takes more after the fact.
-    pub(super) fn credit(&mut self, need: &Need, credit: f64, now: Instant) {
+    /// Gives back so much of what was taken, or takes more after the fact. Says whether that is the first
+    /// that gathers: whoever settles has to hear of it only then.
+    pub(super) fn credit(&mut self, need: &Need, credit: f64, now: Instant) -> bool {
         let bucket = self.bucket(&need.bucket);
         bucket.credit += credit;
-        let at = bucket.settle.as_ref().map_or(now + GATHER, |(_, at)| *at);
-        bucket.settle = Some((need.clone(), at));
+        match &mut bucket.settle {
+            Some((newest, _)) => {
+                newest.clone_from(need);
+                false
+            }
+            none => {
+                *none = Some((need.clone(), now + GATHER));
+                true
+            }
+        }
     }
 
     /// Serves all who can be served, in order.

@@ -7,12 +7,13 @@ mod reading;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::dialect::{Dialect, Draft, How, Reading};
+use super::dialect::{Changes, Dialect, Draft, How, Reading};
 use super::shape;
 use crate::ask::{AskError, Question};
 use crate::chat::{Chat, Part, Role, Tool, ToolChoice};
 use crate::http::Framing;
-use crate::profile::{Auth, CacheFor, Profile, Wire};
+use crate::profile::{Auth, CacheFor, Profile, ProviderName, Wire};
+use crate::raw::Raw;
 
 /// The version that takes sampling fields and `x-api-key`.
 const OLD: &str = "2023-06-01";
@@ -39,8 +40,12 @@ impl Anthropic {
         }
     }
 
+    fn samples(&self) -> bool {
+        self.wire.sampling && self.version() == OLD
+    }
+
     fn sampling(&self, body: &mut Value, question: &Question) {
-        if !self.wire.sampling || self.version() != OLD {
+        if !self.samples() {
             return;
         }
         body["temperature"] = json!(question.temperature);
@@ -51,6 +56,7 @@ impl Anthropic {
 }
 
 impl Dialect for Anthropic {
+    const NAME: ProviderName = ProviderName::Anthropic;
     const ADDRESS: &'static str = "https://api.anthropic.com";
     const PREFIX: &'static str = "/v1";
     const NEEDS_KEY: bool = true;
@@ -98,6 +104,25 @@ impl Dialect for Anthropic {
             body["stream"] = json!(true);
         }
         body
+    }
+
+    fn raw<'q>(&self, question: &'q Question) -> Option<&'q Raw> {
+        question.raw_for(Self::NAME)
+    }
+
+    /// The most tokens and the temperature may be the profile's; sampling goes only where the model takes
+    /// it. What is to be cached, the question says itself.
+    fn changes(&self, model: &str, question: &Question, _raw: &Raw, how: How) -> Changes {
+        let mut changes: Changes = vec![
+            ("model", Some(model.into())),
+            ("max_tokens", Some(question.max_tokens.into())),
+            ("temperature", self.samples().then(|| question.temperature.into())),
+            ("stream", how.is_streamed().then(|| true.into())),
+        ];
+        if !self.samples() {
+            changes.extend([("top_p", None), ("top_k", None)]);
+        }
+        changes
     }
 
     fn read(&self, body: &[u8]) -> Result<Draft, String> {

@@ -9,6 +9,8 @@ use crate::ask::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::chat::{Piece, ToolCall};
 use crate::cost::estimate_tokens;
 use crate::http::{Event, Framing};
+use crate::profile::ProviderName;
+use crate::raw::Raw;
 
 /// Whether an answer is to come in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,8 @@ impl How {
 
 /// One provider's wire.
 pub(crate) trait Dialect: Send + Sync + 'static {
+    /// Whose wire it is.
+    const NAME: ProviderName;
     /// Where the provider is, where the profile does not say.
     const ADDRESS: &'static str;
     /// What its paths begin with, where the address does not.
@@ -50,6 +54,16 @@ pub(crate) trait Dialect: Send + Sync + 'static {
     /// What is sent.
     fn body(&self, model: &str, question: &Question, how: How) -> Value;
 
+    /// The question as it came, where it came over this wire and can be sent on like that.
+    fn raw<'q>(&self, _question: &'q Question) -> Option<&'q Raw> {
+        None
+    }
+
+    /// What is to be another in a question that is sent on as it came.
+    fn changes(&self, _model: &str, _question: &Question, _raw: &Raw, _how: How) -> Changes {
+        Changes::new()
+    }
+
     /// Reads an answer that came in one; or why it is none.
     fn read(&self, body: &[u8]) -> Result<Draft, String>;
 
@@ -67,6 +81,9 @@ pub(crate) trait Dialect: Send + Sync + 'static {
     /// What that says.
     fn health(&self, model: &str, said: &Value) -> String;
 }
+
+/// Members of a request, and what is to be in their place.
+pub(crate) type Changes = Vec<(&'static str, Option<Value>)>;
 
 /// Reads a stream's events.
 pub(crate) trait Reading: Send {

@@ -8,7 +8,7 @@ use super::dialect::{Dialect, Draft, How, Reading};
 use crate::ask::{AskError, Code, Question};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::http::Framing;
-use crate::profile::{Profile, Wire};
+use crate::profile::{Profile, ProviderName, Wire};
 
 /// What stands in a call's id between the id and what the model thought. Newer models want their thought
 /// back with the call, and nowhere else is there room for it.
@@ -45,6 +45,7 @@ impl Gemini {
 }
 
 impl Dialect for Gemini {
+    const NAME: ProviderName = ProviderName::Gemini;
     const ADDRESS: &'static str = "https://generativelanguage.googleapis.com";
     const PREFIX: &'static str = "/v1beta";
     const NEEDS_KEY: bool = true;

@@ -12,7 +12,7 @@ use super::dialect::{Dialect, Draft, How, Reading};
 use crate::ask::{AskError, Code, Question};
 use crate::chat::{Chat, Message, Part, Role, Tool};
 use crate::http::Framing;
-use crate::profile::{Profile, Wire};
+use crate::profile::{Profile, ProviderName, Wire};
 
 /// The context of a server that was not told of another: the smallest there is.
 const SMALLEST_CONTEXT: u64 = 4096;
@@ -66,6 +66,7 @@ impl Ollama {
 }
 
 impl Dialect for Ollama {
+    const NAME: ProviderName = ProviderName::Ollama;
     const ADDRESS: &'static str = "http://127.0.0.1:11434";
     const PREFIX: &'static str = "/api";
     const NEEDS_KEY: bool = false;

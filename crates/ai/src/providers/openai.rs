@@ -4,12 +4,13 @@ mod reading;
 
 use serde_json::{Value, json};
 
-use super::dialect::{Dialect, Draft, How, Reading};
+use super::dialect::{Changes, Dialect, Draft, How, Reading};
 use super::shape;
 use crate::ask::{AskError, Question};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
 use crate::http::Framing;
-use crate::profile::{Profile, Wire};
+use crate::profile::{Profile, ProviderName, Wire};
+use crate::raw::Raw;
 
 /// OpenAI's wire.
 pub(crate) struct Openai {
@@ -40,6 +41,14 @@ impl Openai {
         system.into_iter().chain(said).collect()
     }
 
+    /// What the most tokens of an answer are called, and what they are not called.
+    fn most(&self) -> (&'static str, &'static str) {
+        match self.wire.old_max_tokens {
+            true => ("max_tokens", "max_completion_tokens"),
+            false => ("max_completion_tokens", "max_tokens"),
+        }
+    }
+
     fn sampling(&self, body: &mut Value, question: &Question) {
         if !self.wire.sampling {
             return;
@@ -52,6 +61,7 @@ impl Openai {
 }
 
 impl Dialect for Openai {
+    const NAME: ProviderName = ProviderName::Openai;
     const ADDRESS: &'static str = "https://api.openai.com";
     const PREFIX: &'static str = "/v1";
     const NEEDS_KEY: bool = true;
@@ -67,8 +77,7 @@ impl Dialect for Openai {
 
     fn body(&self, model: &str, question: &Question, how: How) -> Value {
         let mut body = json!({ "model": model, "messages": self.messages(question) });
-        let most = if self.wire.old_max_tokens { "max_tokens" } else { "max_completion_tokens" };
-        body[most] = json!(question.max_tokens);
+        body[self.most().0] = json!(question.max_tokens);
         if let Some(schema) = question.schema.as_ref().filter(|_| !self.wire.no_schema) {
             let strict = shape::is_strict(schema);
             let schema = json!({ "name": "answer", "strict": strict, "schema": **schema });
@@ -83,6 +92,30 @@ impl Dialect for Openai {
             body["stream_options"] = json!({ "include_usage": true });
         }
         body
+    }
+
+    /// A server that takes no schema is told of it in words, which takes a translation.
+    fn raw<'q>(&self, question: &'q Question) -> Option<&'q Raw> {
+        let told = self.wire.no_schema && question.schema.is_some();
+        question.raw_for(Self::NAME).filter(|_| !told)
+    }
+
+    /// The most tokens and the temperature may be the profile's; sampling goes only where the model takes
+    /// it; a stream has to say at its end what it took.
+    fn changes(&self, model: &str, question: &Question, raw: &Raw, how: How) -> Changes {
+        let (most, not_most) = self.most();
+        let mut changes: Changes = vec![
+            ("model", Some(model.into())),
+            (most, Some(question.max_tokens.into())),
+            (not_most, None),
+            ("temperature", self.wire.sampling.then(|| question.temperature.into())),
+            ("stream", how.is_streamed().then(|| true.into())),
+            ("stream_options", how.is_streamed().then(|| stream_options(raw))),
+        ];
+        if !self.wire.sampling {
+            changes.push(("top_p", None));
+        }
+        changes
     }
 
     fn read(&self, body: &[u8]) -> Result<Draft, String> {
@@ -104,6 +137,12 @@ impl Dialect for Openai {
         let but = if known { String::new() } else { format!(", not `{model}` among them") };
         format!("answers, accepts the key, has {} models{but}", models.len())
     }
+}
+
+fn stream_options(raw: &Raw) -> Value {
+    let mut options = raw.member("stream_options").filter(Value::is_object).unwrap_or(json!({}));
+    options["include_usage"] = json!(true);
+    options
 }
 
 fn settings(body: &mut Value, chat: &Chat) {

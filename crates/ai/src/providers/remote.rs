@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body_util::Full;
+use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request};
 use serde_json::Value;
@@ -72,9 +73,11 @@ impl<D: Dialect> Remote<D> {
         let began = Instant::now();
         let reply = self.send(question, How::Whole).await?;
         let headroom = headroom(&reply.headers);
-        let draft = self.read(reply).await?;
+        let (draft, body) = self.read(reply).await?;
         self.dialect.check(question, &draft)?;
-        Ok(draft.answer(question, self.model(question), began.elapsed(), headroom))
+        let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
+        let raw = self.dialect.raw(question).map(|_| Box::new(body));
+        Ok(Answer { raw, ..answer })
     }
 
     async fn streamed(
@@ -87,21 +90,22 @@ impl<D: Dialect> Remote<D> {
         let headroom = headroom(&reply.headers);
         let draft = match comes_whole::<D>(&reply.headers) {
             true => self.read_to(reply, pieces).await?,
-            false => self.follow(reply, pieces).await?,
+            false => self.follow(reply, self.form(question), pieces).await?,
         };
         self.dialect.check(question, &draft)?;
         Ok(draft.answer(question, self.model(question), began.elapsed(), headroom))
     }
 
-    /// Reads an answer in one.
-    async fn read(&self, reply: Reply) -> Result<Draft, AskError> {
+    /// Reads an answer in one. Also as it came.
+    async fn read(&self, reply: Reply) -> Result<(Draft, Bytes), AskError> {
         let body = reply.whole(MOST_ANSWER).await?;
-        self.dialect.read(&body).map_err(|why| self.unread(&why, &body))
+        let draft = self.dialect.read(&body).map_err(|why| self.unread(&why, &body))?;
+        Ok((draft, body))
     }
 
     /// The same, from a server that was asked to stream and did not.
     async fn read_to(&self, reply: Reply, pieces: &mpsc::Sender<Piece>) -> Result<Draft, AskError> {
-        let draft = self.read(reply).await?;
+        let (draft, _) = self.read(reply).await?;
         hand_on(draft.pieces(), pieces).await;
         Ok(draft)
     }
@@ -111,9 +115,11 @@ impl<D: Dialect> Remote<D> {
     async fn follow(
         &self,
         mut reply: Reply,
+        form: Form,
         pieces: &mpsc::Sender<Piece>,
     ) -> Result<Draft, AskError> {
         let mut stream = Stream {
+            form,
             frames: Frames::new(D::FRAMING),
             reading: self.dialect.reading(),
             begun: false,
@@ -161,10 +167,25 @@ impl<D: Dialect> Remote<D> {
             ));
         }
         let path = self.dialect.path(model, question, how)?;
-        let body = serde_json::to_vec(&self.dialect.body(model, question, how));
-        let body = body.map_err(|error| AskError::new(Code::Internal, error.to_string()))?;
+        let body = self.body(model, question, how)?;
         let request = self.request(Method::POST, &path, body)?;
         self.accepted(self.http.send(request).await?).await
+    }
+
+    /// What is sent: the question as it came, or a translation that loses nothing.
+    fn body(&self, model: &str, question: &Question, how: How) -> Result<Vec<u8>, AskError> {
+        let body = match (self.dialect.raw(question), &question.raw) {
+            (Some(raw), _) => raw.rewritten(&self.dialect.changes(model, question, raw, how)),
+            (None, raw) => match raw.as_ref().and_then(|raw| raw.loss(D::NAME)) {
+                Some(loss) => return Err(loss),
+                None => serde_json::to_vec(&self.dialect.body(model, question, how)),
+            },
+        };
+        body.map_err(|error| AskError::new(Code::Internal, error.to_string()))
+    }
+
+    fn form(&self, question: &Question) -> Form {
+        if self.dialect.raw(question).is_some() { Form::Raw } else { Form::Read }
     }
 
     fn request(
@@ -172,7 +193,7 @@ impl<D: Dialect> Remote<D> {
         method: Method,
         path: &str,
         body: Vec<u8>,
-    ) -> Result<Request<Full<hyper::body::Bytes>>, AskError> {
+    ) -> Result<Request<Full<Bytes>>, AskError> {
         let address = format!("{}{path}", self.base);
         let made = Request::builder().method(method).uri(address).body(Full::from(body));
         // Not with the error's words: the address may have secrets in its path.
@@ -210,8 +231,18 @@ impl<D: Dialect> Remote<D> {
     }
 }
 
+/// In which form a stream's pieces are handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As they were understood.
+    Read,
+    /// As they came.
+    Raw,
+}
+
 /// A stream that is being read.
 struct Stream {
+    form: Form,
     frames: Frames,
     reading: Box<dyn Reading>,
     /// Some of the answer has come.
@@ -244,13 +275,23 @@ impl Stream {
         came: &mut Vec<Piece>,
         veil: &Veil,
     ) -> Result<Flow, AskError> {
+        let understood = came.len();
         let flow = self.reading.take(event, came).map_err(|fault| match fault {
             Fault::Told(error) => failure::told(&error, self.begun, veil),
             Fault::Garbled(why) => failure::garbled(&why, event.data.as_bytes(), veil),
         })?;
+        if self.form == Form::Raw {
+            came.truncate(understood);
+            came.push(Piece::Raw(one_line(&event.data)));
+        }
         self.begun |= !came.is_empty();
         Ok(flow)
     }
+}
+
+/// JSON on one line: whatever breaks it stands between its parts.
+fn one_line(data: &str) -> String {
+    data.replace('\n', " ")
 }
 
 /// Hands pieces on; whether anybody listens.

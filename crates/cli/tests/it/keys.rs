@@ -157,7 +157,11 @@ fn keys_are_wrapped_by_a_new_master_key_and_the_old_one_is_not_needed_any_more()
     assert_eq!((&done["moved"], &done["there"], &done["left"]), (&json!(3), &json!(0), &json!([])));
     let again = place.run(&rewrap).ok().json();
     assert_eq!((&again["moved"], &again["there"]), (&json!(0), &json!(3)));
-    place.run(&["profile", "test", "p", "--offline"]).ends(1).says("which is not loaded").says("key rewrap");
+    place
+        .run(&["profile", "test", "p", "--offline"])
+        .ends(1)
+        .says("which is not loaded")
+        .says("key rewrap");
     std::fs::rename(place.path("new.key"), place.path("longshore.key")).unwrap();
     place.run(&["profile", "test", "p", "--offline"]).ok();
 }

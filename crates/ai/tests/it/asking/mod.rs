@@ -4,6 +4,7 @@ mod books;
 mod budgets;
 mod fallbacks;
 mod profiles;
+mod raw;
 pub(crate) mod rig;
 mod schemas;
 mod tries;

@@ -6,6 +6,7 @@ mod bench;
 mod gemini;
 mod ollama;
 mod openai;
+mod raw;
 mod suite;
 
 macro_rules! run_for {

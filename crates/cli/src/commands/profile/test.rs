@@ -43,7 +43,8 @@ pub async fn run(book: &Book<'_>, typed: &Test) -> anyhow::Result<()> {
     });
     book.settings.output.answer(&answer, || {
         let key = key.map_or("it needs no key", |_| "its key opens");
-        let says = says.map_or("its provider was not asked".into(), |says| format!("provider: {says}"));
+        let says =
+            says.map_or("its provider was not asked".into(), |says| format!("provider: {says}"));
         let said = said.map(|said| format!("; asked to say OK, it says {said:?}"));
         format!("profile `{name}` reads well, {key}; {says}{}", said.unwrap_or_default())
     })

@@ -1,0 +1,82 @@
+//! Our gateway as users run it: a SQLite ledger, limits of the tenant and of each profile, prices, and one
+//! row of usage for each call.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::serve::ListenerExt as _;
+use longshore::ledger::{Ledger, PutProfile};
+use longshore::{ProfileName, Scope, Store, TenantId};
+use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::{Desk, Http, TENANT_SHEET, Vault};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use serde_json::{Value, json};
+
+use crate::child::{input_ended, listen};
+use crate::upstream;
+
+/// What guests must know.
+pub(crate) const TOKEN: &str = "bench-token-0123456789";
+
+/// A desk on a new store.
+pub(crate) struct House {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) desk: Desk,
+}
+
+/// Opens a store with profiles in it.
+pub(crate) async fn open(folder: &Path, profiles: &[(&str, Value)]) -> Result<House> {
+    std::fs::create_dir_all(folder)?;
+    let store = SqliteStore::open(&folder.join("bench.db"), SqliteOptions::default())?;
+    let store = Arc::new(store);
+    for (name, body) in profiles {
+        let put = PutProfile {
+            tenant: TenantId::default(),
+            name: ProfileName::new(*name)?,
+            body: Some(body.clone()),
+            suspended: None,
+            expected: None,
+        };
+        longshore::ledger::Profiles::put_profile(&*store, &Scope::All, put).await?;
+    }
+    let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
+    let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
+    let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "bench".to_owned());
+    Ok(House { store, ledger, desk })
+}
+
+/// Limits that are kept, and never reached.
+pub(crate) fn limits() -> Value {
+    json!({ "requests": 60e6, "tokens": 600e9 })
+}
+
+/// Serves until whoever started this process is gone.
+pub(crate) async fn run(at: &str, folder: &Path) -> Result<()> {
+    let profile = |delay| {
+        json!({
+            "provider": "openai", "model": "fake-1", "endpoint": format!("{at}{}", upstream::base(delay)),
+            "prices": { "input": 1.25, "output": 10 }, "limits": limits(), "max_tokens": 1000,
+        })
+    };
+    let profiles = [
+        ("instant", profile(0)),
+        ("slow", profile(50)),
+        ("crowded", profile(2000)),
+        (TENANT_SHEET, json!({ "limits": limits() })),
+    ];
+    let House { store, desk, .. } = open(folder, &profiles).await?;
+    let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+    let router = Gateway::new(Arc::new(desk.clone()), Arc::new(guests)).router();
+    let listener = listen().await?.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    tokio::select! {
+        ended = axum::serve(listener, router) => Ok(ended?),
+        ended = desk.hear_of_changes(&*store) => Ok(ended?),
+        () = desk.keep_books() => Ok(()),
+        () = desk.be_present(&*store) => Ok(()),
+        () = input_ended() => Ok(()),
+    }
+}

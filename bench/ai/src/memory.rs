@@ -1,0 +1,34 @@
+//! How much memory the gateway has while many requests are out.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::child::Process;
+use crate::contest::target;
+use crate::figures::{Goal, Wanted};
+use crate::{Args, say};
+
+/// Has a crowd ask an upstream that takes two seconds, and looks in between.
+pub(crate) async fn measure(args: &Args) -> Result<Goal> {
+    say("memory");
+    let folder = tempfile::tempdir_in(&args.dir)?;
+    let upstream = Process::ours(&["upstream"])?;
+    let place = folder.path().join("gateway");
+    let ours = Process::ours(&["gateway".as_ref(), upstream.url.as_ref(), place.as_os_str()])?;
+    let crowded = target(&ours, "crowded");
+    let look = async {
+        let mut most = ours.megabytes()?;
+        // As long as everybody has asked once and is asking again.
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            most = most.max(ours.megabytes()?);
+        }
+        anyhow::Ok(most)
+    };
+    let asking = crowded.load(args.crowd, Duration::from_millis(2500));
+    let (most, asked) = tokio::join!(look, asking);
+    asked?;
+    let what = format!("memory with {} in flight, MB", args.crowd);
+    Ok(Goal::new(what, most?, Wanted::Under(60.0)))
+}

@@ -1,0 +1,140 @@
+//! Other gateways, in pinned versions, from their Python packages: TensorZero's, which its wheel holds, and
+//! LiteLLM's proxy. What is installed already is left alone; a change of the pins installs anew.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::child::Process;
+use crate::contest::Contestant;
+use crate::load::Target;
+use crate::{Args, say, upstream};
+
+/// How long a peer may take to start.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// LiteLLM refuses keys that everybody knows.
+const KEY: &str = "sk-7f1d0c5a9b3e48a6b2d40e1c8f65a7930b1e2d3c4f5a6978";
+
+/// Installs and starts those that are wanted.
+pub(crate) async fn start(args: &Args, folder: &Path, upstream: &str) -> Result<Vec<Contestant>> {
+    let mut peers = Vec::new();
+    if args.wants("tensorzero") {
+        peers.push(tensorzero(args, folder, upstream)?);
+    }
+    if args.wants("litellm") {
+        peers.push(litellm(args, folder, upstream).await?);
+    }
+    Ok(peers)
+}
+
+fn tensorzero(args: &Args, folder: &Path, upstream: &str) -> Result<Contestant> {
+    let python = installed(args, "tensorzero")?;
+    let model = |name: &str, delay| {
+        format!(
+            "[models.{name}]\nrouting = [\"up\"]\n[models.{name}.providers.up]\ntype = \"openai\"\n\
+             model_name = \"fake-1\"\napi_base = \"{upstream}{}/\"\napi_key_location = \"none\"\n",
+            upstream::base(delay)
+        )
+    };
+    let settings = "[gateway]\nobservability.enabled = false\n";
+    let config = folder.join("tensorzero.toml");
+    fs::write(&config, format!("{settings}{}{}", model("instant", 0), model("slow", 50)))?;
+    let mut command = Command::new(python);
+    command.arg(peers("serve_tensorzero.py")).arg(config).env("NO_PROXY", "*");
+    let process = Arc::new(Process::start(&mut command)?);
+    let target = |name: &str| Target {
+        url: format!("{}/chat/completions", process.url),
+        model: format!("tensorzero::model_name::{name}"),
+        token: "none".into(),
+    };
+    let (instant, slow) = (target("instant"), target("slow"));
+    Ok(Contestant {
+        name: "tensorzero",
+        title: "TensorZero 2026.6.0, no observability",
+        process,
+        instant,
+        slow,
+    })
+}
+
+async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestant> {
+    let python = installed(args, "litellm")?;
+    let model = |name: &str, delay| {
+        let base = upstream::base(delay);
+        format!(
+            "  - {{model_name: {name}, litellm_params: \
+             {{model: openai/fake-1, api_key: x, api_base: \"{upstream}{base}\"}}}}\n"
+        )
+    };
+    let settings = format!(
+        "general_settings: {{master_key: {KEY}}}\nlitellm_settings: {{telemetry: false, num_retries: 0}}\n"
+    );
+    let config = folder.join("litellm.yaml");
+    let models = format!("model_list:\n{}{}", model("instant", 0), model("slow", 50));
+    fs::write(&config, format!("{models}{settings}"))?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    // It does not say where it listens, so the shell does; then it takes the shell's place.
+    let script = format!(
+        "echo http://127.0.0.1:{port}; exec {} --config {} --host 127.0.0.1 --port {port} \
+         --num_workers 1 >&2",
+        python.with_file_name("litellm").display(),
+        config.display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stderr(Stdio::null());
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_LOG", "ERROR");
+    command.env("NO_DOCS", "True").env_remove("PYTHONDONTWRITEBYTECODE");
+    let process = Arc::new(Process::start(&mut command)?);
+    let target = |name: &str| Target {
+        url: format!("{}/v1/chat/completions", process.url),
+        model: name.into(),
+        token: KEY.into(),
+    };
+    let (instant, slow) = (target("instant"), target("slow"));
+    let begun = Instant::now();
+    while let Err(error) = instant.load(1, Duration::from_millis(1)).await {
+        ensure!(begun.elapsed() < PATIENCE, "LiteLLM does not start: {error:#}");
+        say("LiteLLM starts");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(Contestant { name: "litellm", title: "LiteLLM 1.108.4, one worker", process, instant, slow })
+}
+
+/// The interpreter of an environment with a peer's pins.
+fn installed(args: &Args, peer: &str) -> Result<PathBuf> {
+    let folder = std::path::absolute(args.dir.join("peers").join(peer))?;
+    let (python, pins) = (folder.join("bin/python"), peers(&format!("{peer}.txt")));
+    if fs::read(folder.join("installed")).ok() == Some(fs::read(&pins)?) {
+        return Ok(python);
+    }
+    step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
+    step(Command::new(&python).args(["-m", "pip", "install", "--quiet", "uv"]))?;
+    // What LiteLLM asks for is newer than what can be had.
+    let loosened = folder.join("loosened.txt");
+    fs::write(&loosened, "certifi>=2026.4.22\n")?;
+    let mut install = Command::new(&python);
+    install.args(["-m", "uv", "pip", "install", "--quiet", "--compile-bytecode", "--python"]);
+    install.arg(&python).arg("--override").arg(&loosened).arg("-r").arg(&pins);
+    step(&mut install)?;
+    fs::copy(pins, folder.join("installed"))?;
+    Ok(python)
+}
+
+fn peers(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(file)
+}
+
+/// Runs one step of an installation.
+fn step(command: &mut Command) -> Result<()> {
+    println!("installing: {command:?}");
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} failed: {}", words.trim());
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! The upstream that everybody asks: answers every question with the same completion, at once or after a
+//! while.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
+
+use crate::child::serve;
+
+/// What every question is answered with.
+pub(crate) const ANSWER: &str = concat!(
+    r#"{"id":"chatcmpl-BxQ2vZ0Jm1b0bP9c8yq3w2x1","object":"chat.completion","created":1763200000,"#,
+    r#""model":"fake-1","choices":[{"index":0,"message":{"role":"assistant","content":"The quick brown "#,
+    r#"fox jumps over the lazy dog.","refusal":null},"logprobs":null,"finish_reason":"stop"}],"#,
+    r#""usage":{"prompt_tokens":61,"completion_tokens":10,"total_tokens":71,"#,
+    r#""prompt_tokens_details":{"cached_tokens":0,"audio_tokens":0}},"service_tier":"default","#,
+    r#""system_fingerprint":"fp_0123456789"}"#
+);
+
+/// Where an upstream answers after so many milliseconds, as a path before the API's own.
+pub(crate) fn base(delay_ms: u64) -> String {
+    format!("/after/{delay_ms}/v1")
+}
+
+/// Answers for as long as somebody holds the process's input open.
+pub(crate) async fn run() -> Result<()> {
+    serve(answer).await
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let delay = request.uri().path().split('/').nth(2).and_then(|ms| ms.parse().ok());
+    // Only what was read whole can be followed by another question.
+    let _ = request.into_body().collect().await;
+    if let Some(delay) = delay.filter(|ms| *ms > 0) {
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+    }
+    let mut response = Response::new(Full::from(ANSWER));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
