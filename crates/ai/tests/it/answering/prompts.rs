@@ -36,8 +36,7 @@ async fn asked(office: &Office, place: &str) -> Said {
     asked.as_object_mut().unwrap().remove("prompt");
     let id = office.send("acme", asked.to_string()).await;
     office.work().await;
-    let unit = office.unit(id).await;
-    let result = unit.result.unwrap_or_else(|| panic!("{place}: {:?}", unit.failure));
+    let result = office.unit(id).await.result.expect("an answer");
     Reply::parse(result.as_bytes()).unwrap().said
 }
 
