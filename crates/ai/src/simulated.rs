@@ -29,7 +29,7 @@ pub(crate) async fn wait(delay: Duration, until: Instant) -> Result<(), AskError
 pub(crate) fn answer(question: &Question, model: &str, begun: Instant, text: String) -> Answer {
     let (text, finish_reason) = cut(text, question.max_tokens);
     Answer {
-        model: model.to_owned(),
+        model: question.model.as_deref().unwrap_or(model).to_owned(),
         tokens_in: question.estimate(),
         tokens_out: estimate_tokens(&text).min(question.max_tokens.into()),
         latency_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),

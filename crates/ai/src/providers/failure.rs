@@ -53,7 +53,7 @@ pub(crate) fn refused(status: u16, headers: &HeaderMap, body: &[u8], veil: &Veil
     let json = serde_json::from_slice::<Value>(body).ok();
     let said = json.as_ref().map(Said::read).unwrap_or_default();
     let words = if said.words.is_empty() { veil.bytes(body) } else { veil.line(&said.words) };
-    let mut error = judged(status, &said, words);
+    let mut error = judged(status, &said, words, veil);
     error.retry_after = retry_after(headers).or(said.wait);
     error.headroom = Some(Box::new(headroom(headers)));
     obey(&mut error, headers);
@@ -64,7 +64,7 @@ pub(crate) fn refused(status: u16, headers: &HeaderMap, body: &[u8], veil: &Veil
 /// come, it means what the status would have meant; afterwards the question is paid for.
 pub(crate) fn told(error: &Value, begun: bool, veil: &Veil) -> AskError {
     let said = Said::read(error);
-    let mut failure = judged(said.status(), &said, veil.line(&said.words));
+    let mut failure = judged(said.status(), &said, veil.line(&said.words), veil);
     failure.message = format!("in the stream, {}", failure.message);
     failure.provider_status = Some(200);
     failure.retry_after = said.wait;
@@ -104,9 +104,10 @@ impl From<Broken> for AskError {
     }
 }
 
-fn judged(status: u16, said: &Said, words: String) -> AskError {
+fn judged(status: u16, said: &Said, words: String, veil: &Veil) -> AskError {
     let (code, again) = said.verdict(status);
-    let kind = said.codes.first().map(|kind| format!(" ({kind})")).unwrap_or_default();
+    let kind = said.codes.first().map(|kind| format!(" ({})", veil.line(kind)));
+    let kind = kind.unwrap_or_default();
     let message = match words.as_str() {
         "" => format!("the provider said {status}{kind}"),
         words => format!("the provider said {status}{kind}: {words}"),

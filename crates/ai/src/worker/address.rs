@@ -43,7 +43,7 @@ impl Address {
         to: &Unit,
         reply: Payload,
     ) -> Result<(), Verdict> {
-        self.send_as(client, following(to.id, 0), reply).await
+        self.send_as(client, following(to.id, Following::Reply), reply).await
     }
 
     /// Delivers a unit that was given its identity.
@@ -77,16 +77,36 @@ fn not_taken(refusal: &Refusal) -> Verdict {
     Verdict::retry("reply", format!("the reply queue does not take it: {refusal}"))
 }
 
-/// The identity of the `n`th unit that follows from another: the same however often it is made.
-pub(super) fn following(id: UnitId, n: u64) -> UnitId {
+/// Which of the units that follow from another is meant. Those of one queue are read in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Following {
+    /// A part of the reply, by the run that wrote it and its number there.
+    Part { run: u32, seq: u64 },
+    /// The reply, after all parts.
+    Reply,
+}
+
+impl Following {
+    /// Its place, in 24 bits. Parts beyond what has a place share the last one.
+    fn place(self) -> u64 {
+        match self {
+            Self::Part { run, seq } => (u64::from(run.min(0xFE)) << 16) | seq.min(0xFFFF),
+            Self::Reply => 0xFF_FFFF,
+        }
+    }
+}
+
+/// The identity of a unit that follows from another: the same however often it is made, and in the
+/// order of [`Following`], since a queue gives what was sent at the same time by identity.
+pub(super) fn following(id: UnitId, which: Following) -> UnitId {
     let mut bytes = *id.as_bytes();
     // The last eight bytes are random but for the variant's two bits.
     let tail = u64::from_be_bytes([
         bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15],
     ]);
-    let (variant, random) = (tail & (3 << 62), tail & !(3 << 62));
-    let moved = random.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)) & !(3 << 62);
-    bytes[8..].copy_from_slice(&(variant | moved).to_be_bytes());
+    // Other random bits than the unit's own: nothing that follows from it is taken for it.
+    let random = (tail ^ 0x1E37_79B9_7F00_0000) & !0xFF_FFFF;
+    bytes[8..].copy_from_slice(&(random | which.place()).to_be_bytes());
     UnitId::from_bytes(bytes)
 }
 
@@ -95,13 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_from_a_unit_is_always_the_same_and_never_twice() {
+    fn what_follows_from_a_unit_is_always_the_same_in_order_and_never_twice() {
         let id = UnitId::new();
-        let mut all: Vec<UnitId> = (0..1000).map(|n| following(id, n)).collect();
-        assert_eq!(all[3], following(id, 3));
-        all.push(id);
-        all.sort();
-        all.dedup();
-        assert_eq!(all.len(), 1001);
+        let parts = |run| (1..500).map(move |seq| Following::Part { run, seq });
+        let which = parts(0).chain(parts(1)).chain(parts(7)).chain([Following::Reply]);
+        let all: Vec<UnitId> = which.map(|which| following(id, which)).collect();
+        assert_eq!(all[3], following(id, Following::Part { run: 0, seq: 4 }));
+        assert!(all.is_sorted_by(|a, b| a < b) && !all.contains(&id));
+        assert_ne!(all.last(), Some(&following(UnitId::new(), Following::Reply)));
     }
 }

@@ -4,7 +4,7 @@
 use longshore::{Context, Payload};
 use tokio::sync::mpsc;
 
-use super::address::{Address, following};
+use super::address::{Address, Following, following};
 use crate::chat::Piece;
 use crate::contract::{Heading, Reply};
 use crate::desk::{Desk, Errand, Settled};
@@ -58,8 +58,8 @@ impl Parts {
         let Ok(payload) = part.to_json().map(Payload::from) else { return };
         // Another run of the same unit writes other parts.
         let unit = self.context.unit();
-        let run = u64::from(unit.attempt) + u64::from(unit.lost);
-        let id = following(unit.id, (run << 32) | seq);
+        let run = unit.attempt.saturating_add(unit.lost);
+        let id = following(unit.id, Following::Part { run, seq });
         if self.address.send_as(self.context.client(), id, payload).await.is_err() {
             tracing::debug!(unit = %unit.id, seq, "a part of a reply was not delivered");
         }

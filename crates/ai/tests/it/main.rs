@@ -1,6 +1,7 @@
 //! Providers and response schemas, by topic: the simulated ones on paused time, the real ones against a fake.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
 
+mod answering;
 mod any_text;
 mod asking;
 mod contract_docs;

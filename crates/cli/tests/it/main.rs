@@ -3,6 +3,14 @@
 #![expect(unreachable_pub, reason = "a test exports nothing")]
 
 #[cfg(test)]
+mod ai_fair_storm;
+#[cfg(test)]
+mod ai_rig;
+#[cfg(test)]
+mod ai_secrets;
+#[cfg(test)]
+mod ai_worker;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod batch_bad_files;

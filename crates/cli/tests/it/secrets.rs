@@ -8,18 +8,18 @@ use crate::support::Place;
 
 /// Parts of the secret that would be recognised; whole or in pieces, none may appear.
 const MARKS: [&str; 3] = ["sk-ant-mArKeD", "zQ7secretZQ7", "mArKeD-zQ7secret"];
-const SECRET: &str = "sk-ant-mArKeD-zQ7secretZQ7-0123456789";
+pub const SECRET: &str = "sk-ant-mArKeD-zQ7secretZQ7-0123456789";
 
 /// Everything that came out, with how it came.
 #[derive(Default)]
-struct Heard(Vec<(String, Vec<u8>)>);
+pub struct Heard(pub Vec<(String, Vec<u8>)>);
 
 impl Heard {
-    fn hear(&mut self, how: String, bytes: impl Into<Vec<u8>>) {
+    pub fn hear(&mut self, how: String, bytes: impl Into<Vec<u8>>) {
         self.0.push((how, bytes.into()));
     }
 
-    fn holds_no_mark(&self) {
+    pub fn holds_no_mark(&self) {
         for (how, bytes) in &self.0 {
             for mark in MARKS {
                 let found = bytes.windows(mark.len()).any(|part| part == mark.as_bytes());
@@ -30,7 +30,7 @@ impl Heard {
 }
 
 /// All files of a directory and those below; what the test itself wrote is named.
-fn files(dir: &Path, ours: &[&str], heard: &mut Heard) {
+pub fn files(dir: &Path, ours: &[&str], heard: &mut Heard) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let name = entry.file_name().to_string_lossy().into_owned();
         if entry.path().is_dir() {

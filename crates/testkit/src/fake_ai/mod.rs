@@ -52,6 +52,8 @@ pub struct Seen {
     pub headers: HeaderMap,
     /// What was asked; null where that was no JSON.
     pub body: Value,
+    /// When.
+    pub at: tokio::time::Instant,
 }
 
 impl Seen {
@@ -157,6 +159,7 @@ async fn answer(
         path: path.clone(),
         headers: head.headers,
         body: asked.clone(),
+        at: tokio::time::Instant::now(),
     });
     let act = state.act();
     match (wire, head.method == Method::GET) {

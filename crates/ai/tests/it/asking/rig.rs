@@ -23,7 +23,11 @@ pub(crate) fn tenant(name: &str) -> TenantId {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        let store = Arc::new(MemoryStore::default());
+        Self::on(MemoryStore::default())
+    }
+
+    pub(crate) fn on(store: MemoryStore) -> Self {
+        let store = Arc::new(store);
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
         let vault = Arc::new(Vault::new(Arc::clone(&store) as _, None));
         let desk = Desk::new(ledger, vault, Http::new(), "rig".to_owned());

@@ -1,0 +1,91 @@
+use longshore::ledger::{Budget, Limits, Profiles, PutProfile};
+use longshore::{ProfileName, Scope};
+use longshore_ai::contract::Said;
+use serde_json::{Value, json};
+
+use super::office::{Office, answered, next, said};
+use crate::asking::rig::tenant;
+
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+
+/// What a request that is answered by this profile comes to.
+async fn code_of(office: &Office, profile: &str, more: &Value) -> String {
+    let inbox = office.inbox("acme", "r").await;
+    office.send("acme", answered(&format!("of {profile}"), profile, more)).await;
+    office.work().await;
+    let reply = next(&inbox).await;
+    inbox.close().await.unwrap();
+    assert_eq!(reply.heading.request_id, Some(format!("of {profile}")));
+    said(&reply).to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_comes_to_is_what_the_caller_reads() {
+    let office = Office::new();
+    for code in ["RATE_LIMITED", "PROVIDER_AUTH", "PROVIDER_ERROR", "TIMEOUT", "INTERNAL"] {
+        let script = format!("[[answer]]\nerror = '{code}'\nmessage = 'so it is'");
+        office.rig.scripted("acme", code, &script, json!({})).await;
+        assert_eq!(code_of(&office, code, &json!({})).await, code);
+    }
+    let books = office.rig.calls().await;
+    let codes: Vec<_> =
+        books.iter().filter_map(|call| call.end.as_ref()?.code.as_deref()).collect();
+    assert_eq!(codes, ["RATE_LIMITED", "PROVIDER_AUTH", "PROVIDER_ERROR", "TIMEOUT", "INTERNAL"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_that_is_not_there_or_another_tenants_is_not_found() {
+    let office = Office::new();
+    office.rig.scripted("evil", "theirs", FINE, json!({})).await;
+    for profile in ["none", "theirs"] {
+        assert_eq!(code_of(&office, profile, &json!({})).await, "PROFILE_NOT_FOUND");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_profile_is_disabled() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let put = PutProfile {
+        tenant: tenant("acme"),
+        name: ProfileName::new("fast").unwrap(),
+        body: None,
+        suspended: Some(true),
+        expected: None,
+    };
+    office.rig.store.put_profile(&Scope::All, put).await.unwrap();
+    office.rig.desk.clear();
+    assert_eq!(code_of(&office, "fast", &json!({})).await, "PROFILE_DISABLED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_month_that_is_spent_is_over_budget_and_nobody_is_asked() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let budget = Budget { tokens: Some(1), cost_picos: None, warn_at: 0.8 };
+    office.rig.store.put_budget(&Scope::All, &tenant("acme"), Some(budget)).await.unwrap();
+    office.rig.desk.clear();
+    assert_eq!(code_of(&office, "fast", &json!({})).await, "OVER_BUDGET");
+    assert_eq!(office.rig.reserved("acme").await, (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_value_is_an_invalid_request_that_names_the_field() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    office.send("acme", answered("r-1", "fast", &json!({ "max_tokens": -1 }))).await;
+    office.work().await;
+    let reply = next(&inbox).await;
+    let Said::Error(failure) = &reply.said else { panic!("{reply:?}") };
+    assert_eq!(failure.code.as_str(), "INVALID_REQUEST");
+    assert!(failure.message.contains("max_tokens"), "{}", failure.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_nobody_speaks_is_refused() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    assert_eq!(code_of(&office, "fast", &json!({ "version": "2.0" })).await, "INVALID_REQUEST");
+    assert_eq!(code_of(&office, "fast", &json!({ "version": "1.7", "new": [1] })).await, "fine");
+}

@@ -1,0 +1,125 @@
+use longshore::ledger::CallStatus;
+use longshore::ledger::Replies;
+use longshore::store::{Operate, UnitAction, UnitSelection};
+use longshore::{QueueName, Scope, UnitState};
+use longshore_ai::FinishReason;
+use longshore_ai::contract::{Reply, Said};
+use serde_json::json;
+
+use super::office::{Office, answered, is_empty, next, request, said};
+use crate::asking::rig::tenant;
+
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+const WORDS: &str = "once upon a time there was a port";
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_answered_in_its_reply_queue_and_in_its_units_result() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    let id = office.send("acme", answered("r-1", "fast", &json!({}))).await;
+    office.work().await;
+    let reply = next(&inbox).await;
+    assert_eq!(reply.heading.request_id.as_deref(), Some("r-1"));
+    let Said::Success(success) = &reply.said else { panic!("{reply:?}") };
+    assert_eq!((success.response.as_str(), success.model_used.as_str()), ("fine", "fast"));
+    assert_eq!((success.attempts, success.tokens_out, success.simulated), (1, 1, true));
+    assert!(is_empty(&inbox).await, "one reply");
+    let unit = office.unit(id).await;
+    assert_eq!(unit.state, UnitState::Done);
+    assert_eq!(Reply::parse(unit.result.unwrap().as_bytes()).unwrap(), reply);
+    assert_eq!(office.books().await, [("r-1".to_owned(), CallStatus::Success)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_comes_back_as_it_was_written() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    // Numbers that no float holds, an order that no map keeps, spaces.
+    let metadata = r#"{ "z": 1.10, "a": 123456789012345678901234567890, "é": [ null ] }"#;
+    let text = answered("r-1", "fast", &json!({ "metadata": "HERE" }));
+    office.send("acme", text.replace("\"HERE\"", metadata)).await;
+    office.work().await;
+    let raw = inbox.receive(super::office::LONG).await.unwrap().unwrap();
+    let raw = String::from_utf8(raw.as_bytes().to_vec()).unwrap();
+    assert!(raw.contains(metadata), "{raw}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_request_does_not_say_the_profile_does() {
+    let office = Office::new();
+    let body = json!({ "provider": "echo", "model": "parrot", "max_tokens": 3 });
+    office.rig.profile("acme", "parrot", body).await;
+    let long = json!({ "prompt": "a rather long prompt that takes more than three tokens" });
+    let plain = office.send("acme", request("r-1", "parrot", &long).to_string()).await;
+    let mut more = long.clone();
+    more["max_tokens"] = json!(500);
+    more["model_override"] = json!("cockatoo");
+    let other = office.send("acme", request("r-2", "parrot", &more).to_string()).await;
+    office.work().await;
+    let mut told = Vec::new();
+    for id in [plain, other] {
+        let result = office.unit(id).await.result.unwrap();
+        let Said::Success(said) = Reply::parse(result.as_bytes()).unwrap().said else { panic!() };
+        told.push((said.model_used, said.finish_reason));
+    }
+    let cut = ("parrot".to_owned(), FinishReason::Length);
+    assert_eq!(told, [cut, ("cockatoo".to_owned(), FinishReason::Stop)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_are_numbered_in_order_and_the_last_reply_goes_on_counting() {
+    let office = Office::new();
+    let script = format!("[[answer]]\nreply = '{WORDS}'");
+    office.rig.scripted("acme", "fast", &script, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    office.send("acme", answered("r-1", "fast", &json!({ "stream": true }))).await;
+    office.work().await;
+    let (mut text, mut seq) = (String::new(), 0);
+    let last = loop {
+        let reply = next(&inbox).await;
+        seq += 1;
+        assert_eq!(reply.seq, Some(seq));
+        match &reply.said {
+            Said::Partial(piece) => text.push_str(piece),
+            _ => break reply,
+        }
+    };
+    assert!(seq > 1, "there were parts");
+    assert_eq!((said(&last), text.as_str()), (WORDS, WORDS));
+    assert!(is_empty(&inbox).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens_again() {
+    let office = Office::new();
+    let once = "[[answer]]\nwhen = 'n == 0'\nreply = 'the first'\n[[answer]]\nreply = 'again'";
+    office.rig.scripted("acme", "fast", once, json!({})).await;
+    let id = office.send("acme", answered("r-1", "fast", &json!({}))).await;
+    office.work().await;
+    assert_eq!(office.failure(id).await.0, "REPLY_QUEUE_GONE");
+    assert_eq!(office.books().await, [("r-1".to_owned(), CallStatus::Success)]);
+    let inbox = office.inbox("acme", "r").await;
+    let store = &office.rig.store;
+    let units = UnitSelection::Ids(vec![id]);
+    assert_eq!(
+        store.operate_units(&Scope::All, units, UnitAction::Retry).await.unwrap().changed,
+        1
+    );
+    office.work().await;
+    assert_eq!(said(&next(&inbox).await), "the first");
+    assert!(is_empty(&inbox).await);
+    assert_eq!(office.books().await.len(), 1, "nobody was asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_queue_is_gone_with_who_read_it() {
+    let office = Office::new();
+    let inbox = office.inbox("acme", "r").await;
+    let (acme, queue) = (tenant("acme"), QueueName::new("acme/r").unwrap());
+    let open = || office.rig.store.replies_open(&Scope::All, &acme, &queue);
+    let was_open = open().await.unwrap();
+    inbox.close().await.unwrap();
+    assert_eq!((was_open, open().await.unwrap()), (true, false));
+}

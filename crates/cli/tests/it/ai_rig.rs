@@ -1,0 +1,57 @@
+//! A place with a fake provider, a key and a profile `fake` that asks it.
+
+use longshore_testkit::fake_ai::{FakeAi, Seen};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::support::{Place, Running, SOON, eventually};
+
+/// A place, and the fake that its profile asks.
+pub struct Port {
+    pub place: Place,
+    pub fake: FakeAi,
+    _runtime: Runtime,
+}
+
+impl Port {
+    /// With this key in the vault.
+    pub fn new(secret: &str) -> Self {
+        let port = Self::bare(Place::new());
+        let place = &port.place;
+        place.run(&["key", "init"]).ok();
+        place.run_with(&["key", "add", "k"], secret).ok();
+        let add = ["profile", "add", "fake", "--provider", "openai", "--model", "m"];
+        let more = ["--key", "k", "--endpoint", &port.fake.url(), "--price-input", "1"];
+        place.run(&[&add[..], &more, &["--price-output", "1"]].concat()).ok();
+        port
+    }
+
+    /// Without key and profile.
+    pub fn bare(place: Place) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let fake = runtime.block_on(FakeAi::start()).unwrap();
+        Self { place, fake, _runtime: runtime }
+    }
+
+    /// A worker that counts as dead after two seconds.
+    pub fn worker(&self, more: &[&str]) -> Running {
+        self.place.start(&[&["ai", "worker", "--ttl", "2s"], more].concat())
+    }
+
+    /// Waits until the fake has been asked so often.
+    pub fn asked(&self, times: usize) -> Vec<Seen> {
+        eventually(SOON, || {
+            let seen = self.fake.seen();
+            (seen.len() >= times).then_some(seen)
+        })
+    }
+
+    /// What the books say, all together.
+    pub fn usage(&self) -> Value {
+        self.place.run(&["usage", "--json"]).ok().json()["total"].clone()
+    }
+}

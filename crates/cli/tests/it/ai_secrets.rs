@@ -1,0 +1,114 @@
+//! `secrets_never_printed`, part 2: a marked key goes out to a provider that fails in every way, and
+//! says it back; then every byte that came out is searched, and every file that was written.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use longshore_testkit::fake_ai::Act;
+
+use crate::ai_rig::Port;
+use crate::secrets::{Heard, SECRET, files};
+use crate::support::{SOON, eventually};
+
+/// What the provider does, the key in its words wherever there are words.
+fn acts(port: &Port) -> Vec<Act> {
+    let refuse = |status, body: String| {
+        let headers = vec![("x-request-id".to_owned(), SECRET.to_owned())];
+        Act::Refuse { status, headers, body: Some(body) }
+    };
+    let error = format!("{{\"error\":{{\"message\":\"bad key {SECRET}\",\"code\":\"{SECRET}\"}}}}");
+    vec![
+        Act::default(),
+        refuse(401, error.clone()),
+        refuse(400, error.clone()),
+        refuse(500, format!("Authorization: Bearer {SECRET}")),
+        refuse(429, error),
+        Act::Redirect(format!("{}/elsewhere?key={SECRET}", port.fake.url())),
+        Act::ResetRead,
+        Act::Truncated,
+        Act::Html(403),
+    ]
+}
+
+/// One question over HTTP.
+fn post(address: &str) -> Vec<u8> {
+    let body = r#"{"model":"fake","messages":[{"role":"user","content":"hi"}]}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn secrets_never_printed_by_who_asks() {
+    let mut heard = Heard::default();
+    for form in ["human", "json"] {
+        let port = Port::new(SECRET);
+        let logs = ["--log-level", "trace", "--log-format", form];
+        let json: &[&str] = if form == "json" { &["--json"] } else { &[] };
+        let mut gateway = port.place.start(
+            &[&["ai", "gateway", "--listen", "127.0.0.1:0", "--log-dir", "logs"], &logs[..]]
+                .concat(),
+        );
+        let mut worker = port.worker(&logs);
+        for (i, act) in acts(&port).into_iter().enumerate() {
+            port.fake.usually(act);
+            for (how, args) in [
+                ("ask", &["ai", "ask", "--profile", "fake", "--timeout", "1s", "hi"][..]),
+                ("queue", &["ai", "ask", "--queue", "--profile", "fake", "--timeout", "1s", "hi"]),
+                ("health", &["ai", "health", "fake"]),
+                ("test", &["profile", "test", "fake", "--ask"]),
+            ] {
+                let run = port.place.run(&[args, &logs, json].concat());
+                heard.hear(format!("stdout of {how} {i} {form}"), run.out);
+                heard.hear(format!("stderr of {how} {i} {form}"), run.err);
+            }
+        }
+        assert!(
+            port.fake.seen().iter().any(|seen| seen.header("authorization").contains(SECRET)),
+            "the key was used"
+        );
+        let listening = eventually(SOON, || {
+            let pid = gateway.0.id();
+            listening_port(pid)
+        });
+        port.fake.usually(acts(&port).swap_remove(3));
+        heard.hear(format!("the gateway {form}"), post(&format!("127.0.0.1:{listening}")));
+        for running in [&mut gateway, &mut worker] {
+            running.signal("TERM");
+            running.ends_within(SOON);
+        }
+        files(&port.place.path(""), &[], &mut heard);
+    }
+    assert!(heard.0.iter().any(|(how, _)| how.ends_with("longshore.db")), "the store was searched");
+    assert!(heard.0.iter().any(|(how, _)| how.contains("logs")), "so were the log files");
+    assert!(heard.0.iter().any(|(how, _)| how.ends_with("stderr")), "and what workers said");
+    heard.holds_no_mark();
+}
+
+/// The port of loopback that a process listens on.
+fn listening_port(pid: u32) -> Option<u16> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let sockets: Vec<String> = links
+        .filter_map(|link| {
+            let name = link.to_string_lossy().into_owned();
+            Some(name.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?;
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Local address, state (0A is listening) and inode.
+        let ours = fields[3] == "0A" && sockets.iter().any(|inode| inode == fields[9]);
+        let (_, port) = fields[1].split_once(':')?;
+        ours.then(|| u16::from_str_radix(port, 16).ok())?
+    })
+}

@@ -1,0 +1,15 @@
+//! The fake provider as a process, for clients in other languages: prints where it is, and answers
+//! until its stdin ends.
+
+use std::io::Write;
+
+use longshore_testkit::fake_ai::FakeAi;
+use tokio::io::AsyncReadExt;
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let fake = FakeAi::start().await?;
+    writeln!(std::io::stdout(), "{}", fake.url())?;
+    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+    Ok(())
+}
