@@ -122,11 +122,11 @@ impl CallToMake<'_> {
 
     /// What the question takes, from which buckets.
     fn needs(&self, owner: &Owner, tokens: u64) -> Vec<Need> {
-        let Entry { name, profile, .. } = self.entry;
-        let tenant = &self.errand.tenant;
-        let mut needs = Need::of_tenant(tenant, &owner.sheet.limits, tokens);
-        needs.extend(Need::of_profile(tenant, name, &profile.limits, tokens));
-        needs
+        let own = Need::of_tenant(&self.errand.tenant, &owner.sheet.limits, tokens);
+        let shared = self.entry.bounds.iter().flat_map(|bound| {
+            Need::of_profile(&bound.tenant, &bound.profile, &bound.limits, tokens)
+        });
+        own.into_iter().chain(shared).collect()
     }
 
     /// Journals the call and reserves what it may use. Where nothing is bounded and no unit asks,

@@ -14,7 +14,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
-use super::sheet::{Sheet, TENANT_SHEET, TenantSheet};
+use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
 use crate::ask::{Again, AskError, Code, Provider};
 use crate::http::Http;
 use crate::profile::Profile;
@@ -64,6 +64,8 @@ pub(super) struct Entry {
     pub(super) provider: Arc<dyn Provider>,
     /// How those who share endpoint, key and limits fare.
     pub(super) line: Line,
+    /// What bounds it, together with others.
+    pub(super) bounds: Vec<Bound>,
     /// How many questions of this profile may be out.
     pub(super) room: Option<Arc<tokio::sync::Semaphore>>,
 }
@@ -188,7 +190,9 @@ impl Register {
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
-        self.entry(name, profile, sheet.key_owner.as_ref().unwrap_or(&owner)).await
+        let bounds = sheet.bounds().map_err(internal)?;
+        let entry = self.entry(name, profile, sheet.key_owner.as_ref().unwrap_or(&owner)).await?;
+        Ok(Entry { bounds, ..entry })
     }
 
     /// Fetches a profile's key, which is `owner`'s, and makes its provider.
@@ -207,7 +211,9 @@ impl Register {
         let line = self.lines.find(&line_name(&profile, owner));
         let most = profile.limits.in_flight;
         let room = most.map(|most| Arc::new(tokio::sync::Semaphore::new(most.max(1) as usize)));
-        Ok(Entry { name, profile, provider, line, room })
+        let limits = profile.limits.clone();
+        let bounds = vec![Bound { tenant: owner.clone(), profile: name.clone(), limits }];
+        Ok(Entry { name, profile, provider, line, bounds, room })
     }
 
     async fn key(

@@ -43,7 +43,17 @@ pub(super) struct Sheet {
     pub(super) owner: TenantId,
     /// Who wrote the document that names the key.
     pub(super) key_owner: Option<TenantId>,
+    /// The documents that set limits. Each holds for all who extend it, together.
+    limiting: Vec<(TenantId, ProfileName, Value)>,
     body: Value,
+}
+
+/// Limits, and all profiles of which document they hold for together.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Bound {
+    pub(super) tenant: TenantId,
+    pub(super) profile: ProfileName,
+    pub(super) limits: Limits,
 }
 
 /// Keys of documents that are no part of a profile.
@@ -52,9 +62,10 @@ const TEMPLATE: &str = "template";
 
 impl Sheet {
     pub(super) fn new(record: ProfileRecord) -> Self {
+        let limiting = limiting(&record).into_iter().collect();
         let ProfileRecord { tenant, body, .. } = record;
         let key_owner = body.get("key").map(|_| tenant.clone());
-        Self { owner: tenant, key_owner, body }
+        Self { owner: tenant, key_owner, limiting, body }
     }
 
     /// Whether a document is there to be extended.
@@ -78,12 +89,22 @@ impl Sheet {
         if let Some(own) = self.body.as_object_mut() {
             own.remove(EXTENDS);
         }
+        self.limiting.extend(limiting(&template));
         if self.key_owner.is_none() && template.body.get("key").is_some() {
             self.key_owner = Some(template.tenant);
         }
         let mut body = template.body;
         merge(&mut body, self.body);
         Self { body, ..self }
+    }
+
+    /// What bounds it: its own limits, and those of its templates.
+    pub(super) fn bounds(&self) -> Result<Vec<Bound>, String> {
+        let bound = |(tenant, profile, limits): &(TenantId, ProfileName, Value)| {
+            let limits = Limits::deserialize(limits).map_err(|error| error.to_string())?;
+            Ok(Bound { tenant: tenant.clone(), profile: profile.clone(), limits })
+        };
+        self.limiting.iter().map(bound).collect()
     }
 
     /// The profile that it comes to.
@@ -95,6 +116,11 @@ impl Sheet {
         }
         Profile::deserialize(body).map_err(|error| error.to_string())
     }
+}
+
+fn limiting(record: &ProfileRecord) -> Option<(TenantId, ProfileName, Value)> {
+    let limits = record.body.get("limits")?;
+    Some((record.tenant.clone(), record.name.clone(), limits.clone()))
 }
 
 /// Lays `over` on `under`, objects key by key.
@@ -142,6 +168,17 @@ mod tests {
         assert_eq!(profile.model, "small");
         assert_eq!((profile.limits.requests, profile.limits.tokens), (Some(60.0), Some(1000.0)));
         assert_eq!(sheet.extends().unwrap(), None);
+    }
+
+    #[test]
+    fn a_templates_limits_hold_for_all_who_extend_it_beside_their_own() {
+        let house = json!({ "template": true, "provider": "echo", "limits": { "requests": 100 } });
+        let own = json!({ "extends": "t", "limits": { "requests": 10 } });
+        let sheet = Sheet::new(record("acme", own)).upon(record("default", house));
+        let bounds = sheet.bounds().unwrap();
+        let told: Vec<_> =
+            bounds.iter().map(|bound| (bound.tenant.as_str(), bound.limits.requests)).collect();
+        assert_eq!(told, [("acme", Some(10.0)), ("default", Some(100.0))]);
     }
 
     #[test]
