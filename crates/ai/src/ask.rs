@@ -58,6 +58,14 @@ impl Question {
         }
     }
 
+    /// What is asked, in words: the prompt, or the last words of the conversation.
+    pub(crate) fn words(&self) -> &str {
+        match &self.chat {
+            Some(chat) if self.prompt.is_empty() => chat.last_words(),
+            _ => &self.prompt,
+        }
+    }
+
     /// About how many tokens it has.
     pub fn estimate(&self) -> u64 {
         let system = self.system.as_deref().map_or(0, estimate_tokens);

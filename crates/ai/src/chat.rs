@@ -115,6 +115,17 @@ pub enum Piece {
 }
 
 impl Chat {
+    /// The last text that the user said; nothing if there is none.
+    pub(crate) fn last_words(&self) -> &str {
+        let said = self.messages.iter().rev().filter(|message| message.role == Role::User);
+        let mut texts = said.flat_map(|message| message.parts.iter().rev());
+        let text = texts.find_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        text.unwrap_or_default()
+    }
+
     /// About how many tokens it has.
     pub fn estimate(&self) -> u64 {
         let parts = self.messages.iter().flat_map(|message| &message.parts).map(Part::estimate);

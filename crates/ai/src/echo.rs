@@ -34,8 +34,8 @@ impl Provider for Echo {
         let begun = Instant::now();
         simulated::wait(self.delay, question.until).await?;
         let text = match &question.schema {
-            Some(schema) => sample(schema, &question.prompt).to_string(),
-            None => question.prompt.clone(),
+            Some(schema) => sample(schema, question.words()).to_string(),
+            None => question.words().to_owned(),
         };
         Ok(simulated::answer(question, &self.model, begun, text))
     }

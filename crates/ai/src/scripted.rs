@@ -38,8 +38,8 @@ impl Scripted {
 impl Provider for Scripted {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
         let begun = Instant::now();
-        let n = self.times_asked_before(&question.prompt);
-        let choice = self.script.choose(&question.prompt, n)?;
+        let n = self.times_asked_before(question.words());
+        let choice = self.script.choose(question.words(), n)?;
         simulated::wait(choice.delay.unwrap_or(self.delay), question.until).await?;
         match choice.act {
             Act::Reply { text, tokens_out } => {
