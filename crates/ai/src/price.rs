@@ -96,7 +96,7 @@ impl fmt::Display for Price {
 }
 
 impl Serialize for Price {
-    /// As a number: below [`MOST`] every price has its own.
+    /// As a number: below `MOST` every price has its own.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0 as f64 / DOLLAR as f64)
     }
