@@ -10,7 +10,7 @@ use super::repair::{both, repair};
 use super::{Errand, Inner, Settled, failed, succeeded};
 use crate::ask::{Again, Answer, AskError, Code, Question};
 use crate::chat::Piece;
-use crate::chunk::Need;
+use crate::chunk::{Measure, Need};
 use crate::limiter::{Full, Taken};
 use crate::profile::WhenFull;
 use crate::rate::Mode;
@@ -27,6 +27,8 @@ pub(super) struct CallToMake<'d> {
 struct Leave {
     _room: Option<OwnedSemaphorePermit>,
     taken: Taken,
+    /// What every further try takes: it is a request like the first.
+    again: Vec<Need>,
 }
 
 impl Leave {
@@ -57,10 +59,14 @@ impl CallToMake<'_> {
         };
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
-            Err(error) => return self.refused(&question, error, begun, settled),
+            Err(error) => {
+                leave.taken.give_back();
+                return self.refused(&question, error, begun, settled);
+            }
         };
         call.asked = true;
-        let mut tries = TriesOf { call: &self, pieces, tokens, attempts: 0, begun: false };
+        let again = leave.again.as_slice();
+        let mut tries = TriesOf { call: &self, pieces, tokens, again, attempts: 0, begun: false };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -117,7 +123,8 @@ impl CallToMake<'_> {
             Full::TooLate => full(&error.to_string()),
             _ => AskError::new(Code::Internal, error.to_string()),
         })?;
-        Ok(Leave { _room: room, taken })
+        let again = needs.into_iter().filter(|need| need.measure == Measure::Requests).collect();
+        Ok(Leave { _room: room, taken, again })
     }
 
     /// What the question takes, from which buckets.
@@ -198,6 +205,8 @@ struct TriesOf<'c, 'd> {
     pieces: Option<&'c mpsc::Sender<Piece>>,
     /// What the question may take, answer included.
     tokens: u64,
+    /// What every further try takes.
+    again: &'c [Need],
     attempts: u32,
     /// Some of the answer was handed on: it cannot be asked anew.
     begun: bool,
@@ -238,6 +247,12 @@ impl TriesOf<'_, '_> {
             match desk.tries.next(attempt, &error, now, question.until, jitter) {
                 Next::Again { after } if !self.begun => tokio::time::sleep(after).await,
                 _ => return Err(error),
+            }
+            let taken = desk.limiter.take(self.again, question.until, WhenFull::Wait).await;
+            match taken {
+                // A request is a request, whatever comes of it.
+                Ok(taken) => drop(taken),
+                Err(_) => return Err(error),
             }
             before = Some(error);
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use longshore::ledger::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
@@ -43,6 +44,9 @@ struct Known {
     /// Those that are in no ledger, by their text.
     written: HashMap<(TenantId, String), (Arc<Entry>, Instant)>,
     tenants: HashMap<TenantId, (Arc<Owner>, Instant)>,
+    /// How many questions of a profile may be out. They outlive the entries: whoever is out still is
+    /// when the profile is read again. Another bound makes another room.
+    rooms: HashMap<(TenantId, ProfileName, u32), Arc<Semaphore>>,
     stand_ins: HashMap<ProfileName, Arc<dyn Provider>>,
 }
 
@@ -67,7 +71,7 @@ pub(super) struct Entry {
     /// What bounds it, together with others.
     pub(super) bounds: Vec<Bound>,
     /// How many questions of this profile may be out.
-    pub(super) room: Option<Arc<tokio::sync::Semaphore>>,
+    pub(super) room: Option<Arc<Semaphore>>,
 }
 
 impl Register {
@@ -122,7 +126,7 @@ impl Register {
             return Ok(Arc::clone(entry));
         }
         let name = ProfileName::new(&profile.name).map_err(internal)?;
-        let entry = Arc::new(self.entry(name, profile.clone(), tenant).await?);
+        let entry = Arc::new(self.entry(tenant, name, profile.clone(), tenant).await?);
         let mut known = self.known();
         known.written.retain(|_, (_, until)| now < *until);
         known.written.insert(key, (Arc::clone(&entry), now + BELIEVED));
@@ -191,13 +195,15 @@ impl Register {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
         let bounds = sheet.bounds().map_err(internal)?;
-        let entry = self.entry(name, profile, sheet.key_owner.as_ref().unwrap_or(&owner)).await?;
+        let key_owner = sheet.key_owner.as_ref().unwrap_or(&owner);
+        let entry = self.entry(&owner, name, profile, key_owner).await?;
         Ok(Entry { bounds, ..entry })
     }
 
     /// Fetches a profile's key, which is `owner`'s, and makes its provider.
     async fn entry(
         &self,
+        tenant: &TenantId,
         name: ProfileName,
         profile: Profile,
         owner: &TenantId,
@@ -209,11 +215,16 @@ impl Register {
             AskError::new(Code::Internal, format!("profile `{name}` does not work: {error}"))
         })?;
         let line = self.lines.find(&line_name(&profile, owner));
-        let most = profile.limits.in_flight;
-        let room = most.map(|most| Arc::new(tokio::sync::Semaphore::new(most.max(1) as usize)));
+        let room = profile.limits.in_flight.map(|most| self.room(tenant, &name, most));
         let limits = profile.limits.clone();
-        let bounds = vec![Bound { tenant: owner.clone(), profile: name.clone(), limits }];
+        let bounds = vec![Bound { tenant: tenant.clone(), profile: name.clone(), limits }];
         Ok(Entry { name, profile, provider, line, bounds, room })
+    }
+
+    fn room(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {
+        let key = (tenant.clone(), name.clone(), most.max(1));
+        let room = || Arc::new(Semaphore::new(most.max(1) as usize));
+        Arc::clone(self.known().rooms.entry(key).or_insert_with(room))
     }
 
     async fn key(

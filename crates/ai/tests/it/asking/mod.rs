@@ -1,6 +1,7 @@
 //! The desk: profiles, tries, fallbacks, budgets and books.
 
 mod books;
+mod bounds;
 mod budgets;
 mod fallbacks;
 mod profiles;
