@@ -3,6 +3,7 @@
 
 mod any_text;
 mod asking;
+mod batches;
 mod contract_docs;
 mod contract_peek;
 mod contract_reply;
