@@ -1,13 +1,15 @@
 //! Many questions at once, answered within a day for half the price: the batch APIs of providers.
 //!
 //! Owns the seam ([`BatchProvider`]) and its two wires. Nothing here remembers anything: what was sent, and
-//! under which ticket, is kept by whoever sends.
+//! under which ticket, is kept by whoever sends: the [`Conductor`].
 
 mod anthropic;
 mod caller;
+mod conductor;
 mod form;
 mod openai;
 mod split;
+mod step;
 
 use std::sync::Arc;
 
@@ -21,7 +23,9 @@ use crate::ask::{Again, Answer, AskError, Code, Question};
 use crate::http::Http;
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
+pub use conductor::{Ask, BatchReply, Conductor, Gathering, Turn};
 pub use split::{BatchLimits, ItemSize, Models, split};
+pub use step::{After, Note, Pace, Step};
 
 /// One question of a batch.
 #[derive(Debug, Clone)]

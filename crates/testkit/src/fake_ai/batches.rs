@@ -61,6 +61,8 @@ pub struct FakeBatch {
 #[derive(Debug, Default)]
 pub(super) struct Office {
     pub(super) plans: VecDeque<BatchPlan>,
+    /// What becomes of questions in whatever batch they are in first.
+    pub(super) doomed: BTreeMap<String, Fate>,
     pub(super) batches: Vec<FakeBatch>,
     files: BTreeMap<String, String>,
 }
@@ -124,10 +126,13 @@ impl Office {
     }
 
     fn add(&mut self, wire: Wire, questions: Vec<(String, Value)>, metadata: Value) -> Value {
+        let mut plan = self.plans.pop_front().unwrap_or_default();
+        let doomed = questions.iter().filter_map(|(id, _)| self.doomed.remove_entry(id));
+        plan.fates.extend(doomed);
         let batch = FakeBatch {
             id: format!("batch_{}", self.batches.len() + 1),
             ids: questions.iter().map(|(id, _)| id.clone()).collect(),
-            plan: self.plans.pop_front().unwrap_or_default(),
+            plan,
             wire,
             questions,
             metadata,
@@ -143,12 +148,8 @@ impl Office {
         self.batches.iter_mut().find(|batch| batch.id == id)
     }
 
-    /// Each look brings a batch nearer to its end.
     fn look(&mut self, id: &str) -> Option<Value> {
-        let batch = self.batch(id)?;
-        let told = batch.told();
-        batch.looks += 1;
-        Some(told)
+        self.batch(id).map(FakeBatch::look)
     }
 
     fn cancel(&mut self, id: &str) -> Option<Value> {
@@ -157,9 +158,9 @@ impl Office {
         Some(batch.told())
     }
 
-    fn list(&self, wire: Wire) -> Value {
-        let listed = self.batches.iter().rev().filter(|batch| batch.wire == wire);
-        let data: Vec<Value> = listed.map(FakeBatch::told).collect();
+    fn list(&mut self, wire: Wire) -> Value {
+        let listed = self.batches.iter_mut().rev().filter(|batch| batch.wire == wire);
+        let data: Vec<Value> = listed.map(FakeBatch::look).collect();
         json!({ "object": "list", "has_more": false, "data": data })
     }
 
@@ -172,6 +173,13 @@ impl Office {
 }
 
 impl FakeBatch {
+    /// Each look brings a batch nearer to its end.
+    fn look(&mut self) -> Value {
+        let told = self.told();
+        self.looks += 1;
+        told
+    }
+
     fn has_ended(&self) -> bool {
         self.cancelled || self.looks >= self.plan.polls
     }

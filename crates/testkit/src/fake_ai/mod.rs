@@ -108,6 +108,11 @@ impl FakeAi {
         lock(&self.state.office).plans.extend(plans);
     }
 
+    /// What becomes of a question in the first batch that it is in, whichever that is.
+    pub fn doom(&self, custom_id: &str, fate: Fate) {
+        lock(&self.state.office).doomed.insert(custom_id.to_owned(), fate);
+    }
+
     /// The batches that it was given so far.
     pub fn batches(&self) -> Vec<FakeBatch> {
         lock(&self.state.office).batches.clone()
