@@ -1,5 +1,5 @@
 //! The seam to what is owned, allowed and owed: profiles, keys, calls with their cost, limits,
-//! budgets, and where replies go.
+//! budgets, where replies go, and questions that wait to be asked in bulk.
 //!
 //! It stands beside [`crate::Store`]: whoever only moves units needs none of it. A store that has it
 //! commits what a call came to together with the end of the unit that made it
@@ -59,6 +59,6 @@ pub trait Limits: Send + Sync + 'static {
 }
 
 /// Everything of the seam. Implemented by whatever implements its parts.
-pub trait Ledger: Profiles + Keys + Calls + Limits + Replies {}
+pub trait Ledger: Profiles + Keys + Calls + Limits + Replies + Parking {}
 
-impl<T: Profiles + Keys + Calls + Limits + Replies + ?Sized> Ledger for T {}
+impl<T: Profiles + Keys + Calls + Limits + Replies + Parking + ?Sized> Ledger for T {}
