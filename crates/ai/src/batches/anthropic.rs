@@ -154,7 +154,7 @@ impl BatchProvider for Batches {
             }
             match page.last_id.filter(|_| page.has_more) {
                 Some(last) => {
-                    path = format!("{PATH}?limit=100&after_id={}", super::caller::plain(&last)?)
+                    path = format!("{PATH}?limit=100&after_id={}", super::caller::plain(&last)?);
                 }
                 None => return Ok(perhaps),
             }

@@ -56,7 +56,7 @@ impl Tripwire {
 
     async fn stand(&self) {
         self.tripped.notify_one();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
