@@ -173,6 +173,21 @@ CREATE TABLE longshore_nothing (
     CONSTRAINT longshore_nothing_num_check CHECK ((num IS NULL)),
     CONSTRAINT longshore_nothing_pkey PRIMARY KEY (num)
 );
+CREATE TABLE longshore_parked (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    batch text NOT NULL,
+    custom_id text NOT NULL,
+    unit uuid NOT NULL,
+    prompt bytea NOT NULL,
+    parked_at bigint NOT NULL,
+    tries bigint NOT NULL DEFAULT 0,
+    shipment text,
+    reply bytea,
+    CONSTRAINT longshore_parked_batch_custom_id_key UNIQUE (batch, custom_id),
+    CONSTRAINT longshore_parked_check CHECK (((shipment IS NULL) OR (reply IS NULL))),
+    CONSTRAINT longshore_parked_pkey PRIMARY KEY (num),
+    CONSTRAINT longshore_parked_tries_check CHECK ((tries >= 0))
+);
 CREATE TABLE longshore_profile (
     tenant text NOT NULL,
     name text NOT NULL,
@@ -250,6 +265,15 @@ CREATE TABLE longshore_session (
     CONSTRAINT longshore_session_pkey PRIMARY KEY (num),
     CONSTRAINT longshore_session_wanted_check CHECK ((wanted = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text])))
 ) WITH (fillfactor=50);
+CREATE TABLE longshore_shipment (
+    num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    batch text NOT NULL,
+    mark text NOT NULL,
+    sealed_at bigint NOT NULL,
+    ticket text,
+    CONSTRAINT longshore_shipment_batch_mark_key UNIQUE (batch, mark),
+    CONSTRAINT longshore_shipment_pkey PRIMARY KEY (num)
+);
 CREATE TABLE longshore_spend (
     tenant text NOT NULL,
     month text NOT NULL,
@@ -411,6 +435,8 @@ CREATE INDEX longshore_call_request ON public.longshore_call USING btree (reques
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE UNIQUE INDEX longshore_key_active ON public.longshore_key USING btree (tenant, name) WHERE (status = 'active'::text);
+CREATE INDEX longshore_parked_out ON public.longshore_parked USING btree (batch, shipment, num) WHERE (shipment IS NOT NULL);
+CREATE INDEX longshore_parked_waiting ON public.longshore_parked USING btree (batch, num) WHERE ((shipment IS NULL) AND (reply IS NULL));
 CREATE INDEX longshore_reply_session ON public.longshore_reply USING btree (session);
 CREATE INDEX longshore_reservation_lane ON public.longshore_reservation USING btree (lane);
 CREATE INDEX longshore_schedule_due ON public.longshore_schedule USING btree (next_fire) WHERE ((NOT paused) AND (next_fire IS NOT NULL));

@@ -146,6 +146,20 @@ CREATE TABLE longshore_month (
     PRIMARY KEY (tenant, month)
 ) WITHOUT ROWID;
 
+CREATE TABLE longshore_parked (
+    num       INTEGER PRIMARY KEY,
+    batch     TEXT NOT NULL,
+    custom_id TEXT NOT NULL,
+    unit      BLOB NOT NULL CHECK (length(unit) = 16),
+    prompt    TEXT NOT NULL,
+    parked_at INTEGER NOT NULL,
+    tries     INTEGER NOT NULL DEFAULT 0 CHECK (tries >= 0),
+    shipment  TEXT,
+    reply     BLOB,
+    UNIQUE (batch, custom_id),
+    CHECK (shipment IS NULL OR reply IS NULL)
+);
+
 CREATE TABLE longshore_profile (
     tenant     TEXT NOT NULL,
     name       TEXT NOT NULL,
@@ -201,6 +215,15 @@ CREATE TABLE longshore_session (
     opened_at INTEGER NOT NULL,
     beat_at   INTEGER NOT NULL,
     wanted    TEXT NOT NULL DEFAULT 'work'
+);
+
+CREATE TABLE longshore_shipment (
+    num       INTEGER PRIMARY KEY,
+    batch     TEXT NOT NULL,
+    mark      TEXT NOT NULL,
+    sealed_at INTEGER NOT NULL,
+    ticket    TEXT,
+    UNIQUE (batch, mark)
 );
 
 CREATE TABLE longshore_stream (
@@ -284,6 +307,12 @@ CREATE INDEX longshore_failure_unit ON longshore_failure (unit);
 CREATE UNIQUE INDEX longshore_key_active ON longshore_key (tenant, name) WHERE status = 'active';
 
 CREATE INDEX longshore_lane_tenant ON longshore_lane (tenant);
+
+CREATE INDEX longshore_parked_out ON longshore_parked (batch, shipment, num)
+    WHERE shipment IS NOT NULL;
+
+CREATE INDEX longshore_parked_waiting ON longshore_parked (batch, num)
+    WHERE shipment IS NULL AND reply IS NULL;
 
 CREATE INDEX longshore_reply_session ON longshore_reply (session);
 

@@ -10,6 +10,7 @@
 //! Callers in any language speak the [`contract`]; keys are kept in the [`Vault`].
 
 mod ask;
+pub mod batches;
 mod breaker;
 mod chat;
 mod chunk;

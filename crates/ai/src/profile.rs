@@ -240,6 +240,9 @@ pub enum ProfileError {
     /// A provider that needs the network, where there is none.
     #[error("profile `{0}` asks {1}, which needs the network")]
     NeedsNetwork(String, ProviderName),
+    /// A provider that does not take questions in bulk.
+    #[error("profile `{0}` asks {1}, which has no batches")]
+    NoBatches(String, ProviderName),
 }
 
 /// Makes a simulated profile's provider.

@@ -28,6 +28,7 @@ mod intake;
 mod leases;
 mod ledger;
 mod operate;
+mod parking;
 mod schedules;
 mod tenants;
 mod upkeep;

@@ -5,6 +5,7 @@ pub(crate) mod call_row;
 pub(crate) mod calls;
 pub(crate) mod keys;
 pub(crate) mod limits;
+pub(crate) mod parking;
 pub(crate) mod profiles;
 pub(crate) mod replies;
 pub(crate) mod usage;

@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/004_schedules.sql"),
     },
     Migration { version: 5, name: "ledger", sql: include_str!("../migrations/005_ledger.sql") },
+    Migration { version: 6, name: "parking", sql: include_str!("../migrations/006_parking.sql") },
 ];
 
 /// The newest version this program knows.

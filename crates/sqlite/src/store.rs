@@ -5,6 +5,7 @@ mod intake;
 mod leases;
 mod ledger;
 mod operate;
+mod parking;
 mod schedules;
 mod tenants;
 mod upkeep;

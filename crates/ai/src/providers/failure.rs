@@ -74,6 +74,19 @@ pub(crate) fn told(error: &Value, begun: bool, veil: &Veil) -> AskError {
     failure
 }
 
+/// An error among the results of a batch. Nothing was billed for it.
+pub(crate) fn listed(error: &Value, veil: &Veil) -> AskError {
+    let said = Said::read(error);
+    judged(said.status(), &said, veil.line(&said.words), veil)
+}
+
+/// Why a whole batch came to nothing: it is full, there is no money, or it makes no sense.
+pub(crate) fn failed_batch(error: &Value, veil: &Veil) -> AskError {
+    let said = Said::read(error);
+    let status = if said.has("token_limit_exceeded") { 429 } else { 400 };
+    judged(status, &said, veil.line(&said.words), veil)
+}
+
 /// An answer with status 200 that is not what it should be. It may have been billed.
 pub(crate) fn garbled(why: &str, body: &[u8], veil: &Veil) -> AskError {
     let message = format!("the answer makes no sense ({why}): {}", veil.bytes(body));

@@ -10,14 +10,14 @@
 //!
 //! [`capabilities()`] is the same as data.
 
-mod anthropic;
+pub(crate) mod anthropic;
 mod capabilities;
-mod dialect;
-mod failure;
+pub(crate) mod dialect;
+pub(crate) mod failure;
 mod gemini;
 mod ollama;
-mod openai;
-mod remote;
+pub(crate) mod openai;
+pub(crate) mod remote;
 mod shape;
 mod veil;
 
@@ -56,6 +56,16 @@ fn remote<D: Dialect>(
     key: Option<SecretString>,
     http: &Http,
 ) -> Result<Arc<dyn Provider>, ProfileError> {
+    Ok(Arc::new(wired(dialect, profile, key, http)?))
+}
+
+/// A wire with the address and the headers of a profile.
+pub(crate) fn wired<D: Dialect>(
+    dialect: D,
+    profile: &Profile,
+    key: Option<SecretString>,
+    http: &Http,
+) -> Result<Remote<D>, ProfileError> {
     // Keys from files end with a line's end.
     let key = key.map(|key| SecretString::from(key.expose_secret().trim()));
     if D::NEEDS_KEY && key.is_none() && profile.endpoint.is_none() {
@@ -66,7 +76,7 @@ fn remote<D: Dialect>(
     let others = profile.wire.headers.values().map(|value| SecretString::from(value.as_str()));
     let veil = Veil::new(key.into_iter().chain(others));
     let model = profile.model.clone();
-    Ok(Arc::new(Remote { dialect, http: http.clone(), base, headers, model, veil }))
+    Ok(Remote { dialect, http: http.clone(), base, headers, model, veil })
 }
 
 /// Where requests go, without the path of each. An address may end with the version of the API, as

@@ -27,14 +27,14 @@ const TAIL: Duration = Duration::from_millis(100);
 
 /// A provider that is asked over HTTP.
 pub(crate) struct Remote<D> {
-    pub(super) dialect: D,
-    pub(super) http: Http,
+    pub(crate) dialect: D,
+    pub(crate) http: Http,
     /// Scheme, host, and the paths' beginning.
-    pub(super) base: String,
+    pub(crate) base: String,
     /// Of each request; those with secrets are marked as such.
-    pub(super) headers: HeaderMap,
-    pub(super) model: String,
-    pub(super) veil: Veil,
+    pub(crate) headers: HeaderMap,
+    pub(crate) model: String,
+    pub(crate) veil: Veil,
 }
 
 #[async_trait]
@@ -188,7 +188,7 @@ impl<D: Dialect> Remote<D> {
         if self.dialect.raw(question).is_some() { Form::Raw } else { Form::Read }
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         method: Method,
         path: &str,
@@ -205,7 +205,7 @@ impl<D: Dialect> Remote<D> {
     }
 
     /// An answer whose status is good.
-    async fn accepted(&self, reply: Reply) -> Result<Reply, AskError> {
+    pub(crate) async fn accepted(&self, reply: Reply) -> Result<Reply, AskError> {
         if reply.status.is_success() {
             return Ok(reply);
         }
@@ -217,7 +217,7 @@ impl<D: Dialect> Remote<D> {
     }
 
     /// An answer with status 200 that cannot be read: perhaps it is an error after all.
-    fn unread(&self, why: &str, body: &[u8]) -> AskError {
+    pub(crate) fn unread(&self, why: &str, body: &[u8]) -> AskError {
         match serde_json::from_slice::<Value>(body) {
             Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
                 failure::told(&json, true, &self.veil)
@@ -226,7 +226,7 @@ impl<D: Dialect> Remote<D> {
         }
     }
 
-    fn model<'a>(&'a self, question: &'a Question) -> &'a str {
+    pub(crate) fn model<'a>(&'a self, question: &'a Question) -> &'a str {
         question.model.as_deref().unwrap_or(&self.model)
     }
 }

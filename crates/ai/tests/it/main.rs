@@ -4,6 +4,7 @@
 mod answering;
 mod any_text;
 mod asking;
+mod batches;
 mod contract_docs;
 mod contract_peek;
 mod contract_reply;

@@ -1,5 +1,5 @@
 //! The seam to what is owned, allowed and owed: profiles, keys, calls with their cost, limits,
-//! budgets, and where replies go.
+//! budgets, where replies go, and questions that wait to be asked in bulk.
 //!
 //! It stands beside [`crate::Store`]: whoever only moves units needs none of it. A store that has it
 //! commits what a call came to together with the end of the unit that made it
@@ -18,6 +18,7 @@ pub mod budget;
 mod calls;
 pub mod cursor;
 mod keys;
+mod parking;
 mod profiles;
 mod replies;
 mod usage;
@@ -26,6 +27,7 @@ pub use bucket::{Draw, Drawn};
 pub use budget::{Budget, BudgetState};
 pub use calls::{Admission, Call, CallEnd, CallRecord, CallStatus, Calls, NewCall, Recost};
 pub use keys::{KeyRecord, KeyStatus, Keys, NewKey};
+pub use parking::{Delivery, NewParked, Parked, Parking, Return, Shipment, Standing};
 pub use profiles::{ProfileRecord, Profiles, PutProfile};
 pub use replies::Replies;
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
@@ -57,6 +59,6 @@ pub trait Limits: Send + Sync + 'static {
 }
 
 /// Everything of the seam. Implemented by whatever implements its parts.
-pub trait Ledger: Profiles + Keys + Calls + Limits + Replies {}
+pub trait Ledger: Profiles + Keys + Calls + Limits + Replies + Parking {}
 
-impl<T: Profiles + Keys + Calls + Limits + Replies + ?Sized> Ledger for T {}
+impl<T: Profiles + Keys + Calls + Limits + Replies + Parking + ?Sized> Ledger for T {}

@@ -22,6 +22,7 @@ mod ledger_keys;
 mod ledger_kit;
 mod ledger_limits;
 mod ledger_lives;
+mod ledger_parking;
 mod ledger_profiles;
 mod ledger_replies;
 mod ledger_usage;
@@ -433,6 +434,13 @@ macro_rules! __with_cases {
                 draws_of_one_call_see_those_before_them
                 a_bucket_gives_no_more_than_it_holds_however_many_draw
                 a_draw_that_is_no_number_is_refused
+            }
+            ledger_parking {
+                parked_questions_wait_in_their_order
+                a_shipment_holds_what_waited_when_it_was_sealed
+                the_first_answer_to_a_question_stays
+                what_a_closed_shipment_leaves_waits_again
+                an_unparked_question_is_forgotten
             }
             ledger_replies {
                 a_reply_queue_is_one_sessions

@@ -42,6 +42,8 @@ pub enum Act {
     ResetUnread,
     /// Closes the connection after reading the question.
     ResetRead,
+    /// Does what it is asked to do with a batch, and closes the connection without a word of it.
+    Unheard,
 }
 
 impl Default for Act {

@@ -9,6 +9,7 @@
 //! ```
 
 mod act;
+mod batches;
 mod body;
 mod wire;
 
@@ -31,6 +32,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 pub use act::{Act, End, Say};
+use batches::Office;
+pub use batches::{BatchPlan, FakeBatch, Fate};
 use body::{FakeBody, Step};
 use wire::Wire;
 
@@ -68,6 +71,7 @@ struct State {
     acts: Mutex<VecDeque<Act>>,
     usual: Mutex<Act>,
     seen: Mutex<Vec<Seen>>,
+    office: Mutex<Office>,
     connections: AtomicUsize,
 }
 
@@ -99,6 +103,21 @@ impl FakeAi {
     /// What it has been asked so far.
     pub fn seen(&self) -> Vec<Seen> {
         lock(&self.state.seen).clone()
+    }
+
+    /// What becomes of the next batches, one each. The others end at once, with all questions answered.
+    pub fn plan(&self, plans: impl IntoIterator<Item = BatchPlan>) {
+        lock(&self.state.office).plans.extend(plans);
+    }
+
+    /// What becomes of a question in the first batch that it is in, whichever that is.
+    pub fn doom(&self, custom_id: &str, fate: Fate) {
+        lock(&self.state.office).doomed.insert(custom_id.to_owned(), fate);
+    }
+
+    /// The batches that it was given so far.
+    pub fn batches(&self) -> Vec<FakeBatch> {
+        lock(&self.state.office).batches.clone()
     }
 
     /// How many connections there have been.
@@ -162,6 +181,16 @@ async fn answer(
         at: tokio::time::Instant::now(),
     });
     let act = state.act();
+    if batches::is_about_batches(&path) {
+        return match act {
+            Act::Say(_) => Ok(lock(&state.office).answer(&head.method, &path, &body)),
+            Act::Unheard => {
+                lock(&state.office).answer(&head.method, &path, &body);
+                Err(HangUp)
+            }
+            act => act.perform(Wire::Openai, &path, &asked).await,
+        };
+    }
     match (wire, head.method == Method::GET) {
         (Some(wire), _) => act.perform(wire, &path, &asked).await,
         (None, true) if matches!(act, Act::Say(_)) => Ok(wire::catalogue(&path)),
@@ -227,7 +256,7 @@ impl Act {
                 made(wire.head(streamed), steps.collect())
             }
             Self::Hang => std::future::pending::<Response<FakeBody>>().await,
-            Self::ResetUnread | Self::ResetRead => return Err(HangUp),
+            Self::ResetUnread | Self::ResetRead | Self::Unheard => return Err(HangUp),
         })
     }
 }

@@ -5,6 +5,7 @@
 mod budgets;
 mod calls;
 mod keys;
+mod parking;
 mod profiles;
 mod replies;
 
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_core::ledger::bucket::Level;
 use longshore_core::ledger::{Budget, BudgetState, Call, KeyRecord, ProfileRecord};
-use longshore_core::{CallId, KeyName, ProfileName, QueueName, SessionId, TenantId};
+use longshore_core::{BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId};
 
 pub(super) use calls::check_calls;
 
@@ -31,6 +32,7 @@ pub(super) struct Books {
     pub(super) months: BTreeMap<(TenantId, String), BudgetState>,
     buckets: BTreeMap<String, Level>,
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
+    lots: BTreeMap<BatchId, parking::Lot>,
 }
 
 impl Books {

@@ -1,0 +1,287 @@
+//! Takes a batch's parked questions to a provider and brings the answers back: seals, submits, looks,
+//! fetches, delivers.
+//!
+//! May be killed between any two effects, and run again by anybody: each effect can be repeated, and what
+//! cannot (a submission) is preceded by a look for it. One conductor works on a batch at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore::ledger::{Delivery, Parked, Parking, Return, Shipment};
+use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::step::{After, Note, Pace, Step};
+use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
+use crate::ask::{Again, Answer, AskError, Code, Question};
+
+/// How many answers are delivered at once.
+const PAGE: usize = 200;
+
+/// What a parked question came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchReply {
+    /// An answer. Its price is that of batches: [`crate::Mode::Batch`].
+    Answer(Box<Answer>),
+    /// There will be none.
+    Error {
+        /// What the caller can do.
+        code: Code,
+        /// What happened.
+        message: String,
+    },
+}
+
+/// Whether more questions are on their way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gathering {
+    /// Perhaps: a shipment waits a while until it is full.
+    More,
+    /// No: what waits is sent.
+    Complete,
+}
+
+/// What a turn came to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Turn {
+    /// When there is something to do again; nothing if no question waits or is out.
+    pub rest: Option<Timestamp>,
+    /// Units whose answers have come.
+    pub wake: Vec<UnitId>,
+}
+
+/// Makes the question of a parked prompt.
+pub type Ask = Arc<dyn Fn(&Parked) -> Question + Send + Sync>;
+
+/// Takes a batch's questions to a provider.
+pub struct Conductor {
+    batch: BatchId,
+    parking: Arc<dyn Parking>,
+    provider: Arc<dyn BatchProvider>,
+    ask: Ask,
+    clock: Arc<dyn Clock>,
+    pace: Pace,
+    notes: BTreeMap<String, Note>,
+    /// Nothing is sealed before this: the provider was full.
+    no_seal_before: Timestamp,
+}
+
+impl Conductor {
+    /// A conductor that knows nothing yet.
+    pub fn new(
+        batch: BatchId,
+        parking: Arc<dyn Parking>,
+        provider: Arc<dyn BatchProvider>,
+        ask: Ask,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let (pace, notes) = (Pace::default(), BTreeMap::new());
+        let no_seal_before = Timestamp::ZERO;
+        Self { batch, parking, provider, ask, clock, pace, notes, no_seal_before }
+    }
+
+    /// Does everything that can be done now. An error is the store's.
+    pub async fn turn(&mut self, gathering: Gathering) -> longshore::Result<Turn> {
+        let mut turn = Turn::default();
+        let sealing = self.seal(gathering).await?;
+        let shipments = self.parking.shipments(&self.batch).await?;
+        let known = |mark: &String| shipments.iter().any(|shipment| shipment.mark == *mark);
+        self.notes.retain(|mark, _| known(mark));
+        let mut rests = Vec::new();
+        for shipment in shipments {
+            rests.push(self.advance(shipment, &mut turn.wake).await?);
+        }
+        turn.rest = rests.into_iter().flatten().chain(sealing).min();
+        Ok(turn)
+    }
+
+    /// Seals what waits, if it has waited long enough or fills a shipment. Answers when to look again.
+    async fn seal(&mut self, gathering: Gathering) -> longshore::Result<Option<Timestamp>> {
+        let limits = self.provider.limits();
+        let most = u32::try_from(limits.items).unwrap_or(u32::MAX);
+        loop {
+            let waiting = self.parking.waiting(&self.batch, most).await?;
+            let Some(first) = waiting.first() else { return Ok(None) };
+            let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
+            if now < self.no_seal_before {
+                return Ok(Some(self.no_seal_before));
+            }
+            let items: Vec<BatchItem> = waiting.iter().map(|parked| self.item(parked)).collect();
+            let sizes: Vec<_> = items.iter().map(|item| self.provider.size(item)).collect();
+            let Some(chunk) = split(&sizes, limits).into_iter().next() else { return Ok(None) };
+            let full = chunk.len() < items.len() || items.len() >= limits.items;
+            if gathering == Gathering::More && !full && now < due {
+                return Ok(Some(due));
+            }
+            let ids = items[chunk].iter().map(|item| item.custom_id.clone()).collect();
+            let mark = CallId::new().to_string();
+            // Before it is in the store, so that a shipment with a note was surely sealed by this run.
+            self.notes.insert(mark.clone(), Note::of_a_new_one());
+            self.parking.seal(&self.batch, &mark, ids).await?;
+        }
+    }
+
+    /// Takes a shipment as far as it goes now; answers when to look again.
+    async fn advance(
+        &mut self,
+        mut shipment: Shipment,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<Option<Timestamp>> {
+        loop {
+            let (now, pace) = (self.clock.now(), self.pace);
+            let found = || Note::of_a_found_one(&shipment, now, &pace);
+            let mut note = self.notes.get(&shipment.mark).cloned().unwrap_or_else(found);
+            let after = match note.next(&shipment, now) {
+                Step::Rest(until) => {
+                    self.notes.insert(shipment.mark, note);
+                    return Ok(Some(until));
+                }
+                Step::Close => After::Release(Return::Tried),
+                Step::Find => match self.mark(&shipment).await? {
+                    None => After::Release(Return::Untried),
+                    Some(mark) => {
+                        let said = self.provider.find(&mark).await;
+                        note.looked_for(said, self.clock.now(), &pace)
+                    }
+                },
+                Step::Submit => match self.items(&shipment).await? {
+                    items if items.is_empty() => After::Release(Return::Untried),
+                    items => {
+                        let said = self.provider.submit(&items, &shipment.mark).await;
+                        note.submitted(said, self.clock.now(), &pace)
+                    }
+                },
+                Step::Poll(ticket) => {
+                    let said = self.provider.poll(&ticket).await;
+                    note.polled(said, self.clock.now(), &pace)
+                }
+                Step::Fetch(ticket) => {
+                    let said = self.fetch(&ticket, wake).await?;
+                    note.fetched(said, self.clock.now(), &pace)
+                }
+            };
+            self.notes.insert(shipment.mark.clone(), note);
+            if self.write(&mut shipment, after, wake).await? == Open::No {
+                return Ok(Some(self.clock.now()));
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        shipment: &mut Shipment,
+        after: After,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<Open> {
+        let how = match after {
+            After::Nothing => return Ok(Open::Yes),
+            After::Ship(ticket) => {
+                self.parking.ship(&self.batch, &shipment.mark, &ticket.0).await?;
+                shipment.ticket = Some(ticket.0);
+                return Ok(Open::Yes);
+            }
+            After::GiveUp(error) => {
+                self.give_up(&shipment.mark, &error, |_| true, wake).await?;
+                Return::Untried
+            }
+            After::Release(Return::Tried) => {
+                let last = self.pace.tries.saturating_sub(1);
+                let words = format!("no answer from {} batches of the provider", self.pace.tries);
+                let error = AskError::new(Code::ProviderError, words);
+                self.give_up(&shipment.mark, &error, |parked| parked.tries >= last, wake).await?;
+                Return::Tried
+            }
+            After::Release(Return::Untried) => {
+                self.no_seal_before = self.clock.now() + self.pace.lag;
+                Return::Untried
+            }
+        };
+        self.parking.close_shipment(&self.batch, &shipment.mark, how).await?;
+        Ok(Open::No)
+    }
+
+    /// Tells some of those in a shipment that there will be no answer.
+    async fn give_up(
+        &self,
+        mark: &str,
+        error: &AskError,
+        which: impl Fn(&Parked) -> bool,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<()> {
+        let left = self.parking.contents(&self.batch, mark).await?;
+        let left = left.into_iter().filter(|parked| which(parked));
+        let told = left.filter_map(|parked| refusal(parked.new.custom_id, error)).collect();
+        wake.extend(self.parking.deliver(&self.batch, told).await?);
+        Ok(())
+    }
+
+    /// Delivers results as they come: the inner error is the provider's.
+    async fn fetch(
+        &self,
+        ticket: &BatchTicket,
+        wake: &mut Vec<UnitId>,
+    ) -> longshore::Result<Result<(), AskError>> {
+        let (send, mut came) = mpsc::channel(PAGE);
+        let bring = async {
+            let said = self.provider.results(ticket, &send).await;
+            drop(send);
+            said
+        };
+        let deliver = async {
+            let mut page = Vec::new();
+            while came.recv_many(&mut page, PAGE).await > 0 {
+                let told = page.drain(..).filter_map(delivery).collect();
+                wake.extend(self.parking.deliver(&self.batch, told).await?);
+            }
+            // Whoever still sends hears that nobody listens.
+            drop(came);
+            Ok(())
+        };
+        let (said, delivered) = tokio::join!(bring, deliver);
+        delivered.map(|()| said)
+    }
+
+    async fn items(&self, shipment: &Shipment) -> longshore::Result<Vec<BatchItem>> {
+        let inside = self.parking.contents(&self.batch, &shipment.mark).await?;
+        Ok(inside.iter().map(|parked| self.item(parked)).collect())
+    }
+
+    async fn mark(&self, shipment: &Shipment) -> longshore::Result<Option<BatchMark>> {
+        let inside = self.parking.contents(&self.batch, &shipment.mark).await?;
+        let ids: Vec<String> = inside.into_iter().map(|parked| parked.new.custom_id).collect();
+        let mark = BatchMark { name: shipment.mark.clone(), since: shipment.sealed_at, ids };
+        Ok((!mark.ids.is_empty()).then_some(mark))
+    }
+
+    fn item(&self, parked: &Parked) -> BatchItem {
+        BatchItem { custom_id: parked.new.custom_id.clone(), question: (self.ask)(parked) }
+    }
+}
+
+/// Whether a shipment is still of interest.
+#[derive(PartialEq, Eq)]
+enum Open {
+    Yes,
+    No,
+}
+
+/// A result as whoever asked is to be told of it. One that may come to something another time is not told:
+/// its question stays in the shipment, and goes with another once this one is closed.
+fn delivery(result: BatchResult) -> Option<Delivery> {
+    match result.result {
+        Ok(answer) => told(result.custom_id, &BatchReply::Answer(Box::new(answer))),
+        Err(error) if error.again == Again::Never => refusal(result.custom_id, &error),
+        Err(_) => None,
+    }
+}
+
+fn refusal(custom_id: String, error: &AskError) -> Option<Delivery> {
+    told(custom_id, &BatchReply::Error { code: error.code, message: error.message.clone() })
+}
+
+/// Always there: nothing in a reply is something that JSON does not have.
+fn told(custom_id: String, reply: &BatchReply) -> Option<Delivery> {
+    Some(Delivery { custom_id, reply: Payload::json(reply).ok()? })
+}
