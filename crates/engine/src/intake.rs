@@ -106,13 +106,13 @@ impl Intake {
     }
 
     fn ask(&mut self) -> Option<Ask> {
-        let Station { settings, stats, desk, .. } = &*self.station;
+        let Station { settings, stats, desk, waits, .. } = &*self.station;
         self.pace.observe(stats.ran(), Instant::now());
         let ahead = match settings.claim_ahead {
             ClaimAhead::Adaptive => self.pace.ahead(stats.mean_run(), settings.slots),
             ClaimAhead::Off => 0,
         };
-        desk.ask(ahead)
+        desk.ask(ahead, waits.restraint(desk.limit(), Instant::now()))
     }
 
     async fn claim(&mut self, ask: Ask) -> Brought {
@@ -146,6 +146,7 @@ impl Intake {
             all_resources: settings.resources.clone(),
             ahead: ask.ahead,
             empty_handed: ask.empty_handed,
+            except: ask.except.clone(),
         }
     }
 
@@ -198,6 +199,7 @@ impl Intake {
         tokio::select! {
             seen = station.store().wake(self.seen, patience) => self.seen = seen,
             () = station.desk.lightened.notified(), if or_slots => {}
+            () = station.waits.eased.notified() => {}
             () = station.control.left(Order::Work) => {}
         }
         self.pace.rested(station.stats.ran(), Instant::now());

@@ -1,10 +1,16 @@
 //! One profile is asked: room, leave, tries, and what it came to.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::Context;
 use longshore::ledger::{Admission, CallRecord, NewCall};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::line::Out;
 use super::open_call::OpenCall;
+use super::patience::{Waited, wait};
 use super::register::{Entry, Owner, away};
 use super::repair::{both, repair};
 use super::{Errand, Inner, Settled, failed, succeeded};
@@ -23,23 +29,36 @@ pub(super) struct CallToMake<'d> {
     pub(super) errand: &'d Errand,
 }
 
-/// Leave to ask: room among those who ask, and tokens from the buckets.
-struct Leave {
+/// Leave to ask: room among those who ask, tokens from the buckets, and an open line.
+struct Leave<'l> {
     _room: Option<OwnedSemaphorePermit>,
     taken: Taken,
     /// What every further try takes: it is a request like the first.
     again: Vec<Need>,
+    out: Out<'l>,
 }
 
-impl Leave {
-    /// Settles what came to an error: one that was refused cost nothing, of one that may have been
-    /// answered nothing is known.
-    fn settle(self, error: &AskError) {
-        match error.again {
-            Again::Never if error.code == Code::Timeout => drop(self.taken),
-            Again::NotSent => self.taken.give_back(),
-            _ => self.taken.settle(0),
-        }
+/// Why there is no leave.
+enum NoLeave {
+    /// Somebody else needs the slot while the question waits.
+    Yields,
+    /// It cannot be had in time.
+    Refused(AskError),
+}
+
+impl From<AskError> for NoLeave {
+    fn from(error: AskError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// Settles what came to an error: one that was refused cost nothing, of one that may have been
+/// answered nothing is known.
+fn settle(taken: Taken, error: &AskError) {
+    match error.again {
+        Again::Never if error.code == Code::Timeout => drop(taken),
+        Again::NotSent => taken.give_back(),
+        _ => taken.settle(0),
     }
 }
 
@@ -53,32 +72,39 @@ impl CallToMake<'_> {
             return self.refused(&question, error, begun, settled);
         }
         let tokens = self.entry.provider.estimate(&question) + u64::from(question.max_tokens);
-        let leave = match self.leave(tokens, question.until).await {
+        // Once somebody was asked, the question stays: it would be asked again.
+        let run = self.errand.run.as_ref().filter(|_| settled.is_untold());
+        let leave = match self.leave(run, tokens, question.until).await {
             Ok(leave) => leave,
-            Err(error) => return self.refused(&question, error, begun, settled),
+            Err(NoLeave::Yields) => return settled.yields = true,
+            Err(NoLeave::Refused(error)) => {
+                return self.refused(&question, error, begun, settled);
+            }
         };
+        let Leave { _room, taken, again, out } = leave;
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
             Err(error) => {
-                leave.taken.give_back();
+                taken.give_back();
                 return self.refused(&question, error, begun, settled);
             }
         };
         call.asked = true;
-        let again = leave.again.as_slice();
-        let mut tries = TriesOf { call: &self, pieces, tokens, again, attempts: 0, begun: false };
+        let (again, out) = (again.as_slice(), Some(out));
+        let (attempts, handed_on) = (0, false);
+        let mut tries = TriesOf { call: &self, pieces, tokens, again, out, attempts, begun: handed_on };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let end = match &result {
             Ok(answer) => {
-                leave.taken.settle(answer.tokens_in + answer.tokens_out);
+                taken.settle(answer.tokens_in + answer.tokens_out);
                 let now = self.desk.clock.now();
                 let cost = self.entry.profile.prices.cost(answer, now, Mode::Direct);
                 succeeded(answer, attempts, latency_ms, cost.0)
             }
             Err(error) => {
-                leave.settle(error);
+                settle(taken, error);
                 failed(error, attempts, latency_ms)
             }
         };
@@ -99,32 +125,50 @@ impl CallToMake<'_> {
     }
 
     /// Waits for room, as long as the question's time lasts.
-    async fn leave(&self, tokens: u64, until: Instant) -> Result<Leave, AskError> {
+    async fn leave(
+        &self,
+        run: Option<&Context>,
+        tokens: u64,
+        until: Instant,
+    ) -> Result<Leave<'_>, NoLeave> {
         let limits = &self.entry.profile.limits;
+        let line = &self.entry.line;
+        // What is closed now takes no tokens from those who could go on.
+        while let Some(at) = line.closed_until(Instant::now(), tokens)
+            && run.is_some()
+            && at < until
+        {
+            over(wait(run, until, sleep_until(at)).await)?;
+        }
         let room = match &self.entry.room {
             None => None,
             Some(room) if limits.when_full == WhenFull::Refuse => {
-                let room = std::sync::Arc::clone(room).try_acquire_owned();
+                let room = Arc::clone(room).try_acquire_owned();
                 Some(room.map_err(|_| full("as many questions are out as the profile allows"))?)
             }
             Some(room) => {
-                let room = timeout_at(until, std::sync::Arc::clone(room).acquire_owned()).await;
+                let room = timeout_at(until, Arc::clone(room).acquire_owned());
+                let room = over(wait(run, until, room).await)?;
                 // Nobody closes it.
                 room.map_err(|_| full("no room for the question in its time"))?.ok()
             }
         };
         let owner = self.desk.register.owner(&self.errand.tenant).await?;
         let needs = self.needs(&owner, tokens);
-        let taken = self.desk.limiter.take(&needs, until, limits.when_full).await;
-        let taken = taken.map_err(|error| match &error {
-            Full::Limit { wait, .. } => {
-                AskError { retry_after: Some(*wait), ..full(&error.to_string()) }
-            }
-            Full::TooLate => full(&error.to_string()),
-            _ => AskError::new(Code::Internal, error.to_string()),
-        })?;
+        let taking = self.desk.limiter.take(&needs, until, limits.when_full);
+        let taken = over(wait(run, until, taking).await)?.map_err(refusal)?;
         let again = needs.into_iter().filter(|need| need.measure == Measure::Requests).collect();
-        Ok(Leave { _room: room, taken, again })
+        match over(wait(run, until, line.send(tokens, until)).await) {
+            Ok(Ok(out)) => Ok(Leave { _room: room, taken, again, out }),
+            Ok(Err(error)) => {
+                taken.give_back();
+                Err(error.into())
+            }
+            Err(yields) => {
+                taken.give_back();
+                Err(yields)
+            }
+        }
     }
 
     /// What the question takes, from which buckets.
@@ -195,6 +239,23 @@ impl CallToMake<'_> {
     }
 }
 
+fn over<T>(waited: Waited<T>) -> Result<T, NoLeave> {
+    match waited {
+        Waited::Over(over) => Ok(over),
+        Waited::Unwanted => Err(NoLeave::Yields),
+    }
+}
+
+fn refusal(error: Full) -> AskError {
+    match &error {
+        Full::Limit { wait, .. } => {
+            AskError { retry_after: Some(*wait), ..full(&error.to_string()) }
+        }
+        Full::TooLate => full(&error.to_string()),
+        _ => AskError::new(Code::Internal, error.to_string()),
+    }
+}
+
 fn full(why: &str) -> AskError {
     AskError::new(Code::RateLimited, why)
 }
@@ -207,6 +268,8 @@ struct TriesOf<'c, 'd> {
     tokens: u64,
     /// What every further try takes.
     again: &'c [Need],
+    /// The first question is as good as out: it may be sent.
+    out: Option<Out<'c>>,
     attempts: u32,
     /// Some of the answer was handed on: it cannot be asked anew.
     begun: bool,
@@ -233,7 +296,10 @@ impl TriesOf<'_, '_> {
         let (mut attempt, mut before) = (0, None);
         loop {
             // Why it was not answered says more than why it cannot be sent again.
-            let out = line.send(self.tokens, question.until).await;
+            let out = match self.out.take() {
+                Some(out) => Ok(out),
+                None => line.send(self.tokens, question.until).await,
+            };
             let out = out.map_err(|error| before.take().unwrap_or(error))?;
             attempt += 1;
             self.attempts += 1;
@@ -245,7 +311,7 @@ impl TriesOf<'_, '_> {
             };
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
             match desk.tries.next(attempt, &error, now, question.until, jitter) {
-                Next::Again { after } if !self.begun => tokio::time::sleep(after).await,
+                Next::Again { after } if !self.begun => self.rest(after).await,
                 _ => return Err(error),
             }
             let taken = desk.limiter.take(self.again, question.until, WhenFull::Wait).await;
@@ -256,6 +322,13 @@ impl TriesOf<'_, '_> {
             }
             before = Some(error);
         }
+    }
+
+    /// Waits until it may be sent again. It keeps its slot, for it is in the books; but its worker
+    /// knows that it only waits.
+    async fn rest(&self, after: Duration) {
+        let _waiting = self.call.errand.run.as_ref().map(Context::waits);
+        tokio::time::sleep(after).await;
     }
 
     async fn once(&mut self, question: &Question) -> Result<Answer, AskError> {

@@ -11,6 +11,7 @@ mod errand;
 mod journal;
 mod line;
 mod open_call;
+mod patience;
 mod presence;
 mod register;
 mod repair;

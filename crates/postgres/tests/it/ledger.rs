@@ -101,6 +101,7 @@ async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Le
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     };
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
