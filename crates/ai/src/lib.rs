@@ -40,7 +40,9 @@ mod tries;
 mod vault;
 pub mod worker;
 
-pub use ask::{Again, Answer, AskError, Code, FinishReason, Headroom, Left, Provider, Question};
+pub use ask::{
+    Again, Answer, AskError, Bill, Code, FinishReason, Headroom, Left, Provider, Question,
+};
 pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
 pub use chunk::{Measure, Need};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::Context;
-use longshore::ledger::{Admission, CallRecord, NewCall};
+use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -12,9 +12,9 @@ use super::line::Out;
 use super::open_call::OpenCall;
 use super::patience::{Waited, wait};
 use super::register::{Entry, Owner, away};
-use super::repair::{both, repair};
+use super::repair::{both, repair, with_bill};
 use super::{Errand, Inner, Settled, failed, succeeded};
-use crate::ask::{Again, Answer, AskError, Code, Question};
+use crate::ask::{Again, Answer, AskError, Bill, Code, Question};
 use crate::chat::Piece;
 use crate::chunk::{Measure, Need};
 use crate::limiter::{Full, Taken};
@@ -52,13 +52,14 @@ impl From<AskError> for NoLeave {
     }
 }
 
-/// Settles what came to an error: one that was refused cost nothing, of one that may have been
-/// answered nothing is known.
+/// Settles what came to an error: one that was refused cost nothing, and what may have been billed stays
+/// taken.
 fn settle(taken: Taken, error: &AskError) {
-    match error.again {
-        Again::Never if error.code == Code::Timeout => drop(taken),
-        Again::NotSent => taken.give_back(),
-        _ => taken.settle(0),
+    match &error.bill {
+        Bill::Unknown => drop(taken),
+        Bill::Came(answer) => taken.settle(answer.tokens_in + answer.tokens_out),
+        Bill::Nothing if error.again == Again::NotSent => taken.give_back(),
+        Bill::Nothing => taken.settle(0),
     }
 }
 
@@ -92,7 +93,8 @@ impl CallToMake<'_> {
         call.asked = true;
         let (again, out) = (again.as_slice(), Some(out));
         let (attempts, handed_on) = (0, false);
-        let mut tries = TriesOf { call: &self, pieces, tokens, again, out, attempts, begun: handed_on };
+        let mut tries =
+            TriesOf { call: &self, pieces, tokens, again, out, attempts, begun: handed_on };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -105,7 +107,7 @@ impl CallToMake<'_> {
             }
             Err(error) => {
                 settle(taken, error);
-                failed(error, attempts, latency_ms)
+                self.unanswered(&question, error, tokens, (attempts, latency_ms))
             }
         };
         settled.cost_picos = settled.cost_picos.saturating_add(end.cost_picos);
@@ -113,6 +115,36 @@ impl CallToMake<'_> {
         settled.begun |= handed_on;
         settled.records.extend(call.ended(end));
         settled.result = result.map(|answer| Answer { latency_ms, ..answer });
+    }
+
+    /// What a question came to that was sent and brought no answer. If it may have been billed it
+    /// counts as what came of the answer, or else as much as was reserved for it.
+    fn unanswered(
+        &self,
+        question: &Question,
+        error: &AskError,
+        tokens: u64,
+        (attempts, latency_ms): (u32, u64),
+    ) -> CallEnd {
+        let (prices, now) = (&self.entry.profile.prices, self.desk.clock.now());
+        let end = failed(error, attempts, latency_ms);
+        match &error.bill {
+            Bill::Nothing => end,
+            Bill::Unknown => {
+                let answer = u64::from(question.max_tokens);
+                let most = prices.at_most(tokens - answer, answer, now, Mode::Direct);
+                maybe_billed(end, tokens - answer, answer, most.0)
+            }
+            Bill::Came(answer) => {
+                let cost = prices.cost(answer, now, Mode::Direct);
+                CallEnd {
+                    status: CallStatus::MaybeBilled,
+                    code: end.code,
+                    estimated: true,
+                    ..succeeded(answer, attempts, latency_ms, cost.0)
+                }
+            }
+        }
     }
 
     /// The question as this profile has it asked.
@@ -256,6 +288,12 @@ fn refusal(error: Full) -> AskError {
     }
 }
 
+/// The end of a call of which nobody knows what it cost.
+fn maybe_billed(end: CallEnd, tokens_in: u64, tokens_out: u64, cost_picos: i64) -> CallEnd {
+    let status = CallStatus::MaybeBilled;
+    CallEnd { status, tokens_in, tokens_out, cost_picos, estimated: true, ..end }
+}
+
 fn full(why: &str) -> AskError {
     AskError::new(Code::RateLimited, why)
 }
@@ -286,7 +324,7 @@ impl TriesOf<'_, '_> {
         match self.patiently(&again).await {
             Ok(better) => Ok(both(&answer, better)),
             // It was paid for: whoever reads it says what is wrong with it.
-            Err(_) => Ok(answer),
+            Err(error) => Ok(with_bill(answer, &again, error.bill)),
         }
     }
 
@@ -342,21 +380,42 @@ impl TriesOf<'_, '_> {
             tokio::select! {
                 biased;
                 Some(piece) = pieces.recv() => {
-                    self.begun = true;
-                    if out.send(piece).await.is_err() {
-                        return Err(AskError::new(Code::Internal, "nobody listens any more"));
+                    if !self.hand_on(question, piece, out).await {
+                        // The provider hears of it with its next piece, and says what came till then.
+                        drop(pieces);
+                        return unheard(asking.await);
                     }
                 }
                 answer = &mut asking => {
                     while let Ok(piece) = pieces.try_recv() {
-                        self.begun = true;
-                        let _ = out.send(piece).await;
+                        self.hand_on(question, piece, out).await;
                     }
                     return answer;
                 }
             }
         }
     }
+
+    /// Hands a piece on, the first one with whose it is; whether anybody listens.
+    async fn hand_on(
+        &mut self,
+        question: &Question,
+        piece: Piece,
+        out: &mpsc::Sender<Piece>,
+    ) -> bool {
+        if !std::mem::replace(&mut self.begun, true) {
+            let model = self.call.entry.profile.asked_model(question.model.as_deref());
+            let _ = out.send(Piece::Begun { model: model.to_owned() }).await;
+        }
+        out.send(piece).await.is_ok()
+    }
+}
+
+/// What is known of an answer that nobody listened to: some of it came.
+fn unheard(answer: Result<Answer, AskError>) -> Result<Answer, AskError> {
+    let answer = answer?;
+    let bill = Bill::Came(Box::new(answer));
+    Err(AskError { bill, ..AskError::new(Code::Internal, "nobody listens any more") })
 }
 
 /// A number from 0 to 1 that is the same for the same question and try.

@@ -30,7 +30,7 @@ use self::call::CallToMake;
 use self::journal::Journal;
 use self::presence::Presence;
 use self::register::{Entry, Register};
-use crate::ask::{Again, Answer, AskError, Code, Provider};
+use crate::ask::{Again, Answer, AskError, Code, Provider, Question};
 use crate::chat::Piece;
 use crate::http::Http;
 use crate::limiter::Limiter;
@@ -178,13 +178,17 @@ impl Desk {
         if settled.is_final() {
             return settled;
         }
+        // Another model was wished for from the first: it is not one of theirs.
+        let question = Question { model: None, ..errand.question.clone() };
+        let elsewhere = Errand { question, ..errand.clone() };
         for name in self.fallbacks(errand, &first).await {
             if asked.contains(&name) {
                 continue;
             }
             match self.inner.register.find(&errand.tenant, Some(&name)).await {
                 Ok(entry) => {
-                    CallToMake { desk, entry: &entry, errand }.make(pieces, &mut settled).await;
+                    let call = CallToMake { desk, entry: &entry, errand: &elsewhere };
+                    call.make(pieces, &mut settled).await;
                 }
                 Err(error) => self.refused(errand, Some(&name), error, &mut settled),
             }
