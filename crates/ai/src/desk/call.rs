@@ -33,8 +33,7 @@ pub(super) struct CallToMake<'d> {
 struct Leave<'l> {
     _room: Option<OwnedSemaphorePermit>,
     taken: Taken,
-    /// What every further try takes: it is a request like the first.
-    again: Vec<Need>,
+    needs: Arc<[Need]>,
     out: Out<'l>,
 }
 
@@ -82,7 +81,7 @@ impl CallToMake<'_> {
                 return self.refused(&question, error, begun, settled);
             }
         };
-        let Leave { _room, taken, again, out } = leave;
+        let Leave { _room, taken, needs, out } = leave;
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
             Err(error) => {
@@ -91,10 +90,9 @@ impl CallToMake<'_> {
             }
         };
         call.asked = true;
-        let (again, out) = (again.as_slice(), Some(out));
-        let (attempts, handed_on) = (0, false);
+        let (attempts, handed_on, out) = (0, false, Some(out));
         let mut tries =
-            TriesOf { call: &self, pieces, tokens, again, out, attempts, begun: handed_on };
+            TriesOf { call: &self, pieces, tokens, needs, out, attempts, begun: handed_on };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -187,11 +185,10 @@ impl CallToMake<'_> {
         };
         let owner = self.desk.register.owner(&self.errand.tenant).await?;
         let needs = self.needs(&owner, tokens);
-        let taking = self.desk.limiter.take(&needs, until, limits.when_full);
+        let taking = self.desk.limiter.take(Arc::clone(&needs), until, limits.when_full);
         let taken = over(wait(run, until, taking).await)?.map_err(refusal)?;
-        let again = needs.into_iter().filter(|need| need.measure == Measure::Requests).collect();
         match over(wait(run, until, line.send(tokens, until)).await) {
-            Ok(Ok(out)) => Ok(Leave { _room: room, taken, again, out }),
+            Ok(Ok(out)) => Ok(Leave { _room: room, taken, needs, out }),
             Ok(Err(error)) => {
                 taken.give_back();
                 Err(error.into())
@@ -204,12 +201,9 @@ impl CallToMake<'_> {
     }
 
     /// What the question takes, from which buckets.
-    fn needs(&self, owner: &Owner, tokens: u64) -> Vec<Need> {
-        let own = Need::of_tenant(&self.errand.tenant, &owner.sheet.limits, tokens);
-        let shared = self.entry.bounds.iter().flat_map(|bound| {
-            Need::of_profile(&bound.tenant, &bound.profile, &bound.limits, tokens)
-        });
-        own.into_iter().chain(shared).collect()
+    fn needs(&self, owner: &Owner, tokens: u64) -> Arc<[Need]> {
+        let needs = owner.needs.iter().chain(&self.entry.needs);
+        needs.map(|need| need.with_tokens(tokens)).collect()
     }
 
     /// Journals the call and reserves what it may use. Where nothing is bounded and no unit asks,
@@ -304,8 +298,8 @@ struct TriesOf<'c, 'd> {
     pieces: Option<&'c mpsc::Sender<Piece>>,
     /// What the question may take, answer included.
     tokens: u64,
-    /// What every further try takes.
-    again: &'c [Need],
+    /// What the first try took.
+    needs: Arc<[Need]>,
     /// The first question is as good as out: it may be sent.
     out: Option<Out<'c>>,
     attempts: u32,
@@ -352,7 +346,7 @@ impl TriesOf<'_, '_> {
                 Next::Again { after } if !self.begun => self.rest(after).await,
                 _ => return Err(error),
             }
-            let taken = desk.limiter.take(self.again, question.until, WhenFull::Wait).await;
+            let taken = desk.limiter.take(self.again(), question.until, WhenFull::Wait).await;
             match taken {
                 // A request is a request, whatever comes of it.
                 Ok(taken) => drop(taken),
@@ -367,6 +361,11 @@ impl TriesOf<'_, '_> {
     async fn rest(&self, after: Duration) {
         let _waiting = self.call.errand.run.as_ref().map(Context::waits);
         tokio::time::sleep(after).await;
+    }
+
+    /// What every further try takes: it is a request like the first.
+    fn again(&self) -> Arc<[Need]> {
+        self.needs.iter().filter(|need| need.measure == Measure::Requests).cloned().collect()
     }
 
     async fn once(&mut self, question: &Question) -> Result<Answer, AskError> {

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
 use crate::ask::{Again, AskError, Code, Provider};
+use crate::chunk::Need;
 use crate::http::Http;
 use crate::profile::Profile;
 use crate::providers;
@@ -54,6 +55,8 @@ struct Known {
 pub(super) struct Owner {
     /// Its settings.
     pub(super) sheet: TenantSheet,
+    /// What a question takes of its limits.
+    pub(super) needs: Vec<Need>,
     /// Its month is bounded: nothing may be asked before that was looked at.
     pub(super) has_budget: bool,
 }
@@ -68,8 +71,8 @@ pub(super) struct Entry {
     pub(super) provider: Arc<dyn Provider>,
     /// How those who share endpoint, key and limits fare.
     pub(super) line: Line,
-    /// What bounds it, together with others.
-    pub(super) bounds: Vec<Bound>,
+    /// What a question takes of its limits, and of those it shares with others.
+    pub(super) needs: Vec<Need>,
     /// How many questions of this profile may be out.
     pub(super) room: Option<Arc<Semaphore>>,
 }
@@ -156,7 +159,8 @@ impl Register {
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
         let has_budget = month.map_err(|error| away(&error))?.budget.is_some();
-        let owner = Arc::new(Owner { sheet, has_budget });
+        let needs = Need::of_tenant(tenant, &sheet.limits);
+        let owner = Arc::new(Owner { sheet, needs, has_budget });
         self.known().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + BELIEVED));
         Ok(owner)
     }
@@ -195,9 +199,11 @@ impl Register {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
         let bounds = sheet.bounds().map_err(internal)?;
+        let need = |bound: &Bound| Need::of_profile(&bound.tenant, &bound.profile, &bound.limits);
+        let needs = bounds.iter().flat_map(need).collect();
         let key_owner = sheet.key_owner.as_ref().unwrap_or(&owner);
         let entry = self.entry(&owner, name, profile, key_owner).await?;
-        Ok(Entry { bounds, ..entry })
+        Ok(Entry { needs, ..entry })
     }
 
     /// Fetches a profile's key, which is `owner`'s, and makes its provider.
@@ -216,9 +222,8 @@ impl Register {
         })?;
         let line = self.lines.find(&line_name(&profile, owner));
         let room = profile.limits.in_flight.map(|most| self.room(tenant, &name, most));
-        let limits = profile.limits.clone();
-        let bounds = vec![Bound { tenant: tenant.clone(), profile: name.clone(), limits }];
-        Ok(Entry { name, profile, provider, line, bounds, room })
+        let needs = Need::of_profile(tenant, &name, &profile.limits);
+        Ok(Entry { name, profile, provider, line, needs, room })
     }
 
     fn room(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {

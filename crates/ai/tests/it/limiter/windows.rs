@@ -28,7 +28,7 @@ async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
                 let (limiter, used) = (limiter.clone(), used.clone());
                 asked.spawn(async move {
                     let taken: Result<Taken, Full> =
-                        limiter.take(&[need], in_secs(5.0), WhenFull::Wait).await;
+                        limiter.take([need], in_secs(5.0), WhenFull::Wait).await;
                     if taken.is_ok() {
                         used.lock().unwrap().push((Instant::now(), amount));
                     }
