@@ -163,6 +163,8 @@ impl Intake {
         station.store_answered();
         self.outage.reset();
         station.stats.on_claim(claimed.units.len());
+        let tenants = claimed.units.iter().map(|held| &held.unit.tenant);
+        station.waits.claimed(tenants, Instant::now());
         let brought = judge(&ask, &claimed);
         if !claimed.units.is_empty() {
             self.idle.reset();
@@ -196,6 +198,7 @@ impl Intake {
             tokio::time::sleep(FRUITLESS_GAP).await;
         }
         let patience = self.patience();
+        let patience = station.waits.known_in().map_or(patience, |soon| soon.min(patience));
         tokio::select! {
             seen = station.store().wake(self.seen, patience) => self.seen = seen,
             () = station.desk.lightened.notified(), if or_slots => {}

@@ -25,10 +25,11 @@ const NOTICED: Duration = Duration::from_millis(20);
 /// How long a run stays in its slot at least, about.
 const STAYS: Duration = Duration::from_millis(250);
 
-/// A tenant counts as one whose runs wait for so many times as long as the last one did, and for
-/// a second at least: its next turn may be far away.
+/// A tenant counts as one whose runs wait for so many times as long as the last one did: its next turn
+/// may be far away.
 const REMEMBERED: u32 = 10;
 const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// Tenants remembered at most before those are dropped that need not be.
 const MANY: usize = 1000;
@@ -47,6 +48,8 @@ struct Book {
     next: u64,
     /// The oldest first.
     waiting: BTreeMap<u64, (TenantId, Instant)>,
+    /// Units that were claimed a moment ago, of tenants whose runs wait: they will too, most likely.
+    expected: Vec<(TenantId, Instant)>,
     /// Tenants whose runs waited, and until when that counts.
     limited: HashMap<TenantId, Instant>,
 }
@@ -70,8 +73,8 @@ impl Restraint {
 
 impl Waits {
     pub(crate) fn new(slots: u32) -> Self {
-        let (waiting, limited) = (BTreeMap::new(), HashMap::new());
-        let book = Mutex::new(Book { slots, next: 0, waiting, limited });
+        let (waiting, expected, limited) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        let book = Mutex::new(Book { slots, next: 0, waiting, expected, limited });
         Self { book, eased: Notify::new() }
     }
 
@@ -86,9 +89,28 @@ impl Waits {
         book.restraint(now)
     }
 
+    /// Units of these tenants were claimed.
+    pub(crate) fn claimed<'t>(&self, tenants: impl Iterator<Item = &'t TenantId>, now: Instant) {
+        let mut book = self.book();
+        if book.waiting.is_empty() && book.limited.is_empty() {
+            return;
+        }
+        let expected: Vec<(TenantId, Instant)> =
+            tenants.filter(|who| book.is_limited(who, now)).map(|who| (who.clone(), now)).collect();
+        book.expected.extend(expected);
+    }
+
+    /// In how long it is known of all units whether they wait, should that not be known now.
+    pub(crate) fn known_in(&self) -> Option<Duration> {
+        (!self.book().expected.is_empty()).then_some(NOTICED)
+    }
+
     /// A run of this tenant begins to wait.
     pub(crate) fn begin(self: &Arc<Self>, tenant: &TenantId) -> Waiting {
         let mut book = self.book();
+        if let Some(at) = book.expected.iter().position(|(who, _)| who == tenant) {
+            book.expected.remove(at);
+        }
         book.next += 1;
         let id = book.next;
         book.waiting.insert(id, (tenant.clone(), Instant::now()));
@@ -97,8 +119,10 @@ impl Waits {
 }
 
 impl Book {
-    fn restraint(&self, now: Instant) -> Restraint {
-        let count = u32::try_from(self.waiting(now).count()).unwrap_or(u32::MAX);
+    fn restraint(&mut self, now: Instant) -> Restraint {
+        self.expected.retain(|(_, since)| now < *since + NOTICED);
+        let count = self.waiting(now).count() + self.expected.len();
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
         match self.slots / 2 {
             _ if count == 0 => Restraint::NONE,
             half if count < half => Restraint { most: half - count, ..Restraint::NONE },
@@ -110,9 +134,13 @@ impl Book {
     /// perhaps about to go on.
     fn waiting(&self, now: Instant) -> impl Iterator<Item = &TenantId> {
         let counts = move |tenant: &TenantId, since: Instant| {
-            now >= since + NOTICED || self.limited.get(tenant).is_some_and(|until| now < *until)
+            now >= since + NOTICED || self.is_limited(tenant, now)
         };
         self.waiting.values().filter(move |(who, since)| counts(who, *since)).map(|(who, _)| who)
+    }
+
+    fn is_limited(&self, tenant: &TenantId, now: Instant) -> bool {
+        self.limited.get(tenant).is_some_and(|until| now < *until)
     }
 
     fn passed_over(&self, now: Instant) -> Vec<TenantId> {
@@ -132,7 +160,7 @@ impl Book {
         if self.limited.len() > MANY {
             self.limited.retain(|_, until| now < *until);
         }
-        let until = now + (waited * REMEMBERED).max(SHORTEST);
+        let until = now + (waited * REMEMBERED).clamp(SHORTEST, LONGEST);
         let known = self.limited.entry(tenant).or_insert(until);
         *known = until.max(*known);
     }
@@ -236,6 +264,22 @@ mod tests {
         assert_eq!(restraint(&waits, 4).most, 1);
         let _hardly = waits.begin(&tenant("b"));
         assert_eq!(restraint(&waits, 4).most, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_just_claimed_for_a_tenant_that_waits_counts_until_it_is_known_better() {
+        let waits = Arc::new(Waits::new(8));
+        let first = waits.begin(&tenant("a"));
+        advance(NOTICED).await;
+        drop(first);
+        waits.claimed([tenant("a"), tenant("b"), tenant("a")].iter(), Instant::now());
+        assert_eq!(restraint(&waits, 8).most, 2, "of `b` nothing is known");
+        assert_eq!(waits.known_in(), Some(NOTICED));
+        let _waits = waits.begin(&tenant("a"));
+        assert_eq!(restraint(&waits, 8).most, 2, "it was counted already");
+        advance(NOTICED).await;
+        assert_eq!(restraint(&waits, 8).most, 3, "the other went on at once");
+        assert_eq!(waits.known_in(), None);
     }
 
     #[tokio::test(start_paused = true)]
