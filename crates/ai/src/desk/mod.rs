@@ -16,6 +16,7 @@ mod presence;
 mod register;
 mod repair;
 mod sheet;
+mod whole;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,8 @@ use crate::tries::Tries;
 use crate::vault::Vault;
 
 pub use self::errand::{Errand, Settled};
-pub use self::sheet::{TENANT_SHEET, TenantSheet};
+pub use self::sheet::{Sheet, TENANT_SHEET, TenantSheet};
+pub use self::whole::SheetError;
 
 /// How long one look at the change feed may last.
 const LISTEN: Duration = Duration::from_secs(30);

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
+use super::whole::SheetError;
 use crate::ask::{Again, AskError, Code, Provider};
 use crate::chunk::Need;
 use crate::http::Http;
@@ -25,9 +26,6 @@ use crate::vault::{KeyRef, Vault};
 
 /// How long a profile is believed to be what it was, should no notice of a change come.
 const BELIEVED: Duration = Duration::from_secs(30);
-
-/// How long a chain of templates may be.
-const DEEPEST: usize = 8;
 
 /// Profiles, ready to be asked.
 pub(super) struct Register {
@@ -194,14 +192,17 @@ impl Register {
     /// Reads a profile with its templates, and makes it one that can be asked.
     async fn open(&self, record: ProfileRecord) -> Result<Entry, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
-        let sheet = self.whole(record).await?;
+        let sheet = Sheet::read(&*self.ledger, record).await.map_err(|error| match error {
+            SheetError::Ledger(error) => away(&error),
+            error => internal(error),
+        })?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
         let bounds = sheet.bounds().map_err(internal)?;
         let need = |bound: &Bound| Need::of_profile(&bound.tenant, &bound.profile, &bound.limits);
         let needs = bounds.iter().flat_map(need).collect();
-        let key_owner = sheet.key_owner.as_ref().unwrap_or(&owner);
+        let key_owner = sheet.key_owner().unwrap_or(&owner);
         let entry = self.entry(&owner, name, profile, key_owner).await?;
         Ok(Entry { needs, ..entry })
     }
@@ -245,35 +246,6 @@ impl Register {
         let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
         let opened = self.vault.open(&scope(owner), owner, &key).await;
         opened.map(Some).map_err(|error| refused(&error))
-    }
-
-    /// A profile's document upon those it extends.
-    async fn whole(&self, record: ProfileRecord) -> Result<Sheet, AskError> {
-        let name = record.name.clone();
-        let mut sheet = Sheet::new(record);
-        for _ in 0..DEEPEST {
-            let Some(base) = sheet.extends().map_err(internal)? else { return Ok(sheet) };
-            let template = self.template(&sheet.owner, &base).await?;
-            sheet = sheet.upon(template);
-        }
-        let message = format!("profile `{name}` extends itself, or too many others");
-        Err(AskError::new(Code::Internal, message))
-    }
-
-    /// A template of the tenant, or of the default tenant.
-    async fn template(
-        &self,
-        tenant: &TenantId,
-        name: &ProfileName,
-    ) -> Result<ProfileRecord, AskError> {
-        for owner in [tenant, &TenantId::default()] {
-            match self.ledger.profile(&scope(owner), owner, name).await {
-                Ok(record) if Sheet::is_template(&record.body) => return Ok(record),
-                Ok(_) | Err(Error::NotFound { .. }) => {}
-                Err(error) => return Err(away(&error)),
-            }
-        }
-        Err(AskError::new(Code::Internal, format!("there is no template `{name}`")))
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
