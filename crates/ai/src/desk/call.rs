@@ -4,6 +4,7 @@ use longshore::ledger::{Admission, CallRecord, NewCall};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, timeout_at};
 
+use super::bulk::{near, over};
 use super::open_call::OpenCall;
 use super::register::{Entry, Owner, away};
 use super::repair::{both, repair};
@@ -152,17 +153,13 @@ impl CallToMake<'_> {
         }
         let admitted = self.desk.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| away(&error))?.pop() {
-            Some(Admission::OverBudget(month)) => Err(AskError::new(
-                Code::OverBudget,
-                format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month),
-            )),
+            Some(Admission::OverBudget(month)) => Err(over(&month)),
             Some(Admission::Duplicate(other)) => {
                 settled.duplicate = Some(other);
                 Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
             }
             Some(Admission::NearBudget(part)) => {
-                let (tenant, percent) = (&self.errand.tenant, (part * 100.0).round());
-                tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+                near(&self.errand.tenant, part);
                 Ok(OpenCall::new(self.desk, call))
             }
             Some(Admission::Admitted) => Ok(OpenCall::new(self.desk, call)),

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
+use crate::batches::{self, BatchProvider};
 use crate::ask::{Again, AskError, Code, Provider};
 use crate::http::Http;
 use crate::profile::Profile;
@@ -66,6 +67,8 @@ pub(super) struct Entry {
     pub(super) profile: Profile,
     /// Who answers.
     pub(super) provider: Arc<dyn Provider>,
+    /// Who answers many at once, if the provider does.
+    pub(super) batches: Option<Arc<dyn BatchProvider>>,
     /// How those who share endpoint, key and limits fare.
     pub(super) line: Line,
     /// What bounds it, together with others.
@@ -209,6 +212,7 @@ impl Register {
         owner: &TenantId,
     ) -> Result<Entry, AskError> {
         let key = self.key(&name, &profile, owner).await?;
+        let many = batches::open(&profile, key.clone(), &self.http).ok();
         let standing_in = self.known().stand_ins.get(&name).map(Arc::clone);
         let provider = standing_in.map_or_else(|| providers::open(&profile, key, &self.http), Ok);
         let provider = provider.map_err(|error| {
@@ -218,7 +222,7 @@ impl Register {
         let room = profile.limits.in_flight.map(|most| self.room(tenant, &name, most));
         let limits = profile.limits.clone();
         let bounds = vec![Bound { tenant: tenant.clone(), profile: name.clone(), limits }];
-        Ok(Entry { name, profile, provider, line, bounds, room })
+        Ok(Entry { name, profile, provider, batches: many, line, bounds, room })
     }
 
     fn room(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {
