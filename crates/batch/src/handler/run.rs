@@ -92,11 +92,14 @@ impl<'a> Run<'a> {
     /// What POST is to be told: from the checkpoint, or by asking.
     async fn reply(&mut self) -> Result<Reply, Verdict> {
         let unit = self.context.unit();
-        match self.kept.recall(unit.lost) {
+        let recalled = self.kept.recall(unit.lost);
+        if matches!(recalled, Recalled::Ask | Recalled::MaybeBilled)
+            && let Some(bulk) = self.job.asker.bulk()
+        {
             // What is out is out, whoever died: how it stands, the store knows.
-            Recalled::Ask | Recalled::MaybeBilled if let Some(bulk) = self.job.asker.bulk() => {
-                self.in_bulk(bulk).await
-            }
+            return self.in_bulk(bulk).await;
+        }
+        match recalled {
             Recalled::Answer(answer) => {
                 let cost = self.kept.cost.unwrap_or_else(|| self.cost(&answer));
                 Ok(self.job.read(answer, cost))
