@@ -1,7 +1,9 @@
 //! Rows whose questions go with a provider's batches, from the parking place to POST, against a fake of the
 //! provider's wire.
 
+mod ends;
 mod kit;
+mod kills;
 
 use longshore::UnitState;
 use longshore::ledger::{CallMode, CallStatus};
@@ -68,10 +70,7 @@ async fn what_expired_or_came_to_nothing_is_sent_again_by_its_missing_ids_only()
         port.work_until_over(&id).await;
         let batch = port.batch(&id).await;
         assert_eq!((batch.counts.done, batch.counts.failed), (5, 1), "{provider}");
-        let mut sent = std::collections::BTreeMap::<String, usize>::new();
-        for one in port.fake.batches().into_iter().flat_map(|batch| batch.ids) {
-            *sent.entry(one).or_default() += 1;
-        }
+        let sent = port.sent();
         let times: Vec<usize> = (0..6).map(|at| sent[&asked(at)]).collect();
         assert_eq!(times, [2, 1, 1, 2, 1, 1], "{provider}");
         let refused = port.calls(&id).await;

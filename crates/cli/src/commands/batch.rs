@@ -238,6 +238,7 @@ impl<'a> Summary<'a> {
             cost: summary::cost(batch).dollars(),
             simulated: summary::is_simulated(batch),
             sums: &batch.sums,
+            parked: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::io::Write as _;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use longshore_batch::rows::Sources;
 use longshore_batch::{BulkHandler, RowHandler};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::fake_ai::FakeAi;
+use longshore_testkit::standstill::{StandstillLedger, StandstillStore, Tripwire};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -63,8 +65,7 @@ impl Port {
         let key = dir.path().join("key");
         write_secret(&key);
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
-        let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
-        let desk = Desk::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
+        let desk = desk(Arc::clone(&ledger));
         let port = Self { fake, store, ledger, desk, rows, path, _dir: dir };
         let body = json!({
             "provider": provider.as_str(), "model": "fake-1", "endpoint": port.fake.url(),
@@ -125,10 +126,22 @@ impl Port {
     }
 
     pub(super) fn worker(&self) -> Worker {
+        self.worker_on(Arc::clone(&self.store), &self.desk)
+    }
+
+    /// A worker that sees its store and its ledger through a tripwire.
+    pub(super) fn worker_with(&self, wire: &Arc<Tripwire>) -> (Worker, Desk) {
+        let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
+        let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
+        let desk = desk(Arc::new(ledger));
+        (self.worker_on(Arc::new(store), &desk), desk)
+    }
+
+    fn worker_on(&self, store: Arc<dyn Store>, desk: &Desk) -> Worker {
         let url = format!("sqlite:{}", self.path.display());
         let rows = RowHandler::builder(Arc::new(Sources::new(Some(url), |_| None)));
-        let rows = rows.label("w").desk(self.desk.clone()).build();
-        Worker::builder(Arc::clone(&self.store))
+        let rows = rows.label("w").desk(desk.clone()).build();
+        Worker::builder(store)
             .slots(8)
             .heartbeat(Heartbeat::Task)
             .grace(Duration::from_millis(100))
@@ -136,7 +149,7 @@ impl Port {
             .handle(
                 Kind::new(BULK_KIND).unwrap(),
                 BulkHandler::policy(),
-                BulkHandler::new(self.desk.clone()),
+                BulkHandler::new(desk.clone()),
             )
             .build()
             .unwrap()
@@ -182,7 +195,7 @@ impl Port {
         tokio::time::timeout(LIMIT, waiting).await.expect("it did not come to that");
     }
 
-    async fn bury(&self) {
+    pub(super) async fn bury(&self) {
         let sessions = self.store.sessions().await.unwrap();
         let dead = sessions.iter().map(|one| Dead { session: one.id, beats: one.beats });
         self.store.reclaim(&dead.collect::<Vec<_>>()).await.unwrap();
@@ -207,6 +220,15 @@ impl Port {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
+    /// How often each question was handed to the provider.
+    pub(super) fn sent(&self) -> BTreeMap<String, usize> {
+        let mut sent = BTreeMap::new();
+        for id in self.fake.batches().into_iter().flat_map(|batch| batch.ids) {
+            *sent.entry(id).or_default() += 1;
+        }
+        sent
+    }
+
     /// No question is parked, no shipment is open, no call is, and nothing is reserved.
     pub(super) async fn assert_nothing_is_left(&self, id: &BatchId) {
         assert_eq!(self.ledger.parked(id).await.unwrap().total(), 0);
@@ -216,6 +238,11 @@ impl Port {
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));
         assert_eq!(self.store.verify().await.unwrap(), vec![]);
     }
+}
+
+fn desk(ledger: Arc<dyn Ledger>) -> Desk {
+    let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
+    Desk::new(ledger, vault, Http::new(), "desk".to_owned())
 }
 
 fn fake() -> ProfileName {
