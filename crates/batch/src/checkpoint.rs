@@ -4,6 +4,7 @@
 //! row is asked about, or goes straight to POST ([`Checkpoint::recall`]). Pure; the handler writes.
 
 use longshore::batch::Sums;
+use longshore::ledger::NewCall;
 use longshore::{Payload, Unit};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Checkpoint {
     pub error: Option<KeptError>,
     /// How many questions have been asked and settled.
     pub asked: u32,
+    /// The call of a question that is parked until it goes with a provider's batch, or is out with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<NewCall>,
     /// POST has said FAIL to it, and that was recorded with it. Whoever runs the row again wants it
     /// asked anew.
     #[serde(default)]
@@ -43,6 +47,9 @@ pub struct KeptError {
     pub code: String,
     /// In words.
     pub message: String,
+    /// It was told before it was known whether to ask again: POST may say so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retryable: bool,
 }
 
 /// What a run starts from.
@@ -61,7 +68,8 @@ pub enum Recalled {
 impl Checkpoint {
     /// Nothing asked yet.
     pub fn empty() -> Self {
-        Self { version: VERSION, answer: None, cost: None, error: None, asked: 0, judged: false }
+        let (answer, cost, error, parked) = (None, None, None, None);
+        Self { version: VERSION, answer, cost, error, parked, asked: 0, judged: false }
     }
 
     /// Reads a unit's checkpoint. A record that cannot be read is an error: taking it for nothing
@@ -105,6 +113,11 @@ impl Checkpoint {
     /// After `unanswered` questions that came to nothing but this error.
     pub fn unheard(&self, error: KeptError, unanswered: u32) -> Self {
         Self { error: Some(error), ..self.retried(unanswered) }
+    }
+
+    /// While the question of this call is parked.
+    pub fn parked(&self, call: NewCall) -> Self {
+        Self { parked: Some(call), ..self.retried(0) }
     }
 
     /// After POST said FAIL to what is kept.
@@ -163,7 +176,7 @@ mod tests {
     }
 
     fn error() -> KeptError {
-        KeptError { code: "TIMEOUT".into(), message: String::new() }
+        KeptError { code: "TIMEOUT".into(), message: String::new(), retryable: false }
     }
 
     #[test]

@@ -15,14 +15,16 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::ai::{Ai, ByProfile, Through};
+pub use self::ai::{Ai, ByProfile, ProviderBatch, Through};
 pub use self::command::{Command, CommandPost, CommandPre};
 
 /// The kind of unit that one row is.
 pub const ROW_KIND: &str = "batch.row";
 /// The kind of unit that announces a batch's end.
 pub const END_KIND: &str = "batch.end";
-/// The queue both wait in; each tenant has its lane.
+/// The kind of unit that takes a batch's questions to a provider, if they go there together.
+pub const BULK_KIND: &str = "batch.bulk";
+/// The queue they wait in; each tenant has its lane.
 pub const QUEUE: &str = "batch";
 
 /// Everything about a batch.

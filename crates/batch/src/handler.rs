@@ -4,6 +4,7 @@
 //! once. The run itself is in `run` and `question`, what POST's word means for the unit in `verdict`.
 
 mod asker;
+mod bulk;
 mod job;
 mod jobs;
 mod numbers;

@@ -9,6 +9,7 @@ pub mod alerts;
 pub mod check;
 pub mod checkpoint;
 pub mod command;
+pub mod conductor;
 pub mod definition;
 pub mod end;
 pub mod file;
@@ -30,6 +31,7 @@ pub mod template;
 pub mod value;
 
 pub use command::Commands;
+pub use conductor::BulkHandler;
 pub use definition::Definition;
 pub use end::EndHandler;
 pub use file::{BatchFile, FileError, Loaded, Overrides};

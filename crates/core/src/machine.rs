@@ -68,6 +68,8 @@ pub enum Event<'a> {
     Cancel,
     /// An operator wants it run again.
     Retry,
+    /// What it waits for has come: it need not wait for its time.
+    Wake,
 }
 
 /// Where the unit goes.
@@ -123,7 +125,7 @@ pub fn next(
         (Event::Finished(outcome), Leased) => Ok(finished(&step, outcome, policy)),
         (Event::Released, Leased) => Ok(released(&step)),
         (Event::Lost, Leased) => Ok(lost(&step, policy)),
-        (Event::Due, Scheduled) => Ok(step.ready()),
+        (Event::Due | Event::Wake, Scheduled) => Ok(step.ready()),
         (Event::Unblocked, Blocked) => Ok(step.at(unit.not_before.unwrap_or(now))),
         (Event::DependencyFailed(_), Blocked) => {
             Ok(step.ended(Cancelled, Some(dependency_failed(event))))
@@ -259,6 +261,7 @@ fn wanted(event: &Event<'_>) -> &'static str {
         Event::Expired => "expired",
         Event::Cancel => "cancelled",
         Event::Retry => "retried",
+        Event::Wake => "woken",
     }
 }
 

@@ -22,6 +22,11 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "plans", sql: include_str!("../migrations/003_plans.sql") },
     Migration { version: 4, name: "ledger", sql: include_str!("../migrations/004_ledger.sql") },
     Migration { version: 5, name: "parking", sql: include_str!("../migrations/005_parking.sql") },
+    Migration {
+        version: 6,
+        name: "call terms",
+        sql: include_str!("../migrations/006_call_terms.sql"),
+    },
     Migration { version: 7, name: "usage", sql: include_str!("../migrations/007_usage.sql") },
 ];
 

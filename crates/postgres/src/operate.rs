@@ -107,6 +107,7 @@ impl Selected {
         let (mut steps, mut running) = (Vec::new(), Vec::new());
         let event = match action {
             UnitAction::Retry => Event::Retry,
+            UnitAction::Wake => Event::Wake,
             _ => Event::Cancel,
         };
         let mut seen = HashSet::new();

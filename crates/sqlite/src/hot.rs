@@ -72,9 +72,10 @@ impl Hot {
                 "INSERT INTO longshore_call (id, profile, provider, model, worker, reserve_tokens,
                  reserve_picos, status, logged_at, code, answered_by, tokens_in, tokens_out,
                  tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated,
-                 request_id, tenant, unit, batch, session, opened_at)
+                 mode, tier, tokens_cache_write_long, request_id, tenant, unit, batch, session,
+                 opened_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
-                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)"
+                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)"
             }
             // Without the columns of the other indexes, so that only the one of open calls moves.
             Self::UpdateCall => {
@@ -82,7 +83,8 @@ impl Hot {
                  reserve_tokens = ?6, reserve_picos = ?7, status = ?8, logged_at = ?9, code = ?10,
                  answered_by = ?11, tokens_in = ?12, tokens_out = ?13, tokens_cached = ?14,
                  tokens_cache_write = ?15, latency_ms = ?16, attempts = ?17, cost_picos = ?18,
-                 estimated = ?19 WHERE id = ?1 AND status = 0"
+                 estimated = ?19, mode = ?20, tier = ?21, tokens_cache_write_long = ?22
+                 WHERE id = ?1 AND status = 0"
             }
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,

@@ -29,6 +29,11 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 5, name: "ledger", sql: include_str!("../migrations/005_ledger.sql") },
     Migration { version: 6, name: "parking", sql: include_str!("../migrations/006_parking.sql") },
+    Migration {
+        version: 7,
+        name: "call terms",
+        sql: include_str!("../migrations/007_call_terms.sql"),
+    },
     Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
 ];
 

@@ -86,6 +86,7 @@ fn one(tx: &mut Tx<'_>, row: &UnitRow, action: UnitAction, operated: &mut Operat
     }
     let event = match action {
         UnitAction::Retry => Event::Retry,
+        UnitAction::Wake => Event::Wake,
         _ => Event::Cancel,
     };
     match next(&row.head()?, &event, &Policy::default(), tx.now) {

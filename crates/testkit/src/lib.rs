@@ -21,6 +21,7 @@ mod instrumented;
 pub mod model;
 #[cfg(feature = "servers")]
 pub mod servers;
+pub mod standstill;
 mod world;
 
 #[cfg(feature = "browser")]

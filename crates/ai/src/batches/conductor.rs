@@ -15,6 +15,9 @@ use tokio::sync::mpsc;
 use super::step::{After, Note, Pace, Step};
 use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
 use crate::ask::{Again, Answer, AskError, Code, Question};
+use crate::cost::Cost;
+use crate::prices::Prices;
+use crate::rate::Mode;
 
 /// How many answers are delivered at once.
 const PAGE: usize = 200;
@@ -23,14 +26,21 @@ const PAGE: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchReply {
-    /// An answer. Its price is that of batches: [`crate::Mode::Batch`].
-    Answer(Box<Answer>),
+    /// An answer.
+    Answer {
+        /// The answer.
+        answer: Box<Answer>,
+        /// What it cost when it came, at the price of batches: [`Mode::Batch`].
+        cost: Cost,
+    },
     /// There will be none.
     Error {
         /// What the caller can do.
         code: Code,
         /// What happened.
         message: String,
+        /// Whether it was answered, and so billed, nobody knows.
+        maybe_billed: bool,
     },
 }
 
@@ -41,6 +51,9 @@ pub enum Gathering {
     More,
     /// No: what waits is sent.
     Complete,
+    /// No, and nobody wants answers any more: nothing is sent, and what is out is cancelled. What was
+    /// answered all the same is delivered; the rest waits.
+    Over,
 }
 
 /// What a turn came to.
@@ -63,6 +76,15 @@ pub struct Conductor {
     ask: Ask,
     clock: Arc<dyn Clock>,
     pace: Pace,
+    prices: Prices,
+    memory: Memory,
+}
+
+/// What a conductor knows beside what is in the store. Of use to the next one, however long ago this one
+/// went: what could make it send something twice is not in it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
     notes: BTreeMap<String, Note>,
     /// Nothing is sealed before this: the provider was full.
     no_seal_before: Timestamp,
@@ -77,9 +99,33 @@ impl Conductor {
         ask: Ask,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (pace, notes) = (Pace::default(), BTreeMap::new());
-        let no_seal_before = Timestamp::ZERO;
-        Self { batch, parking, provider, ask, clock, pace, notes, no_seal_before }
+        let (pace, prices, memory) = (Pace::default(), Prices::default(), Memory::default());
+        Self { batch, parking, provider, ask, clock, pace, prices, memory }
+    }
+
+    /// The same, with this patience.
+    #[must_use]
+    pub fn pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// The same, for answers at these prices.
+    #[must_use]
+    pub fn prices(self, prices: Prices) -> Self {
+        Self { prices, ..self }
+    }
+
+    /// The same, with what another left behind.
+    #[must_use]
+    pub fn remembering(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// What it leaves behind.
+    pub fn memory(&self) -> Memory {
+        let mut memory = self.memory.clone();
+        memory.notes.retain(|_, note| note.may_be_kept());
+        memory
     }
 
     /// Does everything that can be done now. An error is the store's.
@@ -88,10 +134,10 @@ impl Conductor {
         let sealing = self.seal(gathering).await?;
         let shipments = self.parking.shipments(&self.batch).await?;
         let known = |mark: &String| shipments.iter().any(|shipment| shipment.mark == *mark);
-        self.notes.retain(|mark, _| known(mark));
+        self.memory.notes.retain(|mark, _| known(mark));
         let mut rests = Vec::new();
         for shipment in shipments {
-            rests.push(self.advance(shipment, &mut turn.wake).await?);
+            rests.push(self.advance(shipment, gathering, &mut turn.wake).await?);
         }
         turn.rest = rests.into_iter().flatten().chain(sealing).min();
         Ok(turn)
@@ -99,14 +145,17 @@ impl Conductor {
 
     /// Seals what waits, if it has waited long enough or fills a shipment. Answers when to look again.
     async fn seal(&mut self, gathering: Gathering) -> longshore::Result<Option<Timestamp>> {
+        if gathering == Gathering::Over {
+            return Ok(None);
+        }
         let limits = self.provider.limits();
         let most = u32::try_from(limits.items).unwrap_or(u32::MAX);
         loop {
             let waiting = self.parking.waiting(&self.batch, most).await?;
             let Some(first) = waiting.first() else { return Ok(None) };
             let (now, due) = (self.clock.now(), first.parked_at + self.pace.gather);
-            if now < self.no_seal_before {
-                return Ok(Some(self.no_seal_before));
+            if now < self.memory.no_seal_before {
+                return Ok(Some(self.memory.no_seal_before));
             }
             let items: Vec<BatchItem> = waiting.iter().map(|parked| self.item(parked)).collect();
             let sizes: Vec<_> = items.iter().map(|item| self.provider.size(item)).collect();
@@ -118,7 +167,7 @@ impl Conductor {
             let ids = items[chunk].iter().map(|item| item.custom_id.clone()).collect();
             let mark = CallId::new().to_string();
             // Before it is in the store, so that a shipment with a note was surely sealed by this run.
-            self.notes.insert(mark.clone(), Note::of_a_new_one());
+            self.memory.notes.insert(mark.clone(), Note::of_a_new_one());
             self.parking.seal(&self.batch, &mark, ids).await?;
         }
     }
@@ -127,18 +176,20 @@ impl Conductor {
     async fn advance(
         &mut self,
         mut shipment: Shipment,
+        gathering: Gathering,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<Option<Timestamp>> {
         loop {
             let (now, pace) = (self.clock.now(), self.pace);
             let found = || Note::of_a_found_one(&shipment, now, &pace);
-            let mut note = self.notes.get(&shipment.mark).cloned().unwrap_or_else(found);
+            let mut note = self.memory.notes.get(&shipment.mark).cloned().unwrap_or_else(found);
             let after = match note.next(&shipment, now) {
                 Step::Rest(until) => {
-                    self.notes.insert(shipment.mark, note);
+                    self.memory.notes.insert(shipment.mark, note);
                     return Ok(Some(until));
                 }
                 Step::Close => After::Release(Return::Tried),
+                Step::Submit if gathering == Gathering::Over => After::Release(Return::Untried),
                 Step::Find => match self.mark(&shipment).await? {
                     None => After::Release(Return::Untried),
                     Some(mark) => {
@@ -154,6 +205,9 @@ impl Conductor {
                     }
                 },
                 Step::Poll(ticket) => {
+                    if gathering == Gathering::Over && !note.was_cancelled() {
+                        note.cancelled(&self.provider.cancel(&ticket).await);
+                    }
                     let said = self.provider.poll(&ticket).await;
                     note.polled(said, self.clock.now(), &pace)
                 }
@@ -162,7 +216,7 @@ impl Conductor {
                     note.fetched(said, self.clock.now(), &pace)
                 }
             };
-            self.notes.insert(shipment.mark.clone(), note);
+            self.memory.notes.insert(shipment.mark.clone(), note);
             if self.write(&mut shipment, after, wake).await? == Open::No {
                 return Ok(Some(self.clock.now()));
             }
@@ -183,18 +237,28 @@ impl Conductor {
                 return Ok(Open::Yes);
             }
             After::GiveUp(error) => {
-                self.give_up(&shipment.mark, &error, |_| true, wake).await?;
+                self.give_up(&shipment.mark, &refusal(&error), |_| true, wake).await?;
+                Return::Untried
+            }
+            After::Lost(error) => {
+                let told = BatchReply::Error {
+                    code: error.code,
+                    message: format!("the provider's batch is gone: {}", error.message),
+                    maybe_billed: true,
+                };
+                self.give_up(&shipment.mark, &told, |_| true, wake).await?;
                 Return::Untried
             }
             After::Release(Return::Tried) => {
                 let last = self.pace.tries.saturating_sub(1);
                 let words = format!("no answer from {} batches of the provider", self.pace.tries);
                 let error = AskError::new(Code::ProviderError, words);
-                self.give_up(&shipment.mark, &error, |parked| parked.tries >= last, wake).await?;
+                let told = refusal(&error);
+                self.give_up(&shipment.mark, &told, |parked| parked.tries >= last, wake).await?;
                 Return::Tried
             }
             After::Release(Return::Untried) => {
-                self.no_seal_before = self.clock.now() + self.pace.lag;
+                self.memory.no_seal_before = self.clock.now() + self.pace.lag;
                 Return::Untried
             }
         };
@@ -206,13 +270,13 @@ impl Conductor {
     async fn give_up(
         &self,
         mark: &str,
-        error: &AskError,
+        reply: &BatchReply,
         which: impl Fn(&Parked) -> bool,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<()> {
         let left = self.parking.contents(&self.batch, mark).await?;
         let left = left.into_iter().filter(|parked| which(parked));
-        let told = left.filter_map(|parked| refusal(parked.new.custom_id, error)).collect();
+        let told = left.filter_map(|parked| told(parked.new.custom_id, reply)).collect();
         wake.extend(self.parking.deliver(&self.batch, told).await?);
         Ok(())
     }
@@ -232,7 +296,7 @@ impl Conductor {
         let deliver = async {
             let mut page = Vec::new();
             while came.recv_many(&mut page, PAGE).await > 0 {
-                let told = page.drain(..).filter_map(delivery).collect();
+                let told = page.drain(..).filter_map(|one| self.delivery(one)).collect();
                 wake.extend(self.parking.deliver(&self.batch, told).await?);
             }
             // Whoever still sends hears that nobody listens.
@@ -241,6 +305,20 @@ impl Conductor {
         };
         let (said, delivered) = tokio::join!(bring, deliver);
         delivered.map(|()| said)
+    }
+
+    /// A result as whoever asked is to be told of it. One that may come to something another time is not
+    /// told: its question stays in the shipment, and goes with another once this one is closed.
+    fn delivery(&self, result: BatchResult) -> Option<Delivery> {
+        let reply = match result.result {
+            Ok(answer) => {
+                let cost = self.prices.cost(&answer, self.clock.now(), Mode::Batch);
+                BatchReply::Answer { answer: Box::new(answer), cost }
+            }
+            Err(error) if error.again == Again::Never => refusal(&error),
+            Err(_) => return None,
+        };
+        told(result.custom_id, &reply)
     }
 
     async fn items(&self, shipment: &Shipment) -> longshore::Result<Vec<BatchItem>> {
@@ -267,18 +345,8 @@ enum Open {
     No,
 }
 
-/// A result as whoever asked is to be told of it. One that may come to something another time is not told:
-/// its question stays in the shipment, and goes with another once this one is closed.
-fn delivery(result: BatchResult) -> Option<Delivery> {
-    match result.result {
-        Ok(answer) => told(result.custom_id, &BatchReply::Answer(Box::new(answer))),
-        Err(error) if error.again == Again::Never => refusal(result.custom_id, &error),
-        Err(_) => None,
-    }
-}
-
-fn refusal(custom_id: String, error: &AskError) -> Option<Delivery> {
-    told(custom_id, &BatchReply::Error { code: error.code, message: error.message.clone() })
+fn refusal(error: &AskError) -> BatchReply {
+    BatchReply::Error { code: error.code, message: error.message.clone(), maybe_billed: false }
 }
 
 /// Always there: nothing in a reply is something that JSON does not have.

@@ -23,7 +23,7 @@ use crate::ask::{Again, Answer, AskError, Code, Question};
 use crate::http::Http;
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
-pub use conductor::{Ask, BatchReply, Conductor, Gathering, Turn};
+pub use conductor::{Ask, BatchReply, Conductor, Gathering, Memory, Turn};
 pub use split::{BatchLimits, ItemSize, Models, split};
 pub use step::{After, Note, Pace, Step};
 
@@ -117,6 +117,11 @@ pub trait BatchProvider: Send + Sync + 'static {
 
     /// Asks to end a batch early. What was answered until then is billed, and among its results.
     async fn cancel(&self, ticket: &BatchTicket) -> Result<(), AskError>;
+}
+
+/// Whether a provider answers many questions at once.
+pub fn has(provider: ProviderName) -> bool {
+    matches!(provider, ProviderName::Anthropic | ProviderName::Openai)
 }
 
 /// Makes the batch side of a profile's provider.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use longshore::Timestamp;
 use longshore::ledger::{Return, Shipment};
+use serde::{Deserialize, Serialize};
 
 use super::{BatchState, BatchTicket, Found, was_refused};
 use crate::ask::{Again, AskError, Code};
@@ -41,15 +42,19 @@ impl Default for Pace {
 }
 
 /// What this run knows of a shipment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     stage: Stage,
     not_before: Timestamp,
     /// Looks that brought nothing new, or tries that failed, in a row.
     in_vain: u32,
+    /// The provider was asked to cancel it.
+    #[serde(default)]
+    cancelled: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 enum Stage {
     /// It was sealed by this run, or looked for and not found: nobody has sent it.
     Unsent,
@@ -91,20 +96,37 @@ pub enum After {
     Release(Return),
     /// That there will be no answer to anything in it.
     GiveUp(AskError),
+    /// The same, but there may have been one.
+    Lost(AskError),
 }
 
 impl Note {
     /// Of a shipment that this run has sealed.
     pub fn of_a_new_one() -> Self {
-        Self { stage: Stage::Unsent, not_before: Timestamp::ZERO, in_vain: 0 }
+        Self { stage: Stage::Unsent, not_before: Timestamp::ZERO, in_vain: 0, cancelled: false }
     }
 
     /// Of a shipment that another run has left behind, now. What that run did a moment ago may not show yet.
     pub fn of_a_found_one(shipment: &Shipment, now: Timestamp, pace: &Pace) -> Self {
         match shipment.ticket {
-            Some(_) => Self { stage: Stage::Out, not_before: Timestamp::ZERO, in_vain: 0 },
-            None => Self { stage: Stage::Perhaps, not_before: now + pace.lag, in_vain: 0 },
+            Some(_) => Self { stage: Stage::Out, not_before: Timestamp::ZERO, in_vain: 0, cancelled: false },
+            None => Self { stage: Stage::Perhaps, not_before: now + pace.lag, in_vain: 0, cancelled: false },
         }
+    }
+
+    /// Whether it is true however much later it is read: that nobody has sent it may not be.
+    pub fn may_be_kept(&self) -> bool {
+        self.stage != Stage::Unsent
+    }
+
+    /// Whether the provider was asked to cancel it.
+    pub fn was_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// After the provider was asked to cancel it. One that has ended refuses, and will be found to have.
+    pub fn cancelled(&mut self, said: &Result<(), AskError>) {
+        self.cancelled = said.as_ref().err().is_none_or(was_refused);
     }
 
     /// What is done next.
@@ -178,7 +200,7 @@ impl Note {
             Ok(BatchState::Failed(error)) if error.again == Again::Never => After::GiveUp(error),
             Ok(BatchState::Failed(_)) => After::Release(Return::Untried),
             // It was there and is not any more. What was in it may have been billed.
-            Err(error) if error.provider_status == Some(404) => After::GiveUp(error),
+            Err(error) if error.provider_status == Some(404) => After::Lost(error),
             Err(error) => self.later(&error, now, pace),
         }
     }
@@ -195,7 +217,7 @@ impl Note {
     }
 
     fn out(&mut self, ticket: BatchTicket, now: Timestamp, pace: &Pace) -> After {
-        *self = Self { stage: Stage::Out, not_before: now + pace.look, in_vain: 0 };
+        *self = Self { stage: Stage::Out, not_before: now + pace.look, in_vain: 0, cancelled: false };
         After::Ship(ticket)
     }
 
@@ -325,6 +347,6 @@ mod tests {
         assert_eq!(after, After::GiveUp(bad));
         // Gone: it may have been billed.
         let gone = error(404, Code::InvalidRequest, Again::Never);
-        assert_eq!(note.polled(Err(gone.clone()), NOW, &pace), After::GiveUp(gone));
+        assert_eq!(note.polled(Err(gone.clone()), NOW, &pace), After::Lost(gone));
     }
 }

@@ -8,6 +8,7 @@ use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::bulk::{near, used_up};
 use super::line::Out;
 use super::open_call::OpenCall;
 use super::patience::{Waited, wait};
@@ -222,17 +223,13 @@ impl CallToMake<'_> {
         }
         let admitted = self.desk.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| away(&error))?.pop() {
-            Some(Admission::OverBudget(month)) => Err(AskError::new(
-                Code::OverBudget,
-                format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month),
-            )),
+            Some(Admission::OverBudget(month)) => Err(used_up(&month)),
             Some(Admission::Duplicate(other)) => {
                 settled.duplicate = Some(other);
                 Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
             }
             Some(Admission::NearBudget(part)) => {
-                let (tenant, percent) = (&self.errand.tenant, (part * 100.0).round());
-                tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+                near(&self.errand.tenant, part);
                 Ok(OpenCall::new(self.desk, call))
             }
             Some(Admission::Admitted) => Ok(OpenCall::new(self.desk, call)),

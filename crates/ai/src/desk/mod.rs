@@ -5,6 +5,7 @@
 //! books. Units, rows, the gateway and the command line all ask here. What is decided is in pure
 //! modules ([`crate::tries`], [`crate::breaker`]); this puts them in order.
 
+mod bulk;
 mod call;
 mod counter;
 mod errand;
@@ -21,7 +22,7 @@ mod whole;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{CallEnd, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
 use longshore::store::Topic;
 use longshore::{CallId, Clock, ProfileName, Scope, Store, SystemClock, TenantId};
 use tokio::sync::mpsc;
@@ -39,6 +40,7 @@ use crate::profile::Profile;
 use crate::tries::Tries;
 use crate::vault::Vault;
 
+pub use self::bulk::{Bulk, forgo, settle};
 pub use self::errand::{Errand, Settled};
 pub use self::sheet::{Sheet, TENANT_SHEET, TenantSheet};
 pub use self::whole::SheetError;
@@ -283,10 +285,13 @@ fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
         tokens_out: 0,
         tokens_cached: 0,
         tokens_cache_write: 0,
+        tokens_cache_write_long: 0,
         latency_ms,
         attempts,
         cost_picos: 0,
         estimated: false,
+        mode: CallMode::Direct,
+        tier: None,
     }
 }
 
@@ -311,9 +316,12 @@ fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -
         tokens_out: answer.tokens_out,
         tokens_cached: answer.tokens_cached,
         tokens_cache_write: answer.tokens_cache_write + answer.tokens_cache_write_long,
+        tokens_cache_write_long: answer.tokens_cache_write_long,
         latency_ms,
         attempts,
         cost_picos,
         estimated: answer.estimated,
+        mode: CallMode::Direct,
+        tier: answer.tier.clone(),
     }
 }

@@ -1,6 +1,6 @@
 //! A call that is out: whoever drops it without an end leaves "maybe billed" in the books.
 
-use longshore::ledger::{CallEnd, CallRecord, CallStatus, NewCall};
+use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 
 use super::Inner;
 
@@ -36,10 +36,13 @@ impl Drop for OpenCall<'_> {
             tokens_out: 0,
             tokens_cached: 0,
             tokens_cache_write: 0,
+            tokens_cache_write_long: 0,
             latency_ms: 0,
             attempts: u32::from(self.asked),
             cost_picos: kept.1,
             estimated: true,
+            mode: CallMode::Direct,
+            tier: None,
         };
         self.desk.journal.note(CallRecord { call, end: Some(end) });
     }

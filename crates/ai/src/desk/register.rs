@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
 use super::whole::SheetError;
+use crate::batches::{self, BatchProvider};
 use crate::ask::{Again, AskError, Code, Provider};
 use crate::chunk::Need;
 use crate::http::Http;
@@ -67,6 +68,8 @@ pub(super) struct Entry {
     pub(super) profile: Profile,
     /// Who answers.
     pub(super) provider: Arc<dyn Provider>,
+    /// Who answers many at once, if the provider does.
+    pub(super) batches: Option<Arc<dyn BatchProvider>>,
     /// How those who share endpoint, key and limits fare.
     pub(super) line: Line,
     /// What a question takes of its limits, and of those it shares with others.
@@ -216,6 +219,7 @@ impl Register {
         owner: &TenantId,
     ) -> Result<Entry, AskError> {
         let key = self.key(&name, &profile, owner).await?;
+        let many = batches::open(&profile, key.clone(), &self.http).ok();
         let standing_in = self.known().stand_ins.get(&name).map(Arc::clone);
         let provider = standing_in.map_or_else(|| providers::open(&profile, key, &self.http), Ok);
         let provider = provider.map_err(|error| {
@@ -224,7 +228,7 @@ impl Register {
         let line = self.lines.find(&line_name(&profile, owner));
         let room = profile.limits.in_flight.map(|most| self.room(tenant, &name, most));
         let needs = Need::of_profile(tenant, &name, &profile.limits);
-        Ok(Entry { name, profile, provider, line, needs, room })
+        Ok(Entry { name, profile, provider, batches: many, line, needs, room })
     }
 
     fn room(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {

@@ -1,11 +1,14 @@
 //! Who is asked, and how.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ProfileName;
-use longshore_ai::Profile;
+use longshore_ai::{Profile, Question};
+use longshore_ai::batches::{self, Pace};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 
 /// Who is asked, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,6 +18,9 @@ pub struct Ai {
     /// Who sends the questions.
     #[serde(default, skip_serializing_if = "Through::is_desk")]
     pub through: Through,
+    /// With a provider's batches, and how patiently; otherwise each question is asked by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_batch: Option<ProviderBatch>,
     /// What the model is told about its role.
     pub system: Option<String>,
     /// Most tokens of an answer.
@@ -28,6 +34,38 @@ pub struct Ai {
 }
 
 impl Ai {
+    /// Whether a provider's batches can be asked for: why not, if they cannot. Of a profile that is not
+    /// written here that is seen when it is used.
+    pub fn check_provider_batch(&self) -> Result<(), String> {
+        match &self.profile {
+            _ if self.provider_batch.is_none() => Ok(()),
+            _ if self.through == Through::Queue => {
+                Err("questions of a provider's batch do not go through the queue".to_owned())
+            }
+            ByProfile::Written(profile) if !batches::has(profile.provider) => {
+                Err(format!("provider `{}` has no batches", profile.provider))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A question about a row.
+    pub(crate) fn question(
+        &self,
+        request_id: String,
+        prompt: String,
+        schema: Option<Arc<Value>>,
+        until: Instant,
+    ) -> Question {
+        Question {
+            system: self.system.clone(),
+            max_tokens: self.max_tokens,
+            temperature: self.temperature,
+            schema,
+            ..Question::new(request_id, prompt, until)
+        }
+    }
+
     /// Whether rows are asked about at the desk of the worker that has them. What is simulated needs
     /// none, and what goes through the queue is asked elsewhere.
     pub fn needs_desk(&self) -> bool {
@@ -35,6 +73,41 @@ impl Ai {
             ByProfile::Named(_) => self.through == Through::Desk,
             ByProfile::Written(profile) => !profile.provider.is_simulated(),
         }
+    }
+}
+
+/// How patiently a provider's batches are filled and looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderBatch {
+    /// How long a question waits for others to go with.
+    pub gather: Duration,
+    /// How long between two looks at a batch, at first; the longer it takes, the longer.
+    pub look: Duration,
+    /// How long it may take until the provider lists a new batch.
+    pub lag: Duration,
+}
+
+/// How many times the first wait between two looks grows, and how many of them a row sleeps.
+const SLOWEST: u32 = 20;
+const ROW_LOOK: u32 = 30;
+
+impl Default for ProviderBatch {
+    fn default() -> Self {
+        let Pace { gather, look, lag, .. } = Pace::default();
+        Self { gather, look, lag }
+    }
+}
+
+impl ProviderBatch {
+    /// The same for whoever takes questions to the provider.
+    pub fn pace(&self) -> Pace {
+        let Self { gather, look, lag } = *self;
+        Pace { gather, look, lag, most: look.saturating_mul(SLOWEST), ..Pace::default() }
+    }
+
+    /// How long a row sleeps that nobody wakes: a quarter of an hour, unless it is told otherwise.
+    pub fn row_look(&self) -> Duration {
+        self.look.saturating_mul(ROW_LOOK)
     }
 }
 
@@ -54,6 +127,14 @@ impl ByProfile {
         match self {
             Self::Named(_) => None,
             Self::Written(profile) => Some(profile),
+        }
+    }
+
+    /// Its name, if it is one of the tenant's own.
+    pub fn named(&self) -> Option<&ProfileName> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Written(_) => None,
         }
     }
 
@@ -105,7 +186,14 @@ mod tests {
         });
         let ai = Ai::deserialize(&text).unwrap();
         assert_eq!(ai.profile.written().unwrap().provider, ProviderName::Echo);
-        assert_eq!(ai.through, Through::Desk);
+        assert_eq!((ai.through, ai.provider_batch), (Through::Desk, None));
+    }
+
+    #[test]
+    fn a_row_looks_after_a_quarter_of_an_hour_unless_it_is_told_otherwise() {
+        let usual = ProviderBatch::default();
+        assert_eq!(usual.pace(), Pace::default());
+        assert_eq!(usual.row_look(), Duration::from_secs(15 * 60));
     }
 
     #[test]

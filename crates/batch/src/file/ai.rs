@@ -8,7 +8,7 @@ use longshore_ai::{Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
-use crate::definition::{Ai, ByProfile, Through};
+use crate::definition::{Ai, ByProfile, ProviderBatch, Through};
 
 use super::Written;
 use super::error::FileError;
@@ -16,9 +16,11 @@ use super::places::Places;
 use super::profile;
 use super::section::{Field, Section};
 
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 10] = [
     "profile",
     "through",
+    "mode",
+    "provider_batch",
     "system",
     "max_tokens",
     "temperature",
@@ -26,13 +28,26 @@ const KEYS: [&str; 8] = [
     "schema",
     "schema_file",
 ];
+const BULK_KEYS: [&str; 3] = ["gather", "look", "lag"];
+const MODES: [(&str, Mode); 2] =
+    [("direct", Mode::Direct), ("provider-batch", Mode::ProviderBatch)];
 const WAYS: [(&str, Through); 2] = [("desk", Through::Desk), ("queue", Through::Queue)];
+
+/// Whether questions are asked one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Direct,
+    ProviderBatch,
+}
 
 /// What the names of the tenant's own profiles begin with.
 const OWN: char = '@';
 
 /// The profile that is there without being defined.
 const ECHO: &str = "echo";
+
+/// Nobody is asked more often than this how far it is.
+const LEAST_LOOK: Duration = Duration::from_millis(10);
 
 const MAX_TOKENS: u32 = 1024;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,15 +60,49 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileEr
     let timeout = section.field("timeout").map(|field| field.span()).transpose()?;
     let system = section.field("system").map(|field| field.text()).transpose()?;
     let profile = profile(root, &section, places)?;
-    Ok(Ai {
+    let ai = Ai {
         through: through(&section, &profile)?,
+        provider_batch: provider_batch(&section)?,
         profile,
         system: system.map(str::to_owned),
         max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
         temperature: temperature(&section)?,
         timeout: timeout.unwrap_or(TIMEOUT),
         schema: schema(&section, places)?,
-    })
+    };
+    match (ai.check_provider_batch(), section.field("mode")) {
+        (Err(why), Some(field)) => {
+            let hint = "providers `anthropic` and `openai` have batches; mode = \"direct\" asks \
+                        each question by itself";
+            Err(field.error(why).hint(hint))
+        }
+        _ => Ok(ai),
+    }
+}
+
+/// How a provider's batches are asked for, if they are.
+fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatch>, FileError> {
+    let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;
+    let more = section.section("provider_batch", &BULK_KEYS)?;
+    if mode.unwrap_or(Mode::Direct) == Mode::Direct {
+        return match more {
+            None => Ok(None),
+            Some(more) => {
+                let words = "[ai.provider_batch] is for mode = \"provider-batch\"";
+                Err(more.error(words).hint("say so in [ai], or leave the section out"))
+            }
+        };
+    }
+    let usual = ProviderBatch::default();
+    let span = |key: &str, usual: Duration| {
+        let field = more.as_ref().and_then(|more| more.field(key));
+        field.map_or(Ok(usual), |field| field.span())
+    };
+    Ok(Some(ProviderBatch {
+        gather: span("gather", usual.gather)?,
+        look: span("look", usual.look)?.max(LEAST_LOOK),
+        lag: span("lag", usual.lag)?,
+    }))
 }
 
 fn temperature(section: &Section<'_>) -> Result<f64, FileError> {

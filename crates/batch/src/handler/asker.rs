@@ -12,7 +12,8 @@ use longshore_ai::worker::{Caller, QueuedProvider};
 use longshore_ai::{AskError, Code, Desk, Errand, Mode, Prices, Provider, Question, Settled};
 
 use super::job::{JobError, Outfit};
-use crate::definition::{ByProfile, Definition, Through};
+use crate::conductor::Summons;
+use crate::definition::{Ai, ByProfile, Definition, ProviderBatch, Through};
 
 /// How long whoever was asked may take to say that the time is over.
 const TELLING: Duration = Duration::from_millis(500);
@@ -23,8 +24,18 @@ pub(crate) enum Asker {
     Direct { provider: Arc<dyn Provider>, prices: Prices },
     /// The desk of this worker.
     Desk { desk: Desk, profile: ByProfile },
+    /// A provider's batches, by way of the desk's books.
+    Bulk(Bulk),
     /// Whoever takes requests from the queue.
     Queue { profile: ProfileName, on_lost: OnLost },
+}
+
+/// How the rows of a batch ask together.
+pub(crate) struct Bulk {
+    pub(super) desk: Desk,
+    pub(super) profile: ByProfile,
+    pub(super) pace: ProviderBatch,
+    pub(super) conductor: Summons,
 }
 
 impl Outfit {
@@ -35,6 +46,9 @@ impl Outfit {
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Asker, JobError> {
         let ai = &what.ai;
+        if let Some(pace) = ai.provider_batch {
+            return self.in_bulk(ai, pace, unusable);
+        }
         match (&ai.profile, ai.through) {
             (ByProfile::Named(name), Through::Queue) => {
                 Ok(Asker::Queue { profile: name.clone(), on_lost: what.on_lost })
@@ -56,6 +70,18 @@ impl Outfit {
             }
             (ByProfile::Named(_), Through::Desk) => self.at_the_desk(&ai.profile),
         }
+    }
+
+    fn in_bulk(
+        &self,
+        ai: &Ai,
+        pace: ProviderBatch,
+        unusable: impl Fn(String) -> JobError,
+    ) -> Result<Asker, JobError> {
+        ai.check_provider_batch().map_err(unusable)?;
+        let profile = ai.profile.clone();
+        let desk = self.desk.clone().ok_or_else(|| JobError::NoDesk(profile.shown()))?;
+        Ok(Asker::Bulk(Bulk { desk, profile, pace, conductor: Summons::default() }))
     }
 
     fn at_the_desk(&self, profile: &ByProfile) -> Result<Asker, JobError> {
@@ -87,6 +113,10 @@ impl Asker {
             Self::Desk { desk, profile: ByProfile::Written(profile) } => {
                 desk.ask_by(profile, &errand(context, None, question)).await
             }
+            Self::Bulk(_) => {
+                let error = AskError::new(Code::Internal, "the row asks with others, not by itself");
+                Settled::elsewhere(Err(error), 0)
+            }
             Self::Queue { profile, on_lost } => {
                 let (unit, clock) = (context.unit(), Arc::clone(clock));
                 let caller = match Caller::new(context.client().clone(), None) {
@@ -104,11 +134,19 @@ impl Asker {
         }
     }
 
+    /// How rows ask together, if they do.
+    pub(super) fn bulk(&self) -> Option<&Bulk> {
+        match self {
+            Self::Bulk(bulk) => Some(bulk),
+            _ => None,
+        }
+    }
+
     /// How much longer than the question's time it is waited for: those who write books say
     /// themselves that time is up, and then it is there in writing.
     pub(super) fn telling(&self) -> Duration {
         match self {
-            Self::Direct { .. } => Duration::ZERO,
+            Self::Direct { .. } | Self::Bulk(_) => Duration::ZERO,
             Self::Desk { .. } | Self::Queue { .. } => TELLING,
         }
     }

@@ -8,6 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
+use super::job::Job;
 use super::run::Run;
 use super::verdict;
 use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
@@ -16,7 +17,7 @@ use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
 const PARKED: Duration = Duration::from_secs(60);
 
 /// An answer and what it cost, or what POST is told instead.
-type Heard = Result<(Answer, Cost), ReplyError>;
+pub(super) type Heard = Result<(Answer, Cost), ReplyError>;
 
 impl Run<'_> {
     /// PRE and the question. A verdict only if the run was told to end.
@@ -47,7 +48,7 @@ impl Run<'_> {
     }
 
     /// The prompt, or what POST is told instead. A verdict only if it cannot be made here and now.
-    async fn prepare(&self) -> Result<Result<String, ReplyError>, Verdict> {
+    pub(super) async fn prepare(&self) -> Result<Result<String, ReplyError>, Verdict> {
         // Nothing was asked, so nothing was billed.
         let late =
             || ReplyError { retryable: true, ..timeout("the time was over before the question") };
@@ -108,7 +109,7 @@ impl Run<'_> {
     }
 
     /// What a question came to, as the row sees it. Its calls are written whatever becomes of that.
-    fn heard(&mut self, settled: Settled) -> Result<Heard, Verdict> {
+    pub(super) fn heard(&mut self, settled: Settled) -> Result<Heard, Verdict> {
         let Settled { result, cost_picos, records, duplicate, .. } = settled;
         self.calls.extend(records);
         if let Some(other) = duplicate {
@@ -145,20 +146,14 @@ impl Run<'_> {
         Err(verdict::interrupted())
     }
 
-    fn question_for(&self, prompt: String) -> Question {
-        let ai = &self.job.definition.ai;
-        Question {
-            request_id: format!("{}-{}", self.row.unit, self.kept.asked + self.in_vain + 1),
-            prompt,
-            system: ai.system.clone(),
-            max_tokens: ai.max_tokens,
-            temperature: ai.temperature,
-            schema: self.job.wanted.clone(),
-            model: None,
-            chat: None,
-            raw: None,
-            until: self.until,
-        }
+    /// What the next question is recognised by.
+    pub(super) fn request_id(&self) -> String {
+        format!("{}-{}", self.row.unit, self.kept.asked + self.in_vain + 1)
+    }
+
+    pub(super) fn question_for(&self, prompt: String) -> Question {
+        let Job { definition, wanted, .. } = self.job;
+        definition.ai.question(self.request_id(), prompt, wanted.clone(), self.until)
     }
 }
 

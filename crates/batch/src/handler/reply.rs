@@ -52,7 +52,8 @@ impl From<AskError> for ReplyError {
 
 impl From<KeptError> for ReplyError {
     fn from(error: KeptError) -> Self {
-        final_error(&error.code, error.message)
+        let KeptError { code, message, retryable } = error;
+        Self { retryable, ..final_error(&code, message) }
     }
 }
 

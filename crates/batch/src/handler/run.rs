@@ -92,7 +92,14 @@ impl<'a> Run<'a> {
     /// What POST is to be told: from the checkpoint, or by asking.
     async fn reply(&mut self) -> Result<Reply, Verdict> {
         let unit = self.context.unit();
-        match self.kept.recall(unit.lost) {
+        let recalled = self.kept.recall(unit.lost);
+        if matches!(recalled, Recalled::Ask | Recalled::MaybeBilled)
+            && let Some(bulk) = self.job.asker.bulk()
+        {
+            // What is out is out, whoever died: how it stands, the store knows.
+            return self.in_bulk(bulk).await;
+        }
+        match recalled {
             Recalled::Answer(answer) => {
                 let cost = self.kept.cost.unwrap_or_else(|| self.cost(&answer));
                 Ok(self.job.read(answer, cost))
@@ -111,7 +118,8 @@ impl<'a> Run<'a> {
 
     /// Keeps an error that must not be asked away, before POST is told of it.
     pub(super) async fn keep_error(&mut self, error: ReplyError) -> Result<Reply, Verdict> {
-        let kept = KeptError { code: error.code.clone(), message: error.message.clone() };
+        let ReplyError { code, message, retryable, .. } = error.clone();
+        let kept = KeptError { code, message, retryable };
         let kept = self.kept.unheard(kept, self.in_vain);
         self.in_vain = 0;
         self.save(kept, Sums::new()).await?;

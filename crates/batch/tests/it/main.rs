@@ -7,6 +7,7 @@
 )]
 
 mod alerts;
+mod bulk;
 mod check;
 mod end;
 mod file;

@@ -40,6 +40,7 @@ pub(crate) fn definition() -> Definition {
             }
             .into(),
             through: Through::Desk,
+            provider_batch: None,
             system: None,
             max_tokens: 300,
             temperature: 0.0,

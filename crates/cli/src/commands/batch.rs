@@ -1,10 +1,11 @@
 //! `batch`: running batch files, where batches stand, and steering them.
 
 use longshore::batch::{BatchAction, Sums};
+use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use serde::Serialize;
 
-use super::{connect, now, watch};
+use super::{Connected, connect, now, watch};
 use crate::args::batch::Batch as Typed;
 use crate::args::operate::PageArgs;
 use crate::exit::ExitCode;
@@ -29,7 +30,7 @@ mod seed;
 mod show;
 pub mod summary;
 
-use place::connect_to;
+use place::{connect_to, connect_to_both};
 
 pub use run::estimate;
 
@@ -112,13 +113,16 @@ fn table(batches: &[Batch]) -> Table {
 }
 
 async fn status(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect_to(name, settings).await?;
+    let Connected { store, ledger, client } = connect_to_both(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
-    settings.output.record(&Summary::of(&batch), || record(&batch))?;
+    let parked = ledger.parked(name).await?;
+    let parked = (parked.total() > 0).then_some(parked);
+    let summary = Summary { parked, ..Summary::of(&batch) };
+    settings.output.record(&summary, || record(&batch, parked))?;
     Ok(ExitCode::Good)
 }
 
-fn record(batch: &Batch) -> Table {
+fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {
     let now = now();
     let time = |time: Option<Timestamp>| time.map_or(String::new(), |time| ago(time, now));
     let counts = &batch.counts;
@@ -132,6 +136,10 @@ fn record(batch: &Batch) -> Table {
         if counts.of(state) > 0 {
             table.field(state.as_str(), counts.of(state));
         }
+    }
+    if let Some(ParkedCounts { waiting, out, answered }) = parked {
+        let words = format!("{out} out, {waiting} waiting to go, {answered} answered");
+        table.field("with the provider", words);
     }
     table.field("type", &batch.kind);
     table.field("notes", &batch.notes);
@@ -195,6 +203,9 @@ pub struct Summary<'a> {
     cost: f64,
     simulated: bool,
     sums: &'a Sums,
+    /// Questions that go with a provider's batches, while there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<ParkedCounts>,
 }
 
 impl<'a> Summary<'a> {
@@ -227,6 +238,7 @@ impl<'a> Summary<'a> {
             cost: summary::cost(batch).dollars(),
             simulated: summary::is_simulated(batch),
             sums: &batch.sums,
+            parked: None,
         }
     }
 }

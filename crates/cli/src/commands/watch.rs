@@ -51,6 +51,15 @@ pub async fn run(
     Ok(wait::batch_code(&batch))
 }
 
+/// How a batch's rows ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asking {
+    /// Each by itself, or nobody knows.
+    Alone,
+    /// With a provider's batches: rows that sleep have their question there.
+    Together,
+}
+
 /// A batch as it is shown while it runs.
 pub struct View {
     output: Output,
@@ -59,12 +68,20 @@ pub struct View {
     expected: Option<u64>,
     rate: Rate,
     told: Option<Instant>,
+    asking: Asking,
 }
 
 impl View {
     /// A view with this bar.
     pub fn new(output: Output, bar: ProgressBar, expected: Option<u64>) -> Self {
-        Self { output, bar, expected, rate: Rate::default(), told: None }
+        let (rate, told, asking) = (Rate::default(), None, Asking::Alone);
+        Self { output, bar, expected, rate, told, asking }
+    }
+
+    /// The same, of rows that ask in this way.
+    #[must_use]
+    pub fn asking(self, asking: Asking) -> Self {
+        Self { asking, ..self }
     }
 
     /// A bar for a batch, among others.
@@ -119,6 +136,9 @@ impl View {
                     self.output.paint(what, &format!("{count} {what}"))
                 ));
             }
+        }
+        if self.asking == Asking::Together && counts.scheduled > 0 {
+            words.push_str(&format!(", {} parked with the provider", counts.scheduled));
         }
         if let Some(per_second) = self.rate.per_second().filter(|_| batch.status.is_open()) {
             #[expect(clippy::cast_precision_loss, reason = "a rough guess for people")]

@@ -8,8 +8,8 @@ use longshore::store::Queues;
 use longshore::{
     ClaimAhead, Kind, Policy, RetryPolicy, Store, Worker as Engine, WorkerBuilder, WorkerReport,
 };
-use longshore_batch::Lookout;
-use longshore_batch::definition::{END_KIND, ROW_KIND};
+use longshore_batch::definition::{BULK_KIND, END_KIND, ROW_KIND};
+use longshore_batch::{BulkHandler, Lookout};
 
 use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
@@ -134,9 +134,10 @@ impl BuiltIn<'_> {
         let (exec_kind, chaos_kind) = (Kind::new(exec::KIND)?, Kind::new(chaos::KIND)?);
         let http_kind = Kind::new(http::KIND)?;
         let (row_kind, end_kind) = (Kind::new(ROW_KIND)?, Kind::new(END_KIND)?);
+        let bulk_kind = Kind::new(BULK_KIND)?;
         let start_kind = Kind::new(batch_start::KIND)?;
         let is_ours = |kind: &Kind| {
-            [&exec_kind, &http_kind, &row_kind, &end_kind, &start_kind].contains(&kind)
+            [&exec_kind, &http_kind, &row_kind, &bulk_kind, &end_kind, &start_kind].contains(&kind)
                 || (*kind == chaos_kind && self.chaos.is_some())
         };
         if let Some(twice) = self.pools.kinds().find(|kind| is_ours(kind)) {
@@ -145,7 +146,7 @@ impl BuiltIn<'_> {
         }
         let has = |kind: &Kind| is_ours(kind) || self.pools.kinds().any(|own| own == kind);
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
-            let batches = format!("`{start_kind}`, `{row_kind}` and `{end_kind}`");
+            let batches = format!("`{start_kind}`, `{row_kind}`, `{bulk_kind}` and `{end_kind}`");
             let known = format!("`{exec_kind}`, `{http_kind}`, {batches}");
             return Err(usage(format!("this worker has no handler for kind `{unknown}`"))).hint(
                 format!(
@@ -164,6 +165,10 @@ impl BuiltIn<'_> {
         if wants(&http_kind) {
             // A call that is repeated carries the same key, so the server can tell.
             to = to.handle(http_kind, Policy::default(), self.http);
+        }
+        // Whoever takes rows takes their questions to the provider, or nobody might.
+        if wants(&row_kind) || wants(&bulk_kind) {
+            to = to.handle(bulk_kind, BulkHandler::policy(), self.batches.bulk);
         }
         if wants(&row_kind) {
             to = to.handle(row_kind, Policy::default(), self.batches.rows);

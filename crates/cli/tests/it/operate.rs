@@ -101,7 +101,7 @@ fn a_worker_is_listed_and_obeys_an_order_by_the_beginning_of_its_id() {
     let mut worker = place.start(&["worker", "--slots", "3", "--ttl", "6s"]);
     let listed = || place.run(&["workers", "--json"]).ok().json();
     let session = eventually(SOON, || listed()[0].as_object().cloned());
-    let kinds = json!(["batch.end", "batch.row", "batch.start", "exec", "http"]);
+    let kinds = json!(["batch.bulk", "batch.end", "batch.row", "batch.start", "exec", "http"]);
     assert_eq!((&session["slots"], &session["kinds"]), (&json!(3), &kinds));
     let id = session["id"].as_str().unwrap();
     place.run(&["workers", "drain", &id[..8]]).ok();

@@ -1,6 +1,6 @@
 //! `usage`: what calls came to, by group, one by one, as CSV and JSON, and costs computed anew.
 
-use longshore::ledger::{CallEnd, CallRecord, CallStatus, Calls, NewCall};
+use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall};
 use longshore::{BatchId, CallId, ProfileName, TenantId};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::json;
@@ -31,10 +31,13 @@ fn call(tenant: &str, profile: &str, request: &str, picos: i64) -> CallRecord {
         tokens_out: 10,
         tokens_cached: 40,
         tokens_cache_write: 0,
+        tokens_cache_write_long: 0,
         latency_ms: 250,
         attempts: 1,
         cost_picos: picos,
         estimated: false,
+        mode: CallMode::Direct,
+        tier: None,
     };
     CallRecord { call, end: Some(end) }
 }

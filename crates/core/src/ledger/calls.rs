@@ -58,10 +58,13 @@ impl NewCall {
             tokens_out: 0,
             tokens_cached: 0,
             tokens_cache_write: 0,
+            tokens_cache_write_long: 0,
             latency_ms: 0,
             attempts: 0,
             cost_picos: self.reserve_picos,
             estimated: true,
+            mode: CallMode::Direct,
+            tier: None,
         }
     }
 }
@@ -113,6 +116,27 @@ impl CallStatus {
     }
 }
 
+/// How a call was made, which decides its price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallMode {
+    /// By itself.
+    #[default]
+    Direct,
+    /// With many others, through a provider's batch API.
+    Batch,
+}
+
+impl CallMode {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Batch => "batch",
+        }
+    }
+}
+
 /// What a call came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallEnd {
@@ -130,6 +154,9 @@ pub struct CallEnd {
     pub tokens_cached: u64,
     /// Those of the question that were written to a cache.
     pub tokens_cache_write: u64,
+    /// Those of them that the cache keeps for an hour.
+    #[serde(default)]
+    pub tokens_cache_write_long: u64,
     /// How long it took, waiting and all tries included.
     pub latency_ms: u64,
     /// How often the provider was asked.
@@ -138,6 +165,12 @@ pub struct CallEnd {
     pub cost_picos: i64,
     /// The tokens are our own estimate.
     pub estimated: bool,
+    /// How it was made.
+    #[serde(default)]
+    pub mode: CallMode,
+    /// The tier in which the provider served it, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
 }
 
 impl CallEnd {
@@ -151,8 +184,8 @@ impl CallEnd {
         if self.status == CallStatus::Open {
             return Err(Error::Invalid("a call cannot end as open".to_owned()));
         }
-        for tokens in [self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_cache_write]
-        {
+        let asked = [self.tokens_in, self.tokens_cached, self.tokens_cache_write];
+        for tokens in asked.into_iter().chain([self.tokens_cache_write_long, self.tokens_out]) {
             check_tokens(tokens)?;
         }
         if i64::try_from(self.latency_ms).is_err() {

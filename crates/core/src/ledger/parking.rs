@@ -65,6 +65,24 @@ pub enum Standing {
     Answered(Payload),
 }
 
+/// How many questions of a batch are parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ParkedCounts {
+    /// They wait to be sent.
+    pub waiting: u64,
+    /// They are in a shipment.
+    pub out: u64,
+    /// They were answered, and whoever asked has not been here since.
+    pub answered: u64,
+}
+
+impl ParkedCounts {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.waiting + self.out + self.answered
+    }
+}
+
 /// Whether items that come back count it as a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
@@ -105,6 +123,13 @@ pub trait Parking: Send + Sync + 'static {
 
     /// How a question stands.
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing>;
+
+    /// Those that were answered and not forgotten since, with what they are to be told; the longest parked
+    /// first.
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>>;
+
+    /// How many wait, are out, and were answered.
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts>;
 
     /// Forgets a question: its answer was kept, or nobody wants it any more.
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()>;

@@ -18,6 +18,8 @@ pub enum UnitAction {
     /// Failed, cancelled and scheduled units become ready, with fresh attempts. Of an ended batch
     /// this opens a new generation.
     Retry,
+    /// Scheduled units become ready, with the attempts that they have: what they wait for has come.
+    Wake,
 }
 
 /// Which units are meant.

@@ -28,6 +28,7 @@ impl Operate for MemoryStore {
             match action {
                 UnitAction::Cancel => Ok(state.cancel(&ids, now)),
                 UnitAction::Retry => Ok(state.retry(&ids, now)),
+                UnitAction::Wake => Ok(state.wake(&ids, now)),
                 _ => Err(Error::Unsupported("the memory store does not know this action".into())),
             }
         })
@@ -170,6 +171,16 @@ impl State {
             } else {
                 done.skipped += 1;
             }
+        }
+        done
+    }
+
+    fn wake(&mut self, ids: &[UnitId], now: Timestamp) -> Operated {
+        let mut done = Operated::default();
+        for &id in ids {
+            let changed = self.happen(id, &Event::Wake, now).is_ok();
+            done.changed += u64::from(changed);
+            done.skipped += u64::from(!changed);
         }
         done
     }

@@ -1,6 +1,6 @@
 //! Rows of `longshore_call`: how they become [`Call`]s, and calls the arrays of a statement.
 
-use longshore_core::ledger::{Call, CallEnd, CallRecord, CallStatus, NewCall};
+use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{BatchId, ProfileName, Result, TenantId, Timestamp};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -15,7 +15,8 @@ use crate::row::{count, value};
 pub(super) const COLUMNS: &str = "c.id, c.tenant, c.request_id, c.profile, c.provider, c.model, \
     c.unit, c.batch, c.session, c.worker, c.reserve_tokens, c.reserve_picos, c.opened_at, \
     c.status, c.logged_at, c.code, c.answered_by, c.tokens_in, c.tokens_out, c.tokens_cached, \
-    c.tokens_cache_write, c.latency_ms, c.attempts, c.cost_picos, c.estimated";
+    c.tokens_cache_write, c.latency_ms, c.attempts, c.cost_picos, c.estimated, \
+    c.mode, c.tier, c.tokens_cache_write_long";
 
 /// A call, out of [`COLUMNS`].
 pub(super) fn read(row: &Row) -> Result<Call> {
@@ -57,6 +58,15 @@ fn read_end(row: &Row, status: CallStatus) -> Result<CallEnd> {
         attempts: count(row, 22)?,
         cost_picos: value(row, 23)?,
         estimated: value(row, 24)?,
+        mode: match value::<Option<i16>>(row, 25)? {
+            Some(1) => CallMode::Batch,
+            _ => CallMode::Direct,
+        },
+        tier: value(row, 26)?,
+        tokens_cache_write_long: match value::<Option<i64>>(row, 27)? {
+            Some(_) => count(row, 27)?,
+            None => 0,
+        },
     })
 }
 
@@ -164,6 +174,9 @@ pub(super) struct Ends {
     attempts: Vec<Option<i64>>,
     costs: Vec<Option<i64>>,
     estimates: Vec<Option<bool>>,
+    modes: Vec<Option<i16>>,
+    tiers: Vec<Option<String>>,
+    longs: Vec<Option<i64>>,
 }
 
 impl Ends {
@@ -189,15 +202,19 @@ impl Ends {
         self.attempts.push(end.map(|end| i64::from(end.attempts)));
         self.costs.push(end.map(|end| end.cost_picos));
         self.estimates.push(end.map(|end| end.estimated));
+        self.modes.push(end.map(|end| i16::from(end.mode == CallMode::Batch)));
+        self.tiers.push(end.and_then(|end| end.tier.as_deref()).map(words));
+        self.longs.push(amount(|end| end.tokens_cache_write_long));
     }
 
     /// The parameters of `longshore_record` that follow those of the intents.
     pub(super) fn params(self) -> Params {
         let Self { statuses, codes, models, tokens_in, tokens_out, cached, .. } = self;
         let Self { cache_writes, latencies, attempts, costs, estimates, .. } = self;
+        let Self { modes, tiers, longs, .. } = self;
         params![
             statuses codes models tokens_in tokens_out cached cache_writes latencies attempts costs
-            estimates
+            estimates modes tiers longs
         ]
     }
 }

@@ -15,7 +15,8 @@ use crate::store::Shared;
 use crate::tx::Tx;
 
 const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
-    $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)";
+    $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26,
+    $27, $28, $29)";
 
 /// Records as the parameters of one statement. What is said twice of a call is said as the store would
 /// have heard it: an end stays, else the later word wins.

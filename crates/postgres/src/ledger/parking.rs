@@ -1,6 +1,8 @@
 //! Parked questions and their shipments.
 
-use longshore_core::ledger::{Delivery, NewParked, Parked, Return, Shipment, Standing};
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+};
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -135,6 +137,34 @@ pub(crate) async fn standing(
     };
     let reply: Option<Vec<u8>> = value(&row, 0)?;
     Ok(reply.map_or(Standing::Parked, |reply| Standing::Answered(Payload::from(reply))))
+}
+
+/// What was answered, with what it is to be told.
+pub(crate) async fn answered(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    limit: u32,
+) -> Result<Vec<(Parked, Payload)>> {
+    let sql = format!(
+        "SELECT {COLUMNS}, reply FROM longshore_parked
+         WHERE batch = $1 AND reply IS NOT NULL ORDER BY num LIMIT $2"
+    );
+    let told = |row: &Row| {
+        let reply: Vec<u8> = value(row, 5)?;
+        Ok((read(row)?, Payload::from(reply)))
+    };
+    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
+    rows.iter().map(told).collect()
+}
+
+/// How many wait, are out, and were answered.
+pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
+    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
+                 count(shipment), count(reply)
+               FROM longshore_parked WHERE batch = $1";
+    let rows = tx.query(sql, &[&batch.as_str()]).await?;
+    let Some(row) = rows.first() else { return Ok(ParkedCounts::default()) };
+    Ok(ParkedCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
 }
 
 /// Forgets a question.

@@ -1,8 +1,10 @@
 //! Parked questions: each verb as one transaction.
 
 use async_trait::async_trait;
-use longshore_core::ledger::{Delivery, NewParked, Parked, Parking, Return, Shipment, Standing};
-use longshore_core::{BatchId, Result, UnitId};
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+};
+use longshore_core::{BatchId, Payload, Result, UnitId};
 
 use super::{PostgresStore, verb};
 use crate::ledger::parking;
@@ -43,6 +45,14 @@ impl Parking for PostgresStore {
 
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
         verb!(self, Read, tx => parking::standing(&mut tx, batch, custom_id))
+    }
+
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
+        verb!(self, Read, tx => parking::answered(&mut tx, batch, limit))
+    }
+
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+        verb!(self, Read, tx => parking::counts(&mut tx, batch))
     }
 
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::{
-    Admission, Budget, CallEnd, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
+    Admission, Budget, CallEnd, CallMode, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
     Usage, UsageBy, UsageFilter,
 };
 use longshore::session::{Lease, NewSession};
@@ -52,10 +52,13 @@ fn ended(call: &NewCall) -> CallRecord {
         tokens_out: 4,
         tokens_cached: 0,
         tokens_cache_write: 0,
+        tokens_cache_write_long: 0,
         latency_ms: 1,
         attempts: 1,
         cost_picos: 500,
         estimated: false,
+        mode: CallMode::Direct,
+        tier: None,
     };
     CallRecord { call: call.clone(), end: Some(end) }
 }

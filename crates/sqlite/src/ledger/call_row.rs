@@ -1,6 +1,6 @@
 //! Rows of `longshore_call`: how calls are written and read. Columns, no JSON: they are hot.
 
-use longshore_core::ledger::{Call, CallEnd, CallStatus, NewCall};
+use longshore_core::ledger::{Call, CallEnd, CallMode, CallStatus, NewCall};
 use longshore_core::{
     BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
 };
@@ -14,7 +14,7 @@ use crate::tx::Tx;
 pub(crate) const COLUMNS: &str = "id, request_id, tenant, profile, provider, model, unit, batch,
     session, worker, reserve_tokens, reserve_picos, opened_at, status, logged_at, code,
     answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
-    cost_picos, estimated";
+    cost_picos, estimated, mode, tier, tokens_cache_write_long";
 
 /// As it is kept.
 pub(crate) fn code(status: CallStatus) -> u8 {
@@ -34,6 +34,13 @@ fn status(code: u8) -> Result<CallStatus> {
         3 => CallStatus::MaybeBilled,
         other => return Err(damaged(format!("a call of status {other}"))),
     })
+}
+
+fn mode_code(mode: CallMode) -> u8 {
+    match mode {
+        CallMode::Direct => 0,
+        CallMode::Batch => 1,
+    }
 }
 
 /// Writes a call that is not there yet.
@@ -60,6 +67,9 @@ pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
             end.map(|end| end.attempts),
             end.map(|end| end.cost_picos),
             end.map(|end| end.estimated),
+            end.map(|end| mode_code(end.mode)),
+            end.and_then(|end| end.tier.as_deref()),
+            end.map(|end| end.tokens_cache_write_long),
             // Beyond what a later word may change.
             call.request_id,
             call.tenant.as_str(),
@@ -96,6 +106,9 @@ pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
             end.map(|end| end.attempts),
             end.map(|end| end.cost_picos),
             end.map(|end| end.estimated),
+            end.map(|end| mode_code(end.mode)),
+            end.and_then(|end| end.tier.as_deref()),
+            end.map(|end| end.tokens_cache_write_long),
         ])
         .or_translate()?;
     Ok(())
@@ -149,6 +162,12 @@ fn read_end(row: &Row<'_>, status: CallStatus) -> rusqlite::Result<CallEnd> {
         attempts: row.get(22)?,
         cost_picos: row.get(23)?,
         estimated: row.get(24)?,
+        mode: match row.get::<_, Option<u8>>(25)? {
+            Some(1) => CallMode::Batch,
+            _ => CallMode::Direct,
+        },
+        tier: row.get(26)?,
+        tokens_cache_write_long: row.get::<_, Option<u64>>(27)?.unwrap_or_default(),
     })
 }
 

@@ -1,6 +1,8 @@
 //! Parked questions and their shipments.
 
-use longshore_core::ledger::{Delivery, NewParked, Parked, Return, Shipment, Standing};
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+};
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 
@@ -128,6 +130,33 @@ pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Res
         Some(None) => Standing::Parked,
         Some(Some(reply)) => Standing::Answered(Payload::from(reply)),
     })
+}
+
+/// What was answered, with what it is to be told.
+pub(crate) fn answered(
+    db: &Connection,
+    batch: &BatchId,
+    limit: u32,
+) -> Result<Vec<(Parked, Payload)>> {
+    let sql = format!(
+        "SELECT {COLUMNS}, reply FROM longshore_parked
+         WHERE batch = ?1 AND reply IS NOT NULL ORDER BY num LIMIT ?2"
+    );
+    list(db, &sql, (batch.as_str(), limit), |row| {
+        let reply: Vec<u8> = row.get(5)?;
+        Ok((read(row)?, Payload::from(reply)))
+    })
+}
+
+/// How many wait, are out, and were answered.
+pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
+    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
+                 count(shipment), count(reply)
+               FROM longshore_parked WHERE batch = ?1";
+    let read = |row: &Row<'_>| {
+        Ok(ParkedCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
+    };
+    db.prepare_cached(sql).or_translate()?.query_row([batch.as_str()], read).or_translate()
 }
 
 /// Forgets a question.

@@ -1,8 +1,10 @@
 //! The seam of parked questions.
 
 use async_trait::async_trait;
-use longshore_core::ledger::{Delivery, NewParked, Parked, Parking, Return, Shipment, Standing};
-use longshore_core::{BatchId, Result, UnitId};
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+};
+use longshore_core::{BatchId, Payload, Result, UnitId};
 
 use super::SqliteStore;
 use crate::ledger::parking;
@@ -55,6 +57,16 @@ impl Parking for SqliteStore {
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
         let (batch, id) = (batch.clone(), custom_id.to_owned());
         self.read(move |db| parking::standing(db, &batch, &id)).await
+    }
+
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
+        let batch = batch.clone();
+        self.read(move |db| parking::answered(db, &batch, limit)).await
+    }
+
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+        let batch = batch.clone();
+        self.read(move |db| parking::counts(db, &batch)).await
     }
 
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {

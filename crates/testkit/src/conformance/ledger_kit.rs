@@ -1,7 +1,7 @@
 //! Short words for what cases of the ledger do.
 
 use longshore_core::ledger::{
-    Admission, Budget, BudgetState, Call, CallEnd, CallRecord, CallStatus, NewCall, UsageFilter,
+    Admission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall, UsageFilter,
 };
 use longshore_core::{CallId, NewUnit, ProfileName, SessionId, TenantId, UnitId};
 
@@ -51,10 +51,13 @@ pub(super) fn answered(tokens: u64, cost_picos: i64) -> CallEnd {
         tokens_out: tokens,
         tokens_cached: 1,
         tokens_cache_write: 2,
+        tokens_cache_write_long: 1,
         latency_ms: 30,
         attempts: 1,
         cost_picos,
         estimated: false,
+        mode: CallMode::Batch,
+        tier: Some("priority".to_owned()),
     }
 }
 

@@ -112,3 +112,20 @@ pub(super) async fn an_unparked_question_is_forgotten(world: &World) {
     assert_eq!(world.ledger.standing(&batch(), "a").await.unwrap(), Standing::Unknown);
     assert!(world.ledger.deliver(&batch(), vec![delivery("a", "x")]).await.unwrap().is_empty());
 }
+
+pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &World) {
+    let items = world.park(&["a", "b", "c", "d"]).await;
+    world.ledger.park(&batch_id("other"), vec![item("z")]).await.unwrap();
+    world.seal("m-1", &["b", "c", "d"]).await;
+    let replies = vec![delivery("d", "four"), delivery("b", "two")];
+    world.ledger.deliver(&batch(), replies).await.unwrap();
+    let counts = world.ledger.parked(&batch()).await.unwrap();
+    assert_eq!((counts.waiting, counts.out, counts.answered, counts.total()), (1, 1, 2, 4));
+    let answered = world.ledger.answered(&batch(), 100).await.unwrap();
+    let told: Vec<_> = answered.iter().map(|(item, reply)| (&item.new, reply.as_bytes())).collect();
+    assert_eq!(told, [(&items[1], &b"two"[..]), (&items[3], &b"four"[..])]);
+    assert_eq!(world.ledger.answered(&batch(), 1).await.unwrap().len(), 1);
+    world.ledger.unpark(&batch(), "b").await.unwrap();
+    assert_eq!(world.ledger.answered(&batch(), 100).await.unwrap().len(), 1);
+    assert_eq!(world.ledger.parked(&batch_id("none")).await.unwrap().total(), 0);
+}

@@ -143,6 +143,8 @@ macro_rules! __with_cases {
                 no_other_run_follows_a_cancel_request
                 cancelling_every_state
                 retrying_every_state
+                waking_every_state
+                a_woken_unit_keeps_its_attempts_and_what_it_reached
                 finishing_works_on_leased_units_only
             }
             batches {
@@ -442,6 +444,7 @@ macro_rules! __with_cases {
                 the_first_answer_to_a_question_stays
                 what_a_closed_shipment_leaves_waits_again
                 an_unparked_question_is_forgotten
+                what_is_parked_is_counted_and_what_was_answered_is_listed
             }
             ledger_replies {
                 a_reply_queue_is_one_sessions

@@ -217,6 +217,33 @@ pub(super) async fn retrying_every_state(world: &World) {
     check_action(world, UnitAction::Retry, table).await;
 }
 
+pub(super) async fn waking_every_state(world: &World) {
+    use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
+    let table = [
+        (Blocked, (0, 0, 1), Blocked),
+        (Scheduled, (1, 0, 0), Ready),
+        (Ready, (0, 0, 1), Ready),
+        (Leased, (0, 0, 1), Leased),
+        (Done, (0, 0, 1), Done),
+        (Failed, (0, 0, 1), Failed),
+        (Cancelled, (0, 0, 1), Cancelled),
+    ];
+    let pause = longshore_core::store::QueueChange { paused: Some(true), capacity: None };
+    world.store.change_queue(&ALL, &queue("aside"), pause).await.unwrap();
+    check_action(world, UnitAction::Wake, table).await;
+}
+
+pub(super) async fn a_woken_unit_keeps_its_attempts_and_what_it_reached(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, retry_after(secs(60))).await;
+    assert_eq!(world.operate(&[id], UnitAction::Wake).await.changed, 1);
+    let held = world.take(session).await;
+    assert_eq!((held.unit.id, held.unit.attempt), (id, 2), "the first one was used");
+    world.finish(session, held.lease, Outcome::Snooze(secs(60))).await;
+    assert_eq!(world.operate(&[id], UnitAction::Wake).await.changed, 1);
+    assert_eq!(world.take(session).await.unit.attempt, 2, "and a snooze uses none");
+}
+
 pub(super) async fn finishing_works_on_leased_units_only(world: &World) {
     let session = world.session().await;
     for (outcome, state) in [

@@ -110,7 +110,7 @@ fn once_each(but: &[(&str, usize)]) -> BTreeMap<String, usize> {
 }
 
 fn is_answer_to(id: &str, reply: &BatchReply) -> bool {
-    matches!(reply, BatchReply::Answer(answer) if answer.text.contains(&format!("about {id}")))
+    matches!(reply, BatchReply::Answer { answer, .. } if answer.text.contains(&format!("about {id}")))
 }
 
 #[tokio::test]

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use longshore::ledger::{Delivery, NewParked, Parked, Parking, Return, Shipment, Standing};
-use longshore::{BatchId, MemoryStore, Result, UnitId};
+use longshore::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+};
+use longshore::{BatchId, MemoryStore, Payload, Result, UnitId};
 use longshore_ai::AskError;
 use longshore_ai::batches::{
     BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, Found,
@@ -99,6 +101,12 @@ impl Parking for Killable<MemoryStore> {
     }
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing> {
         through!(self, standing(batch, custom_id))
+    }
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
+        through!(self, answered(batch, limit))
+    }
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+        through!(self, parked(batch))
     }
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
         through!(self, unpark(batch, custom_id))

@@ -1,6 +1,7 @@
 //! Running batches to their end in this process: their rows, one worker for their ends and the
 //! store's upkeep, and what a person sees of it, side by side.
 
+mod bulk;
 mod one;
 
 use std::convert::Infallible;
@@ -99,8 +100,10 @@ impl<'a> Conductor<'a> {
     ) -> anyhow::Result<Vec<anyhow::Result<Conducted>>> {
         let ender = self.crew.ends()?;
         let (over, gone) = (Notify::new(), Notify::new());
+        let bulky = bulk::wanted(&initiations);
         let conducting = async {
             let all = join_all(initiations.into_iter().map(|one| self.one(one))).await;
+            self.carried(&all, &bulky).await;
             let ends = self.ends(&all, gone.notified()).await;
             over.notify_one();
             (all, ends)

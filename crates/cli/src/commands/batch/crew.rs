@@ -9,9 +9,9 @@ use longshore::{
     WorkerBuilder,
 };
 use longshore_ai::{Desk, Pilot};
-use longshore_batch::definition::{END_KIND, QUEUE, ROW_KIND, Workers};
+use longshore_batch::definition::{BULK_KIND, END_KIND, QUEUE, ROW_KIND, Workers};
 use longshore_batch::handler::slots_for;
-use longshore_batch::{Commands, EndHandler, Lookout, RowHandler, Sources};
+use longshore_batch::{BulkHandler, Commands, EndHandler, Lookout, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
@@ -38,6 +38,8 @@ pub struct Crew<'a> {
 pub struct Handlers {
     /// For rows.
     pub rows: RowHandler,
+    /// For what rows ask with a provider's batches.
+    pub bulk: BulkHandler,
     /// For the ends of batches.
     pub ends: EndHandler,
 }
@@ -51,8 +53,9 @@ impl Handlers {
         desk: Desk,
     ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label()).desk(desk).build();
-        Self { rows, ends: EndHandler::new(Arc::clone(sources), actions) }
+        let rows = rows.label(label()).desk(desk.clone()).build();
+        let bulk = BulkHandler::new(desk);
+        Self { rows, bulk, ends: EndHandler::new(Arc::clone(sources), actions) }
     }
 }
 
@@ -99,17 +102,22 @@ impl<'a> Crew<'a> {
         Ok((worker, pilot))
     }
 
-    /// A worker for the ends of this tenant's batches. It also does the store's upkeep.
+    /// A worker for the ends of this tenant's batches, and for what their rows ask together: neither is a
+    /// unit of a batch. It also does the store's upkeep.
     pub fn ends(&self) -> anyhow::Result<Worker> {
         let act: Arc<Actions> = Arc::clone(&self.actions);
         let ends = EndHandler::new(Arc::clone(&self.place.sources), act);
-        let worker: Result<Worker, BuildError> = self
+        let mut builder = self
             .builder()?
             .services(Services::All)
             .retention(self.settings.retention)
             .grace(GRACE)
-            .handle(Kind::new(END_KIND)?, end_policy(), ends)
-            .build();
+            .handle(Kind::new(END_KIND)?, end_policy(), ends);
+        if let Some(desk) = &self.desk {
+            let bulk = BulkHandler::new(desk.clone());
+            builder = builder.handle(Kind::new(BULK_KIND)?, BulkHandler::policy(), bulk);
+        }
+        let worker: Result<Worker, BuildError> = builder.build();
         Ok(worker?)
     }
 

@@ -143,9 +143,10 @@ impl Estimate {
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
+        let mode = ai.provider_batch.map_or(Mode::Direct, |_| Mode::Batch);
         let cost = |tokens_out: u64| {
             let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
-            prices.cost(&answer, now(), Mode::Direct).times(count)
+            prices.cost(&answer, now(), mode).times(count)
         };
         let most = u64::from(ai.max_tokens);
         Some(Self { likely: cost(most / 4), most: cost(most) })

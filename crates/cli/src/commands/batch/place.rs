@@ -142,6 +142,12 @@ pub async fn connect_to(
     connect(settings).await
 }
 
+/// The same, with the ledger.
+pub async fn connect_to_both(name: &BatchId, settings: &Settings) -> anyhow::Result<Connected> {
+    must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
+    connect_both(settings).await
+}
+
 fn must_exist(url: &StoreUrl) -> anyhow::Result<()> {
     match url {
         StoreUrl::Sqlite(path) if !path.exists() => Err(anyhow!("there is no store {url}")).hint(

@@ -5,7 +5,7 @@ use std::time::Instant;
 use indicatif::MultiProgress;
 use longshore::{Batch, BatchId};
 
-use crate::commands::watch::View;
+use crate::commands::watch::{Asking, View};
 use crate::output::Output;
 
 /// The bars of all batches that run here.
@@ -26,10 +26,11 @@ impl Show {
         Self { output, bars: output.bars() }
     }
 
-    /// Shows a batch, of which `expected` rows are to come.
-    pub fn batch(&self, id: &BatchId, expected: Option<u64>) -> BatchShow {
+    /// Shows a batch, of which `expected` rows are to come, and which ask in this way.
+    pub fn batch(&self, id: &BatchId, expected: Option<u64>, asking: Asking) -> BatchShow {
         let bar = View::bar(self.output, &self.bars, id);
-        BatchShow { view: View::new(self.output, bar, expected), quiet: self.output.is_json() }
+        let view = View::new(self.output, bar, expected).asking(asking);
+        BatchShow { view, quiet: self.output.is_json() }
     }
 
     /// Words beside the bars.

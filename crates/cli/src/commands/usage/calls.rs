@@ -1,6 +1,6 @@
 //! Calls one by one, the newest first.
 
-use longshore::ledger::{Call, CallEnd, Ledger, UsageFilter};
+use longshore::ledger::{Call, CallEnd, CallMode, Ledger, UsageFilter};
 use serde::Serialize;
 
 use super::csv;
@@ -56,10 +56,13 @@ fn end(call: &Call) -> CallEnd {
         tokens_out: 0,
         tokens_cached: 0,
         tokens_cache_write: 0,
+        tokens_cache_write_long: 0,
         latency_ms: 0,
         attempts: 0,
         cost_picos: 0,
         estimated: false,
+        mode: CallMode::Direct,
+        tier: None,
     })
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longshore::ledger::{Call, CallEnd, CallStatus, Ledger, Recost};
+use longshore::ledger::{Call, CallEnd, CallMode, CallStatus, Ledger, Recost};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::{Answer, Mode, Prices};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,7 @@ impl Outcome {
             self.left += 1;
             return None;
         };
-        let cost = prices.cost(&answer(end), call.opened_at, Mode::Direct).0;
+        let cost = prices.cost(&answer(end), call.opened_at, mode(end)).0;
         self.before_picos = self.before_picos.saturating_add(end.cost_picos);
         self.after_picos = self.after_picos.saturating_add(cost);
         if cost == end.cost_picos {
@@ -94,12 +94,21 @@ impl Outcome {
     }
 }
 
+fn mode(end: &CallEnd) -> Mode {
+    match end.mode {
+        CallMode::Direct => Mode::Direct,
+        CallMode::Batch => Mode::Batch,
+    }
+}
+
 fn answer(end: &CallEnd) -> Answer {
     Answer {
         tokens_in: end.tokens_in,
         tokens_out: end.tokens_out,
         tokens_cached: end.tokens_cached,
-        tokens_cache_write: end.tokens_cache_write,
+        tokens_cache_write: end.tokens_cache_write.saturating_sub(end.tokens_cache_write_long),
+        tokens_cache_write_long: end.tokens_cache_write_long,
+        tier: end.tier.clone(),
         ..Answer::default()
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use longshore_core::ledger::{Delivery, NewParked, Parked, Parking, Return, Shipment, Standing};
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing,
+};
 use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
 
 use crate::memory::MemoryStore;
@@ -136,6 +138,27 @@ impl Parking for MemoryStore {
             None => Standing::Unknown,
             Some(Space { reply: Some(reply), .. }) => Standing::Answered(reply.clone()),
             Some(_) => Standing::Parked,
+        }))
+    }
+
+    async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>> {
+        Ok(self.lot(batch, |lot, _| {
+            let told = |space: &Space| Some((space.item.clone(), space.reply.clone()?));
+            lot.spaces.iter().filter_map(told).take(limit as usize).collect()
+        }))
+    }
+
+    async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts> {
+        Ok(self.lot(batch, |lot, _| {
+            let mut counts = ParkedCounts::default();
+            for space in &lot.spaces {
+                match (&space.reply, &space.shipment) {
+                    (Some(_), _) => counts.answered += 1,
+                    (None, Some(_)) => counts.out += 1,
+                    (None, None) => counts.waiting += 1,
+                }
+            }
+            counts
         }))
     }
 

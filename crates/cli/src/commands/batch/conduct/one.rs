@@ -16,6 +16,7 @@ use crate::commands::batch::ends::Announcement;
 use crate::commands::batch::halt::Halt;
 use crate::commands::batch::lookout::BatchWatch;
 use crate::commands::batch::show::BatchShow;
+use crate::commands::watch::Asking;
 use crate::error::WithHint;
 
 /// What `auto` begins with.
@@ -41,7 +42,8 @@ impl Conductor<'_> {
         let definition = initiation.definition();
         let workers = self.workers.unwrap_or(definition.workers);
         let source = self.place.sources.resolve(&definition.database)?;
-        let mut view = self.show.batch(id, expected(&initiation, &*source).await);
+        let asking = definition.ai.provider_batch.map_or(Asking::Alone, |_| Asking::Together);
+        let mut view = self.show.batch(id, expected(&initiation, &*source).await, asking);
         let initiator = Initiator::new(self.place.client.clone(), source);
         let (worker, pilot) = self.crew.rows(id, workers)?;
         let control = worker.control();

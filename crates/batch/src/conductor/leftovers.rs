@@ -1,0 +1,126 @@
+//! What rows leave behind that end without having met their answer: cancelled, given up, too late. Their
+//! questions are taken out of the parking place, and the books say what is known of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{
+    CallRecord, CallStatus, Delivery, Ledger, NewCall, Parked, Return, UsageBy, UsageFilter,
+};
+use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
+use longshore_ai::batches::BatchReply;
+use longshore_ai::{Code, forgo, settle};
+
+use super::visit::PAGE;
+
+/// A batch's parking place, the books, and the rows.
+pub(super) struct Leftovers<'a> {
+    pub(super) ledger: &'a Arc<dyn Ledger>,
+    pub(super) store: &'a Arc<dyn Store>,
+    pub(super) scope: &'a Scope,
+    pub(super) id: &'a BatchId,
+}
+
+impl Leftovers<'_> {
+    /// Settles what waits or was answered and is nobody's any more, once the batch is over. Whether some of
+    /// it is still somebody's: a row that is just being stopped.
+    pub(super) async fn settle(&self, batch: &Batch) -> Result<bool> {
+        if !batch.status.is_final() {
+            return Ok(false);
+        }
+        let mut left = false;
+        let waiting = self.ledger.waiting(self.id, PAGE as u32).await?;
+        for parked in waiting {
+            left |= !self.settle_one(&parked, forgo).await?;
+        }
+        for (parked, reply) in self.ledger.answered(self.id, PAGE as u32).await? {
+            let reply: BatchReply =
+                reply.parse().map_err(|error| Error::Invalid(error.to_string()))?;
+            left |= !self.settle_one(&parked, |call| settle(call, &reply)).await?;
+        }
+        Ok(left)
+    }
+
+    /// First the books, then the parking place: both can be repeated.
+    async fn settle_one(
+        &self,
+        parked: &Parked,
+        end: impl FnOnce(NewCall) -> CallRecord,
+    ) -> Result<bool> {
+        if !self.has_ended(parked.new.unit).await? {
+            return Ok(false);
+        }
+        let id = &parked.new.custom_id;
+        if let Some(call) = self.call(id, parked.new.unit).await? {
+            self.ledger.record_calls(vec![end(call)]).await?;
+        }
+        self.ledger.unpark(self.id, id).await?;
+        Ok(true)
+    }
+
+    /// Gives up shipments that are older than this and that nobody wants: whether what is in them was
+    /// answered, nobody will know.
+    pub(super) async fn abandon(&self, age: Duration, now: Timestamp) -> Result<()> {
+        let told = BatchReply::Error {
+            code: Code::ProviderError,
+            message: "what became of the question, the provider did not say".to_owned(),
+            maybe_billed: true,
+        };
+        let reply = Payload::json(&told).map_err(|error| Error::Invalid(error.to_string()))?;
+        for shipment in self.ledger.shipments(self.id).await? {
+            if now.since(shipment.sealed_at) < age {
+                continue;
+            }
+            let inside = self.ledger.contents(self.id, &shipment.mark).await?;
+            let told = |parked: Parked| Delivery {
+                custom_id: parked.new.custom_id,
+                reply: reply.clone(),
+            };
+            self.ledger.deliver(self.id, inside.into_iter().map(told).collect()).await?;
+            self.ledger.close_shipment(self.id, &shipment.mark, Return::Untried).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes calls of rows that died between the books and the parking place and ended before they ran
+    /// again: nobody has been asked.
+    pub(super) async fn close_books(&self, batch: &Batch) -> Result<()> {
+        let filter = UsageFilter { batch: Some(self.id.clone()), ..UsageFilter::default() };
+        let usage = self.ledger.usage(self.scope, &filter, UsageBy::Batch).await?;
+        if batch.counts.live() > 0 || usage.iter().all(|usage| usage.open == 0) {
+            return Ok(());
+        }
+        let mut after = None::<String>;
+        loop {
+            let page =
+                self.ledger.calls(self.scope, &filter, after.as_deref(), PAGE as u32).await?;
+            let open = page.items.into_iter().filter(|call| {
+                call.status == CallStatus::Open && call.call.session.is_none()
+            });
+            let records: Vec<CallRecord> = open.map(|call| forgo(call.call)).collect();
+            if !records.is_empty() {
+                self.ledger.record_calls(records).await?;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn has_ended(&self, unit: UnitId) -> Result<bool> {
+        match self.store.unit(self.scope, unit).await {
+            Ok(unit) => Ok(unit.state.is_final()),
+            Err(Error::NotFound { .. }) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn call(&self, request_id: &str, unit: UnitId) -> Result<Option<NewCall>> {
+        let request_id = Some(request_id.to_owned());
+        let filter = UsageFilter { request_id, ..UsageFilter::default() };
+        let calls = self.ledger.calls(self.scope, &filter, None, 100).await?.items;
+        let mut calls = calls.into_iter().map(|call| call.call);
+        Ok(calls.find(|call| call.unit == Some(unit) && call.session.is_none()))
+    }
+}

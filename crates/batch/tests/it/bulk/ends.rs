@@ -1,0 +1,147 @@
+//! Batches that do not come to a good end: cancelled, too late, without money, without a profile.
+
+use std::time::Duration;
+
+use longshore::batch::BatchAction;
+use longshore::ledger::{Budget, CallStatus};
+use longshore::{BatchStatus, Clock, Scope, SystemClock, TenantId};
+use longshore_ai::ProviderName;
+use longshore_batch::definition::Definition;
+use longshore_testkit::fake_ai::BatchPlan;
+
+use super::kit::{BOTH, Port};
+
+fn endless() -> BatchPlan {
+    BatchPlan { polls: u32::MAX, ..BatchPlan::default() }
+}
+
+async fn all_are_out(port: &Port, rows: u64) {
+    let id = longshore::BatchId::new("b-1").unwrap();
+    port.until(async || port.ledger.parked(&id).await.unwrap().out == rows).await;
+    port.until(async || port.batch(&id).await.counts.scheduled == rows).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_is_in_the_books() {
+    for provider in BOTH {
+        let port = Port::new(provider, 4).await;
+        port.fake.plan([endless()]);
+        let id = port.start("b-1", &port.definition()).await;
+        port.work_until(async {
+            all_are_out(&port, 4).await;
+            port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+            port.over(&id).await;
+        })
+        .await;
+        let batch = port.batch(&id).await;
+        assert_eq!((batch.status, batch.counts.cancelled), (BatchStatus::Cancelled, 4));
+        let cancels = port.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+        assert_eq!(cancels, 1, "{provider}");
+        // The fake answers what it has when it is cancelled.
+        let calls = port.calls(&id).await;
+        assert_eq!(calls.len(), 4);
+        assert!(calls.iter().all(|call| call.status == CallStatus::Success), "{calls:#?}");
+        assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen > 0"), 0, "and no POST");
+        port.assert_nothing_is_left(&id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
+    let port = Port::new(ProviderName::Openai, 3).await;
+    port.fake.plan([endless()]);
+    let id = port.start("b-1", &port.definition()).await;
+    port.work_until(async {
+        all_are_out(&port, 3).await;
+        port.put(None, Some(true)).await;
+        port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+        port.over(&id).await;
+    })
+    .await;
+    let calls = port.calls(&id).await;
+    assert_eq!(calls.len(), 3);
+    assert!(calls.iter().all(|call| call.status == CallStatus::MaybeBilled), "{calls:#?}");
+    port.assert_nothing_is_left(&id).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_are_told() {
+    let port = Port::new(ProviderName::Anthropic, 3).await;
+    port.fake.plan([endless()]);
+    let deadline = Some(SystemClock.now() + Duration::from_secs(1));
+    let id = port.start("b-1", &Definition { deadline, ..port.definition() }).await;
+    port.work_until_over(&id).await;
+    let counts = port.batch(&id).await.counts;
+    // What the fake answers when it is cancelled is used: it was paid for.
+    assert_eq!((counts.done, counts.total()), (3, 3));
+    port.assert_nothing_is_left(&id).await;
+}
+
+#[tokio::test]
+async fn rows_beyond_the_budget_are_told_and_those_within_it_are_asked() {
+    for provider in BOTH {
+        let port = Port::new(provider, 10).await;
+        let definition = port.definition();
+        let most = u64::from(definition.ai.max_tokens) * 4 + 200;
+        let budget = Budget { tokens: Some(most), cost_picos: None, warn_at: 1.0 };
+        let tenant = TenantId::default();
+        port.ledger.put_budget(&Scope::All, &tenant, Some(budget)).await.unwrap();
+        port.fake.plan([endless()]);
+        let id = port.start("b-1", &definition).await;
+        port.work_until(async {
+            port.until(async || {
+                let counts = port.batch(&id).await.counts;
+                counts.failed + counts.scheduled == 10 && counts.failed > 0
+            })
+            .await;
+        })
+        .await;
+        let counts = port.batch(&id).await.counts;
+        assert!(counts.scheduled > 0, "{provider}: {counts:?}");
+        let month = port.ledger.budget(&Scope::All, &tenant).await.unwrap();
+        assert!(month.reserved_tokens <= most, "{provider}: {month:?}");
+        let calls = port.calls(&id).await;
+        let refused = calls.iter().filter(|call| call.status == CallStatus::Error);
+        let codes: Vec<_> = refused.map(|call| call.end.clone().unwrap().code.unwrap()).collect();
+        assert_eq!(codes.len() as u64, counts.failed);
+        assert!(codes.iter().all(|code| code == "OVER_BUDGET"), "{provider}: {codes:?}");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_an_unusable_profile_are_told_what_they_are_told_directly() {
+    let port = Port::new(ProviderName::Openai, 2).await;
+    let cases = [
+        (None, Some(true), "profile-disabled"),
+        (Some(serde_json::json!({ "provider": "echo" })), Some(false), "invalid-request"),
+    ];
+    for (at, (body, suspended, code)) in cases.into_iter().enumerate() {
+        port.put(body, suspended).await;
+        let id = port.start(&format!("b-{at}"), &port.definition()).await;
+        port.work_until(port.until(async || port.batch(&id).await.status.is_final())).await;
+        for unit in port.units(&id).await {
+            assert_eq!(unit.failure.unwrap().code, code);
+        }
+        assert!(port.fake.batches().is_empty(), "nobody was asked");
+        port.assert_nothing_is_left(&id).await;
+    }
+}
+
+#[tokio::test]
+async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
+    let port = Port::new(ProviderName::Openai, 2).await;
+    let mut definition = port.definition();
+    // Nothing is sent before the profile is gone.
+    port.fake.usually(longshore_testkit::fake_ai::Act::refuse(503));
+    definition.retry.max_attempts = 1;
+    let id = port.start("b-1", &definition).await;
+    port.work_until(async {
+        port.until(async || port.ledger.parked(&id).await.unwrap().total() == 2).await;
+        port.put(None, Some(true)).await;
+        port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+        port.over(&id).await;
+    })
+    .await;
+    assert!(port.fake.batches().is_empty());
+    port.assert_nothing_is_left(&id).await;
+}

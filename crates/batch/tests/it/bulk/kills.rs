@@ -1,0 +1,94 @@
+//! Workers that are killed at every step: before and after each word to the store and the ledger.
+
+use longshore::ledger::CallStatus;
+use longshore_ai::ProviderName;
+use longshore_testkit::fake_ai::{BatchPlan, Fate};
+use longshore_testkit::standstill::{Kill, Tripwire};
+
+use super::kit::Port;
+
+const ROWS: u32 = 2;
+
+/// What rows and conductors say to the store and the ledger that changes anything, and the looks between.
+fn counts(verb: &str) -> bool {
+    const VERBS: [&str; 14] = [
+        "admit_calls",
+        "park",
+        "send",
+        "finish",
+        "checkpoint",
+        "seal",
+        "contents",
+        "ship",
+        "deliver",
+        "close_shipment",
+        "operate_units",
+        "unpark",
+        "standing",
+        "record_calls",
+    ];
+    VERBS.contains(&verb)
+}
+
+/// A batch whose worker is killed at one verb, and taken up by another. Whether it came to that.
+async fn killed_at(provider: ProviderName, nth: usize, kill: Kill) -> bool {
+    let place = format!("{provider}, killed {kill:?} verb {nth}");
+    let port = Port::new(provider, ROWS).await;
+    port.fake.plan(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
+    let id = port.start("b-1", &port.definition()).await;
+    let units = port.units(&id).await;
+    port.fake.doom(&format!("{}-1", units[0].id), Fate::Expired);
+    let wire = Tripwire::at(nth, kill, counts);
+    let (worker, desk) = port.worker_with(&wire);
+    tokio::select! {
+        ended = worker.run() => panic!("{place}: {ended:?}"),
+        () = desk.keep_books() => {}
+        () = wire.tripped.notified() => {}
+        () = port.over(&id) => {}
+    }
+    port.bury().await;
+    port.work_until_over(&id).await;
+
+    let batch = port.batch(&id).await;
+    assert_eq!((batch.counts.done, batch.counts.total()), (2, 2), "{place}");
+    assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen = 1 AND said = 'v' || id"), 2);
+    let sent = port.sent();
+    let times: Vec<usize> = units.iter().map(|unit| sent[&format!("{}-1", unit.id)]).collect();
+    assert_eq!(times, [2, 1], "{place}: what expired again, the other once");
+    assert_eq!(sent.len(), 2, "{place}: {sent:?}");
+    let calls = port.calls(&id).await;
+    let answered = calls.iter().filter(|call| call.status == CallStatus::Success).count();
+    assert_eq!((calls.len(), answered), (2, 2), "{place}: {calls:#?}");
+    let cost: i64 = calls.iter().map(|call| call.end.as_ref().unwrap().cost_picos).sum();
+    assert_eq!(batch.sums.get("cost_picos").copied(), Some(cost), "{place}");
+    port.assert_nothing_is_left(&id).await;
+    wire.is_spent()
+}
+
+async fn killed_at_every_step(provider: ProviderName, kill: Kill) {
+    let mut nth = 0;
+    while killed_at(provider, nth, kill).await {
+        nth += 1;
+    }
+    assert!(nth > 20, "only {nth} verbs were tried");
+}
+
+#[tokio::test]
+async fn restarts_before_every_step_pay_once_and_lose_nothing_with_anthropic() {
+    killed_at_every_step(ProviderName::Anthropic, Kill::Before).await;
+}
+
+#[tokio::test]
+async fn restarts_after_every_step_pay_once_and_lose_nothing_with_anthropic() {
+    killed_at_every_step(ProviderName::Anthropic, Kill::After).await;
+}
+
+#[tokio::test]
+async fn restarts_before_every_step_pay_once_and_lose_nothing_with_openai() {
+    killed_at_every_step(ProviderName::Openai, Kill::Before).await;
+}
+
+#[tokio::test]
+async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
+    killed_at_every_step(ProviderName::Openai, Kill::After).await;
+}
