@@ -1,55 +1,25 @@
 //! One profile is asked: room, leave, tries, and what it came to.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use longshore::Context;
 use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use super::attempts::TriesOf;
 use super::bulk::{near, used_up};
-use super::line::Out;
+use super::leave::{Leave, NoLeave};
 use super::open_call::OpenCall;
-use super::patience::{Waited, wait};
-use super::register::{Entry, Owner, away};
-use super::repair::{both, repair, with_bill};
+use super::register::{Entry, away};
 use super::{Errand, Inner, Settled, failed, succeeded};
 use crate::ask::{Again, Answer, AskError, Bill, Code, Question};
 use crate::chat::Piece;
-use crate::chunk::{Measure, Need};
-use crate::limiter::{Full, Taken};
-use crate::profile::WhenFull;
+use crate::limiter::Taken;
 use crate::rate::Mode;
-use crate::tries::Next;
 
 /// A call of one profile.
 pub(super) struct CallToMake<'d> {
     pub(super) desk: &'d Inner,
     pub(super) entry: &'d Entry,
     pub(super) errand: &'d Errand,
-}
-
-/// Leave to ask: room among those who ask, tokens from the buckets, and an open line.
-struct Leave<'l> {
-    _room: Option<OwnedSemaphorePermit>,
-    taken: Taken,
-    needs: Arc<[Need]>,
-    out: Out<'l>,
-}
-
-/// Why there is no leave.
-enum NoLeave {
-    /// Somebody else needs the slot while the question waits.
-    Yields,
-    /// It cannot be had in time.
-    Refused(AskError),
-}
-
-impl From<AskError> for NoLeave {
-    fn from(error: AskError) -> Self {
-        Self::Refused(error)
-    }
 }
 
 /// Settles what came to an error: one that was refused cost nothing, and what may have been billed stays
@@ -155,58 +125,6 @@ impl CallToMake<'_> {
         }
     }
 
-    /// Waits for room, as long as the question's time lasts.
-    async fn leave(
-        &self,
-        run: Option<&Context>,
-        tokens: u64,
-        until: Instant,
-    ) -> Result<Leave<'_>, NoLeave> {
-        let limits = &self.entry.profile.limits;
-        let line = &self.entry.line;
-        // What is closed now takes no tokens from those who could go on.
-        while let Some(at) = line.closed_until(Instant::now(), tokens)
-            && run.is_some()
-            && at < until
-        {
-            over(wait(run, until, sleep_until(at)).await)?;
-        }
-        let room = match &self.entry.room {
-            None => None,
-            Some(room) if limits.when_full == WhenFull::Refuse => {
-                let room = Arc::clone(room).try_acquire_owned();
-                Some(room.map_err(|_| full("as many questions are out as the profile allows"))?)
-            }
-            Some(room) => {
-                let room = timeout_at(until, Arc::clone(room).acquire_owned());
-                let room = over(wait(run, until, room).await)?;
-                // Nobody closes it.
-                room.map_err(|_| full("no room for the question in its time"))?.ok()
-            }
-        };
-        let owner = self.desk.register.owner(&self.errand.tenant).await?;
-        let needs = self.needs(&owner, tokens);
-        let taking = self.desk.limiter.take(Arc::clone(&needs), until, limits.when_full);
-        let taken = over(wait(run, until, taking).await)?.map_err(refusal)?;
-        match over(wait(run, until, line.send(tokens, until)).await) {
-            Ok(Ok(out)) => Ok(Leave { _room: room, taken, needs, out }),
-            Ok(Err(error)) => {
-                taken.give_back();
-                Err(error.into())
-            }
-            Err(yields) => {
-                taken.give_back();
-                Err(yields)
-            }
-        }
-    }
-
-    /// What the question takes, from which buckets.
-    fn needs(&self, owner: &Owner, tokens: u64) -> Arc<[Need]> {
-        let needs = owner.needs.iter().chain(&self.entry.needs);
-        needs.map(|need| need.with_tokens(tokens)).collect()
-    }
-
     /// Journals the call and reserves what it may use. Where nothing is bounded and no unit asks,
     /// nobody waits for that.
     async fn admit(
@@ -262,162 +180,8 @@ impl CallToMake<'_> {
     }
 }
 
-fn over<T>(waited: Waited<T>) -> Result<T, NoLeave> {
-    match waited {
-        Waited::Over(over) => Ok(over),
-        Waited::Unwanted => Err(NoLeave::Yields),
-    }
-}
-
-fn refusal(error: Full) -> AskError {
-    match &error {
-        Full::Limit { wait, .. } => {
-            AskError { retry_after: Some(*wait), ..full(&error.to_string()) }
-        }
-        Full::TooLate => full(&error.to_string()),
-        _ => AskError::new(Code::Internal, error.to_string()),
-    }
-}
-
 /// The end of a call of which nobody knows what it cost.
 fn maybe_billed(end: CallEnd, tokens_in: u64, tokens_out: u64, cost_picos: i64) -> CallEnd {
     let status = CallStatus::MaybeBilled;
     CallEnd { status, tokens_in, tokens_out, cost_picos, estimated: true, ..end }
-}
-
-fn full(why: &str) -> AskError {
-    AskError::new(Code::RateLimited, why)
-}
-
-/// The tries of one call.
-struct TriesOf<'c, 'd> {
-    call: &'c CallToMake<'d>,
-    pieces: Option<&'c mpsc::Sender<Piece>>,
-    /// What the question may take, answer included.
-    tokens: u64,
-    /// What the first try took.
-    needs: Arc<[Need]>,
-    /// The first question is as good as out: it may be sent.
-    out: Option<Out<'c>>,
-    attempts: u32,
-    /// Some of the answer was handed on: it cannot be asked anew.
-    begun: bool,
-}
-
-impl TriesOf<'_, '_> {
-    /// Asks, and once more if the answer is not of the form that was wanted.
-    async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
-        let answer = self.patiently(question).await?;
-        if self.begun {
-            return Ok(answer);
-        }
-        let Some(again) = repair(question, &answer) else { return Ok(answer) };
-        match self.patiently(&again).await {
-            Ok(better) => Ok(both(&answer, better)),
-            // It was paid for: whoever reads it says what is wrong with it.
-            Err(error) => Ok(with_bill(answer, &again, error.bill)),
-        }
-    }
-
-    /// Asks again for as long as that may help.
-    async fn patiently(&mut self, question: &Question) -> Result<Answer, AskError> {
-        let (desk, line) = (self.call.desk, &self.call.entry.line);
-        let (mut attempt, mut before) = (0, None);
-        loop {
-            // Why it was not answered says more than why it cannot be sent again.
-            let out = match self.out.take() {
-                Some(out) => Ok(out),
-                None => line.send(self.tokens, question.until).await,
-            };
-            let out = out.map_err(|error| before.take().unwrap_or(error))?;
-            attempt += 1;
-            self.attempts += 1;
-            let result = self.once(question).await;
-            out.heard(&result);
-            let error = match result {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
-            match desk.tries.next(attempt, &error, now, question.until, jitter) {
-                Next::Again { after } if !self.begun => self.rest(after).await,
-                _ => return Err(error),
-            }
-            let taken = desk.limiter.take(self.again(), question.until, WhenFull::Wait).await;
-            match taken {
-                // A request is a request, whatever comes of it.
-                Ok(taken) => drop(taken),
-                Err(_) => return Err(error),
-            }
-            before = Some(error);
-        }
-    }
-
-    /// Waits until it may be sent again. It keeps its slot, for it is in the books; but its worker
-    /// knows that it only waits.
-    async fn rest(&self, after: Duration) {
-        let _waiting = self.call.errand.run.as_ref().map(Context::waits);
-        tokio::time::sleep(after).await;
-    }
-
-    /// What every further try takes: it is a request like the first.
-    fn again(&self) -> Arc<[Need]> {
-        self.needs.iter().filter(|need| need.measure == Measure::Requests).cloned().collect()
-    }
-
-    async fn once(&mut self, question: &Question) -> Result<Answer, AskError> {
-        let provider = &self.call.entry.provider;
-        let Some(out) = self.pieces else { return provider.ask(question).await };
-        // An answer of which nothing was handed on may be asked for anew.
-        let (sender, mut pieces) = mpsc::channel(1);
-        let asking = provider.stream(question, &sender);
-        tokio::pin!(asking);
-        loop {
-            tokio::select! {
-                biased;
-                Some(piece) = pieces.recv() => {
-                    if !self.hand_on(question, piece, out).await {
-                        // The provider hears of it with its next piece, and says what came till then.
-                        drop(pieces);
-                        return unheard(asking.await);
-                    }
-                }
-                answer = &mut asking => {
-                    while let Ok(piece) = pieces.try_recv() {
-                        self.hand_on(question, piece, out).await;
-                    }
-                    return answer;
-                }
-            }
-        }
-    }
-
-    /// Hands a piece on, the first one with whose it is; whether anybody listens.
-    async fn hand_on(
-        &mut self,
-        question: &Question,
-        piece: Piece,
-        out: &mpsc::Sender<Piece>,
-    ) -> bool {
-        if !std::mem::replace(&mut self.begun, true) {
-            let model = self.call.entry.profile.asked_model(question.model.as_deref());
-            let _ = out.send(Piece::Begun { model: model.to_owned() }).await;
-        }
-        out.send(piece).await.is_ok()
-    }
-}
-
-/// What is known of an answer that nobody listened to: some of it came.
-fn unheard(answer: Result<Answer, AskError>) -> Result<Answer, AskError> {
-    let answer = answer?;
-    let bill = Bill::Came(Box::new(answer));
-    Err(AskError { bill, ..AskError::new(Code::Internal, "nobody listens any more") })
-}
-
-/// A number from 0 to 1 that is the same for the same question and try.
-fn jitter(request_id: &str, attempt: u32) -> f64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    (request_id, attempt).hash(&mut hasher);
-    hasher.finish() as f64 / u64::MAX as f64
 }

@@ -5,11 +5,13 @@
 //! books. Units, rows, the gateway and the command line all ask here. What is decided is in pure
 //! modules ([`crate::tries`], [`crate::breaker`]); this puts them in order.
 
+mod attempts;
 mod bulk;
 mod call;
 mod counter;
 mod errand;
 mod journal;
+mod leave;
 mod line;
 mod open_call;
 mod patience;

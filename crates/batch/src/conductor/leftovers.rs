@@ -72,10 +72,8 @@ impl Leftovers<'_> {
                 continue;
             }
             let inside = self.ledger.contents(self.id, &shipment.mark).await?;
-            let told = |parked: Parked| Delivery {
-                custom_id: parked.new.custom_id,
-                reply: reply.clone(),
-            };
+            let told =
+                |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
             self.ledger.deliver(self.id, inside.into_iter().map(told).collect()).await?;
             self.ledger.close_shipment(self.id, &shipment.mark, Return::Untried).await?;
         }
@@ -94,9 +92,10 @@ impl Leftovers<'_> {
         loop {
             let page =
                 self.ledger.calls(self.scope, &filter, after.as_deref(), PAGE as u32).await?;
-            let open = page.items.into_iter().filter(|call| {
-                call.status == CallStatus::Open && call.call.session.is_none()
-            });
+            let open = page
+                .items
+                .into_iter()
+                .filter(|call| call.status == CallStatus::Open && call.call.session.is_none());
             let records: Vec<CallRecord> = open.map(|call| forgo(call.call)).collect();
             if !records.is_empty() {
                 self.ledger.record_calls(records).await?;

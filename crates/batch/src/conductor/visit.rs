@@ -183,10 +183,8 @@ impl<'a> Visit<'a> {
             if waiting.is_empty() {
                 return Ok(units);
             }
-            let told = |parked: Parked| Delivery {
-                custom_id: parked.new.custom_id,
-                reply: reply.clone(),
-            };
+            let told =
+                |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
             let deliveries = waiting.into_iter().map(told).collect();
             units.extend(ledger.deliver(self.id, deliveries).await?);
         }
