@@ -65,7 +65,7 @@ impl CallToMake<'_> {
                 return self.refused(&question, error, begun, settled);
             }
         };
-        call.asked = true;
+        call.begins();
         let again = leave.again.as_slice();
         let mut tries = TriesOf { call: &self, pieces, tokens, again, attempts: 0, begun: false };
         let result = tries.run(&question).await;

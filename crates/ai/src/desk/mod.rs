@@ -8,6 +8,7 @@
 mod call;
 mod counter;
 mod errand;
+mod events;
 mod journal;
 mod line;
 mod open_call;
