@@ -39,7 +39,8 @@ impl SqlPrompts {
         }
         let uses = |name: &str| params.iter().any(|param| param == name);
         if !uses("tenant") {
-            let words = "the query must look at `:tenant`, or tenants could read each other's prompts";
+            let words =
+                "the query must look at `:tenant`, or tenants could read each other's prompts";
             return bad(words.to_owned());
         }
         if !uses("ref") && !uses("id") {

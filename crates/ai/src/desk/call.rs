@@ -192,8 +192,7 @@ impl CallToMake<'_> {
                 Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
             }
             Some(Admission::NearBudget(part)) => {
-                let (tenant, percent) = (&self.errand.tenant, (part * 100.0).round());
-                tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+                self.desk.warnings.near_budget(&self.errand.tenant, part);
                 Ok(OpenCall::new(self.desk, call))
             }
             Some(Admission::Admitted) => Ok(OpenCall::new(self.desk, call)),

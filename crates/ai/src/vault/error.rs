@@ -140,7 +140,9 @@ impl VaultError {
                  `key init` makes one"
                     .into()
             }
-            Self::NoVariable(name) => format!("export {name}=… where this runs, or name another key"),
+            Self::NoVariable(name) => {
+                format!("export {name}=… where this runs, or name another key")
+            }
             Self::Unusable(key) => format!("`key rotate {}` gives it a new version", key.name),
             _ => return None,
         })

@@ -10,7 +10,8 @@ use longshore_batch::prompts::SqlPrompts;
 use longshore_batch::rows::OpenMode;
 use tokio::time::Instant;
 
-const SQL: &str = "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
+const SQL: &str =
+    "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
 
 /// The table of the seeds, with prompts of two customers.
 fn rows(dir: &tempfile::TempDir) -> Arc<SqliteRows> {

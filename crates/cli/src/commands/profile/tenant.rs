@@ -67,7 +67,8 @@ async fn write(book: &Book<'_>, changes: Vec<(String, Option<Value>)>) -> anyhow
     document::apply(&mut body, changes)?;
     check(&body)?;
     let expected = record.map_or(0, |record| record.revision);
-    let record = book.put(&ProfileName::new(TENANT_SHEET)?, Some(body), None, Some(expected)).await?;
+    let record =
+        book.put(&ProfileName::new(TENANT_SHEET)?, Some(body), None, Some(expected)).await?;
     Ok(record.body)
 }
 

@@ -37,7 +37,9 @@ fn unmade(error: SheetError) -> anyhow::Error {
             format!("`longshore profile add {name} --template …` makes one")
         }
         SheetError::Endless(_) => "`longshore profile show` shows what each extends".to_owned(),
-        SheetError::LentElsewhere(_) => "leave out --endpoint, or name a key of your own".to_owned(),
+        SheetError::LentElsewhere(_) => {
+            "leave out --endpoint, or name a key of your own".to_owned()
+        }
         SheetError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),
     };
