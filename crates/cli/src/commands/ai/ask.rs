@@ -85,7 +85,7 @@ async fn ask(
         settled
     };
     let (settled, printed) = tokio::join!(asking, print(pieces, settings));
-    printed?;
+    let printed = printed?;
     desk.note(settled.records).await;
     desk.books_kept().await;
     match settled.result {
@@ -93,17 +93,32 @@ async fn ask(
             tell(&answer, settled.cost_picos, streams, settings)?;
             Ok(ExitCode::Good)
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => {
+            // What came of it ends without a line's end.
+            if printed == Printed::Something {
+                settings.output.line("")?;
+            }
+            Err(failed(error))
+        }
     }
 }
 
-async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<()> {
+/// Whether any of an answer was printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    Nothing,
+    Something,
+}
+
+async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<Printed> {
+    let mut printed = Printed::Nothing;
     while let Some(piece) = pieces.recv().await {
         if let Piece::Text(text) = piece {
             settings.output.piece(&text)?;
+            printed = Printed::Something;
         }
     }
-    Ok(())
+    Ok(printed)
 }
 
 fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
