@@ -12,9 +12,16 @@ use super::rig::Rig;
 
 /// Everything that is logged, each event as its fields.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Vec<(String, String)>>>>);
+struct Log(Arc<Mutex<Vec<Fields>>>);
 
+#[derive(Debug)]
 struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    fn named(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    }
+}
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -42,7 +49,7 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields(Vec::new());
         event.record(&mut fields);
-        self.0.lock().unwrap().push(fields.0);
+        self.0.lock().unwrap().push(fields);
     }
 
     fn enter(&self, _: &Id) {}
@@ -53,12 +60,9 @@ impl Subscriber for Log {
 impl Log {
     /// A field of every event that has a name.
     fn told(&self, event: &str, field: &str) -> Vec<String> {
-        let value = |fields: &Vec<(String, String)>, name: &str| {
-            fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
-        };
         let all = self.0.lock().unwrap();
-        let named = all.iter().filter(|fields| value(fields, "event").as_deref() == Some(event));
-        named.map(|fields| value(fields, field).unwrap_or_default()).collect()
+        let meant = all.iter().filter(|fields| fields.named("event").as_deref() == Some(event));
+        meant.map(|fields| fields.named(field).unwrap_or_default()).collect()
     }
 }
 
