@@ -294,7 +294,7 @@ CREATE TABLE longshore_unit (
 
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
 
-CREATE INDEX longshore_call_batch ON longshore_call (batch) WHERE batch IS NOT NULL;
+CREATE INDEX longshore_call_batch ON longshore_call (batch, opened_at) WHERE batch IS NOT NULL;
 
 CREATE INDEX longshore_call_open ON longshore_call (session) WHERE status = 0 AND session IS NOT NULL;
 

@@ -13,6 +13,9 @@ pub(crate) const FOREVER: Duration = Duration::MAX;
 
 /// Lets `delay` pass; if the question's time is up first, waits for that and says so.
 pub(crate) async fn wait(delay: Duration, until: Instant) -> Result<(), AskError> {
+    if Instant::now() >= until {
+        return Err(AskError::new(Code::Timeout, "its time was over before it was asked"));
+    }
     let ready = Instant::now().checked_add(delay).filter(|ready| *ready < until);
     let Some(ready) = ready else {
         sleep_until(until).await;

@@ -153,6 +153,9 @@ fn known(cause: &(dyn StdError + 'static)) -> Option<String> {
             "`longshore unit list` shows the units; ended ones are pruned after a while"
         }
         Error::TooLarge { .. } => "put large data into a file and its path into the payload",
+        Error::Unavailable { .. } => {
+            "is it up, and is --store (or LONGSHORE_STORE) right? workers wait for it: `patience`"
+        }
         Error::Broken { .. } => {
             "check --store (or LONGSHORE_STORE): is this file a longshore store? \
              `longshore verify` looks inside"

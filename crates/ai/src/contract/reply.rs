@@ -66,6 +66,9 @@ pub struct Success {
     pub simulated: bool,
     /// What it cost, in millionths of a millionth of a dollar, if whoever answered keeps books.
     pub cost_picos: Option<i64>,
+    /// Why it does not follow the request's schema, although it was asked for once more. It was paid for,
+    /// so it is handed over all the same.
+    pub schema_error: Option<String>,
 }
 
 /// Why there is no answer.
@@ -98,6 +101,7 @@ impl Reply {
             estimated: answer.estimated,
             simulated: answer.simulated,
             cost_picos: None,
+            schema_error: None,
         });
         Self { heading, seq: None, said }
     }
@@ -119,6 +123,15 @@ impl Reply {
     pub fn at_cost(mut self, picos: i64) -> Self {
         if let Said::Success(success) = &mut self.said {
             success.cost_picos = Some(picos);
+        }
+        self
+    }
+
+    /// The same, with why the answer does not follow the request's schema, if it does not.
+    #[must_use]
+    pub fn judged(mut self, schema_error: Option<String>) -> Self {
+        if let Said::Success(success) = &mut self.said {
+            success.schema_error = schema_error;
         }
         self
     }

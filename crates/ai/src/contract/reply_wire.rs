@@ -49,6 +49,8 @@ pub(super) struct Wire {
     simulated: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cost_picos: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schema_error: Option<String>,
     #[serde(default)]
     metadata: Metadata,
 }
@@ -93,6 +95,7 @@ impl Wire {
             estimated: false,
             simulated: false,
             cost_picos: None,
+            schema_error: None,
             metadata: heading.metadata.clone(),
         }
     }
@@ -111,6 +114,7 @@ impl Wire {
             estimated: success.estimated,
             simulated: success.simulated,
             cost_picos: success.cost_picos,
+            schema_error: success.schema_error.clone(),
             ..self
         }
     }
@@ -146,6 +150,7 @@ impl Wire {
                 estimated: self.estimated,
                 simulated: self.simulated,
                 cost_picos: self.cost_picos,
+                schema_error: self.schema_error,
             }),
             Status::Error => Said::Error(Failure {
                 code: there(self.error_code, "error_code")?,

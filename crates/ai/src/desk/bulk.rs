@@ -108,7 +108,7 @@ impl Desk {
                 Err(Box::new(Settled { duplicate: Some(other), ..Settled::default() }))
             }
             Some(Admission::NearBudget(part)) => {
-                near(&errand.tenant, part);
+                self.inner.warnings.near_budget(&errand.tenant, part);
                 Ok(call)
             }
             Some(Admission::Admitted) => Ok(call),
@@ -146,11 +146,6 @@ pub fn forgo(call: NewCall) -> CallRecord {
 pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {
     let words = format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month);
     AskError::new(Code::OverBudget, words)
-}
-
-pub(super) fn near(tenant: &TenantId, part: f64) {
-    let percent = (part * 100.0).round();
-    tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
 }
 
 /// The call of a question that is journalled again after a crash is the same call, so its id is made from

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::attempts::TriesOf;
-use super::bulk::{near, used_up};
+use super::bulk::used_up;
 use super::leave::{Leave, NoLeave};
 use super::open_call::OpenCall;
 use super::register::{Entry, away};
@@ -60,7 +60,7 @@ impl CallToMake<'_> {
                 return self.refused(&question, error, begun, settled);
             }
         };
-        call.asked = true;
+        call.begins();
         let (attempts, handed_on, out) = (0, false, Some(out));
         let mut tries =
             TriesOf { call: &self, pieces, tokens, needs, out, attempts, begun: handed_on };
@@ -147,7 +147,7 @@ impl CallToMake<'_> {
                 Err(AskError::new(Code::InvalidRequest, "the same request was asked before"))
             }
             Some(Admission::NearBudget(part)) => {
-                near(&self.errand.tenant, part);
+                self.desk.warnings.near_budget(&self.errand.tenant, part);
                 Ok(OpenCall::new(self.desk, call))
             }
             Some(Admission::Admitted) => Ok(OpenCall::new(self.desk, call)),

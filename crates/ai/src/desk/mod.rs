@@ -10,6 +10,7 @@ mod bulk;
 mod call;
 mod counter;
 mod errand;
+mod events;
 mod journal;
 mod leave;
 mod line;
@@ -19,6 +20,7 @@ mod presence;
 mod register;
 mod repair;
 mod sheet;
+mod warnings;
 mod whole;
 
 use std::sync::Arc;
@@ -34,7 +36,8 @@ use self::call::CallToMake;
 use self::journal::Journal;
 use self::presence::Presence;
 use self::register::{Entry, Register};
-use crate::ask::{Again, Answer, AskError, Code, Provider, Question};
+use self::warnings::Warnings;
+use crate::ask::{Again, Answer, AskError, Bill, Code, Provider, Question};
 use crate::chat::Piece;
 use crate::http::Http;
 use crate::limiter::Limiter;
@@ -65,6 +68,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     label: String,
     presence: Presence,
+    warnings: Warnings,
 }
 
 impl Desk {
@@ -75,8 +79,9 @@ impl Desk {
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
         let journal = Journal::new(Arc::clone(&ledger) as _);
         let (tries, clock) = (Tries::default(), Arc::new(SystemClock));
-        let presence = Presence::default();
-        let inner = Inner { ledger, register, limiter, journal, tries, clock, label, presence };
+        let (presence, warnings) = (Presence::default(), Warnings::default());
+        let inner =
+            Inner { ledger, register, limiter, journal, tries, clock, label, presence, warnings };
         Self { inner: Arc::new(inner) }
     }
 
@@ -300,6 +305,9 @@ fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
 /// Whether another profile may do better. Not where the question is wrong, and not where it may have
 /// been billed.
 fn another_may_help(error: &AskError) -> bool {
+    if error.bill != Bill::Nothing {
+        return false;
+    }
     match error.code {
         Code::ProviderError => error.again != Again::Never || error.provider_status.is_some(),
         Code::RateLimited | Code::ProviderAuth => true,

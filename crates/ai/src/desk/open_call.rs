@@ -2,14 +2,14 @@
 
 use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 
-use super::Inner;
+use super::{Inner, events};
 
 /// A journalled call.
 pub(super) struct OpenCall<'d> {
     desk: &'d Inner,
     call: Option<NewCall>,
     /// Whether a provider was asked: if not, nothing can have been billed.
-    pub(super) asked: bool,
+    asked: bool,
 }
 
 impl<'d> OpenCall<'d> {
@@ -17,9 +17,17 @@ impl<'d> OpenCall<'d> {
         Self { desk, call: Some(call), asked: false }
     }
 
+    /// A provider is asked from now on.
+    pub(super) fn begins(&mut self) {
+        self.asked = true;
+        self.call.iter().for_each(events::started);
+    }
+
     /// The call with its end.
     pub(super) fn ended(mut self, end: CallEnd) -> Option<CallRecord> {
-        self.call.take().map(|call| CallRecord { call, end: Some(end) })
+        let call = self.call.take()?;
+        events::completed(&call, &end);
+        Some(CallRecord { call, end: Some(end) })
     }
 }
 
@@ -44,6 +52,9 @@ impl Drop for OpenCall<'_> {
             mode: CallMode::Direct,
             tier: None,
         };
+        if self.asked {
+            events::completed(&call, &end);
+        }
         self.desk.journal.note(CallRecord { call, end: Some(end) });
     }
 }

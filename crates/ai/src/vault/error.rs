@@ -135,6 +135,14 @@ impl VaultError {
                  `key add` puts one there"
                     .into()
             }
+            Self::BadMaster { .. } => {
+                "a file holds 32 bytes, a variable or credential 64 hex digits or base64; \
+                 `key init` makes one"
+                    .into()
+            }
+            Self::NoVariable(name) => {
+                format!("export {name}=… where this runs, or name another key")
+            }
             Self::Unusable(key) => format!("`key rotate {}` gives it a new version", key.name),
             _ => return None,
         })

@@ -114,6 +114,9 @@ impl Caller {
 fn not_sent(error: &SendError) -> AskError {
     let code = match error {
         SendError::Refused(_) => Code::RateLimited,
+        SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
+            Code::InvalidRequest
+        }
         _ => Code::Internal,
     };
     AskError::new(code, format!("the request was not taken: {error}"))

@@ -20,6 +20,7 @@ use crate::contract::{Delivery, Heading, Libraries, Prompt, Reply, Request, peek
 use crate::desk::{Desk, Errand, Settled};
 use crate::pilot::Gauge;
 use crate::prompts::Prompts;
+use crate::schema::ResponseSchema;
 
 /// How long a request waits whose key has no money, should the provider not say.
 const PARKED: Duration = Duration::from_secs(60);
@@ -82,7 +83,7 @@ impl RequestHandler {
         if settled.yields {
             return Err(Verdict::Yield);
         }
-        let (reply, calls) = self.conclude(context, request.heading(), settled)?;
+        let (reply, calls) = conclude(request.heading(), settled, &errand.question)?;
         let reply = if parts > 0 { reply.after(parts) } else { reply };
         self.deliver(context, to, &reply, calls).await
     }
@@ -159,30 +160,6 @@ impl RequestHandler {
         }
     }
 
-    /// The reply, and what is to be written in the books with it.
-    fn conclude(
-        &self,
-        context: &Context,
-        heading: Heading,
-        settled: Settled,
-    ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
-        let Settled { result, attempts, records, duplicate, cost_picos, .. } = settled;
-        if let Some(other) = duplicate {
-            let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
-            let why = format!("request `{}` is or was answered{by}", other.call.request_id);
-            return Err(Verdict::fail("DUPLICATE_REQUEST", why));
-        }
-        let reply = match &result {
-            Ok(answer) => Reply::success(heading, answer, attempts).at_cost(cost_picos),
-            Err(error) if may_wait(context, error) => {
-                let after = error.retry_after.unwrap_or(PARKED);
-                return Err(Verdict::Snooze(after).with_calls(records));
-            }
-            Err(error) => Reply::error(heading, error, attempts),
-        };
-        Ok((reply, records))
-    }
-
     /// Says what is wrong to whoever can hear it; else the unit's failure says it.
     async fn unreadable(&self, context: &Context, why: String) -> Result<Answer, Verdict> {
         let unit = context.unit();
@@ -222,6 +199,36 @@ impl RequestHandler {
     }
 }
 
+/// The reply, and what is to be written in the books with it.
+fn conclude(
+    heading: Heading,
+    settled: Settled,
+    question: &Question,
+) -> Result<(Reply, Vec<CallRecord>), Verdict> {
+    let Settled { result, attempts, records, duplicate, cost_picos, .. } = settled;
+    if let Some(other) = duplicate {
+        let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
+        let why = format!("request `{}` is or was answered{by}", other.call.request_id);
+        return Err(Verdict::fail("DUPLICATE_REQUEST", why));
+    }
+    let reply = match &result {
+        Ok(answer) => Reply::success(heading, answer, attempts)
+            .at_cost(cost_picos)
+            .judged(mistake(question, &answer.text)),
+        Err(error) if may_wait(error, question.until) => {
+            let after = error.retry_after.unwrap_or(PARKED);
+            return Err(Verdict::Snooze(after).with_calls(records));
+        }
+        Err(error) => Reply::error(heading, error, attempts),
+    };
+    Ok((reply, records))
+}
+
+/// Why an answer does not follow the schema that the question has.
+fn mistake(question: &Question, text: &str) -> Option<String> {
+    ResponseSchema::new(question.schema.as_deref()?).ok()?.read(text).err()
+}
+
 /// For whom a request is asked.
 fn errand(context: &Context, request: &Request) -> Errand {
     let unit = context.unit();
@@ -236,9 +243,9 @@ fn errand(context: &Context, request: &Request) -> Errand {
 }
 
 /// A key without money: whoever has the time waits until somebody has paid.
-fn may_wait(context: &Context, error: &AskError) -> bool {
+fn may_wait(error: &AskError, until: Instant) -> bool {
     let after = error.retry_after.unwrap_or(PARKED);
-    error.again == Again::Money && context.time_left().is_some_and(|left| after < left)
+    error.again == Again::Money && Instant::now() + after < until
 }
 
 fn done(reply: Payload, calls: Vec<CallRecord>) -> Answer {

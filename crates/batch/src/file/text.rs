@@ -11,7 +11,9 @@ pub const MAX_FILE: u64 = 2 * 1024 * 1024;
 
 /// The text of a file, which messages call `shown`.
 pub(super) fn read(path: &Path, shown: &str) -> Result<String, FileError> {
-    let cannot = |error: std::io::Error| FileError::new(shown, words(&error));
+    let cannot = |error: std::io::Error| {
+        FileError::new(shown, words(&error)).hint("is its path right, from where this runs?")
+    };
     // Asked first: opening a named pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(cannot)?.is_file() {
         return Err(FileError::new(shown, "this is not a file"));

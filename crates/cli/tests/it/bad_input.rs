@@ -155,3 +155,36 @@ fn a_reader_that_goes_away_is_no_error() {
     drop(list.stdout.take());
     assert!(list.wait().unwrap().success());
 }
+
+/// An address where nobody is.
+fn nobody() -> String {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", gone.local_addr().unwrap())
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_its_cause_and_what_helps() {
+    let place = Place::new();
+    place.run(&["profile", "add", "fast", "--provider", "echo"]).ok();
+    let dead = ["profile", "add", "dead", "--provider", "ollama", "--model", "m", "--endpoint"];
+    place.run(&[&dead[..], &[&nobody()]].concat()).ok();
+    for (args, why) in [
+        (&["ai", "ask", "--profile", "fast", ""][..], "there is no question"),
+        (&["ai", "ask", "--profile", "none", "hi"], "PROFILE_NOT_FOUND"),
+        (&["ai", "ask", "--profile", "fast", "--temperature", "9", "hi"], "from 0 to 2"),
+        (&["ai", "ask", "--profile", "fast", "--schema", "none.json", "hi"], "none.json"),
+        (&["ai", "ask", "--profile", "dead", "--timeout", "2s", "hi"], "no connection"),
+        (&["profile", "test", "dead"], "no connection"),
+        (&["profile", "add", "x", "--provider", "opnai"], "did you mean `openai`"),
+        (&["ai", "estimate", "none.toml"], "there is no such file"),
+    ] {
+        let run = place.run(args);
+        assert!(run.code > 0, "{args:?}");
+        run.says("error:").says(why).says("hint:");
+    }
+    let ask = ["ai", "ask", "--profile", "fast", "-"];
+    let long = "a".repeat(17 << 20);
+    let queued = [&ask[..], &["--queue"]].concat();
+    place.run_with(&queued, long).ends(1).says("INVALID_REQUEST").says("hint:");
+    place.run_with(&ask, [b'a', 0xff]).ends(1).says("UTF-8").says("hint:");
+}

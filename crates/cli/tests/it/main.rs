@@ -9,6 +9,8 @@ mod ai_rig;
 #[cfg(test)]
 mod ai_secrets;
 #[cfg(test)]
+mod ai_settings;
+#[cfg(test)]
 mod ai_worker;
 #[cfg(test)]
 mod bad_input;

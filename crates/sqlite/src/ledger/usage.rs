@@ -20,8 +20,12 @@ struct Conditions {
 impl Conditions {
     fn of(scope: &Scope, filter: &UsageFilter) -> Self {
         let mut all = Self::default();
-        all.add("tenant = ?", own(scope));
-        all.add("tenant = ?", filter.tenant.as_ref().map(TenantId::as_str));
+        // A request or a batch has few calls, a tenant many: the index is to be that of the few. Without
+        // the sign SQLite takes the tenant's, which has them in order.
+        let narrow = filter.request_id.is_some() || filter.batch.is_some();
+        let tenant = if narrow { "+tenant = ?" } else { "tenant = ?" };
+        all.add(tenant, own(scope));
+        all.add(tenant, filter.tenant.as_ref().map(TenantId::as_str));
         all.add("request_id = ?", filter.request_id.as_deref());
         all.add("batch = ?", filter.batch.as_ref().map(BatchId::as_str));
         all.add("profile = ?", filter.profile.as_ref().map(ProfileName::as_str));

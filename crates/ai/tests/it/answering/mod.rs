@@ -5,6 +5,7 @@ mod ends;
 mod errors;
 mod office;
 mod once;
+mod parked;
 mod prompts;
 mod refusals;
 mod replies;

@@ -123,3 +123,24 @@ async fn a_reply_queue_is_gone_with_who_read_it() {
     inbox.close().await.unwrap();
     assert_eq!((was_open, open().await.unwrap()), (true, false));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_follow_its_schema_is_handed_over_and_says_so() {
+    let office = Office::new();
+    let script = "[[answer]]\nmatch = 'good'\nreply = '{\"n\": 7}'\n[[answer]]\nreply = '{}'";
+    office.rig.scripted("acme", "fast", script, json!({})).await;
+    let schema = json!({ "type": "object", "required": ["n"] });
+    let mut told = Vec::new();
+    for (id, prompt) in [("r-1", "good"), ("r-2", "bad")] {
+        let asked = json!({ "prompt": prompt, "response_schema": schema });
+        let unit = office.send("acme", request(id, "fast", &asked).to_string()).await;
+        office.work().await;
+        let result = office.unit(unit).await.result.unwrap();
+        let Said::Success(said) = Reply::parse(result.as_bytes()).unwrap().said else { panic!() };
+        told.push((said.response, said.schema_error, said.attempts));
+    }
+    assert_eq!(told[0], ("{\"n\": 7}".to_owned(), None, 1));
+    let (response, error, attempts) = &told[1];
+    assert_eq!((response.as_str(), *attempts), ("{}", 2), "asked once more");
+    assert!(error.as_ref().is_some_and(|why| why.contains("\"n\"")), "{error:?}");
+}

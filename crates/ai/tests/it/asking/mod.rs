@@ -3,6 +3,7 @@
 mod books;
 mod bounds;
 mod budgets;
+mod events;
 mod fallbacks;
 mod profiles;
 mod raw;

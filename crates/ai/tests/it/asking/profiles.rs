@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use longshore::ledger::{Profiles, PutProfile};
 use longshore::{ProfileName, Scope};
 use longshore_ai::{Code, Profile, ProviderName};
@@ -27,19 +29,68 @@ async fn another_tenants_profile_does_not_exist() {
     }
 }
 
+/// Suspends acme's profile `fast`, or lets it be used again. Nobody tells the desk.
+async fn suspend(rig: &Rig, suspended: bool) {
+    let put = PutProfile {
+        tenant: tenant("acme"),
+        name: ProfileName::new("fast").unwrap(),
+        body: None,
+        suspended: Some(suspended),
+        expected: None,
+    };
+    rig.store.put_profile(&Scope::All, put).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_a_profile_is_forgotten_when_the_store_tells_of_a_change() {
+    let rig = Rig::new();
+    rig.scripted("acme", "fast", FINE, json!({})).await;
+    let asking = async {
+        // It listens from now on.
+        tokio::task::yield_now().await;
+        rig.ask("acme", "fast", "before").await.result.unwrap();
+        suspend(&rig, true).await;
+        // Long before it would be read anew by itself.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        rig.ask("acme", "fast", "after").await.result.unwrap_err().code
+    };
+    let code = tokio::select! {
+        biased;
+        ended = rig.desk.hear_of_changes(&*rig.store) => panic!("{ended:?}"),
+        code = asking => code,
+    };
+    assert_eq!(code, Code::ProfileDisabled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_remembered_of_a_profile_expires_where_nobody_hears_of_changes() {
+    let rig = Rig::new();
+    rig.scripted("acme", "fast", FINE, json!({})).await;
+    rig.ask("acme", "fast", "before").await.result.unwrap();
+    suspend(&rig, true).await;
+    rig.ask("acme", "fast", "still believed").await.result.unwrap();
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let error = rig.ask("acme", "fast", "after").await.result.unwrap_err();
+    assert_eq!(error.code, Code::ProfileDisabled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_lent_is_not_taken_elsewhere() {
+    let rig = Rig::new();
+    let house = json!({ "template": true, "provider": "openai", "model": "m", "key": "house" });
+    rig.profile("default", "house", house).await;
+    let own = json!({ "extends": "house", "endpoint": "http://127.0.0.1:9" });
+    rig.profile("acme", "thief", own).await;
+    let error = rig.ask("acme", "thief", "hi").await.result.unwrap_err();
+    assert!(error.message.contains("lent by a template"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_suspended_profile_says_so_and_works_again_when_resumed() {
     let rig = Rig::new();
     rig.scripted("acme", "fast", FINE, json!({})).await;
     for suspended in [true, false] {
-        let put = PutProfile {
-            tenant: tenant("acme"),
-            name: ProfileName::new("fast").unwrap(),
-            body: None,
-            suspended: Some(suspended),
-            expected: None,
-        };
-        rig.store.put_profile(&Scope::All, put).await.unwrap();
+        suspend(&rig, suspended).await;
         rig.desk.clear();
         let result = rig.ask("acme", "fast", "hi").await.result;
         match suspended {

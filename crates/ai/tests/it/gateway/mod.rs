@@ -3,6 +3,7 @@
 mod anthropic;
 mod any_request;
 mod fake;
+mod house;
 mod models;
 mod openai;
 mod raw;

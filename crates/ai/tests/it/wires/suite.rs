@@ -223,17 +223,19 @@ pub(super) async fn a_stream_without_its_end_is_a_failure(bench: Bench) {
         assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never), "{act:?}");
         assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
         assert!(!pieces.is_empty(), "some of it came");
-        let Bill::Came(came) = error.bill else { panic!("{act:?}: {:?}", error.bill) };
         let told: String = pieces.iter().map(text).collect();
-        assert_eq!((came.text.as_str(), came.estimated), (told.as_str(), true), "{act:?}");
-        assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
+        assert!(matches!(&error.bill, Bill::Came(_)), "{act:?}: {:?}", error.bill);
+        if let Bill::Came(came) = error.bill {
+            assert_eq!((came.text.as_str(), came.estimated), (told.as_str(), true), "{act:?}");
+            assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
+        }
     }
 }
 
 fn text(piece: &Piece) -> &str {
     match piece {
         Piece::Text(text) => text,
-        other => panic!("{other:?}"),
+        _ => "",
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
 use longshore_ai::contract::{Prompt, Request, Said};
 use longshore_ai::worker::Caller;
-use longshore_ai::{Answer, AskError, Desk, Errand, Piece, Question};
+use longshore_ai::{Answer, AskError, Bill, Desk, Errand, Piece, Question};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -39,7 +39,8 @@ fn question(typed: &Ask) -> anyhow::Result<Question> {
     let prompt = match typed.prompt.as_str() {
         "-" => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read stdin")?;
+            let read = std::io::stdin().read_to_string(&mut text).context("cannot read stdin");
+            read.hint("a question is text in UTF-8")?;
             text
         }
         text => text.to_owned(),
@@ -49,10 +50,14 @@ fn question(typed: &Ask) -> anyhow::Result<Question> {
     }
     let schema = typed.schema.as_ref().map(|file| {
         let text = std::fs::read_to_string(file);
-        let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-        let schema = serde_json::from_str(&text);
-        schema.with_context(|| format!("{} is not JSON", file.display())).map(Arc::new)
+        let text = text.with_context(|| format!("cannot read {}", file.display()));
+        let schema = serde_json::from_str(&text.hint("--schema names a file with a JSON Schema")?);
+        let schema = schema.with_context(|| format!("{} is not JSON", file.display()));
+        schema.hint("--schema names a file with a JSON Schema").map(Arc::new)
     });
+    if typed.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+        return Err(usage("a temperature is from 0 to 2")).hint("0 is the most predictable");
+    }
     let until = Instant::now() + typed.timeout.0;
     let plain = Question::new(CallId::new().to_string(), prompt, until);
     Ok(Question {
@@ -80,7 +85,7 @@ async fn ask(
         settled
     };
     let (settled, printed) = tokio::join!(asking, print(pieces, settings));
-    printed?;
+    let printed = printed?;
     desk.note(settled.records).await;
     desk.books_kept().await;
     match settled.result {
@@ -88,17 +93,32 @@ async fn ask(
             tell(&answer, settled.cost_picos, streams, settings)?;
             Ok(ExitCode::Good)
         }
-        Err(error) => Err(failed(error)),
+        Err(error) => {
+            // What came of it ends without a line's end.
+            if printed == Printed::Something {
+                settings.output.line("")?;
+            }
+            Err(failed(error))
+        }
     }
 }
 
-async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<()> {
+/// Whether any of an answer was printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Printed {
+    Nothing,
+    Something,
+}
+
+async fn print(mut pieces: mpsc::Receiver<Piece>, settings: &Settings) -> anyhow::Result<Printed> {
+    let mut printed = Printed::Nothing;
     while let Some(piece) = pieces.recv().await {
         if let Piece::Text(text) = piece {
             settings.output.piece(&text)?;
+            printed = Printed::Something;
         }
     }
-    Ok(())
+    Ok(printed)
 }
 
 fn tell(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
@@ -170,8 +190,11 @@ fn failed(error: AskError) -> anyhow::Error {
         Code::OverBudget => {
             "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it"
         }
+        Code::Timeout if error.bill == Bill::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
-        _ => return error.into(),
+        Code::InvalidRequest => "it will not do as it is: too long, or not what the model takes?",
+        Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",
+        _ => "--log-level debug says more",
     };
     crate::error::hinted(error.into(), hint)
 }

@@ -46,6 +46,12 @@ impl<'a> Row<'a> {
     }
 }
 
+/// The model that answered; where none did, the one that was asked.
+fn model_of(call: &Call) -> &str {
+    let answered = call.end.as_ref().map(|end| end.model.as_str());
+    answered.filter(|model| !model.is_empty()).unwrap_or(&call.call.model)
+}
+
 /// What a call came to; nothing yet while it is open.
 fn end(call: &Call) -> CallEnd {
     call.end.clone().unwrap_or_else(|| CallEnd {
@@ -81,7 +87,7 @@ fn table(calls: &[Call]) -> Table {
             cell(call.opened_at),
             cell(&call.call.tenant),
             cell(&call.call.profile),
-            cell(&end.model),
+            cell(model_of(call)),
             cell(format!("{}{code}", call.status.as_str())),
             right(format!("{about}{}", end.tokens_in)),
             right(format!("{about}{}", end.tokens_out)),
@@ -129,7 +135,7 @@ fn print_csv(calls: &[Call], settings: &Settings) -> anyhow::Result<()> {
             new.tenant.to_string(),
             new.profile.to_string(),
             new.provider.clone(),
-            end.model,
+            model_of(call).to_owned(),
             call.status.as_str().to_owned(),
             end.code.unwrap_or_default(),
             end.tokens_in.to_string(),

@@ -1,0 +1,64 @@
+//! The gateway before the real desk: the same limits, budgets and books as for everybody else.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use longshore::Scope;
+use longshore::ledger::{Budget, CallStatus, Limits};
+use serde_json::{Value, json};
+
+use super::{ANTHROPIC, Front, OPENAI};
+use crate::asking::rig::{Rig, tenant};
+
+const FINE: &str = "[[answer]]\nreply = 'fine'";
+
+fn hello(profile: &str) -> Value {
+    let said = [json!({ "role": "user", "content": "12345678" })];
+    json!({ "model": profile, "max_tokens": 100, "messages": said })
+}
+
+#[tokio::test]
+async fn every_request_is_in_the_books_at_its_price() {
+    let rig = Rig::new();
+    rig.scripted("default", "fast", FINE, json!({})).await;
+    let front = Front::before(Arc::new(rig.desk.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        assert_eq!(front.post(path, hello("fast")).await.status, StatusCode::OK);
+    }
+    let calls = rig.calls().await;
+    assert_eq!(calls.len(), 2);
+    for call in calls {
+        let end = call.end.unwrap();
+        let told = (call.status, call.call.profile.as_str(), end.tokens_in, end.cost_picos);
+        assert_eq!(told, (CallStatus::Success, "fast", 2, 2 * 1_000_000 + 10_000_000));
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_is_reached_is_told_with_when_to_come_again() {
+    let rig = Rig::new();
+    let limits = json!({ "limits": { "requests": 1, "burst": 1, "when_full": "refuse" } });
+    rig.scripted("default", "fast", FINE, limits).await;
+    let front = Front::before(Arc::new(rig.desk.clone()));
+    assert_eq!(front.post(OPENAI, hello("fast")).await.status, StatusCode::OK);
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = front.post(path, hello("fast")).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{}", reply.body);
+        let wait: f64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!(wait > 0.0 && wait <= 61.0, "{wait}");
+    }
+}
+
+#[tokio::test]
+async fn a_month_that_is_spent_is_over_for_the_gateway_too() {
+    let rig = Rig::new();
+    rig.scripted("default", "fast", FINE, json!({})).await;
+    let budget = Budget { tokens: Some(50), cost_picos: None, warn_at: 0.8 };
+    rig.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
+    rig.desk.clear();
+    let front = Front::before(Arc::new(rig.desk.clone()));
+    let reply = front.post(OPENAI, hello("fast")).await;
+    assert_eq!(reply.json()["error"]["code"], "insufficient_quota", "{}", reply.body);
+    let reply = front.post(ANTHROPIC, hello("fast")).await;
+    assert_eq!(reply.json()["error"]["type"], "billing_error", "{}", reply.body);
+}
