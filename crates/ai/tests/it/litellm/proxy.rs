@@ -81,7 +81,8 @@ impl Drop for Proxy {
     }
 }
 
-/// Two models behind it: one speaks OpenAI's wire, one Anthropic's.
+/// Two models behind it: one speaks OpenAI's wire, one Anthropic's. Unless it is told otherwise it
+/// translates Anthropic's wire to OpenAI's responses, which the fake does not speak.
 fn settings(fake: &str) -> String {
     format!(
         "model_list:
@@ -90,7 +91,10 @@ fn settings(fake: &str) -> String {
   - model_name: claude
     litellm_params: {{model: anthropic/claude-sonnet-4-5, api_key: upstream, api_base: \"{fake}\"}}
 general_settings: {{master_key: os.environ/LITELLM_MASTER_KEY}}
-litellm_settings: {{telemetry: false, num_retries: 0}}
+litellm_settings:
+  telemetry: false
+  num_retries: 0
+  use_chat_completions_url_for_anthropic_messages: true
 router_settings: {{num_retries: 0, disable_cooldowns: true}}
 "
     )
