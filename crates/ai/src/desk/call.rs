@@ -85,14 +85,21 @@ impl CallToMake<'_> {
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
             Err(error) => {
+                out.unsent();
                 taken.give_back();
                 return self.refused(&question, error, begun, settled);
             }
         };
         call.asked = true;
-        let (again, out) = (again.as_slice(), Some(out));
-        let (attempts, handed_on) = (0, false);
-        let mut tries = TriesOf { call: &self, pieces, tokens, again, out, attempts, begun: handed_on };
+        let mut tries = TriesOf {
+            call: &self,
+            pieces,
+            tokens,
+            again: &again,
+            out: Some(out),
+            attempts: 0,
+            begun: false,
+        };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -29,7 +29,8 @@ impl Proxy {
         let (fake, folder) = (FakeAi::start().await.unwrap(), tempfile::tempdir().unwrap());
         let config = folder.path().join("litellm.yaml");
         std::fs::write(&config, settings(&fake.url())).unwrap();
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         // It refuses keys that everybody knows. This one lives as long as the proxy.
         let key = format!("sk-{}{}", longshore::UnitId::new(), longshore::UnitId::new());
         let mut command = Command::new(program);
@@ -40,8 +41,7 @@ impl Proxy {
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_DOCS", "True");
         command.env("NO_PROXY", "*").env_remove("PYTHONDONTWRITEBYTECODE");
         let url = format!("http://127.0.0.1:{port}");
-        let mut proxy =
-            Self { fake, url, key, process: command.spawn().unwrap(), _folder: folder };
+        let mut proxy = Self { fake, url, key, process: command.spawn().unwrap(), _folder: folder };
         proxy.answers().await;
         proxy
     }
