@@ -20,7 +20,6 @@ async fn our_providers_understand_a_litellm_proxy() {
     let proxy = Proxy::start().await;
     for wire in WIRES {
         for model in MODELS {
-            println!("{wire} for {model}");
             answers(&proxy, wire, model).await;
             streams(&proxy, wire, model).await;
             follows_a_schema(&proxy, wire, model).await;
@@ -78,7 +77,6 @@ async fn tells_what_went_wrong(proxy: &Proxy, wire: ProviderName, model: &str) {
     ] {
         proxy.fake.next([Act::refuse(status)]);
         let error = proxy.provider(wire, model).ask(&question("hi")).await.unwrap_err();
-        println!("  {status}: {:?} {:?} {error}", error.provider_status, error.again);
         assert_eq!(error.code, code, "{status}: {error}");
     }
     // What the upstream said of its tokens is handed on, and is not lost after an error.
@@ -91,7 +89,6 @@ async fn refuses_a_wrong_key(proxy: &Proxy, wire: ProviderName) {
     let asked = proxy.fake.seen().len();
     let provider = proxy.provider_with(wire, "plain", "sk-this-is-not-the-key");
     let error = provider.ask(&question("hi")).await.unwrap_err();
-    println!("  a wrong key: {:?} {error}", error.provider_status);
     // It looks for other keys than its own in a database; without one it says 400 and not 401.
     assert!(matches!(error.code, Code::ProviderAuth | Code::InvalidRequest), "{error}");
     assert_eq!(error.again, Again::Never);
