@@ -109,32 +109,14 @@ async fn litellm(args: &Args, folder: &Path, upstream: &str) -> Result<Contestan
 /// The interpreter of an environment with a peer's pins.
 fn installed(args: &Args, peer: &str) -> Result<PathBuf> {
     let folder = std::path::absolute(args.dir.join("peers").join(peer))?;
-    let (python, pins) = (folder.join("bin/python"), peers(&format!("{peer}.txt")));
-    if fs::read(folder.join("installed")).ok() == Some(fs::read(&pins)?) {
-        return Ok(python);
-    }
-    step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    step(Command::new(&python).args(["-m", "pip", "install", "--quiet", "uv"]))?;
-    // What LiteLLM asks for is newer than what can be had.
-    let loosened = folder.join("loosened.txt");
-    fs::write(&loosened, "certifi>=2026.4.22\n")?;
-    let mut install = Command::new(&python);
-    install.args(["-m", "uv", "pip", "install", "--quiet", "--compile-bytecode", "--python"]);
-    install.arg(&python).arg("--override").arg(&loosened).arg("-r").arg(&pins);
-    step(&mut install)?;
-    fs::copy(pins, folder.join("installed"))?;
-    Ok(python)
+    let mut install = Command::new(peers("install"));
+    let output = install.arg(peer).arg(&folder).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("{install:?}"))?;
+    let words = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{peer} cannot be installed: {}", words.trim());
+    Ok(folder.join("bin/python"))
 }
 
 fn peers(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(file)
-}
-
-/// Runs one step of an installation.
-fn step(command: &mut Command) -> Result<()> {
-    println!("installing: {command:?}");
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
-    let words = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?} failed: {}", words.trim());
-    Ok(())
 }

@@ -69,6 +69,13 @@ impl State {
         }
     }
 
+    /// A probe that was let through was not sent after all: the next may be one.
+    fn unsent(&mut self, now: Instant) {
+        if matches!(self, Self::Probing(_)) {
+            *self = Self::Open(now);
+        }
+    }
+
     fn open_until(self) -> Option<Instant> {
         match self {
             Self::Closed => None,
@@ -97,6 +104,11 @@ impl Breaker {
     /// Whether a question may be sent now.
     pub fn allow(&mut self, now: Instant) -> Allow {
         self.state.allow(now, self.policy.patience)
+    }
+
+    /// A question that was allowed was not sent.
+    pub fn unsent(&mut self, now: Instant) {
+        self.state.unsent(now);
     }
 
     /// Hears what came of a question. Whatever the provider says, it lives, unless it says that it
@@ -163,6 +175,11 @@ impl MoneyBreaker {
     /// Whether a question may be sent with the key now.
     pub fn allow(&mut self, now: Instant) -> Allow {
         self.state.allow(now, PROBE)
+    }
+
+    /// A question that was allowed was not sent.
+    pub fn unsent(&mut self, now: Instant) {
+        self.state.unsent(now);
     }
 
     /// Hears what came of a question with the key. Only an answer shows that there is money again.
@@ -287,6 +304,21 @@ mod tests {
         assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
         assert_eq!(breaker.allow(now + seconds(64)), Allow::WaitUntil(now + seconds(65)));
         assert_eq!(breaker.allow(now + seconds(65)), Allow::Probe);
+    }
+
+    #[test]
+    fn a_probe_that_was_not_sent_blocks_nobody() {
+        let (now, mut money) = (Instant::now(), MoneyBreaker::new(seconds(900)));
+        let mut breaker = broken(now);
+        breaker.unsent(now);
+        assert_eq!(breaker.open_until(), Some(now + seconds(5)), "it was none");
+        assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
+        breaker.unsent(now + seconds(6));
+        assert_eq!(breaker.allow(now + seconds(6)), Allow::Probe);
+        money.heard::<()>(Err(&error(Code::RateLimited, Again::Money, 429)), now);
+        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
+        money.unsent(now + seconds(900));
+        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
     }
 
     #[test]

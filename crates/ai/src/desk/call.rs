@@ -56,6 +56,7 @@ impl CallToMake<'_> {
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
             Err(error) => {
+                out.unsent();
                 taken.give_back();
                 return self.refused(&question, error, begun, settled);
             }

@@ -132,6 +132,13 @@ impl Wait {
 }
 
 impl Out<'_> {
+    /// It was not sent after all.
+    pub(super) fn unsent(self) {
+        let now = Instant::now();
+        lock(&self.line.breaker).unsent(now);
+        lock(&self.line.money).unsent(now);
+    }
+
     /// Learns from what came back.
     pub(super) fn heard(mut self, result: &Result<Answer, AskError>) {
         self.heard = true;

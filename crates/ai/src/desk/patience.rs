@@ -40,7 +40,7 @@ pub(super) async fn wait<T>(
     let unwanted = async {
         waiting.unwanted().await;
         if until.saturating_duration_since(Instant::now()) < NEAR {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
     tokio::select! {

@@ -15,6 +15,7 @@ mod echo;
 mod fake_keys;
 mod gateway;
 mod limiter;
+mod litellm;
 mod prices;
 mod profile;
 mod samples;

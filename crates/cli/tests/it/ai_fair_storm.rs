@@ -1,5 +1,6 @@
-//! Ten tenants of very different sizes and weights before one narrow gate; and one limit that several
-//! processes share. The provider's own record of who came when is the judge.
+//! Ten tenants of very different weights and sizes before one limited profile, asked by real workers.
+//! The provider's own record of who came when is the judge: shares follow the weights, no window of
+//! any length exceeds limit and burst, and nobody starves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,19 +11,42 @@ use longshore_testkit::servers::PrivatePostgres;
 use serde_json::json;
 
 use crate::ai_rig::Port;
-use crate::support::{Place, Running, SOON, eventually, limit};
+use crate::support::{Place, Running, SOON, eventually, limit, soaked};
 
-/// Served before shares are counted, and counted: while nobody's work is done.
-const WARM: usize = 55;
-const COUNTED: usize = 550;
+/// What the tenants weigh, and how many times more each has to do than it will get done: the lighter,
+/// the more.
+const TENANTS: [(u32, usize); 10] =
+    [(1, 10), (1, 2), (2, 8), (2, 2), (3, 5), (3, 2), (4, 3), (5, 2), (8, 1), (10, 1)];
 
-/// A template of the house that asks the fake, with these settings.
-fn house(port: &Port, more: &[&str]) {
-    let add = ["profile", "add", "house", "--template", "--provider", "ollama", "--model", "m"];
-    port.place.run(&[&add[..], &["--endpoint", &port.fake.url()], more].concat()).ok();
+/// All weights together: so many calls are one round of everybody's turns.
+const ROUND: usize = 39;
+
+/// So many a second, and half a second's worth at once.
+const RATE: f64 = 100.0;
+const BURST: f64 = 50.0;
+
+/// Calls in rounds: before shares are counted, and counted.
+struct Rounds {
+    warm: usize,
+    counted: usize,
 }
 
-/// A tenant of this weight that sends so many requests.
+impl Rounds {
+    fn calls(&self) -> usize {
+        (self.warm + self.counted) * ROUND
+    }
+}
+
+/// A template of the house with the limits that all who extend it share.
+fn house(port: &Port) {
+    let add = ["profile", "add", "house", "--template", "--provider", "ollama", "--model", "m"];
+    let rate = (RATE * 60.0).to_string();
+    let burst = format!("limits.burst={}", BURST / RATE / 60.0);
+    let limits = ["--endpoint", &port.fake.url(), "--rpm", &rate, "--set", &burst];
+    port.place.run(&[&add[..], &limits].concat()).ok();
+}
+
+/// A tenant of this weight that has more to do than it can get done.
 fn tenant(port: &Port, name: &str, weight: u32, requests: usize) {
     let place = &port.place;
     place.run(&["tenant", "add", name, "--weight", &weight.to_string()]).ok();
@@ -31,7 +55,7 @@ fn tenant(port: &Port, name: &str, weight: u32, requests: usize) {
     for n in 0..requests {
         let request = json!({
             "version": "1.0", "request_id": format!("{name}-{n}"), "customer": name,
-            "profile_ref": "p", "prompt": name, "timeout_ms": 600_000,
+            "profile_ref": "p", "prompt": format!("{name} {n}"), "timeout_ms": 600_000,
         });
         writeln!(lines, "{request}").unwrap();
     }
@@ -39,94 +63,84 @@ fn tenant(port: &Port, name: &str, weight: u32, requests: usize) {
     place.run_with(&send, lines).ok();
 }
 
-/// Who asked, from what was asked.
-fn who(seen: &Seen) -> String {
-    seen.body["messages"].as_array().unwrap().last().unwrap()["content"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+/// Who asked, and which of its requests.
+fn who(seen: &Seen) -> (&str, usize) {
+    let messages = seen.body["messages"].as_array().unwrap();
+    let (name, n) = messages.last().unwrap()["content"].as_str().unwrap().split_once(' ').unwrap();
+    (name, n.parse().unwrap())
 }
 
-fn served(port: &Port, count: usize) -> Vec<Seen> {
-    eventually(limit(2 * SOON), || {
+fn fair(port: &Port, processes: usize, rounds: &Rounds) {
+    port.fake.usually(Act::Say(Say { delay: Duration::from_millis(20), ..Say::default() }));
+    house(port);
+    for (at, (weight, times)) in TENANTS.iter().enumerate() {
+        // What it gets done, and what workers hold beside that.
+        let enough = (rounds.warm + rounds.counted + 10) * *weight as usize + 100;
+        tenant(port, &format!("t{at}"), *weight, enough * times);
+    }
+    let workers: Vec<Running> = (0..processes).map(|_| port.worker(&[])).collect();
+    let seen = eventually(limit(4 * SOON), || {
         let seen = port.fake.seen();
-        (seen.len() >= count).then_some(seen)
-    })
-}
-
-fn end(workers: Vec<Running>) {
+        (seen.len() >= rounds.calls()).then_some(seen)
+    });
     for mut worker in workers {
         worker.signal("TERM");
-        assert_eq!(worker.ends_within(SOON), 0);
+        assert_eq!(worker.ends_within(SOON), 0, "{}", port.place.read("stderr"));
     }
-}
-
-fn shares_follow_the_weights(port: &Port, processes: usize, in_flight: &str) {
-    port.fake.usually(Act::Say(Say { delay: Duration::from_millis(20), ..Say::default() }));
-    house(port, &[]);
-    // The lighter, the more it has to do.
-    for weight in 1..=10_u32 {
-        tenant(port, &format!("t{weight}"), weight, 1500 / weight as usize + 100);
-    }
-    let start = |_| port.worker(&["--in-flight", in_flight]);
-    let workers: Vec<Running> = (0..processes).map(start).collect();
-    let seen = served(port, WARM + COUNTED);
-    end(workers);
-    let mut counts = BTreeMap::<String, usize>::new();
-    for seen in &seen[WARM..WARM + COUNTED] {
-        *counts.entry(who(seen)).or_default() += 1;
-    }
-    for weight in 1..=10_usize {
-        let fair = COUNTED * weight / 55;
-        let count = counts.get(&format!("t{weight}")).copied().unwrap_or_default();
-        // A tenth, and what each process may have had in hand where the count began and ended.
-        let most_off = fair / 10 + 2;
-        assert!(count.abs_diff(fair) <= most_off, "t{weight}: {count}, not {fair}: {counts:?}");
-    }
+    let seen = &seen[..rounds.calls()];
+    shares_follow_the_weights(&seen[rounds.warm * ROUND..], rounds.counted);
+    no_window_exceeds_the_limit(seen);
+    nobody_starves(seen);
     port.place.run(&["verify"]).ok();
 }
 
-#[test]
-fn nobody_starves_and_shares_follow_the_weights_in_one_process() {
-    shares_follow_the_weights(&Port::bare(Place::new()), 1, "4");
-}
-
-#[test]
-fn nobody_starves_and_shares_follow_the_weights_in_a_storm_of_four_processes_on_postgres() {
-    let server = PrivatePostgres::start().unwrap();
-    let place = Place::new();
-    place.write("longshore.toml", format!("store = \"{}\"\n", server.url()));
-    shares_follow_the_weights(&Port::bare(place), 4, "2");
-}
-
-/// Twenty a second, and twelve at once.
-const RATE: [&str; 4] = ["--rpm", "1200", "--set", "limits.burst=0.01"];
-
-fn no_window_exceeds_the_limit(port: &Port, processes: usize) {
-    house(port, &RATE);
-    tenant(port, "only", 1, 160);
-    let start = |_| port.worker(&["--in-flight", "8"]);
-    let workers: Vec<Running> = (0..processes).map(start).collect();
-    let seen = served(port, 160);
-    end(workers);
-    let window = Duration::from_secs(3);
-    for (i, first) in seen.iter().enumerate() {
-        let count = seen[i..].iter().filter(|seen| seen.at - first.at < window).count();
-        // What was let go late arrives with what was let go in time: a fifth of a second's worth.
-        assert!(count <= 3 * 20 + 12 + 4, "{count} in three seconds");
+/// To a tenth.
+fn shares_follow_the_weights(seen: &[Seen], rounds: usize) {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    seen.iter().for_each(|seen| *counts.entry(who(seen).0).or_default() += 1);
+    for (at, (weight, _)) in TENANTS.iter().enumerate() {
+        let fair = *weight as usize * rounds;
+        let count = counts.get(format!("t{at}").as_str()).copied().unwrap_or_default();
+        assert!(count.abs_diff(fair) * 10 <= fair, "t{at}: {count}, not {fair}: {counts:?}");
     }
-    port.place.run(&["verify"]).ok();
+}
+
+/// Of every length: from each call to each later one. And all that may be used is.
+fn no_window_exceeds_the_limit(seen: &[Seen]) {
+    for (first, begin) in seen.iter().enumerate() {
+        for (more, end) in seen[first..].iter().enumerate() {
+            let (count, span) = ((more + 1) as f64, (end.at - begin.at).as_secs_f64());
+            assert!(count <= RATE * span + BURST, "{count} calls in {span} s, from {first}");
+        }
+    }
+    let all = (seen[seen.len() - 1].at - seen[0].at).as_secs_f64();
+    assert!(seen.len() as f64 > 0.5 * RATE * all, "{} calls in {all} s", seen.len());
+}
+
+/// Everybody's oldest request was served, and none waited while many younger ones were served.
+fn nobody_starves(seen: &[Seen]) {
+    for at in 0..TENANTS.len() {
+        let name = format!("t{at}");
+        let served = seen.iter().map(who).filter(|(who, _)| *who == name).map(|(_, n)| n);
+        let served: Vec<usize> = served.collect();
+        assert!(served.contains(&0), "{name}");
+        for (place, n) in served.iter().enumerate() {
+            assert!(place.abs_diff(*n) <= 64, "{name}: request {n} was the {place}th");
+        }
+    }
 }
 
 #[test]
-fn the_rate_is_bounded_in_one_process() {
-    no_window_exceeds_the_limit(&Port::bare(Place::new()), 1);
+fn nobody_starves_and_the_rate_is_bounded_in_one_process() {
+    let rounds = Rounds { warm: 3, counted: soaked(22, 200) };
+    fair(&Port::bare(Place::new()), 1, &rounds);
 }
 
 #[test]
-fn the_rate_is_bounded_in_a_storm_of_four_processes_on_postgres() {
+fn nobody_starves_and_the_rate_is_bounded_in_a_storm_of_four_processes_on_postgres() {
     let server = PrivatePostgres::start().unwrap();
     let place = Place::new();
     place.write("longshore.toml", format!("store = \"{}\"\n", server.url()));
-    no_window_exceeds_the_limit(&Port::bare(place), 4);
+    let rounds = Rounds { warm: 5, counted: soaked(42, 200) };
+    fair(&Port::bare(place), 4, &rounds);
 }

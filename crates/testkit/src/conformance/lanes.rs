@@ -85,6 +85,7 @@ pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &World) {
         fill(world, who, 40).await;
     }
     let session = world.session().await;
+    assert_eq!(shares(world, session, 3).await.len(), 3, "all of them have had a turn");
     let except = vec![tenant("a")];
     let held = world.claim_as(Claim { except, ..claim(session, 20) }).await.units;
     let count = |who| held.iter().filter(|held| held.unit.tenant == tenant(who)).count();

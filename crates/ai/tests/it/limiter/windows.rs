@@ -131,8 +131,8 @@ async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
         }
         sleep_until(begun + Duration::from_millis(200)).await;
         let mut running = JoinSet::new();
-        for limiter in limiters.iter().cloned() {
-            let need = need.clone();
+        for limiter in &limiters {
+            let (limiter, need) = (limiter.clone(), need.clone());
             running.spawn(async move {
                 let mut used = Used::new();
                 while take_now(&limiter, &need).await {

@@ -2,7 +2,7 @@
 //! about each. Real sockets, so real time; no test says how long anything takes.
 
 mod anthropic;
-mod bench;
+pub(crate) mod bench;
 mod gemini;
 mod ollama;
 mod openai;
