@@ -28,7 +28,7 @@ const STAYS: Duration = Duration::from_millis(250);
 /// A tenant counts as one whose runs wait for so many times as long as the last one did: its next turn
 /// may be far away.
 const REMEMBERED: u32 = 10;
-const SHORTEST: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Tenants remembered at most before those are dropped that need not be.
@@ -154,7 +154,9 @@ impl Book {
     fn end(&mut self, id: u64, now: Instant) {
         let Some((tenant, since)) = self.waiting.remove(&id) else { return };
         let waited = now - since;
-        if waited < NOTICED {
+        // Whoever has waited lately and waits again is still one who waits, however short it was: else
+        // light tenants, which wait seldom, would be forgotten and taken before their turn.
+        if waited < NOTICED && !self.is_limited(&tenant, now) {
             return;
         }
         if self.limited.len() > MANY {
@@ -250,7 +252,7 @@ mod tests {
         let _crowd = crowd(&waits, "a", 2);
         advance(NOTICED).await;
         assert_eq!(restraint(&waits, 4).except, [tenant("a"), tenant("seldom")]);
-        advance(Duration::from_secs(5)).await;
+        advance(SHORTEST).await;
         assert_eq!(restraint(&waits, 4).except, [tenant("a")]);
     }
 
