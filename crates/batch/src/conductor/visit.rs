@@ -26,6 +26,9 @@ const TURNS: usize = 50;
 /// Units woken, and questions told, at once.
 pub(super) const PAGE: usize = 1_000;
 
+/// However patient a batch is, after this long it is seen whether it is still wanted.
+const MOST_REST: Duration = Duration::from_secs(60);
+
 /// How long a provider is waited for about a shipment that nobody wants any more.
 const PATIENCE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
@@ -243,7 +246,7 @@ impl Scene {
     /// looked for at this pace whatever the provider's batches do.
     fn rest(&self, due: Option<Timestamp>, now: Timestamp, busy: bool) -> Option<Duration> {
         let ProviderBatch { gather, look, .. } = self.pace;
-        let usual = if busy { look } else { gather.max(look) };
+        let usual = if busy { look } else { gather.max(look).min(MOST_REST) };
         let rest = due.map_or(usual, |due| due.since(now).min(usual));
         (!rest.is_zero()).then_some(rest)
     }

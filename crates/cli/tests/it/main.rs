@@ -33,6 +33,8 @@ mod batch_overlap;
 #[cfg(test)]
 mod batch_storm;
 #[cfg(test)]
+mod bulk;
+#[cfg(test)]
 mod complaints;
 #[cfg(test)]
 mod completions;

@@ -131,17 +131,43 @@ async fn rows_of_an_unusable_profile_are_told_what_they_are_told_directly() {
 async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
     let port = Port::new(ProviderName::Openai, 2).await;
     let mut definition = port.definition();
-    // Nothing is sent before the profile is gone.
-    port.fake.usually(longshore_testkit::fake_ai::Act::refuse(503));
-    definition.retry.max_attempts = 1;
-    let id = port.start("b-1", &definition).await;
+    if let Some(patient) = &mut definition.ai.provider_batch {
+        patient.gather = Duration::from_secs(3600);
+    }
+    // More rows may come, so that those that are there wait for them.
+    let id = port.open("b-1", &definition).await;
     port.work_until(async {
-        port.until(async || port.ledger.parked(&id).await.unwrap().total() == 2).await;
+        port.until(async || port.ledger.parked(&id).await.unwrap().waiting == 2).await;
         port.put(None, Some(true)).await;
-        port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
-        port.over(&id).await;
+        port.wake_conductors().await;
+        port.until(async || port.batch(&id).await.counts.failed == 2).await;
     })
     .await;
-    assert!(port.fake.batches().is_empty());
+    for unit in port.units(&id).await {
+        assert_eq!(unit.failure.unwrap().code, "profile-disabled");
+    }
+    assert!(port.fake.batches().is_empty(), "nobody was asked");
     port.assert_nothing_is_left(&id).await;
+}
+
+#[tokio::test]
+async fn what_a_cancelled_batch_never_sent_costs_nothing() {
+    for provider in BOTH {
+        let port = Port::new(provider, 3).await;
+        port.fake.usually(longshore_testkit::fake_ai::Act::refuse(429));
+        let id = port.start("b-1", &port.definition()).await;
+        port.work_until(async {
+            all_are_out(&port, 3).await;
+            port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+            port.fake.usually(longshore_testkit::fake_ai::Act::default());
+            port.over(&id).await;
+        })
+        .await;
+        for call in port.calls(&id).await {
+            let end = call.end.unwrap();
+            assert_eq!((end.code.as_deref(), end.cost_picos), (Some("CANCELLED"), 0), "{provider}");
+        }
+        assert!(port.fake.batches().is_empty(), "{provider}");
+        port.assert_nothing_is_left(&id).await;
+    }
 }

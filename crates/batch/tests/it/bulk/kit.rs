@@ -10,9 +10,10 @@ use std::time::Duration;
 use longshore::batch::Batch;
 use longshore::ledger::{Call, CallEnd, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
+use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
     BatchId, Client, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
-    Scope, Store, TenantId, Unit, Worker,
+    Scope, Store, TenantId, Unit, UnitId, Worker,
 };
 use longshore_ai::{Desk, Http, ProviderName, Vault};
 use longshore_batch::definition::{
@@ -109,6 +110,13 @@ impl Port {
     }
 
     pub(super) async fn start(&self, id: &str, definition: &Definition) -> BatchId {
+        let id = self.open(id, definition).await;
+        self.store.seal_batch(&Scope::All, &id).await.unwrap();
+        id
+    }
+
+    /// A batch that may get more rows.
+    pub(super) async fn open(&self, id: &str, definition: &Definition) -> BatchId {
         let id = BatchId::new(id).unwrap();
         let mut batch = NewBatch::new(id.clone());
         batch.tenant = definition.tenant.clone();
@@ -121,7 +129,6 @@ impl Port {
             ..NewUnit::new(Kind::new(ROW_KIND).unwrap(), json!({ "key": key }))
         };
         writer.add((1..=self.rows).map(unit).collect(), "all".to_owned()).await.unwrap();
-        writer.seal().await.unwrap();
         id
     }
 
@@ -181,9 +188,20 @@ impl Port {
 
     /// Live units that take questions to the provider.
     pub(super) async fn conductors(&self) -> usize {
-        let units = self.store.units(&Scope::All, &Default::default(), None, 1_000).await.unwrap();
-        let ours = |unit: &&Unit| unit.kind.as_str() == BULK_KIND && !unit.state.is_final();
-        units.items.iter().filter(ours).count()
+        self.live_conductors().await.len()
+    }
+
+    async fn live_conductors(&self) -> Vec<UnitId> {
+        let kind = Some(Kind::new(BULK_KIND).unwrap());
+        let filter = UnitFilter { kind, ..UnitFilter::default() };
+        let units = self.store.units(&Scope::All, &filter, None, 1_000).await.unwrap();
+        let live = units.items.iter().filter(|unit| !unit.state.is_final());
+        live.map(|unit| unit.id).collect()
+    }
+
+    pub(super) async fn wake_conductors(&self) {
+        let units = UnitSelection::Ids(self.live_conductors().await);
+        self.store.operate_units(&Scope::All, units, UnitAction::Wake).await.unwrap();
     }
 
     pub(super) async fn until(&self, reached: impl AsyncFn() -> bool) {
