@@ -109,8 +109,18 @@ impl Note {
     /// Of a shipment that another run has left behind, now. What that run did a moment ago may not show yet.
     pub fn of_a_found_one(shipment: &Shipment, now: Timestamp, pace: &Pace) -> Self {
         match shipment.ticket {
-            Some(_) => Self { stage: Stage::Out, not_before: Timestamp::ZERO, in_vain: 0, cancelled: false },
-            None => Self { stage: Stage::Perhaps, not_before: now + pace.lag, in_vain: 0, cancelled: false },
+            Some(_) => Self {
+                stage: Stage::Out,
+                not_before: Timestamp::ZERO,
+                in_vain: 0,
+                cancelled: false,
+            },
+            None => Self {
+                stage: Stage::Perhaps,
+                not_before: now + pace.lag,
+                in_vain: 0,
+                cancelled: false,
+            },
         }
     }
 
@@ -217,7 +227,8 @@ impl Note {
     }
 
     fn out(&mut self, ticket: BatchTicket, now: Timestamp, pace: &Pace) -> After {
-        *self = Self { stage: Stage::Out, not_before: now + pace.look, in_vain: 0, cancelled: false };
+        *self =
+            Self { stage: Stage::Out, not_before: now + pace.look, in_vain: 0, cancelled: false };
         After::Ship(ticket)
     }
 

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
-use crate::batches::{self, BatchProvider};
 use crate::ask::{Again, AskError, Code, Provider};
+use crate::batches::{self, BatchProvider};
 use crate::http::Http;
 use crate::profile::Profile;
 use crate::providers;

@@ -72,10 +72,8 @@ impl Leftovers<'_> {
                 continue;
             }
             let inside = self.ledger.contents(self.id, &shipment.mark).await?;
-            let told = |parked: Parked| Delivery {
-                custom_id: parked.new.custom_id,
-                reply: reply.clone(),
-            };
+            let told =
+                |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
             self.ledger.deliver(self.id, inside.into_iter().map(told).collect()).await?;
             self.ledger.close_shipment(self.id, &shipment.mark, Return::Untried).await?;
         }
@@ -84,19 +82,20 @@ impl Leftovers<'_> {
 
     /// Closes calls of rows that died between the books and the parking place and ended before they ran
     /// again: nobody has been asked.
-    pub(super) async fn close_books(&self, batch: &Batch) -> Result<()> {
+    pub(super) async fn close_books(&self) -> Result<()> {
         let filter = UsageFilter { batch: Some(self.id.clone()), ..UsageFilter::default() };
         let usage = self.ledger.usage(self.scope, &filter, UsageBy::Batch).await?;
-        if batch.counts.live() > 0 || usage.iter().all(|usage| usage.open == 0) {
+        if usage.iter().all(|usage| usage.open == 0) {
             return Ok(());
         }
         let mut after = None::<String>;
         loop {
             let page =
                 self.ledger.calls(self.scope, &filter, after.as_deref(), PAGE as u32).await?;
-            let open = page.items.into_iter().filter(|call| {
-                call.status == CallStatus::Open && call.call.session.is_none()
-            });
+            let open = page
+                .items
+                .into_iter()
+                .filter(|call| call.status == CallStatus::Open && call.call.session.is_none());
             let records: Vec<CallRecord> = open.map(|call| forgo(call.call)).collect();
             if !records.is_empty() {
                 self.ledger.record_calls(records).await?;

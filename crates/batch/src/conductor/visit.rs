@@ -62,6 +62,11 @@ impl<'a> Visit<'a> {
     }
 
     pub(super) async fn run(&self) -> HandlerResult<()> {
+        let store = self.context.client().store();
+        match store.batch(&self.scope, self.id).await {
+            Err(error @ Error::NotFound { .. }) => return Err(Verdict::fail("no-batch", error)),
+            found => drop(found.map_err(away)?),
+        }
         let definition = definition(self.context, self.id).await.map_err(JobError::verdict)?;
         let definition = Arc::new(definition);
         let mut memory = self.memory();
@@ -70,8 +75,10 @@ impl<'a> Visit<'a> {
             let turn = self.turn(&scene, &mut memory).await.map_err(away)?;
             let left = self.leftovers().settle(&scene.batch).await.map_err(away)?;
             let answered = self.wake(turn.wake).await.map_err(away)?;
-            if scene.batch.status.is_final() && self.is_empty().await.map_err(away)? {
-                self.leftovers().close_books(&scene.batch).await.map_err(away)?;
+            // A row that is still being stopped may be parking.
+            let over = scene.batch.status.is_final() && scene.batch.counts.live() == 0;
+            if over && self.is_empty().await.map_err(away)? {
+                self.leftovers().close_books().await.map_err(away)?;
                 return Ok(Reply::new(()));
             }
             let now = self.clock.now();
@@ -186,10 +193,8 @@ impl<'a> Visit<'a> {
             if waiting.is_empty() {
                 return Ok(units);
             }
-            let told = |parked: Parked| Delivery {
-                custom_id: parked.new.custom_id,
-                reply: reply.clone(),
-            };
+            let told =
+                |parked: Parked| Delivery { custom_id: parked.new.custom_id, reply: reply.clone() };
             let deliveries = waiting.into_iter().map(told).collect();
             units.extend(ledger.deliver(self.id, deliveries).await?);
         }

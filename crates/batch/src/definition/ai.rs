@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ProfileName;
-use longshore_ai::{Profile, Question};
 use longshore_ai::batches::{self, Pace};
+use longshore_ai::{Profile, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;

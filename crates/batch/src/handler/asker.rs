@@ -114,7 +114,8 @@ impl Asker {
                 desk.ask_by(profile, &errand(context, None, question)).await
             }
             Self::Bulk(_) => {
-                let error = AskError::new(Code::Internal, "the row asks with others, not by itself");
+                let error =
+                    AskError::new(Code::Internal, "the row asks with others, not by itself");
                 Settled::elsewhere(Err(error), 0)
             }
             Self::Queue { profile, on_lost } => {

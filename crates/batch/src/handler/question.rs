@@ -7,8 +7,8 @@ use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
 use super::job::Job;
+use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
 use super::run::Run;
 use super::verdict;
 use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};

@@ -2,8 +2,8 @@
 //! provider's wire.
 
 mod ends;
-mod kit;
 mod kills;
+mod kit;
 
 use longshore::UnitState;
 use longshore::ledger::{CallMode, CallStatus};
@@ -21,7 +21,10 @@ async fn every_row_of_a_batch_gets_its_own_answer_at_half_the_price() {
 
         let batch = port.batch(&id).await;
         assert_eq!((batch.counts.done, batch.counts.total()), (60, 60), "{provider}");
-        assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen = 1 AND said = 'v' || id"), 60);
+        assert_eq!(
+            port.number("SELECT count(*) FROM rows WHERE seen = 1 AND said = 'v' || id"),
+            60
+        );
         let sent: Vec<_> = port.fake.batches().into_iter().map(|batch| batch.ids.len()).collect();
         assert_eq!(sent.iter().sum::<usize>(), 60, "{provider}: each question once: {sent:?}");
 
@@ -45,8 +48,10 @@ async fn rows_that_are_parked_hold_no_slot_and_use_no_attempt() {
     port.fake.plan([BatchPlan { polls: u32::MAX, ..BatchPlan::default() }]);
     let id = port.start("b-1", &port.definition()).await;
     port.work_until(async {
-        port.until(async || port.fake.batches().iter().map(|batch| batch.ids.len()).sum::<usize>() == 5)
-            .await;
+        port.until(async || {
+            port.fake.batches().iter().map(|batch| batch.ids.len()).sum::<usize>() == 5
+        })
+        .await;
         port.until(async || port.batch(&id).await.counts.scheduled == 5).await;
     })
     .await;

@@ -84,7 +84,9 @@ impl Harbour {
     fn conductors(&self) -> usize {
         let list = ["unit", "list", "--kind", "batch.bulk", "--json"];
         let units = self.job.place.run(&list).ok().json();
-        let live = |unit: &&Value| !["done", "failed", "cancelled"].contains(&unit["state"].as_str().unwrap());
+        let live = |unit: &&Value| {
+            !["done", "failed", "cancelled"].contains(&unit["state"].as_str().unwrap())
+        };
         units.as_array().unwrap().iter().filter(live).count()
     }
 
@@ -120,13 +122,28 @@ fn job(kept: Kept) -> Job {
     }
 }
 
+/// After how many questions a worker meets its end, and whether the provider had heard the last.
+const DOORS: [(usize, Act); 7] = [
+    (0, Act::Hang),
+    (0, Act::Mute),
+    (1, Act::Hang),
+    (1, Act::Mute),
+    (2, Act::Mute),
+    (3, Act::Hang),
+    (3, Act::Mute),
+];
+
 /// Kills a worker when it is at its first, second, third … question to the provider, before it was heard and
 /// after; and while rows are parked and while answers are applied.
 fn killed_at_every_step(provider: &str, kept: Kept) {
     let harbour = Harbour::new(provider, kept);
     let (job, fake) = (&harbour.job, &harbour.fake);
     let name = harbour.fill();
-    let units: Vec<String> = job.rows(&name, "ready").iter().map(|row| row["unit"].as_str().unwrap().to_owned()).collect();
+    let units: Vec<String> = job
+        .rows(&name, "ready")
+        .iter()
+        .map(|row| row["unit"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(units.len() as u64, ROWS);
     let asked = |at: usize| format!("{}-1", units[at]);
     for (at, fate) in [(3, Fate::Expired), (17, Fate::Expired), (40, Fate::Missing)] {
@@ -134,24 +151,24 @@ fn killed_at_every_step(provider: &str, kept: Kept) {
     }
     fake.plan([BatchPlan { polls: 2, ..BatchPlan::default() }]);
 
+    let _watcher = job.watcher();
+
     // While rows are parked.
     fake.next([Act::Hang]);
     let mut worker = harbour.worker();
     eventually(SOON, || (job.count("longshore_parked") > 0).then_some(()));
     worker.kill();
     // At the provider's door.
-    for passes in 0..4 {
-        for act in [Act::Hang, Act::Mute] {
-            let before = fake.seen().len();
-            fake.clear();
-            fake.next(vec![Act::default(); passes]);
-            fake.next([act]);
-            let mut worker = harbour.worker();
-            eventually(SOON, || {
-                (fake.seen().len() > before + passes || job.count("effects") > 0).then_some(())
-            });
-            worker.kill();
-        }
+    for (passes, act) in DOORS {
+        let before = fake.seen().len();
+        fake.clear();
+        fake.next(vec![Act::default(); passes]);
+        fake.next([act]);
+        let mut worker = harbour.worker();
+        eventually(SOON, || {
+            (fake.seen().len() > before + passes || job.count("effects") > 0).then_some(())
+        });
+        worker.kill();
     }
     fake.clear();
     // While answers are applied.
@@ -228,11 +245,9 @@ fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
 
 #[test]
 fn a_batch_file_for_a_provider_without_batches_is_refused_with_a_hint() {
-    let job = Job::good(1).with(&[(
-        "profile = \"script\"",
-        "profile = \"script\"\nmode = \"provider-batch\"",
-    )]);
-    let refused = job.run(&[]).ends(2);
+    let job = Job::good(1)
+        .with(&[("profile = \"script\"", "profile = \"script\"\nmode = \"provider-batch\"")]);
+    let refused = job.run(&[]).ends(1);
     assert!(refused.err.contains("provider `scripted` has no batches"), "{}", refused.err);
     assert!(refused.err.contains("mode = \"direct\""), "{}", refused.err);
 }

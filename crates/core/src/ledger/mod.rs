@@ -25,7 +25,9 @@ mod usage;
 
 pub use bucket::{Draw, Drawn};
 pub use budget::{Budget, BudgetState};
-pub use calls::{Admission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, Recost};
+pub use calls::{
+    Admission, Call, CallEnd, CallMode, CallRecord, CallStatus, Calls, NewCall, Recost,
+};
 pub use keys::{KeyRecord, KeyStatus, Keys, NewKey};
 pub use parking::{Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing};
 pub use profiles::{ProfileRecord, Profiles, PutProfile};

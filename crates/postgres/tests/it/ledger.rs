@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::{
-    Admission, Budget, CallEnd, CallMode, CallRecord, CallStatus, Calls as _, Draw, Limits as _, NewCall,
-    Usage, UsageBy, UsageFilter,
+    Admission, Budget, CallEnd, CallMode, CallRecord, CallStatus, Calls as _, Draw, Limits as _,
+    NewCall, Usage, UsageBy, UsageFilter,
 };
 use longshore::session::{Lease, NewSession};
 use longshore::stall::Dead;

@@ -1,7 +1,8 @@
 //! Short words for what cases of the ledger do.
 
 use longshore_core::ledger::{
-    Admission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall, UsageFilter,
+    Admission, Budget, BudgetState, Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
+    UsageFilter,
 };
 use longshore_core::{CallId, NewUnit, ProfileName, SessionId, TenantId, UnitId};
 

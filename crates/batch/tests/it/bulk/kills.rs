@@ -92,3 +92,35 @@ async fn restarts_before_every_step_pay_once_and_lose_nothing_with_openai() {
 async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
     killed_at_every_step(ProviderName::Openai, Kill::After).await;
 }
+
+/// A worker that stands still after it has sealed a shipment, is taken for dead, and goes on when its successor
+/// has sent it.
+#[tokio::test]
+async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() {
+    for provider in [ProviderName::Anthropic, ProviderName::Openai] {
+        let port = Port::new(provider, ROWS).await;
+        port.fake.plan([BatchPlan { polls: 20, ..BatchPlan::default() }]);
+        let id = port.start("b-1", &port.definition()).await;
+        let wire = Tripwire::at(0, Kill::After, |verb| verb == "seal");
+        let (zombie, desk) = port.worker_with(&wire);
+        let rising = async {
+            wire.tripped.notified().await;
+            port.bury().await;
+            let successor = async {
+                port.until(async || !port.fake.batches().is_empty()).await;
+                wire.let_go.notify_one();
+                port.over(&id).await;
+            };
+            port.work_until(successor).await;
+        };
+        tokio::select! {
+            _ = zombie.run() => panic!("it should have gone on"),
+            () = desk.keep_books() => {}
+            () = rising => {}
+        }
+        assert!(wire.is_spent());
+        assert!(port.sent().values().all(|times| *times == 1), "{provider}: {:?}", port.sent());
+        assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen = 1"), 2);
+        port.assert_nothing_is_left(&id).await;
+    }
+}

@@ -1,8 +1,8 @@
 //! A store in a file with rows in it, a fake provider, and workers for rows and conductors.
 
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::io::Write as _;
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,11 +25,7 @@ pub(super) fn wanted(initiations: &[Initiation]) -> HashSet<BatchId> {
 
 impl Conductor<'_> {
     /// Returns once the conductors of batches that are over are gone, or a signal says not to wait.
-    pub(super) async fn carried(
-        self,
-        all: &[anyhow::Result<Conducted>],
-        bulky: &HashSet<BatchId>,
-    ) {
+    pub(super) async fn carried(self, all: &[anyhow::Result<Conducted>], bulky: &HashSet<BatchId>) {
         let over = all.iter().flatten().filter(|one| one.batch.status.is_final());
         let over: HashSet<&BatchId> =
             over.map(|one| &one.batch.id).filter(|id| bulky.contains(*id)).collect();
