@@ -101,8 +101,12 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
         let port = Port::new(provider, ROWS).await;
         port.fake.plan([BatchPlan { polls: 20, ..BatchPlan::default() }]);
         let id = port.start("b-1", &port.definition()).await;
+        tokio::select! {
+            ended = port.rows_only().run() => panic!("{ended:?}"),
+            () = port.until(async || port.batch(&id).await.counts.scheduled == 2) => {}
+        }
+        port.bury().await;
         let wire = Tripwire::at(0, Kill::After, |verb| verb == "seal");
-        let (zombie, desk) = port.worker_with(&wire);
         let rising = async {
             wire.tripped.notified().await;
             port.bury().await;
@@ -113,9 +117,9 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
             };
             port.work_until(successor).await;
         };
+        let zombie = port.conductor_with(&wire);
         tokio::select! {
-            _ = zombie.run() => panic!("it should have gone on"),
-            () = desk.keep_books() => {}
+            ended = zombie.run() => panic!("it should have gone on: {ended:?}"),
             () = rising => {}
         }
         assert!(wire.is_spent());

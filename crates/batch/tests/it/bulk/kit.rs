@@ -13,7 +13,7 @@ use longshore::stall::Dead;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
     BatchId, Client, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
-    Scope, Store, TenantId, Unit, UnitId, Worker,
+    Scope, Services, Store, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::{Desk, Http, ProviderName, Vault};
 use longshore_batch::definition::{
@@ -144,22 +144,33 @@ impl Port {
         (self.worker_on(Arc::new(store), &desk), desk)
     }
 
+    /// A worker for nothing but conductors, one at a time, behind a tripwire.
+    pub(super) fn conductor_with(&self, wire: &Arc<Tripwire>) -> Worker {
+        let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
+        let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
+        let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
+        carrying(builder.heartbeat(Heartbeat::Task), &desk(Arc::new(ledger))).build().unwrap()
+    }
+
+    /// A worker for nothing but rows.
+    pub(super) fn rows_only(&self) -> Worker {
+        let builder = Worker::builder(Arc::clone(&self.store)).slots(8).services(Services::None);
+        self.rowing(builder.heartbeat(Heartbeat::Task), &self.desk).build().unwrap()
+    }
+
     fn worker_on(&self, store: Arc<dyn Store>, desk: &Desk) -> Worker {
+        let builder = Worker::builder(store)
+            .slots(8)
+            .heartbeat(Heartbeat::Task)
+            .grace(Duration::from_millis(100));
+        carrying(self.rowing(builder, desk), desk).build().unwrap()
+    }
+
+    fn rowing(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
         let url = format!("sqlite:{}", self.path.display());
         let rows = RowHandler::builder(Arc::new(Sources::new(Some(url), |_| None)));
         let rows = rows.label("w").desk(desk.clone()).build();
-        Worker::builder(store)
-            .slots(8)
-            .heartbeat(Heartbeat::Task)
-            .grace(Duration::from_millis(100))
-            .handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
-            .handle(
-                Kind::new(BULK_KIND).unwrap(),
-                BulkHandler::policy(),
-                BulkHandler::new(desk.clone()),
-            )
-            .build()
-            .unwrap()
+        builder.handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
     }
 
     /// Works until `reached`, then dies without a word.
@@ -256,6 +267,11 @@ impl Port {
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));
         assert_eq!(self.store.verify().await.unwrap(), vec![]);
     }
+}
+
+fn carrying(builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
+    let (kind, bulk) = (Kind::new(BULK_KIND).unwrap(), BulkHandler::new(desk.clone()));
+    builder.handle(kind, BulkHandler::policy(), bulk)
 }
 
 fn desk(ledger: Arc<dyn Ledger>) -> Desk {
