@@ -99,7 +99,7 @@ async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
 async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() {
     for provider in [ProviderName::Anthropic, ProviderName::Openai] {
         let port = Port::new(provider, ROWS).await;
-        port.fake.plan([BatchPlan { polls: 20, ..BatchPlan::default() }]);
+        port.fake.plan([BatchPlan { polls: 4, ..BatchPlan::default() }]);
         let id = port.start("b-1", &port.definition()).await;
         tokio::select! {
             ended = port.rows_only().run() => panic!("{ended:?}"),
