@@ -251,3 +251,18 @@ fn a_batch_file_for_a_provider_without_batches_is_refused_with_a_hint() {
     assert!(refused.err.contains("provider `scripted` has no batches"), "{}", refused.err);
     assert!(refused.err.contains("mode = \"direct\""), "{}", refused.err);
 }
+
+#[test]
+fn what_it_would_cost_is_told_at_the_price_of_batches() {
+    let real = "provider = \"openai\"\nkey = \"env:KEY\"\nmodel = \"script\"\n";
+    let scripted = "provider = \"scripted\"\nmodel = \"script\"\nscript = \"script.toml\"\n";
+    let prices = ("output = 5.0 }", "output = 5.0, batch = 0.5 }");
+    let estimate = |mode: &str| {
+        let asked = format!("profile = \"script\"\nmode = \"{mode}\"");
+        let edits = [("profile = \"script\"", asked.as_str()), (scripted, real), prices];
+        let shown = Job::good(3).with(&edits).run(&["--dry-run"]).ok().json();
+        shown["cost_at_most"].as_f64().unwrap()
+    };
+    let (direct, bulk) = (estimate("direct"), estimate("provider-batch"));
+    assert!(direct > 0.0 && (bulk * 2.0 - direct).abs() < 1e-9, "{direct} {bulk}");
+}

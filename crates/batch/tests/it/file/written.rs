@@ -361,8 +361,12 @@ fn questions_may_go_with_a_providers_batches() {
     let usual = with("profile = \"@a\"\nmode = \"provider-batch\"").provider_batch.unwrap();
     assert_eq!(usual, ProviderBatch::default());
     let own = "profile = \"@a\"\nmode = \"provider-batch\"\nprovider_batch = { gather = \"5m\", look = \"2m\" }";
-    let rows = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition.candidates;
-    assert_eq!(rows.ahead, 100_000, "rows that sleep do not keep others out");
+    let whole = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition;
+    assert_eq!(whole.candidates.ahead, 100_000, "rows that sleep do not keep others out");
+    assert!(
+        whole.alerts.no_progress > std::time::Duration::from_secs(24 * 3600),
+        "and may sleep long"
+    );
     let own = with(own).provider_batch.unwrap();
     let secs = |span: std::time::Duration| span.as_secs();
     assert_eq!((secs(own.gather), secs(own.look), secs(own.lag)), (300, 120, 60));
