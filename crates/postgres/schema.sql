@@ -434,9 +434,11 @@ CREATE VIEW longshore_count AS
 
 CREATE INDEX longshore_batch_open ON public.longshore_batch USING btree (num) WHERE (status <> 'complete'::text);
 CREATE INDEX longshore_batch_unended ON public.longshore_batch USING btree (num) WHERE (completed_at IS NULL);
+CREATE INDEX longshore_call_batch ON public.longshore_call USING btree (batch) WHERE (batch IS NOT NULL);
 CREATE INDEX longshore_call_open ON public.longshore_call USING btree (session) WHERE (status = 0);
 CREATE INDEX longshore_call_opened ON public.longshore_call USING btree (opened_at, id);
 CREATE INDEX longshore_call_request ON public.longshore_call USING btree (request_id, tenant);
+CREATE INDEX longshore_call_tenant ON public.longshore_call USING btree (tenant, opened_at, id);
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE UNIQUE INDEX longshore_key_active ON public.longshore_key USING btree (tenant, name) WHERE (status = 'active'::text);

@@ -295,11 +295,15 @@ CREATE TABLE longshore_unit (
 
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
 
+CREATE INDEX longshore_call_batch ON longshore_call (batch) WHERE batch IS NOT NULL;
+
 CREATE INDEX longshore_call_open ON longshore_call (session) WHERE status = 0 AND session IS NOT NULL;
 
 CREATE INDEX longshore_call_opened ON longshore_call (opened_at);
 
 CREATE INDEX longshore_call_request ON longshore_call (request_id, tenant);
+
+CREATE INDEX longshore_call_tenant ON longshore_call (tenant, opened_at);
 
 CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 

@@ -8,6 +8,10 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+/// The binary's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod child;
 mod contest;
 mod durable;

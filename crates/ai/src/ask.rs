@@ -207,6 +207,20 @@ pub struct AskError {
     pub again: Again,
     /// What the provider said of its limits.
     pub headroom: Option<Box<Headroom>>,
+    /// What it may cost all the same.
+    pub bill: Bill,
+}
+
+/// What a question that was not answered may cost all the same.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Bill {
+    /// Nothing: it never left, or the provider refused it.
+    #[default]
+    Nothing,
+    /// It left, and nobody knows what became of it: as much as it might have cost.
+    Unknown,
+    /// This much of the answer came. Its tokens are an estimate.
+    Came(Box<Answer>),
 }
 
 /// Whether a question that was not answered may be sent again.
@@ -253,7 +267,14 @@ impl AskError {
             provider_status: None,
             again: Again::Never,
             headroom: None,
+            bill: Bill::Nothing,
         }
+    }
+
+    /// The same, of a question that left: nobody knows what it costs.
+    #[must_use]
+    pub(crate) fn maybe_billed(self) -> Self {
+        Self { bill: Bill::Unknown, ..self }
     }
 }
 

@@ -105,6 +105,12 @@ pub struct ToolCall {
 /// A piece of an answer on its way.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
+    /// An answer begins: the desk says whose, before its first piece. After a fallback it is not the
+    /// model that was asked for.
+    Begun {
+        /// Which model answers.
+        model: String,
+    },
     /// Some more of the text.
     Text(String),
     /// A whole call of a tool, once all of it has come.

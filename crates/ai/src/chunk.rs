@@ -16,6 +16,7 @@
 //! than its waiting questions need, or it has used in the 100 ms before.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::Draw;
@@ -41,7 +42,7 @@ const NEARLY: f64 = 1e-9;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Need {
     /// Which, as `tenant/acme/requests` or `profile/acme/fast/tokens`.
-    pub bucket: String,
+    pub bucket: Arc<str>,
     /// What is in it.
     pub measure: Measure,
     /// How much flows in per minute.
@@ -62,33 +63,36 @@ pub enum Measure {
 }
 
 impl Need {
-    /// What a question takes of its tenant's limits.
-    pub fn of_tenant(tenant: &TenantId, limits: &Limits, tokens: u64) -> Vec<Self> {
-        Self::of(&format!("tenant/{tenant}"), limits, tokens)
+    /// What a question without tokens takes of its tenant's limits.
+    pub fn of_tenant(tenant: &TenantId, limits: &Limits) -> Vec<Self> {
+        Self::of(&format!("tenant/{tenant}"), limits)
     }
 
-    /// What a question takes of its profile's limits.
-    pub fn of_profile(
-        tenant: &TenantId,
-        profile: &ProfileName,
-        limits: &Limits,
-        tokens: u64,
-    ) -> Vec<Self> {
-        Self::of(&format!("profile/{tenant}/{profile}"), limits, tokens)
+    /// What a question without tokens takes of its profile's limits.
+    pub fn of_profile(tenant: &TenantId, profile: &ProfileName, limits: &Limits) -> Vec<Self> {
+        Self::of(&format!("profile/{tenant}/{profile}"), limits)
     }
 
-    fn of(owner: &str, limits: &Limits, tokens: u64) -> Vec<Self> {
+    /// The same of a question of so many tokens.
+    pub fn with_tokens(&self, tokens: u64) -> Self {
+        let amount = match self.measure {
+            Measure::Requests => self.amount,
+            Measure::Tokens => tokens as f64,
+        };
+        Self { amount, ..self.clone() }
+    }
+
+    fn of(owner: &str, limits: &Limits) -> Vec<Self> {
         let minutes = limits.burst.unwrap_or(BURST);
         let need = |what: &str, measure, per_minute: f64, amount| Self {
-            bucket: format!("{owner}/{what}"),
+            bucket: format!("{owner}/{what}").into(),
             measure,
             per_minute,
             burst: per_minute * minutes,
             amount,
         };
         let requests = limits.requests.map(|limit| need("requests", Measure::Requests, limit, 1.0));
-        let tokens =
-            limits.tokens.map(|limit| need("tokens", Measure::Tokens, limit, tokens as f64));
+        let tokens = limits.tokens.map(|limit| need("tokens", Measure::Tokens, limit, 0.0));
         requests.into_iter().chain(tokens).collect()
     }
 
@@ -113,7 +117,7 @@ impl Need {
     /// The draw that gives back so much, or takes it after the fact if it is below zero.
     pub(crate) fn settle(&self, credit: f64) -> Draw {
         Draw {
-            bucket: self.bucket.clone(),
+            bucket: self.bucket.to_string(),
             per_minute: self.per_minute,
             capacity: self.capacity(),
             want: -credit,
@@ -210,7 +214,7 @@ mod tests {
     use super::*;
 
     fn need(amount: f64) -> Need {
-        let bucket = "b".to_owned();
+        let bucket = "b".into();
         Need { bucket, measure: Measure::Requests, per_minute: 6000.0, burst: 100.0, amount }
     }
 

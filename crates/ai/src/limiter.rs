@@ -64,7 +64,7 @@ struct Shared {
 #[must_use = "what is not settled stays charged as estimated"]
 pub struct Taken {
     inner: Arc<Inner>,
-    needs: Vec<Need>,
+    needs: Arc<[Need]>,
 }
 
 /// The longest wait that is told where a limit is nothing at all.
@@ -82,18 +82,19 @@ impl Limiter {
     /// leaves takes nothing.
     pub async fn take(
         &self,
-        needs: &[Need],
+        needs: impl Into<Arc<[Need]>>,
         until: Instant,
         when_full: WhenFull,
     ) -> Result<Taken, Full> {
-        let taken = Taken { inner: self.inner.clone(), needs: needs.to_vec() };
+        let needs = needs.into();
+        let taken = Taken { inner: self.inner.clone(), needs: Arc::clone(&needs) };
         if needs.is_empty() {
             return Ok(taken);
         }
         if let Some(never) =
             needs.iter().find(|need| need.per_minute.is_nan() || need.per_minute <= 0.0)
         {
-            return Err(Full::Limit { bucket: never.bucket.clone(), wait: NEVER });
+            return Err(Full::Limit { bucket: never.bucket.to_string(), wait: NEVER });
         }
         let mut waiting = self.inner.join(needs, until, when_full);
         let told = timeout_at(until, &mut waiting.told).await;
@@ -176,9 +177,9 @@ impl Drop for Waiting<'_> {
 }
 
 impl Inner {
-    fn join(&self, needs: &[Need], until: Instant, when_full: WhenFull) -> Waiting<'_> {
+    fn join(&self, needs: Arc<[Need]>, until: Instant, when_full: WhenFull) -> Waiting<'_> {
         let mut queue = self.shared.queue();
-        let joined = queue.join(needs.to_vec(), until, when_full, Instant::now());
+        let joined = queue.join(needs, until, when_full, Instant::now());
         self.pump(queue, joined.news);
         Waiting { inner: self, id: joined.id, told: joined.told, done: false }
     }

@@ -197,6 +197,11 @@ impl std::fmt::Display for ProviderName {
 }
 
 impl Profile {
+    /// The model that is asked: the question's own wish, or else the profile's.
+    pub(crate) fn asked_model<'a>(&'a self, wished: Option<&'a str>) -> &'a str {
+        wished.unwrap_or_else(|| model(self))
+    }
+
     /// A profile of which nothing is known but who answers.
     pub fn new(name: impl Into<String>, provider: ProviderName) -> Self {
         Self {

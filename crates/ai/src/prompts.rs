@@ -49,6 +49,10 @@ impl PromptFiles {
 
     /// The file's real path, if it is inside of the tenant's folder.
     fn place(&self, tenant: &TenantId, reference: &str) -> std::io::Result<Option<PathBuf>> {
+        // These would be the root itself, or what is above it.
+        if [".", ".."].contains(&tenant.as_str()) {
+            return Ok(None);
+        }
         let own = self.root.join(tenant.as_str()).canonicalize()?;
         let real = own.join(Path::new(reference)).canonicalize()?;
         Ok(real.starts_with(&own).then_some(real).filter(|real| real.is_file()))
@@ -78,13 +82,43 @@ impl Prompts for PromptFiles {
         let read =
             read.map_err(|_| AskError::new(Code::Timeout, "the prompt was not read in time"))?;
         match read {
+            Ok(Ok(Some(prompt))) if prompt.is_empty() => Err(unknown("it is empty")),
             Ok(Ok(Some(prompt))) => Ok(prompt),
             Ok(Ok(None)) => Err(unknown("there is no such prompt")),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
-                Err(unknown("there is no such prompt"))
-            }
+            Ok(Err(error)) if no_file(&error) => Err(unknown("there is no such prompt")),
             Ok(Err(error)) => Err(unknown(&error.to_string())),
             Err(error) => Err(AskError::new(Code::Internal, error.to_string())),
         }
+    }
+}
+
+/// A path that leads nowhere, however it fails to.
+fn no_file(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
+    [NotFound, NotADirectory, InvalidInput].contains(&error.kind())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Names of tenants may have dots.
+    #[tokio::test]
+    async fn a_tenant_that_is_called_like_a_folder_above_has_no_prompts() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("prompts/acme")).unwrap();
+        std::fs::write(dir.path().join("prompts/acme/one"), "private").unwrap();
+        let files = PromptFiles::new(dir.path().join("prompts"));
+        let until = Instant::now() + Duration::from_secs(30);
+        for (tenant, reference) in [(".", "acme/one"), ("..", "prompts/acme/one")] {
+            let tenant = TenantId::new(tenant).unwrap();
+            let error = files.fetch(&tenant, reference, until).await.unwrap_err();
+            assert_eq!(error.code, Code::InvalidRequest);
+            assert!(error.message.ends_with("there is no such prompt"), "{error}");
+        }
+        let own = files.fetch(&TenantId::new("acme").unwrap(), "one", until).await;
+        assert_eq!(own.unwrap(), "private");
     }
 }

@@ -16,7 +16,8 @@ pub(crate) async fn wait(delay: Duration, until: Instant) -> Result<(), AskError
     let ready = Instant::now().checked_add(delay).filter(|ready| *ready < until);
     let Some(ready) = ready else {
         sleep_until(until).await;
-        return Err(AskError::new(Code::Timeout, "no answer in time (simulated)"));
+        let late = AskError::new(Code::Timeout, "no answer in time (simulated)");
+        return Err(late.maybe_billed());
     };
     // A timer takes a millisecond even for nothing, and an instant answer should take none.
     if !delay.is_zero() {

@@ -18,6 +18,7 @@ pub mod initiator;
 pub mod lookout;
 pub mod names;
 pub mod prompt;
+pub mod prompts;
 mod reading;
 pub mod report;
 pub mod rows;

@@ -46,6 +46,8 @@ pub struct Config {
     pub http: Http,
     /// Where the master key of the vault is.
     pub vault: Vault,
+    /// What `ai worker` has to know.
+    pub ai: Ai,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -65,6 +67,7 @@ impl Default for Config {
             submit: Submit::default(),
             http: Http::default(),
             vault: Vault::default(),
+            ai: Ai::default(),
             keep: Keep::default(),
         }
     }
@@ -202,6 +205,29 @@ pub struct Http {
 pub struct Vault {
     pub key_file: String,
     pub older: Vec<String>,
+}
+
+/// `[ai]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ai {
+    pub prompts_dir: String,
+    pub prompts_db: String,
+    pub prompts_sql: String,
+    pub library_suffixes: Vec<String>,
+    pub libraries: BTreeMap<String, String>,
+}
+
+impl Default for Ai {
+    fn default() -> Self {
+        Self {
+            prompts_dir: String::new(),
+            prompts_db: String::new(),
+            prompts_sql: String::new(),
+            library_suffixes: vec!["_5DTA".into()],
+            libraries: BTreeMap::new(),
+        }
+    }
 }
 
 /// `[keep]`

@@ -27,7 +27,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 22] = [
+pub const VARS: [Var; 26] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -50,6 +50,10 @@ pub const VARS: [Var; 22] = [
     Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
     Var { name: "LONGSHORE_KEY_FILE", key: "vault.key_file" },
     Var { name: "LONGSHORE_OLDER_KEY_FILES", key: "vault.older" },
+    Var { name: "LONGSHORE_PROMPTS_DIR", key: "ai.prompts_dir" },
+    Var { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
+    Var { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
+    Var { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
 ];
 
 /// What a worker process of ours may inherit: all but what leads to the master key.

@@ -2,6 +2,7 @@
 //!
 //! [`crate::args`] is what was typed; commands see only this.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use anyhow::Context;
 use longshore::store::Retention;
 use longshore::{Kind, QueueName, Scope, TenantId};
+use longshore_ai::contract::Libraries;
+use longshore_batch::definition::Database;
 
 use crate::args::Global;
 use crate::config::{self, Config};
@@ -50,8 +53,35 @@ pub struct Settings {
     pub http: HttpSettings,
     /// Where the master key of the vault is.
     pub vault: VaultSettings,
+    /// What `ai worker` has to know.
+    pub ai: AiSettings,
     /// How long ended things are kept.
     pub retention: Retention,
+}
+
+/// What `ai worker` has to know.
+#[derive(Debug, Clone)]
+pub struct AiSettings {
+    /// Where prompts are that requests refer to.
+    pub prompts: PromptsIn,
+    /// Whose the libraries of reply queues are.
+    pub libraries: Libraries,
+}
+
+/// Where prompts are that requests refer to.
+#[derive(Debug, Clone)]
+pub enum PromptsIn {
+    /// Nowhere.
+    Nothing,
+    /// In files below a folder.
+    Files(PathBuf),
+    /// In a database, found by a query.
+    Table {
+        /// Which one.
+        database: Database,
+        /// The query.
+        sql: String,
+    },
 }
 
 /// How a PostgreSQL store is reached.
@@ -132,6 +162,7 @@ impl Settings {
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             vault: vault(&config)?,
+            ai: ai(&config)?,
             retention: retention(&config)?,
         })
     }
@@ -258,6 +289,44 @@ fn vault(config: &Config) -> anyhow::Result<VaultSettings> {
     let key_file = Some(key_file).filter(|text| !text.is_empty());
     let key_file = key_file.map(|text| named("vault.key_file", text));
     Ok(VaultSettings { key_file: key_file.transpose()?, older: all_named("vault.older", older)? })
+}
+
+fn ai(config: &Config) -> anyhow::Result<AiSettings> {
+    let config::Ai { prompts_dir, prompts_db, prompts_sql, library_suffixes, .. } = &config.ai;
+    let database = match prompts_db.as_str() {
+        "" => Database::Store,
+        url => Database::Url(url.to_owned()),
+    };
+    let prompts = match (path(prompts_dir), prompts_sql.as_str()) {
+        (None, "") if !prompts_db.is_empty() => {
+            return Err(usage("ai.prompts_db is set, but not what is looked for there"))
+                .hint("write the query in ai.prompts_sql");
+        }
+        (None, "") => PromptsIn::Nothing,
+        (Some(dir), "") => PromptsIn::Files(dir),
+        (None, sql) => PromptsIn::Table { database, sql: sql.to_owned() },
+        (Some(_), _) => {
+            return Err(usage("ai.prompts_dir and ai.prompts_sql are both set"))
+                .hint("prompts are in files or in a table: leave one of them out");
+        }
+    };
+    let libraries =
+        Libraries { suffixes: library_suffixes.clone(), map: libraries(&config.ai.libraries)? };
+    Ok(AiSettings { prompts, libraries })
+}
+
+/// Whose each library is. Small and capital letters are the same, so none may be there twice.
+fn libraries(written: &BTreeMap<String, String>) -> anyhow::Result<BTreeMap<String, TenantId>> {
+    let mut libraries = BTreeMap::new();
+    for (library, tenant) in written {
+        let known = |name: &&String| name.eq_ignore_ascii_case(library);
+        if let Some(other) = libraries.keys().find(known) {
+            let problem = format!("ai.libraries names `{other}` and `{library}`");
+            return Err(usage(problem)).hint("small and capital letters are the same there");
+        }
+        libraries.insert(library.clone(), named("ai.libraries", tenant)?);
+    }
+    Ok(libraries)
 }
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {

@@ -28,7 +28,8 @@ pub enum Outcome {
     Fail(Failure),
     /// It should not be done any more.
     Cancel,
-    /// The worker had to stop (drain, deploy). Goes back at once; no attempt is used.
+    /// The worker had to stop (drain, deploy), or wants the slot for others. Goes back at once to its
+    /// place; no attempt is used.
     Interrupted,
 }
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::held::Held;
+use crate::waiting::{Waiting, Waits};
 
 /// A handler's view of its unit. Cheap to clone, so parts of the work can have their own.
 #[derive(Clone)]
@@ -25,6 +26,7 @@ struct Inner {
     until: Option<Instant>,
     reins: Arc<Reins>,
     client: Client,
+    waits: Arc<Waits>,
 }
 
 /// Why a handler is asked to end.
@@ -59,8 +61,9 @@ impl Context {
         until: Option<Instant>,
         reins: Arc<Reins>,
         client: Client,
+        waits: Arc<Waits>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { held, session, until, reins, client }) }
+        Self { inner: Arc::new(Inner { held, session, until, reins, client, waits }) }
     }
 
     /// The unit.
@@ -126,6 +129,13 @@ impl Context {
     /// How long this run may still take, by timeout and deadline.
     pub fn time_left(&self) -> Option<Duration> {
         self.inner.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Says that the run only waits, until what is returned is dropped: for a limit that its tenant has
+    /// reached, say. When many wait, the worker takes units of other tenants, and wants some slots
+    /// back: see [`Waiting::unwanted`].
+    pub fn waits(&self) -> Waiting {
+        self.inner.waits.begin(&self.inner.held.unit.tenant)
     }
 
     /// A client to send further units with. It does not wait for room: a handler that waits holds

@@ -130,6 +130,9 @@ async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<R
     let performed = AssertUnwindSafe(run.perform()).catch_unwind().await;
     let answer = performed.unwrap_or_else(|panic| panicked(&*panic));
     let answer = run.normalise(answer);
+    if run.has_yielded(&answer) {
+        station.stats.on_yielded();
+    }
     station.stats.on_end(began.elapsed());
     run.hand_over(answer);
 }
@@ -157,8 +160,8 @@ impl<'a> Run<'a> {
         let limit = registered.and_then(|registered| Limit::of(&held.unit, registered));
         let lease = held.lease;
         let until = limit.map(|limit| limit.at);
-        let client = station.client.clone();
-        let context = Context::new(held, session, until, Arc::clone(&reins), client);
+        let (client, waits) = (station.client.clone(), Arc::clone(&station.waits));
+        let context = Context::new(held, session, until, Arc::clone(&reins), client, waits);
         Self { station, registered, lease, limit, reins, context }
     }
 
@@ -205,6 +208,11 @@ impl<'a> Run<'a> {
             Some(error) => Outcome::Fail(Failure::new("too-large", error.to_string())).into(),
             None => answer,
         }
+    }
+
+    /// Whether the handler gave its slot back of its own accord.
+    fn has_yielded(&self, answer: &Answer) -> bool {
+        answer.outcome == Outcome::Interrupted && self.reins.reason().is_none()
     }
 
     fn hand_over(self, answer: Answer) {

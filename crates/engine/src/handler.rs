@@ -113,6 +113,9 @@ pub enum Verdict {
     },
     /// Not now: come back after this long. No attempt is used.
     Snooze(Duration),
+    /// It only waits, and others could use its slot: it goes back to its place in the queue. No
+    /// attempt is used.
+    Yield,
     /// It cannot work: no further attempt.
     Fail(Failure),
     /// It should not be done any more.
@@ -179,6 +182,7 @@ impl From<Verdict> for Outcome {
         match verdict {
             Verdict::Retry { failure, after } => Self::Retry { failure, after },
             Verdict::Snooze(after) => Self::Snooze(after),
+            Verdict::Yield => Self::Interrupted,
             Verdict::Fail(failure) => Self::Fail(failure),
             Verdict::Cancel => Self::Cancel,
             Verdict::With(verdict, _) => (*verdict).into(),

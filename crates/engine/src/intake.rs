@@ -106,13 +106,13 @@ impl Intake {
     }
 
     fn ask(&mut self) -> Option<Ask> {
-        let Station { settings, stats, desk, .. } = &*self.station;
+        let Station { settings, stats, desk, waits, .. } = &*self.station;
         self.pace.observe(stats.ran(), Instant::now());
         let ahead = match settings.claim_ahead {
             ClaimAhead::Adaptive => self.pace.ahead(stats.mean_run(), settings.slots),
             ClaimAhead::Off => 0,
         };
-        desk.ask(ahead)
+        desk.ask(ahead, waits.restraint(desk.limit(), Instant::now()))
     }
 
     async fn claim(&mut self, ask: Ask) -> Brought {
@@ -146,6 +146,7 @@ impl Intake {
             all_resources: settings.resources.clone(),
             ahead: ask.ahead,
             empty_handed: ask.empty_handed,
+            except: ask.except.clone(),
         }
     }
 
@@ -162,6 +163,8 @@ impl Intake {
         station.store_answered();
         self.outage.reset();
         station.stats.on_claim(claimed.units.len());
+        let tenants = claimed.units.iter().map(|held| &held.unit.tenant);
+        station.waits.claimed(tenants, Instant::now());
         let brought = judge(&ask, &claimed);
         if !claimed.units.is_empty() {
             self.idle.reset();
@@ -195,9 +198,11 @@ impl Intake {
             tokio::time::sleep(FRUITLESS_GAP).await;
         }
         let patience = self.patience();
+        let patience = station.waits.known_in().map_or(patience, |soon| soon.min(patience));
         tokio::select! {
             seen = station.store().wake(self.seen, patience) => self.seen = seen,
             () = station.desk.lightened.notified(), if or_slots => {}
+            () = station.waits.eased.notified() => {}
             () = station.control.left(Order::Work) => {}
         }
         self.pace.rested(station.stats.ran(), Instant::now());

@@ -52,6 +52,7 @@ mod station;
 mod stats;
 mod timetable;
 mod wait;
+mod waiting;
 mod worker;
 
 pub use batch_writer::BatchWriter;
@@ -68,4 +69,5 @@ pub use services::Services;
 pub use stats::{WorkerReport, WorkerStats};
 pub use timetable::{Timetable, TimetableError, zones};
 pub use wait::WaitError;
+pub use waiting::Waiting;
 pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError, most_at_risk};

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::control::WorkerControl;
 use crate::held::Desk;
 use crate::stats::WorkerStats;
+use crate::waiting::Waits;
 use crate::worker::{Settings, Worker};
 
 /// A running worker's common ground.
@@ -22,6 +23,8 @@ pub(crate) struct Station {
     pub(crate) control: WorkerControl,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) desk: Desk,
+    /// Runs that only wait.
+    pub(crate) waits: Arc<Waits>,
     /// What handlers send with.
     pub(crate) client: Client,
     /// Held while a claim is under way, so that nobody takes its units for forgotten ones.
@@ -40,6 +43,7 @@ impl Station {
         Self {
             desk: Desk::new(settings.slots, settings.resources.clone()),
             client: client.inside_handler(),
+            waits: Arc::new(Waits::new(settings.slots)),
             settings,
             control,
             stats,

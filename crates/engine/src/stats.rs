@@ -16,6 +16,7 @@ pub struct WorkerStats {
     snoozed: AtomicU64,
     lost: AtomicU64,
     interrupted: AtomicU64,
+    yielded: AtomicU64,
     claims: AtomicU64,
     claimed: AtomicU64,
     returned: AtomicU64,
@@ -37,7 +38,7 @@ pub struct WorkerReport {
     pub failed: u64,
     /// Units that were cancelled.
     pub cancelled: u64,
-    /// Runs that put their unit off.
+    /// Runs that put their unit off, or gave their slot back.
     pub snoozed: u64,
     /// Runs whose lease was lost before their end was recorded.
     pub lost: u64,
@@ -56,9 +57,9 @@ impl WorkerStats {
             retried: get(&self.retried),
             failed: get(&self.failed),
             cancelled: get(&self.cancelled),
-            snoozed: get(&self.snoozed),
+            snoozed: get(&self.snoozed) + get(&self.yielded),
             lost: get(&self.lost),
-            interrupted: get(&self.interrupted),
+            interrupted: get(&self.interrupted).saturating_sub(get(&self.yielded)),
             left: 0,
         }
     }
@@ -109,6 +110,10 @@ impl WorkerStats {
 
     pub(crate) fn on_flush(&self) {
         add(&self.flushes, 1);
+    }
+
+    pub(crate) fn on_yielded(&self) {
+        add(&self.yielded, 1);
     }
 
     pub(crate) fn on_lost(&self, units: usize) {

@@ -60,7 +60,8 @@ async fn claim_at(
     let found = eligible(tx, claim, look).await?;
     let mut taker = Taker::new(claim, found.session);
     let mut lanes = Lanes::new(&turns.floors, look, found.sources);
-    if *look == Look::Whole {
+    // Where somebody is passed over, not everything was seen.
+    if *look == Look::Whole && claim.except.is_empty() {
         turns.floors.looked(shape, found.cost, lanes.streams(), Instant::now());
     }
     turns.note_weighed(shape, !lanes.is_simple());
@@ -70,7 +71,9 @@ async fn claim_at(
     }
     turns.enter(shape, &lanes.numbers());
     take_by_turns(tx, turns, &mut taker, &mut lanes, look).await?;
-    turns.leave(shape, lanes.still_open());
+    let mut open = lanes.still_open();
+    open.extend(found.passed_over);
+    turns.leave(shape, open);
     turns.note_weighed(shape, !lanes.is_simple() || taker.judged);
     lanes.remember(&turns.floors, look, taker.claimed.units.len());
     Ok(taker.claimed)

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "call terms",
         sql: include_str!("../migrations/006_call_terms.sql"),
     },
+    Migration { version: 7, name: "usage", sql: include_str!("../migrations/007_usage.sql") },
 ];
 
 /// The newest version this program knows.

@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "call terms",
         sql: include_str!("../migrations/007_call_terms.sql"),
     },
+    Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
 ];
 
 /// The newest version this program knows.

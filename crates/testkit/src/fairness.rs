@@ -69,6 +69,7 @@ async fn claim(world: &World, session: SessionId, free: u32) -> Vec<HeldUnit> {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: false,
+        except: Vec::new(),
     };
     world.store.claim(claim).await.unwrap().units
 }

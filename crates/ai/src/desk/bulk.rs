@@ -103,7 +103,7 @@ impl Desk {
         let call = bulk.call(self, &Errand { question, ..errand.clone() });
         let admitted = self.inner.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| refused(away(&error)))?.pop() {
-            Some(Admission::OverBudget(month)) => Err(refused(over(&month))),
+            Some(Admission::OverBudget(month)) => Err(refused(used_up(&month))),
             Some(Admission::Duplicate(other)) => {
                 Err(Box::new(Settled { duplicate: Some(other), ..Settled::default() }))
             }
@@ -141,7 +141,7 @@ pub fn forgo(call: NewCall) -> CallRecord {
     CallRecord { call, end: Some(end) }
 }
 
-pub(super) fn over(month: &longshore::ledger::BudgetState) -> AskError {
+pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {
     let words = format!("the budget of tenant `{}` for {} is used up", month.tenant, month.month);
     AskError::new(Code::OverBudget, words)
 }

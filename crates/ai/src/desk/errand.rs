@@ -1,7 +1,7 @@
 //! What is brought to the desk, and what is taken away from it.
 
 use longshore::ledger::{Call, CallRecord};
-use longshore::{BatchId, ProfileName, SessionId, TenantId, UnitId};
+use longshore::{BatchId, Context, ProfileName, SessionId, TenantId, UnitId};
 
 use super::another_may_help;
 use crate::ask::{Answer, AskError, Code, Question};
@@ -21,12 +21,15 @@ pub struct Errand {
     pub batch: Option<BatchId>,
     /// The session that asks: if it dies, the call is "maybe billed".
     pub session: Option<SessionId>,
+    /// The run that asks: while it waits for a limit it says so, and it gives its slot back should
+    /// that be wanted ([`Settled::yields`]). Without one the question waits in place.
+    pub run: Option<Context>,
 }
 
 impl Errand {
     /// A question of no unit.
     pub fn new(tenant: TenantId, profile: Option<ProfileName>, question: Question) -> Self {
-        Self { tenant, profile, question, unit: None, batch: None, session: None }
+        Self { tenant, profile, question, unit: None, batch: None, session: None, run: None }
     }
 }
 
@@ -43,6 +46,9 @@ pub struct Settled {
     pub records: Vec<CallRecord>,
     /// The same request was asked before, by another unit.
     pub duplicate: Option<Box<Call>>,
+    /// Nobody was asked, nothing is written: its slot was wanted while it waited for a limit, and it is
+    /// to be asked another time.
+    pub yields: bool,
     /// Some of the answer was handed on: it cannot be asked anew.
     pub(super) begun: bool,
 }
@@ -55,6 +61,7 @@ impl Default for Settled {
             cost_picos: 0,
             records: Vec::new(),
             duplicate: None,
+            yields: false,
             begun: false,
         }
     }
@@ -76,6 +83,7 @@ impl Settled {
     /// Asking somebody else is of no use.
     pub(super) fn is_final(&self) -> bool {
         let hopeless = |error: &AskError| !another_may_help(error);
-        self.begun || self.duplicate.is_some() || self.result.as_ref().err().is_none_or(hopeless)
+        let ended = self.begun || self.yields || self.duplicate.is_some();
+        ended || self.result.as_ref().err().is_none_or(hopeless)
     }
 }

@@ -1,9 +1,9 @@
 //! Calls of no unit: written behind the caller's back, in the order in which they came.
 //!
-//! Whoever asks through the gateway does not wait for the disk. An intent is written as soon as the
-//! write before it is done; if the call is over by then, one row is written instead of two. A process
-//! that is killed leaves the intents that were written (they become "maybe billed" with its session)
-//! and loses at most what gathered during one write.
+//! Whoever asks through the gateway does not wait for the disk. Calls are gathered for a moment and
+//! written together; of one that is over by then, one row is written instead of two. A process that is
+//! killed leaves the intents that were written (they become "maybe billed" with its session) and loses
+//! at most what gathered for that moment and during one write.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,10 @@ use tokio::sync::Notify;
 
 /// How many calls may wait to be written. Beyond it, whoever ends a call waits too.
 const MOST: usize = 100_000;
+
+/// How long calls gather before they are written. Short beside any model's answer, so that hardly one is
+/// out without its intent on record; long beside a commit, which then costs many calls what it costs one.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// How long a ledger that is away is left in peace.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -73,11 +77,12 @@ impl Journal {
     /// Writes for as long as it is awaited.
     pub(super) async fn run(&self) {
         loop {
-            let batch = self.take();
-            if batch.is_empty() {
+            if self.waiting().order.is_empty() {
                 self.news.notified().await;
                 continue;
             }
+            tokio::time::sleep(GATHER).await;
+            let batch = self.take();
             while let Err(error) = self.ledger.record_calls(batch.clone()).await {
                 tracing::warn!(%error, calls = batch.len(), "calls wait to be written");
                 if !error.is_retryable() {

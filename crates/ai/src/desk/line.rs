@@ -82,6 +82,16 @@ impl Line {
         }
     }
 
+    /// Until when a question of so many tokens could not be sent, as far as is known now. Where only
+    /// money is missing, nobody waits.
+    pub(super) fn closed_until(&self, now: Instant, tokens: u64) -> Option<Instant> {
+        let gate = match lock(&self.gate).allow(now, tokens) {
+            Allow::WaitUntil(at) => Some(at),
+            Allow::Yes | Allow::Probe => None,
+        };
+        gate.max(lock(&self.breaker).open_until()).filter(|until| now < *until)
+    }
+
     /// Lets a question out, or says until when it has to wait. What only looks is asked first: a
     /// breaker that lets a probe through lets one through.
     fn admit(&self, now: Instant, tokens: u64) -> Result<(), Wait> {

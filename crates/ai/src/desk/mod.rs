@@ -5,17 +5,21 @@
 //! books. Units, rows, the gateway and the command line all ask here. What is decided is in pure
 //! modules ([`crate::tries`], [`crate::breaker`]); this puts them in order.
 
+mod attempts;
 mod bulk;
 mod call;
 mod counter;
 mod errand;
 mod journal;
+mod leave;
 mod line;
 mod open_call;
+mod patience;
 mod presence;
 mod register;
 mod repair;
 mod sheet;
+mod whole;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +34,7 @@ use self::call::CallToMake;
 use self::journal::Journal;
 use self::presence::Presence;
 use self::register::{Entry, Register};
-use crate::ask::{Again, Answer, AskError, Code, Provider};
+use crate::ask::{Again, Answer, AskError, Code, Provider, Question};
 use crate::chat::Piece;
 use crate::http::Http;
 use crate::limiter::Limiter;
@@ -40,7 +44,8 @@ use crate::vault::Vault;
 
 pub use self::bulk::{Bulk, forgo, settle};
 pub use self::errand::{Errand, Settled};
-pub use self::sheet::{TENANT_SHEET, TenantSheet};
+pub use self::sheet::{Sheet, TENANT_SHEET, TenantSheet};
+pub use self::whole::SheetError;
 
 /// How long one look at the change feed may last.
 const LISTEN: Duration = Duration::from_secs(30);
@@ -179,13 +184,17 @@ impl Desk {
         if settled.is_final() {
             return settled;
         }
+        // Another model was wished for from the first: it is not one of theirs.
+        let question = Question { model: None, ..errand.question.clone() };
+        let elsewhere = Errand { question, ..errand.clone() };
         for name in self.fallbacks(errand, &first).await {
             if asked.contains(&name) {
                 continue;
             }
             match self.inner.register.find(&errand.tenant, Some(&name)).await {
                 Ok(entry) => {
-                    CallToMake { desk, entry: &entry, errand }.make(pieces, &mut settled).await;
+                    let call = CallToMake { desk, entry: &entry, errand: &elsewhere };
+                    call.make(pieces, &mut settled).await;
                 }
                 Err(error) => self.refused(errand, Some(&name), error, &mut settled),
             }

@@ -16,8 +16,10 @@ use tokio::time::Instant;
 
 use super::line::{Line, LineName, Lines};
 use super::sheet::{Bound, Sheet, TENANT_SHEET, TenantSheet};
+use super::whole::SheetError;
 use crate::ask::{Again, AskError, Code, Provider};
 use crate::batches::{self, BatchProvider};
+use crate::chunk::Need;
 use crate::http::Http;
 use crate::profile::Profile;
 use crate::providers;
@@ -25,9 +27,6 @@ use crate::vault::{KeyRef, Vault};
 
 /// How long a profile is believed to be what it was, should no notice of a change come.
 const BELIEVED: Duration = Duration::from_secs(30);
-
-/// How long a chain of templates may be.
-const DEEPEST: usize = 8;
 
 /// Profiles, ready to be asked.
 pub(super) struct Register {
@@ -55,6 +54,8 @@ struct Known {
 pub(super) struct Owner {
     /// Its settings.
     pub(super) sheet: TenantSheet,
+    /// What a question takes of its limits.
+    pub(super) needs: Vec<Need>,
     /// Its month is bounded: nothing may be asked before that was looked at.
     pub(super) has_budget: bool,
 }
@@ -71,8 +72,8 @@ pub(super) struct Entry {
     pub(super) batches: Option<Arc<dyn BatchProvider>>,
     /// How those who share endpoint, key and limits fare.
     pub(super) line: Line,
-    /// What bounds it, together with others.
-    pub(super) bounds: Vec<Bound>,
+    /// What a question takes of its limits, and of those it shares with others.
+    pub(super) needs: Vec<Need>,
     /// How many questions of this profile may be out.
     pub(super) room: Option<Arc<Semaphore>>,
 }
@@ -159,7 +160,8 @@ impl Register {
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
         let has_budget = month.map_err(|error| away(&error))?.budget.is_some();
-        let owner = Arc::new(Owner { sheet, has_budget });
+        let needs = Need::of_tenant(tenant, &sheet.limits);
+        let owner = Arc::new(Owner { sheet, needs, has_budget });
         self.known().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + BELIEVED));
         Ok(owner)
     }
@@ -193,14 +195,19 @@ impl Register {
     /// Reads a profile with its templates, and makes it one that can be asked.
     async fn open(&self, record: ProfileRecord) -> Result<Entry, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
-        let sheet = self.whole(record).await?;
+        let sheet = Sheet::read(&*self.ledger, record).await.map_err(|error| match error {
+            SheetError::Ledger(error) => away(&error),
+            error => internal(error),
+        })?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
         let bounds = sheet.bounds().map_err(internal)?;
-        let key_owner = sheet.key_owner.as_ref().unwrap_or(&owner);
+        let need = |bound: &Bound| Need::of_profile(&bound.tenant, &bound.profile, &bound.limits);
+        let needs = bounds.iter().flat_map(need).collect();
+        let key_owner = sheet.key_owner().unwrap_or(&owner);
         let entry = self.entry(&owner, name, profile, key_owner).await?;
-        Ok(Entry { bounds, ..entry })
+        Ok(Entry { needs, ..entry })
     }
 
     /// Fetches a profile's key, which is `owner`'s, and makes its provider.
@@ -220,9 +227,8 @@ impl Register {
         })?;
         let line = self.lines.find(&line_name(&profile, owner));
         let room = profile.limits.in_flight.map(|most| self.room(tenant, &name, most));
-        let limits = profile.limits.clone();
-        let bounds = vec![Bound { tenant: tenant.clone(), profile: name.clone(), limits }];
-        Ok(Entry { name, profile, provider, batches: many, line, bounds, room })
+        let needs = Need::of_profile(tenant, &name, &profile.limits);
+        Ok(Entry { name, profile, provider, batches: many, line, needs, room })
     }
 
     fn room(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {
@@ -244,35 +250,6 @@ impl Register {
         let key: KeyRef = key.parse().map_err(|error| refused(&error))?;
         let opened = self.vault.open(&scope(owner), owner, &key).await;
         opened.map(Some).map_err(|error| refused(&error))
-    }
-
-    /// A profile's document upon those it extends.
-    async fn whole(&self, record: ProfileRecord) -> Result<Sheet, AskError> {
-        let name = record.name.clone();
-        let mut sheet = Sheet::new(record);
-        for _ in 0..DEEPEST {
-            let Some(base) = sheet.extends().map_err(internal)? else { return Ok(sheet) };
-            let template = self.template(&sheet.owner, &base).await?;
-            sheet = sheet.upon(template);
-        }
-        let message = format!("profile `{name}` extends itself, or too many others");
-        Err(AskError::new(Code::Internal, message))
-    }
-
-    /// A template of the tenant, or of the default tenant.
-    async fn template(
-        &self,
-        tenant: &TenantId,
-        name: &ProfileName,
-    ) -> Result<ProfileRecord, AskError> {
-        for owner in [tenant, &TenantId::default()] {
-            match self.ledger.profile(&scope(owner), owner, name).await {
-                Ok(record) if Sheet::is_template(&record.body) => return Ok(record),
-                Ok(_) | Err(Error::NotFound { .. }) => {}
-                Err(error) => return Err(away(&error)),
-            }
-        }
-        Err(AskError::new(Code::Internal, format!("there is no template `{name}`")))
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {

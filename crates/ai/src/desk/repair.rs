@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ask::{Answer, FinishReason, Question};
+use crate::ask::{Answer, Bill, FinishReason, Question};
 use crate::chat::{Chat, Message, Part, Role};
 use crate::schema::ResponseSchema;
 
@@ -39,6 +39,23 @@ pub(super) fn both(first: &Answer, second: Answer) -> Answer {
         estimated: first.estimated || second.estimated,
         ..second
     }
+}
+
+/// An answer at the price of itself and of an attempt to mend it that may have been billed.
+pub(super) fn with_bill(answer: Answer, again: &Question, bill: Bill) -> Answer {
+    let unknown = || Answer {
+        tokens_in: again.estimate(),
+        tokens_out: again.max_tokens.into(),
+        estimated: true,
+        ..Answer::default()
+    };
+    let spent = match bill {
+        Bill::Nothing => return answer,
+        Bill::Unknown => unknown(),
+        Bill::Came(came) => *came,
+    };
+    let sum = both(&spent, answer.clone());
+    Answer { estimated: true, latency_ms: answer.latency_ms, ..sum }
 }
 
 fn said(role: Role, text: String) -> Message {

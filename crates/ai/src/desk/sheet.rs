@@ -9,6 +9,7 @@ use longshore::{ProfileName, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::whole::SheetError;
 use crate::profile::{Limits, Profile};
 
 /// The name under which a tenant's own settings are kept, beside its profiles: they are read,
@@ -38,11 +39,13 @@ impl TenantSheet {
 
 /// A profile's document on its way to being whole.
 #[derive(Debug, Clone)]
-pub(super) struct Sheet {
+pub struct Sheet {
     /// Whose profile it is.
-    pub(super) owner: TenantId,
+    owner: TenantId,
     /// Who wrote the document that names the key.
-    pub(super) key_owner: Option<TenantId>,
+    key_owner: Option<TenantId>,
+    /// Who wrote the document that names the endpoint.
+    placed_by: Option<TenantId>,
     /// The documents that set limits. Each holds for all who extend it, together.
     limiting: Vec<(TenantId, ProfileName, Value)>,
     body: Value,
@@ -60,28 +63,47 @@ pub(super) struct Bound {
 const EXTENDS: &str = "extends";
 const TEMPLATE: &str = "template";
 
+/// Keys that matter by who wrote them.
+const KEY: &str = "key";
+const ENDPOINT: &str = "endpoint";
+
 impl Sheet {
     pub(super) fn new(record: ProfileRecord) -> Self {
         let limiting = limiting(&record).into_iter().collect();
         let ProfileRecord { tenant, body, .. } = record;
-        let key_owner = body.get("key").map(|_| tenant.clone());
-        Self { owner: tenant, key_owner, limiting, body }
+        let key_owner = body.get(KEY).map(|_| tenant.clone());
+        let placed_by = body.get(ENDPOINT).map(|_| tenant.clone());
+        Self { owner: tenant, key_owner, placed_by, limiting, body }
+    }
+
+    /// What it says, as far as it is whole.
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+
+    /// Who wrote the document that names the key: it is theirs.
+    pub fn key_owner(&self) -> Option<&TenantId> {
+        self.key_owner.as_ref()
+    }
+
+    /// Whether it would take a key that was lent to where its own writer says.
+    pub(super) fn leads_astray(&self) -> bool {
+        let lent = self.key_owner.as_ref().is_some_and(|owner| *owner != self.owner);
+        lent && self.placed_by.as_ref() == Some(&self.owner)
     }
 
     /// Whether a document is there to be extended.
-    pub(super) fn is_template(body: &Value) -> bool {
+    pub fn is_template(body: &Value) -> bool {
         body.get(TEMPLATE) == Some(&Value::Bool(true))
     }
 
     /// The template that it still extends.
-    pub(super) fn extends(&self) -> Result<Option<ProfileName>, String> {
-        match self.body.get(EXTENDS) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(name)) => {
-                Ok(Some(ProfileName::new(name).map_err(|error| error.to_string())?))
-            }
-            Some(other) => Err(format!("`extends` names a template, and {other} is no name")),
-        }
+    pub(super) fn extends(&self) -> Result<Option<ProfileName>, SheetError> {
+        let Some(name) = self.body.get(EXTENDS).filter(|name| !name.is_null()) else {
+            return Ok(None);
+        };
+        let read = name.as_str().and_then(|name| ProfileName::new(name).ok());
+        read.map(Some).ok_or_else(|| SheetError::NoName(name.to_string()))
     }
 
     /// The same, upon a template.
@@ -90,10 +112,14 @@ impl Sheet {
             own.remove(EXTENDS);
         }
         self.limiting.extend(limiting(&template));
-        if self.key_owner.is_none() && template.body.get("key").is_some() {
-            self.key_owner = Some(template.tenant);
-        }
+        let names = |what: &str| template.body.get(what).map(|_| template.tenant.clone());
+        self.key_owner = self.key_owner.or_else(|| names(KEY));
+        self.placed_by = self.placed_by.or_else(|| names(ENDPOINT));
         let mut body = template.body;
+        // Whoever extends a template is none because of that.
+        if let Some(body) = body.as_object_mut() {
+            body.remove(TEMPLATE);
+        }
         merge(&mut body, self.body);
         Self { body, ..self }
     }
@@ -185,9 +211,25 @@ mod tests {
     fn a_key_belongs_to_whoever_names_it() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
         let sheet = Sheet::new(record("acme", json!({ "extends": "t" }))).upon(lent.clone());
-        assert_eq!(sheet.key_owner.unwrap().as_str(), "default");
+        assert_eq!(sheet.key_owner().unwrap().as_str(), "default");
         let own = json!({ "extends": "t", "key": "own" });
         let sheet = Sheet::new(record("acme", own)).upon(lent);
-        assert_eq!(sheet.key_owner.unwrap().as_str(), "acme");
+        assert_eq!(sheet.key_owner().unwrap().as_str(), "acme");
+    }
+
+    #[test]
+    fn a_key_that_was_lent_goes_only_where_its_owner_says() {
+        let lent = record("default", json!({ "provider": "openai", "key": "house" }));
+        let own = |body: Value| Sheet::new(record("acme", body)).upon(lent.clone());
+        let elsewhere = json!({ "extends": "t", "endpoint": "https://acme.example" });
+        assert!(own(elsewhere.clone()).leads_astray());
+        let mut with_key = elsewhere;
+        with_key["key"] = json!("own");
+        assert!(!own(with_key).leads_astray());
+        assert!(!own(json!({ "extends": "t" })).leads_astray());
+        // The house may say so itself.
+        let house = json!({ "extends": "t", "endpoint": "https://house.example" });
+        let sheet = Sheet::new(record("acme", json!({ "extends": "u" })));
+        assert!(!sheet.upon(record("default", house)).upon(lent).leads_astray());
     }
 }

@@ -106,6 +106,7 @@ struct Telling {
 impl Teller for Telling {
     fn piece(&mut self, piece: Piece, out: &mut Vec<u8>) {
         match piece {
+            Piece::Begun { model } => self.about.model = model,
             Piece::Text(text) => self.text(&text, out),
             Piece::ToolCall(call) => self.call(&call, out),
             Piece::Raw(line) => self.line(&line, out),

@@ -80,7 +80,7 @@ pub(crate) struct About {
     pub(super) id: String,
     /// When it was asked, in seconds since 1970.
     pub(super) created: i64,
-    /// The model that is asked: who really answered is known at the end.
+    /// The model that is asked; once an answer begins, the one that answers.
     pub(super) model: String,
     /// About how many tokens the question has.
     pub(super) tokens_in: u64,

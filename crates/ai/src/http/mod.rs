@@ -7,6 +7,7 @@
 mod connect;
 mod frames;
 mod limits;
+mod sent;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use connect::Connector;
 pub(crate) use frames::{Event, Frames, Framing};
 pub(crate) use limits::{duration, headroom, retry_after};
+use sent::Noted;
+pub(crate) use sent::Sent;
 
 /// The largest answer, and the most that is read of a refusal.
 pub(crate) const MOST_ANSWER: usize = 32 << 20;
@@ -33,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(20);
 /// A client for all providers of a process. Made once; clones share its connections.
 #[derive(Clone)]
 pub struct Http {
-    client: Client<Connector, Full<Bytes>>,
+    client: Client<Connector, Noted>,
     /// Why no certificate can be checked, if so.
     no_roots: Option<Arc<str>>,
 }
@@ -62,9 +65,19 @@ impl Http {
 
     /// Sends a request, and waits for the beginning of the answer.
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Reply, Broken> {
+        self.send_noting(request, &Sent::default()).await
+    }
+
+    /// The same, and notes in `sent` when the request leaves.
+    pub(crate) async fn send_noting(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: &Sent,
+    ) -> Result<Reply, Broken> {
         if let (Some(why), Some("https")) = (&self.no_roots, request.uri().scheme_str()) {
             return Err(Broken::NotSent(format!("no certificate can be checked: {why}")));
         }
+        let request = request.map(|body| Noted { body, sent: sent.clone() });
         let answer = self.client.request(request).await.map_err(|error| unanswered(&error))?;
         let (head, body) = answer.into_parts();
         Ok(Reply { status: head.status, headers: head.headers, body, read: 0 })

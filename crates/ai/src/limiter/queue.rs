@@ -6,6 +6,7 @@
 //! profile with.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::{Draw, Drawn};
@@ -29,14 +30,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) type Told = Result<Held, Full>;
 
 /// What was taken, bucket by bucket.
-pub(super) type Held = Vec<(String, Vec<Lot>)>;
+pub(super) type Held = Vec<(Arc<str>, Vec<Lot>)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    buckets: HashMap<String, Bucket>,
+    buckets: HashMap<Arc<str>, Bucket>,
     waiters: Vec<Waiter>,
     /// Buckets that somebody waits for.
-    wanted: HashSet<String>,
+    wanted: HashSet<Arc<str>>,
     next: u64,
     /// The store could not be asked; not before this time.
     away_until: Option<Instant>,
@@ -59,7 +60,7 @@ struct Bucket {
 #[derive(Debug)]
 struct Waiter {
     id: u64,
-    needs: Vec<Need>,
+    needs: Arc<[Need]>,
     until: Instant,
     when_full: WhenFull,
     tell: oneshot::Sender<Told>,
@@ -90,7 +91,7 @@ impl Queue {
     /// whether there is something to be done for them: not if others wait for the same already.
     pub(super) fn join(
         &mut self,
-        needs: Vec<Need>,
+        needs: Arc<[Need]>,
         until: Instant,
         when_full: WhenFull,
         now: Instant,
@@ -115,8 +116,8 @@ impl Queue {
             return false;
         };
         let mut less = false;
-        for need in self.waiters.remove(place).needs {
-            let mut others = self.waiters.iter().flat_map(|waiter| &waiter.needs);
+        for need in self.waiters.remove(place).needs.iter() {
+            let mut others = self.waiters.iter().flat_map(|waiter| waiter.needs.iter());
             let next = others.find(|other| other.bucket == need.bucket);
             if next.is_none() {
                 self.wanted.remove(&need.bucket);
@@ -169,7 +170,7 @@ impl Queue {
     fn serve_one(
         &mut self,
         waiter: Waiter,
-        wanted: &mut HashSet<String>,
+        wanted: &mut HashSet<Arc<str>>,
         now: Instant,
     ) -> Option<Waiter> {
         if waiter.tell.is_closed() {
@@ -187,14 +188,14 @@ impl Queue {
         let full = short.iter().filter_map(|need| Some((self.full_until(need, now)?, need)));
         match full.max_by_key(|(until, _)| *until) {
             Some((at, need)) if waiter.when_full == WhenFull::Refuse || at >= waiter.until => {
-                let full = Full::Limit { bucket: need.bucket.clone(), wait: at - now };
+                let full = Full::Limit { bucket: need.bucket.to_string(), wait: at - now };
                 let _ = waiter.tell.send(Err(full));
                 None
             }
             _ => {
                 for need in short {
                     if !wanted.contains(&need.bucket) {
-                        wanted.insert(need.bucket.clone());
+                        wanted.insert(Arc::clone(&need.bucket));
                     }
                 }
                 Some(waiter)
@@ -212,9 +213,9 @@ impl Queue {
 
     fn grant(&mut self, waiter: Waiter, now: Instant) {
         let mut held = Held::new();
-        for need in &waiter.needs {
+        for need in waiter.needs.iter() {
             let lots = self.bucket(&need.bucket).chunk.take(need.amount, now);
-            held.push((need.bucket.clone(), lots));
+            held.push((Arc::clone(&need.bucket), lots));
         }
         if let Err(Ok(held)) = waiter.tell.send(Ok(held)) {
             for (bucket, lots) in held {
@@ -223,8 +224,8 @@ impl Queue {
         }
     }
 
-    fn bucket(&mut self, name: &str) -> &mut Bucket {
-        self.buckets.entry(name.to_owned()).or_default()
+    fn bucket(&mut self, name: &Arc<str>) -> &mut Bucket {
+        self.buckets.entry(Arc::clone(name)).or_default()
     }
 
     /// What is to be done now.
@@ -312,7 +313,7 @@ impl Queue {
     pub(super) fn drew(&mut self, draws: &[Draw], drawn: &[Drawn], begun: Instant, now: Instant) {
         self.away_until = None;
         for (draw, drawn) in draws.iter().zip(drawn) {
-            let bucket = self.bucket(&draw.bucket);
+            let bucket = self.bucket(&Arc::from(draw.bucket.as_str()));
             if drawn.got > 0.0 {
                 bucket.chunk.drew(drawn.got, begun, now);
                 (bucket.again_at, bucket.full_until) = (None, None);

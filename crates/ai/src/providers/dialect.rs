@@ -171,6 +171,20 @@ impl Draft {
         }
     }
 
+    /// Nothing was said.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.tool_calls.is_empty()
+    }
+
+    /// As much of an answer as came before something cut it.
+    pub(crate) fn torso(self, question: &Question, model: &str, took: Duration) -> Answer {
+        // What a provider counts while it speaks is behind what it says.
+        let told = self.usage.output.unwrap_or(0);
+        let rest = Self { usage: Usage { output: None, ..self.usage }, ..self };
+        let answer = rest.answer(question, model, took, Headroom::default());
+        Answer { tokens_out: answer.tokens_out.max(told), estimated: true, ..answer }
+    }
+
     /// The whole answer as pieces, for a provider that does not stream after all.
     pub(crate) fn pieces(&self) -> Vec<Piece> {
         let text = (!self.text.is_empty()).then(|| Piece::Text(self.text.clone()));

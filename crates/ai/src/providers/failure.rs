@@ -71,7 +71,7 @@ pub(crate) fn told(error: &Value, begun: bool, veil: &Veil) -> AskError {
     if begun && failure.again == Again::Later {
         failure.again = Again::Never;
     }
-    failure
+    if begun { failure.maybe_billed() } else { failure }
 }
 
 /// An error among the results of a batch. Nothing was billed for it.
@@ -90,30 +90,39 @@ pub(crate) fn failed_batch(error: &Value, veil: &Veil) -> AskError {
 /// An answer with status 200 that is not what it should be. It may have been billed.
 pub(crate) fn garbled(why: &str, body: &[u8], veil: &Veil) -> AskError {
     let message = format!("the answer makes no sense ({why}): {}", veil.bytes(body));
-    AskError { provider_status: Some(200), ..AskError::new(Code::ProviderError, message) }
+    let error = AskError::new(Code::ProviderError, message).maybe_billed();
+    AskError { provider_status: Some(200), ..error }
 }
 
 /// A stream without its last event. It was billed.
 pub(crate) fn cut(why: &str) -> AskError {
     let message = format!("the stream ended before the answer did: {why}");
-    AskError { provider_status: Some(200), ..AskError::new(Code::ProviderError, message) }
+    let error = AskError::new(Code::ProviderError, message).maybe_billed();
+    AskError { provider_status: Some(200), ..error }
 }
 
 /// The deadline has passed.
 pub(crate) fn late() -> AskError {
-    AskError::new(Code::Timeout, "no answer before the deadline; it may have been billed")
+    let words = "no answer before the deadline; it may have been billed";
+    AskError::new(Code::Timeout, words).maybe_billed()
+}
+
+/// The same, and the question is still here.
+pub(crate) fn unsent() -> AskError {
+    AskError::new(Code::Timeout, "no connection before the deadline; the question was not sent")
 }
 
 impl From<Broken> for AskError {
     fn from(broken: Broken) -> Self {
-        let (message, again) = match broken {
-            Broken::NotSent(why) => (format!("no connection: {why}"), Again::NotSent),
-            Broken::Lost(why) => (format!("the connection broke: {why}"), Again::Never),
-            Broken::TooLarge(most) => {
-                (format!("the answer is larger than {} MB", most >> 20), Again::Never)
+        let message = match broken {
+            Broken::NotSent(why) => {
+                let unsent = Self::new(Code::ProviderError, format!("no connection: {why}"));
+                return Self { again: Again::NotSent, ..unsent };
             }
+            Broken::Lost(why) => format!("the connection broke: {why}"),
+            Broken::TooLarge(most) => format!("the answer is larger than {} MB", most >> 20),
         };
-        Self { again, ..Self::new(Code::ProviderError, message) }
+        Self::new(Code::ProviderError, message).maybe_billed()
     }
 }
 
@@ -238,6 +247,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ask::Bill;
 
     fn judge(status: u16, body: &Value) -> (Code, Again) {
         let error =
@@ -270,6 +280,8 @@ mod tests {
             (529, Code::ProviderError, Again::Later),
         ] {
             assert_eq!(judge(status, &json!({})), (code, again), "{status}");
+            let error = refused(status, &HeaderMap::new(), b"{}", &Veil::default());
+            assert_eq!(error.bill, Bill::Nothing, "{status}: a refusal costs nothing");
         }
     }
 
@@ -337,7 +349,9 @@ mod tests {
     fn an_error_in_a_stream_is_final_once_something_was_said() {
         let overloaded = anthropic("overloaded_error", "Overloaded");
         assert_eq!(told(&overloaded, false, &Veil::default()).again, Again::Later);
+        assert_eq!(told(&overloaded, false, &Veil::default()).bill, Bill::Nothing);
         let late = told(&overloaded, true, &Veil::default());
+        assert_eq!(late.bill, Bill::Unknown);
         assert_eq!((late.code, late.again), (Code::ProviderError, Again::Never));
         let words = "in the stream, the provider said 529 (overloaded_error): Overloaded";
         assert_eq!(late.message, words);

@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::dialect::{Dialect, Draft, Fault, Flow, How, Reading};
 use super::failure;
 use super::veil::Veil;
-use crate::ask::{Answer, AskError, Code, Provider, Question};
+use crate::ask::{Answer, AskError, Bill, Code, Headroom, Provider, Question};
 use crate::chat::Piece;
-use crate::http::{Event, Frames, Framing, Http, MOST_ANSWER, MOST_REFUSAL, Reply, headroom};
+use crate::http::{Event, Frames, Framing, Http, MOST_ANSWER, MOST_REFUSAL, Reply, Sent, headroom};
 
 /// How long the words of a refusal are waited for.
 const WORDS: Duration = Duration::from_secs(5);
@@ -40,7 +40,8 @@ pub(crate) struct Remote<D> {
 #[async_trait]
 impl<D: Dialect> Provider for Remote<D> {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
-        within(question.until, self.whole(question)).await
+        let sent = Sent::default();
+        within(question.until, &sent, self.whole(question, &sent)).await
     }
 
     async fn stream(
@@ -48,52 +49,93 @@ impl<D: Dialect> Provider for Remote<D> {
         question: &Question,
         pieces: &mpsc::Sender<Piece>,
     ) -> Result<Answer, AskError> {
-        within(question.until, self.streamed(question, pieces)).await
+        let (began, sent) = (Instant::now(), Sent::default());
+        let sending = self.send(question, How::Streamed, &sent);
+        let reply = within(question.until, &sent, sending).await?;
+        let headroom = headroom(&reply.headers);
+        if comes_whole::<D>(&reply.headers) {
+            let reading = self.read_to(reply, pieces);
+            let draft = within(question.until, &sent, reading).await?;
+            return self.checked(question, draft, began, headroom);
+        }
+        let mut stream = Stream::new(self.form(question), D::FRAMING, self.dialect.reading());
+        let following = self.follow(reply, &mut stream, pieces);
+        let followed = within(question.until, &sent, following).await;
+        let draft = stream.reading.draft();
+        let error = match followed {
+            Ok(Ended::Closed(why)) if draft.finish.is_none() => failure::cut(&self.veil.line(&why)),
+            Ok(Ended::Closed(_)) => return self.checked(question, draft, began, headroom),
+            Ok(Ended::Unheard) => {
+                let took = began.elapsed();
+                return Ok(draft.torso(question, self.model(question), took));
+            }
+            Err(error) => error,
+        };
+        Err(self.billed(error, question, draft, began))
     }
 
     async fn health(&self, until: Instant) -> Result<String, AskError> {
-        within(until, self.looked_at()).await
+        within(until, &Sent::default(), self.looked_at()).await
     }
 }
 
 /// Runs something until a moment. Nothing is sent that has no time left.
 async fn within<T>(
     until: Instant,
+    sent: &Sent,
     work: impl Future<Output = Result<T, AskError>>,
 ) -> Result<T, AskError> {
     if Instant::now() >= until {
         let message = "the deadline passed before the question was sent";
         return Err(AskError::new(Code::Timeout, message));
     }
-    timeout_at(until, work).await.unwrap_or_else(|_| Err(failure::late()))
+    let late = || if sent.is_out() { failure::late() } else { failure::unsent() };
+    timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
 }
 
 impl<D: Dialect> Remote<D> {
-    async fn whole(&self, question: &Question) -> Result<Answer, AskError> {
+    async fn whole(&self, question: &Question, sent: &Sent) -> Result<Answer, AskError> {
         let began = Instant::now();
-        let reply = self.send(question, How::Whole).await?;
+        let reply = self.send(question, How::Whole, sent).await?;
         let headroom = headroom(&reply.headers);
         let (draft, body) = self.read(reply).await?;
-        self.dialect.check(question, &draft)?;
-        let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
+        let answer = self.checked(question, draft, began, headroom)?;
         let raw = self.dialect.raw(question).map(|_| Box::new(body));
         Ok(Answer { raw, ..answer })
     }
 
-    async fn streamed(
+    /// The answer, if it is one to this question. One that is not was paid for all the same.
+    fn checked(
         &self,
         question: &Question,
-        pieces: &mpsc::Sender<Piece>,
+        draft: Draft,
+        began: Instant,
+        headroom: Headroom,
     ) -> Result<Answer, AskError> {
-        let began = Instant::now();
-        let reply = self.send(question, How::Streamed).await?;
-        let headroom = headroom(&reply.headers);
-        let draft = match comes_whole::<D>(&reply.headers) {
-            true => self.read_to(reply, pieces).await?,
-            false => self.follow(reply, self.form(question), pieces).await?,
-        };
-        self.dialect.check(question, &draft)?;
-        Ok(draft.answer(question, self.model(question), began.elapsed(), headroom))
+        let fault = self.dialect.check(question, &draft).err();
+        let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
+        match fault {
+            None => Ok(answer),
+            Some(error) => Err(AskError { bill: Bill::Came(Box::new(answer)), ..error }),
+        }
+    }
+
+    /// An error that came after some of the answer did: that much was paid for, as far as is known.
+    fn billed(
+        &self,
+        error: AskError,
+        question: &Question,
+        draft: Draft,
+        began: Instant,
+    ) -> AskError {
+        if error.bill == Bill::Nothing {
+            return error;
+        }
+        if draft.is_empty() {
+            return AskError { bill: Bill::Unknown, ..error };
+        }
+        let came = draft.torso(question, self.model(question), began.elapsed());
+        AskError { bill: Bill::Came(Box::new(came)), ..error }
     }
 
     /// Reads an answer in one. Also as it came.
@@ -110,21 +152,15 @@ impl<D: Dialect> Remote<D> {
         Ok(draft)
     }
 
-    /// Reads a stream to its end, or until nobody listens any more: then what has come is the answer, and
-    /// the dropped connection tells the provider to stop.
+    /// Reads a stream to its end, or until nobody listens any more: the dropped connection tells the
+    /// provider to stop.
     async fn follow(
         &self,
         mut reply: Reply,
-        form: Form,
+        stream: &mut Stream,
         pieces: &mpsc::Sender<Piece>,
-    ) -> Result<Draft, AskError> {
-        let mut stream = Stream {
-            form,
-            frames: Frames::new(D::FRAMING),
-            reading: self.dialect.reading(),
-            begun: false,
-        };
-        let ended = loop {
+    ) -> Result<Ended, AskError> {
+        loop {
             let (came, at_end) = match reply.chunk(MOST_ANSWER).await {
                 Ok(Some(bytes)) => (stream.push(&bytes, &self.veil)?, None),
                 Ok(None) => {
@@ -134,19 +170,17 @@ impl<D: Dialect> Remote<D> {
             };
             let (came, flow) = came;
             if !hand_on(came, pieces).await {
-                return Ok(stream.reading.draft());
+                return Ok(Ended::Unheard);
             }
             match (flow, at_end) {
                 (Flow::Done, _) => {
                     let _ = timeout(TAIL, reply.rest()).await;
-                    break String::from("its last event came too early");
+                    return Ok(Ended::Closed("its last event came too early".to_owned()));
                 }
-                (Flow::More, Some(why)) => break why,
+                (Flow::More, Some(why)) => return Ok(Ended::Closed(why)),
                 (Flow::More, None) => {}
             }
-        };
-        let draft = stream.reading.draft();
-        if draft.finish.is_none() { Err(failure::cut(&self.veil.line(&ended))) } else { Ok(draft) }
+        }
     }
 
     async fn looked_at(&self) -> Result<String, AskError> {
@@ -158,7 +192,7 @@ impl<D: Dialect> Remote<D> {
         Ok(self.dialect.health(&self.model, &said))
     }
 
-    async fn send(&self, question: &Question, how: How) -> Result<Reply, AskError> {
+    async fn send(&self, question: &Question, how: How, sent: &Sent) -> Result<Reply, AskError> {
         let model = self.model(question);
         if model.is_empty() {
             return Err(AskError::new(
@@ -169,7 +203,7 @@ impl<D: Dialect> Remote<D> {
         let path = self.dialect.path(model, question, how)?;
         let body = self.body(model, question, how)?;
         let request = self.request(Method::POST, &path, body)?;
-        self.accepted(self.http.send(request).await?).await
+        self.accepted(self.http.send_noting(request, sent).await?).await
     }
 
     /// What is sent: the question as it came, or a translation that loses nothing.
@@ -220,7 +254,8 @@ impl<D: Dialect> Remote<D> {
     pub(crate) fn unread(&self, why: &str, body: &[u8]) -> AskError {
         match serde_json::from_slice::<Value>(body) {
             Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
-                failure::told(&json, true, &self.veil)
+                // It came in the answer's place: nothing was answered.
+                AskError { bill: Bill::Nothing, ..failure::told(&json, true, &self.veil) }
             }
             _ => failure::garbled(why, body, &self.veil),
         }
@@ -240,6 +275,14 @@ enum Form {
     Raw,
 }
 
+/// How a stream came to its end.
+enum Ended {
+    /// The provider closed it, or said that this was all; or why there will be no more.
+    Closed(String),
+    /// Nobody listens any more.
+    Unheard,
+}
+
 /// A stream that is being read.
 struct Stream {
     form: Form,
@@ -250,6 +293,10 @@ struct Stream {
 }
 
 impl Stream {
+    fn new(form: Form, framing: Framing, reading: Box<dyn Reading>) -> Self {
+        Self { form, frames: Frames::new(framing), reading, begun: false }
+    }
+
     fn push(&mut self, bytes: &[u8], veil: &Veil) -> Result<(Vec<Piece>, Flow), AskError> {
         self.frames.push(bytes);
         let mut came = Vec::new();

@@ -174,7 +174,9 @@ impl Reader<'_> {
         let code = code.unwrap_or(Code::Timeout);
         let retry_after = self.source.span(self.answer.retry_after.as_ref())?;
         let again = if code.is_retryable() { Again::Later } else { Again::Never };
-        Ok(AskError { retry_after, again, ..AskError::new(code, message) })
+        let error = AskError { retry_after, again, ..AskError::new(code, message) };
+        // As of a real provider: whoever is late may have been at work.
+        Ok(if code == Code::Timeout { error.maybe_billed() } else { error })
     }
 }
 

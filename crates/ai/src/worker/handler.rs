@@ -79,6 +79,9 @@ impl RequestHandler {
             return self.deliver(context, to, &reply, calls).await;
         }
         let (settled, parts) = self.ask(context, &request, to.as_ref(), &errand).await?;
+        if settled.yields {
+            return Err(Verdict::Yield);
+        }
         let (reply, calls) = self.conclude(context, request.heading(), settled)?;
         let reply = if parts > 0 { reply.after(parts) } else { reply };
         self.deliver(context, to, &reply, calls).await
@@ -147,7 +150,9 @@ impl RequestHandler {
             biased;
             asked = asking => {
                 let result = asked.0.result.as_ref();
-                out.back(result.map(drop).map_err(|error| error.code.as_str()));
+                if !asked.0.yields {
+                    out.back(result.map(drop).map_err(|error| error.code.as_str()));
+                }
                 Ok(asked)
             }
             () = stop.cancelled() => Err(Verdict::Snooze(Duration::ZERO)),
@@ -225,6 +230,7 @@ fn errand(context: &Context, request: &Request) -> Errand {
         unit: Some(unit.id),
         batch: unit.batch.clone().or_else(|| request.batch.clone()),
         session: Some(context.session()),
+        run: Some(context.clone()),
         ..Errand::new(unit.tenant.clone(), Some(request.profile.clone()), question)
     }
 }

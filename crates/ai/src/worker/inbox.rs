@@ -96,6 +96,7 @@ impl Inbox {
             all_resources: Default::default(),
             ahead: 0,
             empty_handed: true,
+            except: Vec::new(),
         }
     }
 }

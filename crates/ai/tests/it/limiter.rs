@@ -16,7 +16,7 @@ use ledger::{FakeLedger, Trouble};
 
 /// Requests: so many per second, and a second's worth at once.
 fn requests(bucket: &str, per_second: f64) -> Need {
-    let (bucket, measure) = (bucket.to_owned(), Measure::Requests);
+    let (bucket, measure) = (bucket.into(), Measure::Requests);
     Need { bucket, measure, per_minute: per_second * 60.0, burst: per_second, amount: 1.0 }
 }
 
@@ -90,7 +90,7 @@ async fn all_is_taken_or_nothing() {
     drain(&limiter, &scarce).await;
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
-        let refused = limiter.take(&both, in_secs(9.0), WhenFull::Refuse).await.unwrap_err();
+        let refused = limiter.take(&both[..], in_secs(9.0), WhenFull::Refuse).await.unwrap_err();
         let Full::Limit { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
@@ -160,14 +160,14 @@ async fn tokens_are_charged_by_estimate_and_settled_after() {
     let ledger = FakeLedger::new();
     let limiter = Limiter::new(ledger.clone());
     let needs = [requests("r", 10.0), tokens("t", 100.0, 50.0)];
-    let taken = limiter.take(&needs, in_secs(1.0), WhenFull::Wait).await.unwrap();
+    let taken = limiter.take(&needs[..], in_secs(1.0), WhenFull::Wait).await.unwrap();
     assert_eq!((ledger.level("r"), ledger.level("t")), (Some(7.0), Some(30.0)));
     taken.settle(10);
     sleep(Duration::from_millis(101)).await;
     assert_eq!(ledger.level("r"), Some(7.0), "a request is a request");
     assert!((ledger.level("t").unwrap() - 80.0).abs() < 1.5, "{:?}", ledger.level("t"));
 
-    let taken = limiter.take(&needs, in_secs(1.0), WhenFull::Wait).await.unwrap();
+    let taken = limiter.take(&needs[..], in_secs(1.0), WhenFull::Wait).await.unwrap();
     taken.settle(200);
     sleep(Duration::from_millis(101)).await;
     assert!(ledger.level("t").unwrap() < -100.0, "what was used is owed: {:?}", ledger.level("t"));
@@ -215,18 +215,19 @@ fn buckets_are_named_by_who_is_limited() {
     let limits = Limits { requests: Some(60.0), tokens: Some(6000.0), ..Limits::default() };
     let (tenant, profile) = (TenantId::new("acme").unwrap(), ProfileName::new("fast").unwrap());
     let names = |needs: Vec<Need>| -> Vec<(String, f64, f64)> {
-        needs.into_iter().map(|need| (need.bucket, need.amount, need.burst)).collect()
+        let sized = needs.iter().map(|need| need.with_tokens(500));
+        sized.map(|need| (need.bucket.to_string(), need.amount, need.burst)).collect()
     };
     assert_eq!(
-        names(Need::of_tenant(&tenant, &limits, 500)),
+        names(Need::of_tenant(&tenant, &limits)),
         [("tenant/acme/requests".into(), 1.0, 1.0), ("tenant/acme/tokens".into(), 500.0, 100.0)]
     );
     let long = Limits { burst: Some(0.5), requests: None, ..limits };
     assert_eq!(
-        names(Need::of_profile(&tenant, &profile, &long, 500)),
+        names(Need::of_profile(&tenant, &profile, &long)),
         [("profile/acme/fast/tokens".into(), 500.0, 3000.0)]
     );
-    assert!(Need::of_tenant(&tenant, &Limits::default(), 1).is_empty());
+    assert!(Need::of_tenant(&tenant, &Limits::default()).is_empty());
 }
 
 /// Several processes that share a ledger.

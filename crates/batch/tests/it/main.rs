@@ -21,6 +21,7 @@ mod odbc;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod prompt;
+mod prompts;
 #[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
 mod remote;
 mod report;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use longshore::ledger::{Ledger, ProfileRecord, PutProfile};
 use longshore::{Error, ProfileName, Scope, TenantId};
+use longshore_ai::TENANT_SHEET;
 use serde_json::{Value, json};
 
 use super::ledger;
@@ -99,7 +100,7 @@ impl<'a> Book<'a> {
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
         let found = self.ledger.profiles(&self.scope, page.after.as_deref(), page.limit).await?;
         let (sheets, profiles): (Vec<_>, Vec<_>) =
-            found.items.into_iter().partition(|record| record.name.as_str() == tenant::SHEET);
+            found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SHEET);
         let output = self.settings.output;
         output.list(&profiles, || show::table(&profiles, &sheets))?;
         if let Some(next) = found.next {
@@ -111,14 +112,14 @@ impl<'a> Book<'a> {
     async fn show(&self, name: &ProfileName) -> anyhow::Result<()> {
         let record = self.known(ordinary(name)?).await?;
         let whole = whole(&*self.ledger, &record).await?;
-        show::one(&record, &whole.body, self.settings)
+        show::one(&record, whole.body(), self.settings)
     }
 
     /// Checks a document with all that it extends.
     async fn check(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
         check::keys(body)?;
         let whole = whole::of(&*self.ledger, &self.tenant, name, body).await?;
-        for warning in check::profile(name, body, &whole.body)? {
+        for warning in check::profile(name, body, whole.body())? {
             self.warn(&warning);
         }
         self.check_others(name, body).await

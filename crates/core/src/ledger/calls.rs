@@ -93,7 +93,9 @@ pub enum CallStatus {
     Success,
     /// It came to an error.
     Error,
-    /// Whoever made it died. It may have been billed, and counts with what was reserved.
+    /// It was sent, and what became of it is not known: whoever made it died, its time ran out, the
+    /// connection broke, or the answer was cut. It counts with what came of the answer, or else with
+    /// what was reserved.
     MaybeBilled,
 }
 
@@ -220,8 +222,8 @@ pub struct Call {
     pub call: NewCall,
     /// How it stands.
     pub status: CallStatus,
-    /// What it came to; nothing while it is open. After [`CallStatus::MaybeBilled`] it holds what was
-    /// reserved.
+    /// What it came to; nothing while it is open. After [`CallStatus::MaybeBilled`] it holds an
+    /// estimate.
     pub end: Option<CallEnd>,
     /// When it was journalled.
     pub opened_at: Timestamp,

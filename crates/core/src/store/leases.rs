@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use crate::Result;
 use crate::batch::Sums;
 use crate::ledger::CallRecord;
-use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, UnitId};
+use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
 use crate::session::{Lease, NewSession, Order};
 use crate::time::Timestamp;
@@ -49,6 +49,9 @@ pub struct Claim {
     pub ahead: u32,
     /// Whether the worker holds nothing. Only then is a unit given that must run alone.
     pub empty_handed: bool,
+    /// Tenants that are passed over this time, because their units would only wait. They keep their
+    /// place in the order of turns.
+    pub except: Vec<TenantId>,
 }
 
 /// A unit in a worker's hands.

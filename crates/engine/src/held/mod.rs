@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use longshore_core::session::Lease;
 use longshore_core::store::{Claimed, HeldUnit, ProgressNote};
 use longshore_core::unit::Weight;
-use longshore_core::{Outcome, SessionId, UnitId};
+use longshore_core::{Outcome, SessionId, TenantId, UnitId};
 use tokio::sync::Notify;
 
 use crate::context::{CancelReason, Reins};
 use crate::handler::{Answer, Commit};
+use crate::waiting::Restraint;
 use state::{Holding, Stage, State};
 
 /// A unit in our hands. Boxed: it is large, and passes through many.
@@ -54,6 +55,8 @@ pub(crate) struct Ask {
     pub(crate) resources: BTreeMap<String, u32>,
     pub(crate) ahead: u32,
     pub(crate) empty_handed: bool,
+    /// Not from these tenants.
+    pub(crate) except: Vec<TenantId>,
 }
 
 /// What the executor does next.
@@ -137,8 +140,14 @@ impl Desk {
         }
     }
 
-    /// What may be claimed now, with up to `target` units buffered.
-    pub(crate) fn ask(&self, target: usize) -> Option<Ask> {
+    /// How many slots are used.
+    pub(crate) fn limit(&self) -> u32 {
+        self.state().limit
+    }
+
+    /// What may be claimed now within bounds, with up to `target` units buffered.
+    pub(crate) fn ask(&self, target: usize, within: Restraint) -> Option<Ask> {
+        let target = if within.is_none() { target } else { 0 };
         let mut state = self.state();
         // Asked for well before the buffer is empty: what is left must last until the answer.
         state.low_water = target - target / 4;
@@ -151,6 +160,7 @@ impl Desk {
         }
         // Free slots belong to the units that wait for them; started ones have theirs.
         let free = if state.ahead.is_empty() { state.usable().min(may_risk) } else { 0 };
+        let free = free.min(within.most);
         let low = state.ahead.len() <= state.low_water;
         let ahead =
             if low && !state.wants_empty && !state.heavy { target - state.ahead.len() } else { 0 };
@@ -162,7 +172,7 @@ impl Desk {
         let resources =
             if free > 0 { std::mem::take(&mut state.resources) } else { BTreeMap::new() };
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
-        Some(Ask { session, free, resources, ahead, empty_handed })
+        Some(Ask { session, free, resources, ahead, empty_handed, except: within.except })
     }
 
     /// A question without a wish: does the unit still wait that wants us empty-handed? Another
@@ -172,7 +182,8 @@ impl Desk {
         let session = state.session.filter(|_| state.wants_empty && !state.claiming)?;
         state.claiming = true;
         let resources = BTreeMap::new();
-        Some(Ask { session, free: 0, resources, ahead: 0, empty_handed: false })
+        let except = Vec::new();
+        Some(Ask { session, free: 0, resources, ahead: 0, empty_handed: false, except })
     }
 
     /// Whether slots are kept idle for a unit that must run alone.

@@ -117,7 +117,8 @@ impl<'a> Picker<'a> {
                 Queues::All => true,
                 Queues::Named(names) => names.contains(&key.0),
             };
-            named && claim.scope.covers(&key.1) && !lane.ready.is_empty() && state.is_flowing(key)
+            let wanted = named && claim.scope.covers(&key.1) && !claim.except.contains(&key.1);
+            wanted && !lane.ready.is_empty() && state.is_flowing(key)
         });
         let lanes: Vec<OpenLane<'a>> = open
             .map(|(key, lane)| {

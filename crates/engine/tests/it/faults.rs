@@ -227,6 +227,7 @@ impl Voyage {
             all_resources: BTreeMap::new(),
             ahead: 0,
             empty_handed: true,
+            except: Vec::new(),
         };
         again(|| store.claim(claim.clone())).await;
         id

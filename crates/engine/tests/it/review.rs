@@ -97,6 +97,7 @@ async fn die_with_one(harbour: &Harbour) {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     };
     assert_eq!(harbour.store.claim(claim).await.unwrap().units.len(), 1);
     harbour.store.reclaim(&[Dead { session: id, beats: 0 }]).await.unwrap();

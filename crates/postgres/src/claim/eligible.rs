@@ -1,5 +1,6 @@
 //! The streams that a claim may take from.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(super) struct Found {
     /// How long the server looked.
     pub(super) cost: Duration,
     pub(super) sources: Vec<Source>,
+    /// Lanes that have something and are passed over this time.
+    pub(super) passed_over: BTreeSet<i64>,
 }
 
 /// A stream that has something to give, and the switches it stands under.
@@ -95,7 +98,13 @@ pub(super) async fn eligible(tx: &mut Tx<'_>, claim: &Claim, look: &Look) -> Res
     for row in &rows {
         cost = cost.max(count(row, 1)?);
     }
-    Ok(Found { session, cost: Duration::from_micros(cost), sources: sources(tx, &rows).await? })
+    let (mut sources, mut passed_over) = (sources(tx, &rows).await?, BTreeSet::new());
+    sources.retain(|source| {
+        let passed = claim.except.contains(&source.stream.tenant);
+        passed_over.extend((passed && !source.dry).then_some(source.stream.lane));
+        !passed
+    });
+    Ok(Found { session, cost: Duration::from_micros(cost), sources, passed_over })
 }
 
 async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<Source>> {

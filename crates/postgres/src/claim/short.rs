@@ -28,7 +28,8 @@ use crate::tx::Aftermath;
 pub(crate) async fn shortly(shared: &Arc<Shared>, claim: &Arc<Claim>) -> Result<Option<Claimed>> {
     let shape = Shape::of(claim);
     let wanted = u64::from(claim.free) + u64::from(claim.ahead);
-    if wanted == 0 || wanted > MOST || shared.turns.was_weighed(shape) {
+    let weighed = !claim.except.is_empty() || shared.turns.was_weighed(shape);
+    if wanted == 0 || wanted > MOST || weighed {
         return Ok(None);
     }
     let look = shared.turns.floors.look(shape, Instant::now());

@@ -67,6 +67,7 @@ fn asking(session: SessionId, free: u32) -> Claim {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: false,
+        except: Vec::new(),
     }
 }
 

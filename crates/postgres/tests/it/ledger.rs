@@ -104,6 +104,7 @@ async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Le
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     };
     store.claim(claim).await.unwrap().units.iter().map(|held| held.lease).collect()
 }
@@ -312,5 +313,23 @@ async fn an_end_is_whole_or_there_is_none() {
     ] {
         let refused = database.try_run(&format!("UPDATE longshore_call SET {change}"));
         assert!(refused.is_err(), "{why}");
+    }
+}
+
+/// The conditions are those that `usage` writes: see `Conditions` there.
+#[tokio::test]
+async fn usage_of_a_batch_or_of_a_tenant_over_a_time_looks_at_no_other_calls() {
+    let database = Server::start().await.database().await;
+    for (condition, index) in [
+        ("c.batch = 'nightly'", "longshore_call_batch"),
+        ("c.tenant = 'acme' AND c.opened_at >= 7", "longshore_call_tenant"),
+        ("c.opened_at >= 7", "longshore_call_opened"),
+    ] {
+        // An empty table is read as a whole, whatever there is beside it.
+        let plan = database.run(&format!(
+            "SET enable_seqscan = off; EXPLAIN SELECT coalesce(c.batch, ''), count(*)
+             FROM longshore_call c WHERE true AND {condition} GROUP BY 1"
+        ));
+        assert!(plan.contains(index), "{condition}: {plan}");
     }
 }

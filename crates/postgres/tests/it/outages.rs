@@ -189,6 +189,7 @@ fn claim(session: SessionId) -> Claim {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     }
 }
 

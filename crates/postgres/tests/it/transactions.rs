@@ -93,6 +93,7 @@ impl Shop {
             all_resources: BTreeMap::new(),
             ahead: 0,
             empty_handed: true,
+            except: Vec::new(),
         };
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.units.iter().map(|held| held.lease).collect()
@@ -375,6 +376,7 @@ async fn nobody_waits_for_a_callers_transaction() {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     };
     let held = store.claim(claim).await.unwrap().units;
     assert_eq!(held.len(), 1, "the others are not there yet");

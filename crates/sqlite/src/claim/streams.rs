@@ -73,7 +73,10 @@ pub(super) fn wants(claim: &Claim, tenant: &str, queue: &str, batch: Option<&str
         Queues::All => true,
         Queues::Named(names) => names.iter().any(|name| name.as_str() == queue),
     };
-    own && here && claim.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
+    let passed_over = claim.except.iter().any(|other| other.as_str() == tenant);
+    own && here
+        && !passed_over
+        && claim.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
 }
 
 pub(super) fn names(

@@ -138,3 +138,25 @@ async fn every_way_to_calls_has_its_index() {
         assert!(plan.contains("SEARCH") && plan.contains(index), "{rest}: {plan}");
     }
 }
+
+/// The conditions are those that `usage` writes: see `Conditions` there.
+#[tokio::test]
+async fn usage_of_a_batch_or_of_a_tenant_over_a_time_looks_at_no_other_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("books.db");
+    let _store = open(&path);
+    let db = Connection::open(&path).unwrap();
+    for (condition, index) in [
+        ("batch = 'nightly'", "longshore_call_batch (batch=?)"),
+        ("tenant = 'acme' AND opened_at >= 7", "longshore_call_tenant (tenant=? AND opened_at>?)"),
+        ("opened_at >= 7", "longshore_call_opened (opened_at>?)"),
+        ("request_id = 'r' AND tenant = 'acme'", "longshore_call_request"),
+    ] {
+        let sql = format!(
+            "EXPLAIN QUERY PLAN SELECT coalesce(batch, ''), count(*), sum(cost_picos)
+             FROM longshore_call WHERE {condition} GROUP BY 1 ORDER BY 1"
+        );
+        let plan: String = db.query_row(&sql, [], |row| row.get(3)).unwrap();
+        assert!(plan.contains(index), "{condition}: {plan}");
+    }
+}

@@ -44,6 +44,7 @@ async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     };
     let claimed = store.claim(claim).await.unwrap();
     claimed.units.into_iter().map(|held| held.lease.unit).collect()

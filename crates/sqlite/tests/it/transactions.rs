@@ -73,6 +73,7 @@ impl Shop {
             all_resources: BTreeMap::new(),
             ahead: 0,
             empty_handed: true,
+            except: Vec::new(),
         };
         self.store.claim(claim).await.unwrap().units[0].lease
     }

@@ -261,5 +261,6 @@ pub(super) fn claim(session: SessionId, free: u32) -> Claim {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: true,
+        except: Vec::new(),
     }
 }

@@ -80,6 +80,21 @@ pub(super) async fn a_lane_that_was_silent_earned_no_credit(world: &World) {
     assert!((8..=12).contains(&quiet), "{shares:?}");
 }
 
+pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &World) {
+    for who in ["a", "b", "c"] {
+        fill(world, who, 40).await;
+    }
+    let session = world.session().await;
+    let except = vec![tenant("a")];
+    let held = world.claim_as(Claim { except, ..claim(session, 20) }).await.units;
+    let count = |who| held.iter().filter(|held| held.unit.tenant == tenant(who)).count();
+    assert_eq!((count("a"), count("b"), count("c")), (0, 10, 10));
+    let next = shares(world, session, 10).await;
+    assert_eq!(next.get(&tenant("a")), Some(&10), "what the others had meanwhile: {next:?}");
+    let except = ["a", "b", "c"].map(tenant).to_vec();
+    assert!(world.claim_as(Claim { except, ..claim(session, 20) }).await.units.is_empty());
+}
+
 pub(super) async fn a_lanes_cap_bounds_what_is_leased(world: &World) {
     fill(world, "a", 10).await;
     change(world, "a", LaneChange { cap: Some(Some(3)), ..LaneChange::default() }).await;

@@ -222,6 +222,7 @@ macro_rules! __with_cases {
                 shares_follow_the_weights
                 what_one_lane_leaves_goes_to_the_others
                 a_lane_that_was_silent_earned_no_credit
+                a_tenant_that_is_passed_over_keeps_its_turn
                 a_lanes_cap_bounds_what_is_leased
                 nothing_is_claimed_ahead_from_a_capped_lane
                 a_paused_lane_is_passed_by

@@ -241,6 +241,7 @@ impl Run {
             all_resources: BTreeMap::new(),
             ahead,
             empty_handed: false,
+            except: Vec::new(),
         };
         let (oracle, subject) = both!(self, claim(claim.clone()));
         self.hold(session, oracle.unwrap().units, subject.unwrap().units);

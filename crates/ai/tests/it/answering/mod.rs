@@ -8,3 +8,4 @@ mod once;
 mod prompts;
 mod refusals;
 mod replies;
+mod waiting;

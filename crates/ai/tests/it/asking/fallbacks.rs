@@ -2,7 +2,7 @@ use longshore::ledger::CallStatus;
 use longshore_ai::Code;
 use serde_json::json;
 
-use super::rig::Rig;
+use super::rig::{Rig, errand};
 
 const DOWN: &str = "[[answer]]\nerror = 'PROVIDER_ERROR'";
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -52,4 +52,17 @@ async fn the_tenants_fallback_comes_last_and_circles_end() {
     rig.scripted("acme", "last", DOWN, json!({})).await;
     let error = rig.ask("acme", "first", "hi again").await.result.unwrap_err();
     assert_eq!(error.code, Code::ProviderError);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_was_wished_for_is_the_first_profiles_and_no_other_is_asked_for_it() {
+    let rig = Rig::new();
+    rig.scripted("acme", "first", DOWN, json!({ "fallback": ["second"] })).await;
+    rig.scripted("acme", "second", FINE, json!({})).await;
+    let mut errand = errand("acme", "first", "hi");
+    errand.question.model = Some("firsts-own".into());
+    let settled = rig.desk.ask(&errand, None).await;
+    assert_eq!(settled.result.unwrap().model, "second");
+    let asked: Vec<_> = settled.records.iter().map(|record| record.call.model.as_str()).collect();
+    assert_eq!(asked, ["firsts-own", "second"]);
 }

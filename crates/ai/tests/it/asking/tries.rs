@@ -54,6 +54,7 @@ async fn an_answer_that_has_begun_is_not_asked_for_anew() {
     let settled = rig.desk.ask(&errand("acme", "fast", "hi"), Some(&sender)).await;
     drop(sender);
     let mut heard = String::new();
+    assert_eq!(pieces.recv().await, Some(Piece::Begun { model: "fast".into() }));
     while let Some(Piece::Text(text)) = pieces.recv().await {
         heard.push_str(&text);
     }

@@ -18,7 +18,7 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use longshore::{TenantId, Timestamp};
 use longshore_ai::Errand;
-use longshore_ai::gateway::{Gateway, OneTenant};
+use longshore_ai::gateway::{Counter, Gateway, OneTenant};
 use serde_json::Value;
 use tower::ServiceExt;
 
@@ -55,6 +55,13 @@ impl Front {
         let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
         let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(guests));
         Self { fake, router: gateway.clock(Arc::new(Still)).router() }
+    }
+
+    /// A gateway before another counter: nothing is asked of the fake.
+    fn before(counter: Arc<dyn Counter>) -> Self {
+        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(counter, Arc::new(guests));
+        Self { fake: Arc::default(), router: gateway.clock(Arc::new(Still)).router() }
     }
 
     async fn send(&self, request: Request<Body>) -> Response {

@@ -1,5 +1,6 @@
 //! Answers that are told while they come.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -8,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+
+use crate::asking::rig::Rig;
 
 use super::{ANTHROPIC, Front, OPENAI, Reply, TOKEN, post};
 
@@ -182,4 +185,22 @@ async fn a_question_that_does_not_end_by_itself_is_ended_after_its_time() {
     let asked = front.asked().question;
     assert!(asked.until.elapsed() < Duration::from_secs(5), "{:?}", asked.until.elapsed());
     assert!(reply.body.contains("timeout_error"), "{}", reply.body);
+}
+
+/// The first profile is down: what the stream says of its model is what answers, from its first event.
+#[tokio::test]
+async fn after_a_fallback_a_stream_names_the_model_that_answers() {
+    let rig = Rig::new();
+    // What cannot be tried again, so that nobody waits.
+    let down = "[[answer]]\nerror = 'PROVIDER_AUTH'";
+    rig.scripted("default", "first", down, json!({ "fallback": ["second"] })).await;
+    rig.scripted("default", "second", "[[answer]]\nreply = 'well'", json!({})).await;
+    let front = Front::before(Arc::new(rig.desk.clone()));
+    let reply = front.post(OPENAI, hello("first", &json!({}))).await;
+    let models: Vec<_> = chunks(&reply).iter().map(|chunk| chunk["model"].clone()).collect();
+    assert_eq!(models, vec![json!("second"); 3]);
+    let reply = front.post(ANTHROPIC, hello("first", &json!({}))).await;
+    let (name, data) = reply.events()[0];
+    let start: Value = serde_json::from_str(data).unwrap();
+    assert_eq!((name, &start["message"]["model"]), (Some("message_start"), &json!("second")));
 }

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use longshore_ai::Taken;
 use proptest::prelude::*;
+use tokio::time::sleep_until;
 
 use super::*;
 
@@ -28,7 +29,7 @@ async fn play(scripts: Vec<Script>, need: Need, delay: Duration) -> Used {
                 let (limiter, used) = (limiter.clone(), used.clone());
                 asked.spawn(async move {
                     let taken: Result<Taken, Full> =
-                        limiter.take(&[need], in_secs(5.0), WhenFull::Wait).await;
+                        limiter.take([need], in_secs(5.0), WhenFull::Wait).await;
                     if taken.is_ok() {
                         used.lock().unwrap().push((Instant::now(), amount));
                     }
@@ -111,4 +112,56 @@ async fn processes_that_want_less_than_there_is_hardly_wait() {
     assert_eq!(used.len(), 1000, "all of them");
     let seconds = (used.last().unwrap().0 - begin).as_secs_f64();
     assert!(seconds < 15.1, "the last was asked after 15 s and served after {seconds}");
+}
+
+/// The worst that can happen: a bucket that has rested is full, five processes draw ahead all that may be
+/// out and keep it for as long as they may, the bucket fills up again meanwhile, and then all of that is
+/// used at once.
+#[tokio::test(start_paused = true)]
+async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
+    let need = Need { burst: 50.0, ..requests("b", 100.0) };
+    let ledger = FakeLedger::slow(Duration::from_millis(2));
+    let limiters = processes(&ledger, 5);
+    let mut used = Used::new();
+    for _ in 0..3 {
+        sleep(Duration::from_secs(3)).await;
+        let begun = Instant::now();
+        for limiter in &limiters {
+            leave_four(limiter, &need).await;
+        }
+        sleep_until(begun + Duration::from_millis(200)).await;
+        let mut running = JoinSet::new();
+        for limiter in limiters.iter().cloned() {
+            let need = need.clone();
+            running.spawn(async move {
+                let mut used = Used::new();
+                while take_now(&limiter, &need).await {
+                    used.push((Instant::now(), 1.0));
+                }
+                used
+            });
+        }
+        let round = running.join_all().await.concat();
+        let kept = round.iter().filter(|(at, _)| *at == begun + Duration::from_millis(200)).count();
+        assert_eq!(kept, 20, "what was drawn ahead is there to the end");
+        used.extend(round);
+    }
+    used.sort_by_key(|(at, _)| *at);
+    let most = worst(&used, 100.0);
+    assert!(most <= 50.0 + 1e-3, "{most}");
+    assert!(most > 49.5, "a bound that is not reached proves nothing: {most}");
+}
+
+/// Four ask and leave while the store is asked: what it gives is kept.
+async fn leave_four(limiter: &Limiter, need: &Need) {
+    let need = std::slice::from_ref(need);
+    let four = async {
+        let take = || take(limiter, need, 1.0);
+        let _ = tokio::join!(take(), take(), take(), take());
+    };
+    assert!(timeout(Duration::from_micros(1), four).await.is_err());
+}
+
+async fn take_now(limiter: &Limiter, need: &Need) -> bool {
+    limiter.take(std::slice::from_ref(need), in_secs(1.0), WhenFull::Refuse).await.is_ok()
 }

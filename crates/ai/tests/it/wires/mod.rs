@@ -50,6 +50,7 @@ run_all!(
     an_overloaded_provider_may_be_asked_later,
     a_reset_may_have_been_billed,
     a_question_that_found_nobody_was_not_sent,
+    a_question_that_waits_for_its_connection_was_not_sent,
     a_redirect_is_not_followed,
     a_huge_answer_is_refused,
     a_stream_without_its_end_is_a_failure,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_ai::{Again, Code, FinishReason, Piece, Profile, ProviderName, ToolCall};
+use longshore_ai::{Again, Bill, Code, FinishReason, Piece, Profile, ProviderName, ToolCall};
 use longshore_testkit::fake_ai::{Act, End, Say};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -111,6 +111,7 @@ pub(super) async fn a_body_that_ends_early_may_have_been_billed(bench: Bench) {
     let error = bench.ask(Act::Truncated).await.unwrap_err();
     assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
     assert!(error.message.starts_with("the connection broke: error reading a body"), "{error}");
+    assert_eq!(error.bill, Bill::Unknown);
 }
 
 pub(super) async fn a_slow_drip_ends_at_the_deadline(bench: Bench) {
@@ -120,6 +121,7 @@ pub(super) async fn a_slow_drip_ends_at_the_deadline(bench: Bench) {
     let streamed = stream(&*bench.provider, &hurried("hi")).await.0.unwrap_err();
     for error in [whole, streamed] {
         assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+        assert_eq!(error.bill, Bill::Unknown, "it left");
     }
 }
 
@@ -127,13 +129,15 @@ pub(super) async fn no_answer_ends_at_the_deadline(bench: Bench) {
     bench.fake.next([Act::Hang]);
     let error = bench.provider.ask(&hurried("hi")).await.unwrap_err();
     assert_eq!((error.code, error.again), (Code::Timeout, Again::Never));
+    assert_eq!(error.bill, Bill::Unknown, "it left");
     assert_eq!(bench.provider.ask(&question("still there?")).await.unwrap().text, "still there?");
 }
 
 pub(super) async fn a_question_that_is_too_late_is_not_sent(bench: Bench) {
     let mut late = question("hi");
     late.until = Instant::now();
-    assert_eq!(bench.provider.ask(&late).await.unwrap_err().code, Code::Timeout);
+    let error = bench.provider.ask(&late).await.unwrap_err();
+    assert_eq!((error.code, error.bill), (Code::Timeout, Bill::Nothing));
     assert_eq!(stream(&*bench.provider, &late).await.0.unwrap_err().code, Code::Timeout);
     assert_eq!(bench.provider.health(late.until).await.unwrap_err().code, Code::Timeout);
     assert!(bench.fake.seen().is_empty());
@@ -169,6 +173,7 @@ pub(super) async fn a_reset_may_have_been_billed(bench: Bench) {
         let error = bench.ask(act.clone()).await.unwrap_err();
         let verdict = (error.code, error.again, error.provider_status);
         assert_eq!(verdict, (Code::ProviderError, Again::Never, None), "{act:?}: {error}");
+        assert_eq!(error.bill, Bill::Unknown);
     }
 }
 
@@ -180,6 +185,18 @@ pub(super) async fn a_question_that_found_nobody_was_not_sent(bench: Bench) {
     let error = open_at(profile, &url).ask(&question("hi")).await.unwrap_err();
     assert_eq!((error.code, error.again), (Code::ProviderError, Again::NotSent));
     assert!(error.message.contains("refused"), "{error}");
+    assert_eq!(error.bill, Bill::Nothing);
+}
+
+/// A server that is so busy that it does not even take the connection's first bytes.
+pub(super) async fn a_question_that_waits_for_its_connection_was_not_sent(bench: Bench) {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // The handshake of TLS waits for somebody who never speaks.
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let profile = Profile { model: "m".into(), ..Profile::new("p", bench.name) };
+    let error = open_at(profile, &url).ask(&hurried("hi")).await.unwrap_err();
+    assert_eq!(error.bill, Bill::Nothing, "{error}");
+    assert!(error.message.starts_with("no connection"), "{error}");
 }
 
 pub(super) async fn a_redirect_is_not_followed(bench: Bench) {
@@ -206,6 +223,17 @@ pub(super) async fn a_stream_without_its_end_is_a_failure(bench: Bench) {
         assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never), "{act:?}");
         assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
         assert!(!pieces.is_empty(), "some of it came");
+        let Bill::Came(came) = error.bill else { panic!("{act:?}: {:?}", error.bill) };
+        let told: String = pieces.iter().map(text).collect();
+        assert_eq!((came.text.as_str(), came.estimated), (told.as_str(), true), "{act:?}");
+        assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
+    }
+}
+
+fn text(piece: &Piece) -> &str {
+    match piece {
+        Piece::Text(text) => text,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -215,6 +243,7 @@ pub(super) async fn an_error_in_a_stream_is_a_failure(bench: Bench) {
     assert_eq!((error.code, error.again), (Code::ProviderError, Again::Never));
     assert!(error.message.ends_with("the fake says 529"), "{error}");
     assert!(!pieces.is_empty(), "some of it came");
+    assert!(matches!(error.bill, Bill::Came(_)), "{:?}", error.bill);
 }
 
 pub(super) async fn a_page_instead_of_a_stream_is_the_providers_failure(bench: Bench) {
@@ -257,6 +286,7 @@ pub(super) async fn who_stops_listening_has_what_came(bench: Bench) {
     bench.fake.next([Act::say("fine, thanks")]);
     let answer = bench.provider.stream(&question("hi"), &send).await.unwrap();
     assert!("fine, thanks".starts_with(&answer.text), "{answer:?}");
+    assert!(answer.estimated, "nobody counted what was not read");
 }
 
 pub(super) async fn health_is_asked_for_nothing(bench: Bench) {

@@ -4,24 +4,27 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
     ClaimAhead, Kind, Policy, QueueName, RetryPolicy, SystemClock, Worker, WorkerControl,
     WorkerStats,
 };
-use longshore_ai::contract::Libraries;
 use longshore_ai::worker::{KIND, QUEUE, RequestHandler};
 use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
+use longshore_batch::prompts::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{beside, close_books, desk};
 use crate::args::ai::{AiWorker, InFlight};
 use crate::commands::batch::crew::label;
+use crate::commands::batch::place::sources;
 use crate::commands::worker::tell;
 use crate::commands::{Connected, connect_both, patiently};
+use crate::error::WithHint;
 use crate::exit::ExitCode;
-use crate::settings::Settings;
+use crate::settings::{PromptsIn, Settings};
 
 /// What is begun with where nothing else is said.
 const IN_FLIGHT: u32 = 32;
@@ -31,7 +34,8 @@ pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCod
     let connected = patiently(settings, || connect_both(settings)).await?;
     let desk = desk(&connected.ledger, settings)?;
     let gauge = Arc::new(Gauge::default());
-    let worker = build(&typed, settings, &connected, &desk, &gauge)?;
+    let prompts = prompts(&typed, settings).await?;
+    let worker = build(&typed, settings, &connected, &desk, (prompts, &gauge))?;
     let (control, stats) = (worker.control(), worker.stats());
     let running = run_with_signals(worker, typed.drain_timeout.0);
     let ended = tokio::select! {
@@ -48,21 +52,37 @@ pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCod
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
+/// Where prompts are that requests refer to.
+async fn prompts(typed: &AiWorker, settings: &Settings) -> anyhow::Result<Arc<dyn Prompts>> {
+    let files = typed.prompts.clone().map(PromptsIn::Files);
+    match files.as_ref().unwrap_or(&settings.ai.prompts) {
+        PromptsIn::Nothing => Ok(Arc::new(NoPrompts)),
+        PromptsIn::Files(root) if root.is_dir() => Ok(Arc::new(PromptFiles::new(root))),
+        PromptsIn::Files(root) => {
+            Err(anyhow!("there is no folder {} with prompts", root.display()))
+                .hint("name one by --prompts or ai.prompts_dir; each tenant has a folder in it")
+        }
+        PromptsIn::Table { database, sql } => {
+            let source = sources(&settings.store).resolve(database);
+            let source = source.context("in ai.prompts_db").hint("a URL as in batch files")?;
+            let prompts = SqlPrompts::new(source, sql.clone()).await;
+            let prompts = prompts.context("in ai.prompts_sql");
+            Ok(Arc::new(prompts.hint("longshore.reference.toml has an example")?))
+        }
+    }
+}
+
 fn build(
     typed: &AiWorker,
     settings: &Settings,
     connected: &Connected,
     desk: &Desk,
-    gauge: &Arc<Gauge>,
+    (prompts, gauge): (Arc<dyn Prompts>, &Arc<Gauge>),
 ) -> anyhow::Result<Worker> {
-    let prompts: Arc<dyn Prompts> = match &typed.prompts {
-        Some(root) => Arc::new(PromptFiles::new(root)),
-        None => Arc::new(NoPrompts),
-    };
     let handler = RequestHandler::new(
         desk.clone(),
         Arc::clone(&connected.ledger),
-        Libraries::default(),
+        settings.ai.libraries.clone(),
         prompts,
         Arc::new(SystemClock),
     );

@@ -3,6 +3,7 @@
 
 use longshore::ProfileName;
 use longshore::ledger::ProfileRecord;
+use longshore_ai::{TENANT_SHEET, TenantSheet};
 use serde_json::{Value, json};
 
 use super::{Book, document};
@@ -10,9 +11,6 @@ use crate::args::limit::Limit;
 use crate::args::profile::{DefaultProfile, TenantLimits};
 use crate::error::{WithHint, usage};
 use crate::output::Table;
-
-/// The name of that document.
-pub const SHEET: &str = ".tenant";
 
 /// Shows or sets the profile that is used where none is named.
 pub async fn default(book: &Book<'_>, typed: DefaultProfile) -> anyhow::Result<()> {
@@ -59,7 +57,7 @@ async fn usable(book: &Book<'_>, name: Option<&ProfileName>) -> anyhow::Result<(
 }
 
 async fn kept(book: &Book<'_>) -> anyhow::Result<(Option<ProfileRecord>, Value)> {
-    let record = book.find(&ProfileName::new(SHEET)?).await?;
+    let record = book.find(&ProfileName::new(TENANT_SHEET)?).await?;
     let body = record.as_ref().map_or_else(|| json!({}), |record| record.body.clone());
     Ok((record, body))
 }
@@ -69,15 +67,13 @@ async fn write(book: &Book<'_>, changes: Vec<(String, Option<Value>)>) -> anyhow
     document::apply(&mut body, changes)?;
     check(&body)?;
     let expected = record.map_or(0, |record| record.revision);
-    let record = book.put(&ProfileName::new(SHEET)?, Some(body), None, Some(expected)).await?;
+    let record =
+        book.put(&ProfileName::new(TENANT_SHEET)?, Some(body), None, Some(expected)).await?;
     Ok(record.body)
 }
 
 fn check(body: &Value) -> anyhow::Result<()> {
-    let limits: longshore_ai::Limits = match body.get("limits") {
-        Some(limits) => serde_json::from_value(limits.clone())?,
-        None => return Ok(()),
-    };
+    let limits = TenantSheet::read(body).map_err(usage)?.limits;
     let numbers = [limits.requests, limits.tokens, limits.burst];
     if numbers.into_iter().flatten().any(|n| !n.is_finite() || n <= 0.0) {
         return Err(usage("a limit is above zero")).hint("`none` lifts it");

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, Desk, Errand, Question};
+use longshore_ai::{AskError, Desk, Errand, Question, Sheet};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::whole::{Whole, whole};
+use super::whole::whole;
 use super::{Book, check};
 use crate::args::profile::Test;
 use crate::commands::ai::{close_books, desk};
@@ -24,7 +24,7 @@ pub async fn run(book: &Book<'_>, typed: &Test) -> anyhow::Result<()> {
             .hint("templates are there to be extended");
     }
     let whole = whole(&*book.ledger, &record).await?;
-    for warning in check::profile(name, &record.body, &whole.body)? {
+    for warning in check::profile(name, &record.body, whole.body())? {
         book.warn(&warning);
     }
     let key = key(book, &whole).await?;
@@ -70,8 +70,8 @@ fn hopeless(error: AskError) -> anyhow::Error {
 }
 
 /// Opens the key, which belongs to whoever wrote the document that names it.
-async fn key(book: &Book<'_>, whole: &Whole) -> anyhow::Result<Option<&'static str>> {
-    let (Some(key), Some(owner)) = (whole.body["key"].as_str(), &whole.key_owner) else {
+async fn key(book: &Book<'_>, whole: &Sheet) -> anyhow::Result<Option<&'static str>> {
+    let (Some(key), Some(owner)) = (whole.body()["key"].as_str(), whole.key_owner()) else {
         return Ok(None);
     };
     let vault = vault::open(book.ledger.clone(), book.settings)?;

@@ -144,7 +144,7 @@ async fn look_up(
         Err(error) => return Err(error.into()),
     };
     let whole = profile::whole(ledger, &record).await?;
-    match whole.body.get("prices") {
+    match whole.body().get("prices") {
         Some(prices) => Ok(Some(Prices::deserialize(prices)?)),
         None => Ok(Some(Prices::default())),
     }

@@ -161,6 +161,7 @@ pub fn asking(session: SessionId, free: u32) -> Claim {
         all_resources: BTreeMap::new(),
         ahead: 0,
         empty_handed: false,
+        except: Vec::new(),
     }
 }
 
