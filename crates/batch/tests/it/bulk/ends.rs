@@ -8,6 +8,7 @@ use longshore::{BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::fake_ai::BatchPlan;
+use longshore_testkit::standstill::{Kill, Tripwire};
 
 use super::kit::{BOTH, Port};
 
@@ -25,7 +26,7 @@ async fn all_are_out(port: &Port, rows: u64) {
 async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_is_in_the_books() {
     for provider in BOTH {
         let port = Port::new(provider, 4).await;
-        port.fake.plan([endless()]);
+        port.fake.plan(vec![endless(); 10]);
         let id = port.start("b-1", &port.definition()).await;
         port.work_until(async {
             all_are_out(&port, 4).await;
@@ -36,7 +37,7 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
         let batch = port.batch(&id).await;
         assert_eq!((batch.status, batch.counts.cancelled), (BatchStatus::Cancelled, 4));
         let cancels = port.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
-        assert_eq!(cancels, 1, "{provider}");
+        assert_eq!(cancels, port.fake.batches().len(), "{provider}");
         // The fake answers what it has when it is cancelled.
         let calls = port.calls(&id).await;
         assert_eq!(calls.len(), 4);
@@ -49,7 +50,7 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
 #[tokio::test]
 async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
     let port = Port::new(ProviderName::Openai, 3).await;
-    port.fake.plan([endless()]);
+    port.fake.plan(vec![endless(); 10]);
     let id = port.start("b-1", &port.definition()).await;
     port.work_until(async {
         all_are_out(&port, 3).await;
@@ -67,7 +68,7 @@ async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
 #[tokio::test]
 async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_are_told() {
     let port = Port::new(ProviderName::Anthropic, 3).await;
-    port.fake.plan([endless()]);
+    port.fake.plan(vec![endless(); 10]);
     let deadline = Some(SystemClock.now() + Duration::from_secs(1));
     let id = port.start("b-1", &Definition { deadline, ..port.definition() }).await;
     port.work_until_over(&id).await;
@@ -86,7 +87,7 @@ async fn rows_beyond_the_budget_are_told_and_those_within_it_are_asked() {
         let budget = Budget { tokens: Some(most), cost_picos: None, warn_at: 1.0 };
         let tenant = TenantId::default();
         port.ledger.put_budget(&Scope::All, &tenant, Some(budget)).await.unwrap();
-        port.fake.plan([endless()]);
+        port.fake.plan(vec![endless(); 10]);
         let id = port.start("b-1", &definition).await;
         port.work_until(async {
             port.until(async || {
@@ -170,4 +171,30 @@ async fn what_a_cancelled_batch_never_sent_costs_nothing() {
         assert!(port.fake.batches().is_empty(), "{provider}");
         port.assert_nothing_is_left(&id).await;
     }
+}
+
+#[tokio::test]
+async fn a_row_that_died_between_the_books_and_the_parking_place_owes_nothing_once_it_is_cancelled()
+{
+    let port = Port::new(ProviderName::Openai, 2).await;
+    port.fake.plan(vec![endless(); 10]);
+    let id = port.start("b-1", &port.definition()).await;
+    let wire = Tripwire::at(1, Kill::After, |verb| verb == "admit_calls");
+    let (worker, desk) = port.worker_with(&wire);
+    tokio::select! {
+        ended = worker.run() => panic!("{ended:?}"),
+        () = desk.keep_books() => {}
+        () = async {
+            wire.tripped.notified().await;
+            port.until(async || port.conductors().await == 1).await;
+        } => {}
+    }
+    port.bury().await;
+    port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+    port.work_until_over(&id).await;
+    let calls = port.calls(&id).await;
+    assert_eq!(calls.len(), 2);
+    let ends: Vec<_> = calls.into_iter().map(|call| call.end.unwrap()).collect();
+    assert!(ends.iter().any(|end| end.code.as_deref() == Some("CANCELLED")), "{ends:#?}");
+    port.assert_nothing_is_left(&id).await;
 }
