@@ -65,6 +65,9 @@ CREATE TABLE longshore_call (
     attempts bigint,
     cost_picos bigint,
     estimated boolean,
+    mode smallint,
+    tier text,
+    tokens_cache_write_long bigint,
     CONSTRAINT longshore_call_attempts_check CHECK ((attempts >= 0)),
     CONSTRAINT longshore_call_check CHECK ((num_nonnulls(logged_at, answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated) =
 CASE status
@@ -73,10 +76,12 @@ CASE status
 END)),
     CONSTRAINT longshore_call_check1 CHECK (((status <> 0) OR (code IS NULL))),
     CONSTRAINT longshore_call_latency_ms_check CHECK ((latency_ms >= 0)),
+    CONSTRAINT longshore_call_mode_check CHECK (((mode >= 0) AND (mode <= 1))),
     CONSTRAINT longshore_call_pkey PRIMARY KEY (id),
     CONSTRAINT longshore_call_reserve_tokens_check CHECK ((reserve_tokens >= 0)),
     CONSTRAINT longshore_call_status_check CHECK (((status >= 0) AND (status <= 3))),
     CONSTRAINT longshore_call_tokens_cache_write_check CHECK ((tokens_cache_write >= 0)),
+    CONSTRAINT longshore_call_tokens_cache_write_long_check CHECK ((tokens_cache_write_long >= 0)),
     CONSTRAINT longshore_call_tokens_cached_check CHECK ((tokens_cached >= 0)),
     CONSTRAINT longshore_call_tokens_in_check CHECK ((tokens_in >= 0)),
     CONSTRAINT longshore_call_tokens_out_check CHECK ((tokens_out >= 0))
@@ -815,7 +820,7 @@ BEGIN
       SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_record(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answered text[], ins bigint[], outs bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], tries bigint[], costs bigint[], estimates boolean[], now bigint, this_month text, lone boolean)
+CREATE OR REPLACE FUNCTION public.longshore_record(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answered text[], ins bigint[], outs bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], tries bigint[], costs bigint[], estimates boolean[], modes smallint[], tiers text[], longs bigint[], now bigint, this_month text, lone boolean)
  RETURNS void
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -840,10 +845,10 @@ BEGIN
     PERFORM 1 FROM longshore_call c WHERE c.id = ANY($1) ORDER BY c.id FOR UPDATE;
     WITH given AS MATERIALIZED (
       SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-        $17, $18, $19, $20, $21, $22, $23)
+        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
       AS g (id, tenant, request, profile, provider, model, unit, batch, session, worker, tokens,
         picos, status, code, answered, tokens_in, tokens_out, cached, cache_write, latency, tries,
-        cost, estimated)),
+        cost, estimated, mode, tier, long)),
     old AS MATERIALIZED (
       SELECT c.id, c.tenant, c.month, c.status, c.reserve_tokens, c.reserve_picos
       FROM longshore_call c WHERE c.id = ANY($1)),
@@ -853,7 +858,8 @@ BEGIN
         code = g.code, answered_by = g.answered, tokens_in = g.tokens_in,
         tokens_out = g.tokens_out, tokens_cached = g.cached, tokens_cache_write = g.cache_write,
         latency_ms = g.latency, attempts = g.tries, cost_picos = g.cost, estimated = g.estimated,
-        logged_at = CASE WHEN g.status <> 0 THEN $24 END
+        mode = g.mode, tier = g.tier, tokens_cache_write_long = g.long,
+        logged_at = CASE WHEN g.status <> 0 THEN $27 END
       FROM given g WHERE c.id = g.id AND c.status = 0
       RETURNING c.tenant, c.month, c.status, c.reserve_tokens, c.reserve_picos, c.tokens_in,
         c.tokens_out, c.cost_picos),
@@ -861,8 +867,8 @@ BEGIN
       INSERT INTO longshore_call (id, tenant, request_id, profile, provider, model, unit, batch,
         session, worker, reserve_tokens, reserve_picos, status, code, answered_by, tokens_in,
         tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated,
-        opened_at, month, logged_at)
-      SELECT g.*, $24, $25, CASE WHEN g.status <> 0 THEN $24 END FROM given g
+        mode, tier, tokens_cache_write_long, opened_at, month, logged_at)
+      SELECT g.*, $27, $28, CASE WHEN g.status <> 0 THEN $27 END FROM given g
       WHERE NOT EXISTS (SELECT 1 FROM old o WHERE o.id = g.id)
       ON CONFLICT (id) DO NOTHING
       RETURNING tenant, month, status, reserve_tokens, reserve_picos, tokens_in, tokens_out,
@@ -889,7 +895,7 @@ BEGIN
         WHERE g.status = 0 AND g.session IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM longshore_session s WHERE s.id = g.session);
         IF gone IS NOT NULL THEN
-            PERFORM longshore_give_up_calls(gone, $24);
+            PERFORM longshore_give_up_calls(gone, $27);
         END IF;
     END IF;
 END $function$

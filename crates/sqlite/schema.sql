@@ -67,7 +67,8 @@ CREATE TABLE longshore_call (
     latency_ms         INTEGER,
     attempts           INTEGER,
     cost_picos         INTEGER CHECK (cost_picos >= 0),
-    estimated          INTEGER CHECK (estimated IN (0, 1)),
+    estimated          INTEGER CHECK (estimated IN (0, 1)), mode INTEGER CHECK (mode IN (0, 1)), tier TEXT, tokens_cache_write_long INTEGER
+    CHECK (tokens_cache_write_long >= 0),
     CHECK ((status = 0) = (logged_at IS NULL)),
     CHECK ((status = 0) = (answered_by IS NULL)),
     CHECK ((status = 0) = (tokens_in IS NULL AND tokens_out IS NULL AND tokens_cached IS NULL

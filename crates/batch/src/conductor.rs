@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use longshore::unit::{DedupWindow, OnDuplicate};
 use longshore::{
-    BatchId, Clock, Context, Dedup, Error, Handler, HandlerResult, Kind, NewUnit, Payload, Policy,
-    QueueName, RetryPolicy, SendError, SystemClock, Verdict,
+    BatchId, Client, Clock, Context, Dedup, Error, Handler, HandlerResult, Kind, NewUnit, Payload,
+    Policy, QueueName, RetryPolicy, SendError, SystemClock, TenantId, Verdict,
 };
 use longshore_ai::Desk;
 use serde::{Deserialize, Serialize};
@@ -96,8 +96,7 @@ impl Summons {
         if self.last().is_some_and(|last| now.duration_since(last) < BELIEVED) {
             return Ok(());
         }
-        let unit = unit(context, batch).map_err(Error::Invalid)?;
-        context.client().send(unit).await?;
+        summon(context.client(), &context.unit().tenant, batch).await?;
         *self.last() = Some(now);
         Ok(())
     }
@@ -107,12 +106,23 @@ impl Summons {
     }
 }
 
-fn unit(context: &Context, batch: &BatchId) -> Result<NewUnit, String> {
+/// Sends a batch's conductor, unless it is there. Whoever fills a batch does so before its rows, so that rows that
+/// fill their queue do not keep it out.
+pub(crate) async fn summon(
+    client: &Client,
+    tenant: &TenantId,
+    batch: &BatchId,
+) -> Result<(), SendError> {
+    let unit = unit(tenant, batch).map_err(Error::Invalid)?;
+    client.send(unit).await.map(drop)
+}
+
+fn unit(tenant: &TenantId, batch: &BatchId) -> Result<NewUnit, String> {
     let words = |error: longshore::name::NameError| error.to_string();
     let payload = Payload::json(&BulkInput { batch: batch.clone() });
     let kind = Kind::new(BULK_KIND).map_err(words)?;
     Ok(NewUnit {
-        tenant: context.unit().tenant.clone(),
+        tenant: tenant.clone(),
         queue: QueueName::new(QUEUE).map_err(words)?,
         dedup: Some(Dedup {
             key: dedup_key(batch),

@@ -32,12 +32,15 @@ pub struct Tripwire {
     counts: fn(&str) -> bool,
     /// Somebody stands still.
     pub tripped: Notify,
+    /// They go on, as one does who was taken for dead.
+    pub let_go: Notify,
 }
 
 impl Tripwire {
     /// Stands still at verb number `nth`, from 0, of those that count.
     pub fn at(nth: usize, kill: Kill, counts: fn(&str) -> bool) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, tripped: Notify::new() })
+        let (tripped, let_go) = (Notify::new(), Notify::new());
+        Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, tripped, let_go })
     }
 
     /// Whether it came to that verb.
@@ -53,11 +56,16 @@ impl Tripwire {
         if !(self.counts)(verb) || !self.is_its_turn() {
             return call().await;
         }
-        if self.kill == Kill::After {
-            let _ = call().await;
-        }
+        let done = match self.kill {
+            Kill::Before => None,
+            Kill::After => Some(call().await),
+        };
         self.tripped.notify_one();
-        std::future::pending().await
+        self.let_go.notified().await;
+        match done {
+            Some(answer) => answer,
+            None => call().await,
+        }
     }
 
     /// Once: after that, verbs pass.

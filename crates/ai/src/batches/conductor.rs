@@ -148,7 +148,7 @@ impl Conductor {
         if gathering == Gathering::Over {
             return Ok(None);
         }
-        let limits = self.provider.limits();
+        let limits = self.provider.limits().bounded();
         let most = u32::try_from(limits.items).unwrap_or(u32::MAX);
         loop {
             let waiting = self.parking.waiting(&self.batch, most).await?;

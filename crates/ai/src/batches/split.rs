@@ -13,6 +13,19 @@ pub struct BatchLimits {
     pub models: Models,
 }
 
+/// The most that one process holds in its memory for one batch: others go beside it.
+const MOST_ITEMS: usize = 10_000;
+const MOST_BYTES: usize = 64_000_000;
+
+impl BatchLimits {
+    /// The same, and no more than one likes to hold in memory.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let (items, bytes) = (self.items.min(MOST_ITEMS), self.bytes.min(MOST_BYTES));
+        Self { items, bytes, ..self }
+    }
+}
+
 /// Whether questions to different models fit into one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Models {

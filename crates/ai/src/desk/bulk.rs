@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use longshore::ledger::{Admission, CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
+use longshore::ledger::{Admission, CallEnd, CallMode, CallRecord, Ledger, NewCall};
 use longshore::{CallId, ProfileName, TenantId, UnitId};
 
 use super::register::{Entry, away};
@@ -120,9 +120,7 @@ impl Desk {
 /// What the books say of a call that went with a batch.
 pub fn settle(call: NewCall, reply: &BatchReply) -> CallRecord {
     let end = match reply {
-        BatchReply::Answer { answer, cost } => {
-            CallEnd { mode: CallMode::Batch, ..succeeded(answer, 1, 0, cost.0) }
-        }
+        BatchReply::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
         BatchReply::Error { code, maybe_billed: true, .. } => {
             CallEnd { code: Some(code.as_str().to_owned()), ..call.maybe_billed() }
         }
@@ -130,14 +128,14 @@ pub fn settle(call: NewCall, reply: &BatchReply) -> CallRecord {
             failed(&AskError::new(*code, message.clone()), 1, 0)
         }
     };
-    CallRecord { call, end: Some(end) }
+    CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
 }
 
 /// What the books say of a call whose question was never sent, or not answered, because nobody wants it.
 pub fn forgo(call: NewCall) -> CallRecord {
     let end = CallEnd {
         code: Some("CANCELLED".to_owned()),
-        status: CallStatus::Error,
+        mode: CallMode::Batch,
         ..failed(&AskError::new(Code::Internal, ""), 0, 0)
     };
     CallRecord { call, end: Some(end) }

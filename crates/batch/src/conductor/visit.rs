@@ -26,6 +26,9 @@ const TURNS: usize = 50;
 /// Units woken, and questions told, at once.
 pub(super) const PAGE: usize = 1_000;
 
+/// However patient a batch is, after this long it is seen whether it is still wanted.
+const MOST_REST: Duration = Duration::from_secs(60);
+
 /// How long a provider is waited for about a shipment that nobody wants any more.
 const PATIENCE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
@@ -59,6 +62,11 @@ impl<'a> Visit<'a> {
     }
 
     pub(super) async fn run(&self) -> HandlerResult<()> {
+        let store = self.context.client().store();
+        match store.batch(&self.scope, self.id).await {
+            Err(error @ Error::NotFound { .. }) => return Err(Verdict::fail("no-batch", error)),
+            found => drop(found.map_err(away)?),
+        }
         let definition = definition(self.context, self.id).await.map_err(JobError::verdict)?;
         let definition = Arc::new(definition);
         let mut memory = self.memory();
@@ -67,8 +75,10 @@ impl<'a> Visit<'a> {
             let turn = self.turn(&scene, &mut memory).await.map_err(away)?;
             let left = self.leftovers().settle(&scene.batch).await.map_err(away)?;
             let answered = self.wake(turn.wake).await.map_err(away)?;
-            if scene.batch.status.is_final() && self.is_empty().await.map_err(away)? {
-                self.leftovers().close_books(&scene.batch).await.map_err(away)?;
+            // A row that is still being stopped may be parking.
+            let over = scene.batch.status.is_final() && scene.batch.counts.live() == 0;
+            if over && self.is_empty().await.map_err(away)? {
+                self.leftovers().close_books().await.map_err(away)?;
                 return Ok(Reply::new(()));
             }
             let now = self.clock.now();
@@ -241,7 +251,7 @@ impl Scene {
     /// looked for at this pace whatever the provider's batches do.
     fn rest(&self, due: Option<Timestamp>, now: Timestamp, busy: bool) -> Option<Duration> {
         let ProviderBatch { gather, look, .. } = self.pace;
-        let usual = if busy { look } else { gather.max(look) };
+        let usual = if busy { look } else { gather.max(look).min(MOST_REST) };
         let rest = due.map_or(usual, |due| due.since(now).min(usual));
         (!rest.is_zero()).then_some(rest)
     }

@@ -1,11 +1,13 @@
 //! `[completion]` and `[alerts]`: what is done at the end, and when somebody should look.
 
+use std::time::Duration;
+
 use crate::definition::{Action, Alerts};
 
 use super::error::FileError;
 use super::places::Places;
 use super::section::{Field, Section};
-use super::{command, statements};
+use super::{ai, command, statements};
 
 const ACTIONS: [&str; 3] = ["command", "http", "sql"];
 
@@ -19,8 +21,14 @@ pub(super) fn completion(
     action.ok_or_else(|| nothing().hint("give it `command`, `http` or `sql`")).map(Some)
 }
 
+/// How long a batch may stand still whose questions are with a provider, which may take a day.
+const A_DAY_AND_MORE: Duration = Duration::from_secs(25 * 60 * 60);
+
 pub(super) fn alerts(root: &Section<'_>, places: &mut Places) -> Result<Alerts, FileError> {
     let mut alerts = Alerts::default();
+    if ai::is_bulk(root) {
+        alerts.no_progress = A_DAY_AND_MORE;
+    }
     let keys = ["no_progress", "command", "http", "sql"];
     let Some(section) = root.section("alerts", &keys)? else { return Ok(alerts) };
     if let Some(field) = section.field("no_progress") {

@@ -80,6 +80,13 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileEr
     }
 }
 
+/// Whether a file's rows ask together, as far as can be said before the section is read.
+pub(super) fn is_bulk(root: &Section<'_>) -> bool {
+    let section = root.field("ai").and_then(|field| field.open_section().ok());
+    let mode = section.and_then(|section| section.field("mode"));
+    mode.is_some_and(|field| field.choice(&MODES).is_ok_and(|mode| mode == Mode::ProviderBatch))
+}
+
 /// How a provider's batches are asked for, if they are.
 fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatch>, FileError> {
     let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;

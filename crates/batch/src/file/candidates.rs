@@ -11,12 +11,15 @@ use crate::sql;
 use super::error::FileError;
 use super::places::Places;
 use super::section::{Field, Section};
-use super::{Overrides, Written, statements};
+use super::{Overrides, Written, ai, statements};
 
 const KEYS: [&str; 8] = ["sql", "sql_file", "key", "priority", "limit", "claim", "ahead", "params"];
 
 /// How many rows may wait unfinished, unless the file says otherwise.
 const AHEAD: u64 = 10_000;
+
+/// The same where rows sleep while their questions are with a provider, perhaps for a day.
+const AHEAD_IN_BULK: u64 = 100_000;
 
 pub(super) fn read(
     root: &Section<'_>,
@@ -37,7 +40,7 @@ pub(super) fn read(
         params,
         limit: overrides.limit.or(limit),
         claim: claim(&section, kind)?.filter(|_| !overrides.allow_duplicates),
-        ahead: ahead.unwrap_or(AHEAD),
+        ahead: ahead.unwrap_or(if ai::is_bulk(root) { AHEAD_IN_BULK } else { AHEAD }),
         sql,
     })
 }

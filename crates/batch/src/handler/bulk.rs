@@ -69,6 +69,8 @@ impl Run<'_> {
             Ok(call) => call,
             Err(refused) => return self.refused(*refused).await,
         };
+        // First whoever will take it along, or settle it: a question that is parked is somebody's concern.
+        self.summon(bulk).await;
         let (custom_id, unit) = (call.request_id.clone(), self.row.unit);
         let item = NewParked { custom_id, unit, prompt };
         bulk.desk.ledger().park(self.row.batch, vec![item]).await.map_err(away)?;
@@ -109,13 +111,17 @@ impl Run<'_> {
 
     /// The row sleeps until it is woken; should nobody wake it, it looks for itself.
     async fn wait(&self, call: NewCall, bulk: &Bulk) -> Verdict {
-        if let Err(error) = bulk.conductor.call(self.context, self.row.batch).await {
-            tracing::warn!(%error, batch = %self.row.batch, "no conductor; the row looks again later");
-        }
+        self.summon(bulk).await;
         let waiting = Verdict::Snooze(jittered(bulk.pace.row_look(), self.row.unit));
         match self.kept.parked(call).payload() {
             Ok(next) => waiting.with_checkpoint(next),
             Err(why) => Verdict::fail("checkpoint", why),
+        }
+    }
+
+    async fn summon(&self, bulk: &Bulk) {
+        if let Err(error) = bulk.conductor.call(self.context, self.row.batch).await {
+            tracing::warn!(%error, batch = %self.row.batch, "no conductor; the row looks again later");
         }
     }
 

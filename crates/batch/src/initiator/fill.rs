@@ -11,6 +11,7 @@ use super::step::{self, Step};
 use super::unit::Units;
 use super::watch::Watch;
 use super::{FillEnd, Filling, InitiateError, Initiation, Initiator, bad_name};
+use crate::conductor::summon;
 
 /// One life of an initiator.
 pub(super) struct Fill<'a> {
@@ -40,6 +41,7 @@ impl<'a> Fill<'a> {
         mut self,
         on_progress: &mut impl FnMut(Filling),
     ) -> Result<FillEnd, InitiateError> {
+        self.summon().await?;
         loop {
             let batch = self.watch.look().await?;
             let cursor = Cursor::read(&batch.cursor)?;
@@ -51,6 +53,15 @@ impl<'a> Fill<'a> {
                 Step::Send(most) => self.send(&batch, &cursor, most).await?,
             }
         }
+    }
+
+    /// Where rows ask together, whoever takes their questions goes before them.
+    async fn summon(&self) -> Result<(), InitiateError> {
+        let Initiation { batch, definition, .. } = &*self.initiation;
+        if definition.ai.provider_batch.is_some() && !batch.status.is_final() {
+            summon(&self.initiator.client, &batch.tenant, &batch.id).await?;
+        }
+        Ok(())
     }
 
     fn note(&mut self, batch: &Batch, cursor: &Cursor, on_progress: &mut impl FnMut(Filling)) {

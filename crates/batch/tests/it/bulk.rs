@@ -45,7 +45,7 @@ async fn every_row_of_a_batch_gets_its_own_answer_at_half_the_price() {
 #[tokio::test]
 async fn rows_that_are_parked_hold_no_slot_and_use_no_attempt() {
     let port = Port::new(BOTH[0], 5).await;
-    port.fake.plan([BatchPlan { polls: u32::MAX, ..BatchPlan::default() }]);
+    port.fake.plan(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; 5]);
     let id = port.start("b-1", &port.definition()).await;
     port.work_until(async {
         port.until(async || {

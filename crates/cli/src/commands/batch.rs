@@ -1,5 +1,7 @@
 //! `batch`: running batch files, where batches stand, and steering them.
 
+use std::collections::HashSet;
+
 use longshore::batch::{BatchAction, Sums};
 use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
@@ -13,6 +15,7 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 use crate::span::{ago, brief};
 
+mod bulk;
 mod conduct;
 pub mod crew;
 mod drain;
@@ -166,7 +169,13 @@ async fn act(
     action: BatchAction,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    let cancels = action == BatchAction::Cancel;
     let batch = client.store().operate_batch(client.scope(), name, action).await?;
+    if cancels {
+        // What is with a provider is to be cancelled now, and not at the next look.
+        let woken = bulk::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
+        woken.inspect_err(|error| tracing::debug!(%error, "nobody was woken")).ok();
+    }
     settings
         .output
         .answer(&Summary::of(&batch), || format!("batch `{name}` is {}", batch.status))?;

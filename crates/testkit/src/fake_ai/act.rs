@@ -44,6 +44,8 @@ pub enum Act {
     ResetRead,
     /// Does what it is asked to do with a batch, and closes the connection without a word of it.
     Unheard,
+    /// Does what it is asked to do with a batch, and never says so.
+    Mute,
 }
 
 impl Default for Act {

@@ -95,6 +95,11 @@ impl FakeAi {
         lock(&self.state.acts).extend(acts);
     }
 
+    /// Forgets what it was told to do next.
+    pub fn clear(&self) {
+        lock(&self.state.acts).clear();
+    }
+
     /// What it does with all others: unless it is told, it says back what it was asked.
     pub fn usually(&self, act: Act) {
         *lock(&self.state.usual) = act;
@@ -188,6 +193,10 @@ async fn answer(
                 lock(&state.office).answer(&head.method, &path, &body);
                 Err(HangUp)
             }
+            Act::Mute => {
+                lock(&state.office).answer(&head.method, &path, &body);
+                std::future::pending().await
+            }
             act => act.perform(Wire::Openai, &path, &asked).await,
         };
     }
@@ -255,7 +264,7 @@ impl Act {
                 let steps = (0..size.div_ceil(1 << 20)).map(|_| Step::Bytes(piece.clone()));
                 made(wire.head(streamed), steps.collect())
             }
-            Self::Hang => std::future::pending::<Response<FakeBody>>().await,
+            Self::Hang | Self::Mute => std::future::pending::<Response<FakeBody>>().await,
             Self::ResetUnread | Self::ResetRead | Self::Unheard => return Err(HangUp),
         })
     }

@@ -8,6 +8,7 @@ use longshore::{BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
 use longshore_testkit::fake_ai::BatchPlan;
+use longshore_testkit::standstill::{Kill, Tripwire};
 
 use super::kit::{BOTH, Port};
 
@@ -25,7 +26,7 @@ async fn all_are_out(port: &Port, rows: u64) {
 async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_is_in_the_books() {
     for provider in BOTH {
         let port = Port::new(provider, 4).await;
-        port.fake.plan([endless()]);
+        port.fake.plan(vec![endless(); 10]);
         let id = port.start("b-1", &port.definition()).await;
         port.work_until(async {
             all_are_out(&port, 4).await;
@@ -36,7 +37,7 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
         let batch = port.batch(&id).await;
         assert_eq!((batch.status, batch.counts.cancelled), (BatchStatus::Cancelled, 4));
         let cancels = port.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
-        assert_eq!(cancels, 1, "{provider}");
+        assert_eq!(cancels, port.fake.batches().len(), "{provider}");
         // The fake answers what it has when it is cancelled.
         let calls = port.calls(&id).await;
         assert_eq!(calls.len(), 4);
@@ -49,7 +50,7 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
 #[tokio::test]
 async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
     let port = Port::new(ProviderName::Openai, 3).await;
-    port.fake.plan([endless()]);
+    port.fake.plan(vec![endless(); 10]);
     let id = port.start("b-1", &port.definition()).await;
     port.work_until(async {
         all_are_out(&port, 3).await;
@@ -67,7 +68,7 @@ async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
 #[tokio::test]
 async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_are_told() {
     let port = Port::new(ProviderName::Anthropic, 3).await;
-    port.fake.plan([endless()]);
+    port.fake.plan(vec![endless(); 10]);
     let deadline = Some(SystemClock.now() + Duration::from_secs(1));
     let id = port.start("b-1", &Definition { deadline, ..port.definition() }).await;
     port.work_until_over(&id).await;
@@ -86,7 +87,7 @@ async fn rows_beyond_the_budget_are_told_and_those_within_it_are_asked() {
         let budget = Budget { tokens: Some(most), cost_picos: None, warn_at: 1.0 };
         let tenant = TenantId::default();
         port.ledger.put_budget(&Scope::All, &tenant, Some(budget)).await.unwrap();
-        port.fake.plan([endless()]);
+        port.fake.plan(vec![endless(); 10]);
         let id = port.start("b-1", &definition).await;
         port.work_until(async {
             port.until(async || {
@@ -131,17 +132,69 @@ async fn rows_of_an_unusable_profile_are_told_what_they_are_told_directly() {
 async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
     let port = Port::new(ProviderName::Openai, 2).await;
     let mut definition = port.definition();
-    // Nothing is sent before the profile is gone.
-    port.fake.usually(longshore_testkit::fake_ai::Act::refuse(503));
-    definition.retry.max_attempts = 1;
-    let id = port.start("b-1", &definition).await;
+    if let Some(patient) = &mut definition.ai.provider_batch {
+        patient.gather = Duration::from_secs(3600);
+    }
+    // More rows may come, so that those that are there wait for them.
+    let id = port.open("b-1", &definition).await;
     port.work_until(async {
-        port.until(async || port.ledger.parked(&id).await.unwrap().total() == 2).await;
+        port.until(async || port.ledger.parked(&id).await.unwrap().waiting == 2).await;
         port.put(None, Some(true)).await;
-        port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
-        port.over(&id).await;
+        port.wake_conductors().await;
+        port.until(async || port.batch(&id).await.counts.failed == 2).await;
     })
     .await;
-    assert!(port.fake.batches().is_empty());
+    for unit in port.units(&id).await {
+        assert_eq!(unit.failure.unwrap().code, "profile-disabled");
+    }
+    assert!(port.fake.batches().is_empty(), "nobody was asked");
+    port.assert_nothing_is_left(&id).await;
+}
+
+#[tokio::test]
+async fn what_a_cancelled_batch_never_sent_costs_nothing() {
+    for provider in BOTH {
+        let port = Port::new(provider, 3).await;
+        port.fake.usually(longshore_testkit::fake_ai::Act::refuse(429));
+        let id = port.start("b-1", &port.definition()).await;
+        port.work_until(async {
+            all_are_out(&port, 3).await;
+            port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+            port.fake.usually(longshore_testkit::fake_ai::Act::default());
+            port.over(&id).await;
+        })
+        .await;
+        for call in port.calls(&id).await {
+            let end = call.end.unwrap();
+            assert_eq!((end.code.as_deref(), end.cost_picos), (Some("CANCELLED"), 0), "{provider}");
+        }
+        assert!(port.fake.batches().is_empty(), "{provider}");
+        port.assert_nothing_is_left(&id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_died_between_the_books_and_the_parking_place_owes_nothing_once_it_is_cancelled()
+{
+    let port = Port::new(ProviderName::Openai, 2).await;
+    port.fake.plan(vec![endless(); 10]);
+    let id = port.start("b-1", &port.definition()).await;
+    let wire = Tripwire::at(1, Kill::After, |verb| verb == "admit_calls");
+    let (worker, desk) = port.worker_with(&wire);
+    tokio::select! {
+        ended = worker.run() => panic!("{ended:?}"),
+        () = desk.keep_books() => {}
+        () = async {
+            wire.tripped.notified().await;
+            port.until(async || port.conductors().await == 1).await;
+        } => {}
+    }
+    port.bury().await;
+    port.store.operate_batch(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
+    port.work_until_over(&id).await;
+    let calls = port.calls(&id).await;
+    assert_eq!(calls.len(), 2);
+    let ends: Vec<_> = calls.into_iter().map(|call| call.end.unwrap()).collect();
+    assert!(ends.iter().any(|end| end.code.as_deref() == Some("CANCELLED")), "{ends:#?}");
     port.assert_nothing_is_left(&id).await;
 }

@@ -92,3 +92,39 @@ async fn restarts_before_every_step_pay_once_and_lose_nothing_with_openai() {
 async fn restarts_after_every_step_pay_once_and_lose_nothing_with_openai() {
     killed_at_every_step(ProviderName::Openai, Kill::After).await;
 }
+
+/// A worker that stands still after it has sealed a shipment, is taken for dead, and goes on when its successor
+/// has sent it.
+#[tokio::test]
+async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() {
+    for provider in [ProviderName::Anthropic, ProviderName::Openai] {
+        let port = Port::new(provider, ROWS).await;
+        port.fake.plan([BatchPlan { polls: 4, ..BatchPlan::default() }]);
+        let id = port.start("b-1", &port.definition()).await;
+        tokio::select! {
+            ended = port.rows_only().run() => panic!("{ended:?}"),
+            () = port.until(async || port.batch(&id).await.counts.scheduled == 2) => {}
+        }
+        port.bury().await;
+        let wire = Tripwire::at(0, Kill::After, |verb| verb == "seal");
+        let rising = async {
+            wire.tripped.notified().await;
+            port.bury().await;
+            let successor = async {
+                port.until(async || !port.fake.batches().is_empty()).await;
+                wire.let_go.notify_one();
+                port.over(&id).await;
+            };
+            port.work_until(successor).await;
+        };
+        let zombie = port.conductor_with(&wire);
+        tokio::select! {
+            ended = zombie.run() => panic!("it should have gone on: {ended:?}"),
+            () = rising => {}
+        }
+        assert!(wire.is_spent());
+        assert!(port.sent().values().all(|times| *times == 1), "{provider}: {:?}", port.sent());
+        assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen = 1"), 2);
+        port.assert_nothing_is_left(&id).await;
+    }
+}

@@ -10,9 +10,10 @@ use std::time::Duration;
 use longshore::batch::Batch;
 use longshore::ledger::{Call, CallEnd, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
+use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
     BatchId, Client, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
-    Scope, Store, TenantId, Unit, Worker,
+    Scope, Services, Store, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::{Desk, Http, ProviderName, Vault};
 use longshore_batch::definition::{
@@ -109,6 +110,13 @@ impl Port {
     }
 
     pub(super) async fn start(&self, id: &str, definition: &Definition) -> BatchId {
+        let id = self.open(id, definition).await;
+        self.store.seal_batch(&Scope::All, &id).await.unwrap();
+        id
+    }
+
+    /// A batch that may get more rows.
+    pub(super) async fn open(&self, id: &str, definition: &Definition) -> BatchId {
         let id = BatchId::new(id).unwrap();
         let mut batch = NewBatch::new(id.clone());
         batch.tenant = definition.tenant.clone();
@@ -121,7 +129,6 @@ impl Port {
             ..NewUnit::new(Kind::new(ROW_KIND).unwrap(), json!({ "key": key }))
         };
         writer.add((1..=self.rows).map(unit).collect(), "all".to_owned()).await.unwrap();
-        writer.seal().await.unwrap();
         id
     }
 
@@ -137,22 +144,33 @@ impl Port {
         (self.worker_on(Arc::new(store), &desk), desk)
     }
 
+    /// A worker for nothing but conductors, one at a time, behind a tripwire.
+    pub(super) fn conductor_with(&self, wire: &Arc<Tripwire>) -> Worker {
+        let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
+        let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
+        let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
+        carrying(builder.heartbeat(Heartbeat::Task), &desk(Arc::new(ledger))).build().unwrap()
+    }
+
+    /// A worker for nothing but rows.
+    pub(super) fn rows_only(&self) -> Worker {
+        let builder = Worker::builder(Arc::clone(&self.store)).slots(8).services(Services::None);
+        self.rowing(builder.heartbeat(Heartbeat::Task), &self.desk).build().unwrap()
+    }
+
     fn worker_on(&self, store: Arc<dyn Store>, desk: &Desk) -> Worker {
+        let builder = Worker::builder(store)
+            .slots(8)
+            .heartbeat(Heartbeat::Task)
+            .grace(Duration::from_millis(100));
+        carrying(self.rowing(builder, desk), desk).build().unwrap()
+    }
+
+    fn rowing(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
         let url = format!("sqlite:{}", self.path.display());
         let rows = RowHandler::builder(Arc::new(Sources::new(Some(url), |_| None)));
         let rows = rows.label("w").desk(desk.clone()).build();
-        Worker::builder(store)
-            .slots(8)
-            .heartbeat(Heartbeat::Task)
-            .grace(Duration::from_millis(100))
-            .handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
-            .handle(
-                Kind::new(BULK_KIND).unwrap(),
-                BulkHandler::policy(),
-                BulkHandler::new(desk.clone()),
-            )
-            .build()
-            .unwrap()
+        builder.handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
     }
 
     /// Works until `reached`, then dies without a word.
@@ -181,9 +199,20 @@ impl Port {
 
     /// Live units that take questions to the provider.
     pub(super) async fn conductors(&self) -> usize {
-        let units = self.store.units(&Scope::All, &Default::default(), None, 1_000).await.unwrap();
-        let ours = |unit: &&Unit| unit.kind.as_str() == BULK_KIND && !unit.state.is_final();
-        units.items.iter().filter(ours).count()
+        self.live_conductors().await.len()
+    }
+
+    async fn live_conductors(&self) -> Vec<UnitId> {
+        let kind = Some(Kind::new(BULK_KIND).unwrap());
+        let filter = UnitFilter { kind, ..UnitFilter::default() };
+        let units = self.store.units(&Scope::All, &filter, None, 1_000).await.unwrap();
+        let live = units.items.iter().filter(|unit| !unit.state.is_final());
+        live.map(|unit| unit.id).collect()
+    }
+
+    pub(super) async fn wake_conductors(&self) {
+        let units = UnitSelection::Ids(self.live_conductors().await);
+        self.store.operate_units(&Scope::All, units, UnitAction::Wake).await.unwrap();
     }
 
     pub(super) async fn until(&self, reached: impl AsyncFn() -> bool) {
@@ -238,6 +267,11 @@ impl Port {
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));
         assert_eq!(self.store.verify().await.unwrap(), vec![]);
     }
+}
+
+fn carrying(builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
+    let (kind, bulk) = (Kind::new(BULK_KIND).unwrap(), BulkHandler::new(desk.clone()));
+    builder.handle(kind, BulkHandler::policy(), bulk)
 }
 
 fn desk(ledger: Arc<dyn Ledger>) -> Desk {

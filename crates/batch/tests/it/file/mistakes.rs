@@ -322,3 +322,18 @@ fn only_the_tenants_own_profiles_are_asked_through_the_queue() {
     let error = read(&SMALL.replace("\"echo\"", "\"@no such\"")).unwrap_err();
     assert!(error.line.is_some(), "{error}");
 }
+
+#[test]
+fn a_provider_without_batches_is_not_asked_for_them() {
+    let with = |ai: &str| SMALL.replace("profile = \"echo\"", ai);
+    for (ai, message) in [
+        ("profile = \"echo\"\nmode = \"provider-batch\"", "`echo` has no batches"),
+        ("profile = \"@a\"\nthrough = \"queue\"\nmode = \"provider-batch\"", "through the queue"),
+        ("profile = \"@a\"\nmode = \"provider_batch\"", "provider-batch"),
+        ("profile = \"@a\"\nprovider_batch = { look = \"1s\" }", "mode = \"provider-batch\""),
+    ] {
+        let error = read(&with(ai)).unwrap_err();
+        let told = format!("{error} {}", error.hint.clone().unwrap_or_default());
+        assert!(told.contains(message) && error.line.is_some(), "{told}");
+    }
+}

@@ -6,7 +6,8 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
-    Action, Alerts, Database, Definition, Post, Pre, SqlPost, Statement, Through, Verdict, Workers,
+    Action, Alerts, Database, Definition, Post, Pre, ProviderBatch, SqlPost, Statement, Through,
+    Verdict, Workers,
 };
 use longshore_batch::file::{Overrides, Place, span};
 use serde_json::json;
@@ -351,4 +352,22 @@ fallback = ["spare"]
     assert_eq!((profile.key.as_deref(), profile.limits.in_flight), (Some("env:KEY"), Some(4)));
     assert_eq!(profile.fallback, ["spare"]);
     assert!(ai.needs_desk());
+}
+
+#[test]
+fn questions_may_go_with_a_providers_batches() {
+    let with = |ai: &str| read(&SMALL.replace("profile = \"echo\"", ai)).unwrap().definition.ai;
+    assert_eq!(with("profile = \"@a\"\nmode = \"direct\"").provider_batch, None);
+    let usual = with("profile = \"@a\"\nmode = \"provider-batch\"").provider_batch.unwrap();
+    assert_eq!(usual, ProviderBatch::default());
+    let own = "profile = \"@a\"\nmode = \"provider-batch\"\nprovider_batch = { gather = \"5m\", look = \"2m\" }";
+    let whole = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition;
+    assert_eq!(whole.candidates.ahead, 100_000, "rows that sleep do not keep others out");
+    assert!(
+        whole.alerts.no_progress > std::time::Duration::from_secs(24 * 3600),
+        "and may sleep long"
+    );
+    let own = with(own).provider_batch.unwrap();
+    let secs = |span: std::time::Duration| span.as_secs();
+    assert_eq!((secs(own.gather), secs(own.look), secs(own.lag)), (300, 120, 60));
 }

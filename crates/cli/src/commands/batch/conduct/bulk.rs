@@ -4,18 +4,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use longshore::store::{UnitAction, UnitFilter, UnitSelection};
-use longshore::{BatchId, Error, Kind, Result, UnitId};
+use longshore::{BatchId, Error, Result};
 use longshore_batch::Initiation;
-use longshore_batch::conductor::BulkInput;
-use longshore_batch::definition::BULK_KIND;
 
 use super::{Conducted, Conductor};
+use crate::commands::batch::bulk;
 
 /// How long a change is waited for before we look all the same.
 const LOOK: Duration = Duration::from_secs(1);
-/// Conductors in the list that is looked through: the newest are first, and ours are new.
-const MANY: u32 = 1_000;
 
 /// The batches whose rows ask together.
 pub(super) fn wanted(initiations: &[Initiation]) -> HashSet<BatchId> {
@@ -43,12 +39,7 @@ impl Conductor<'_> {
     async fn gone(self, over: &HashSet<&BatchId>) -> Result<()> {
         let (store, scope) = (&self.place.store, self.place.client.scope());
         let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
-        let units = self.conductors(over).await?;
-        if units.is_empty() {
-            return Ok(());
-        }
-        let woken = UnitSelection::Ids(units.clone());
-        store.operate_units(scope, woken, UnitAction::Wake).await?;
+        let units = bulk::wake(&**store, scope, over).await?;
         for unit in units {
             loop {
                 match store.unit(scope, unit).await {
@@ -60,24 +51,5 @@ impl Conductor<'_> {
             }
         }
         Ok(())
-    }
-
-    async fn conductors(self, over: &HashSet<&BatchId>) -> Result<Vec<UnitId>> {
-        let (store, scope) = (&self.place.store, self.place.client.scope());
-        let kind = Kind::new(BULK_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
-        let filter = UnitFilter { kind: Some(kind), ..UnitFilter::default() };
-        let mut found = Vec::new();
-        for unit in store.units(scope, &filter, None, MANY).await?.items {
-            if unit.state.is_final() {
-                continue;
-            }
-            // Lists leave the payload out.
-            let Ok(unit) = store.unit(scope, unit.id).await else { continue };
-            let input = unit.payload.parse::<BulkInput>();
-            if input.is_ok_and(|input| over.contains(&input.batch)) {
-                found.push(unit.id);
-            }
-        }
-        Ok(found)
     }
 }
