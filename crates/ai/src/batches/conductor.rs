@@ -194,6 +194,7 @@ impl Conductor {
                     None => After::Release(Return::Untried),
                     Some(mark) => {
                         let said = self.provider.find(&mark).await;
+                        self.heard("looked for", &shipment, &said);
                         note.looked_for(said, self.clock.now(), &pace)
                     }
                 },
@@ -201,6 +202,7 @@ impl Conductor {
                     items if items.is_empty() => After::Release(Return::Untried),
                     items => {
                         let said = self.provider.submit(&items, &shipment.mark).await;
+                        self.heard("submitted", &shipment, &said);
                         note.submitted(said, self.clock.now(), &pace)
                     }
                 },
@@ -209,16 +211,29 @@ impl Conductor {
                         note.cancelled(&self.provider.cancel(&ticket).await);
                     }
                     let said = self.provider.poll(&ticket).await;
+                    self.heard("looked at", &shipment, &said);
                     note.polled(said, self.clock.now(), &pace)
                 }
                 Step::Fetch(ticket) => {
                     let said = self.fetch(&ticket, wake).await?;
+                    self.heard("fetched", &shipment, &said);
                     note.fetched(said, self.clock.now(), &pace)
                 }
             };
             self.memory.notes.insert(shipment.mark.clone(), note);
             if self.write(&mut shipment, after, wake).await? == Open::No {
                 return Ok(Some(self.clock.now()));
+            }
+        }
+    }
+
+    /// Says what goes wrong: it is tried again, and nobody else would hear of it for a day.
+    fn heard<T>(&self, what: &str, shipment: &Shipment, said: &Result<T, AskError>) {
+        let (batch, mark) = (&self.batch, &shipment.mark);
+        match said {
+            Ok(_) => tracing::debug!(%batch, mark, "the provider's batch was {what}"),
+            Err(error) => {
+                tracing::warn!(%batch, mark, %error, "the provider's batch cannot be {what}");
             }
         }
     }
