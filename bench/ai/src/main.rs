@@ -8,10 +8,6 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
-/// The binary's own.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 mod child;
 mod contest;
 mod durable;

@@ -26,7 +26,7 @@ use crate::definition::{BULK_KIND, QUEUE};
 
 /// How long a worker believes that a conductor it has called is there. One that is lost is called again by
 /// rows that look.
-const BELIEVED: Duration = Duration::from_secs(2);
+const BELIEVED: Duration = Duration::from_millis(200);
 
 /// How long it waits for a store that is away.
 const AWAY: Duration = Duration::from_secs(10);

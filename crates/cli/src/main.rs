@@ -32,10 +32,6 @@ use args::{Cli, Command};
 use exit::ExitCode;
 use settings::Settings;
 
-/// Faster than the system's by a tenth of all that a request of the gateway costs, and as frugal.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> std::process::ExitCode {
     // As the warden of another process of ours, this one is nothing else.
     if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {

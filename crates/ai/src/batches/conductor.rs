@@ -51,6 +51,8 @@ pub enum Gathering {
     More,
     /// No: what waits is sent.
     Complete,
+    /// Nobody knows: it was put on hold. Nothing more is sent; what is out is looked at as always.
+    Held,
     /// No, and nobody wants answers any more: nothing is sent, and what is out is cancelled. What was
     /// answered all the same is delivered; the rest waits.
     Over,
@@ -145,7 +147,7 @@ impl Conductor {
 
     /// Seals what waits, if it has waited long enough or fills a shipment. Answers when to look again.
     async fn seal(&mut self, gathering: Gathering) -> longshore::Result<Option<Timestamp>> {
-        if gathering == Gathering::Over {
+        if matches!(gathering, Gathering::Over | Gathering::Held) {
             return Ok(None);
         }
         let limits = self.provider.limits().bounded();
@@ -190,6 +192,10 @@ impl Conductor {
                 }
                 Step::Close => After::Release(Return::Tried),
                 Step::Submit if gathering == Gathering::Over => After::Release(Return::Untried),
+                Step::Submit if gathering == Gathering::Held => {
+                    self.memory.notes.insert(shipment.mark, note);
+                    return Ok(Some(now + pace.look));
+                }
                 Step::Find => match self.mark(&shipment).await? {
                     None => After::Release(Return::Untried),
                     Some(mark) => {

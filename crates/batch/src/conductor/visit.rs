@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore::ledger::{Delivery, Ledger, Parked};
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
-    Batch, BatchId, Clock, Context, Error, HandlerResult, Payload, Reply, Scope, Timestamp, UnitId,
-    Verdict,
+    Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerResult, Payload, Reply, Scope,
+    Timestamp, UnitId, Verdict,
 };
 use longshore_ai::batches::{BatchReply, Conductor, Gathering, Memory, Turn};
 use longshore_ai::{Again, AskError, Bulk, Code, Desk};
@@ -105,6 +105,7 @@ impl<'a> Visit<'a> {
         let counts = &batch.counts;
         let gathering = match () {
             () if batch.status.is_final() || late => Gathering::Over,
+            () if batch.status == BatchStatus::Paused => Gathering::Held,
             () if batch.sealed && counts.ready + counts.leased + counts.blocked == 0 => {
                 Gathering::Complete
             }

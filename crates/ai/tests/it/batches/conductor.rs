@@ -224,3 +224,22 @@ async fn whoever_waits_for_an_answer_is_woken() {
     }
     assert_eq!(woken, IDS.len());
 }
+
+#[tokio::test]
+async fn what_is_on_hold_is_not_sent_and_what_is_out_still_comes_back() {
+    let stage = Stage::of(ProviderName::Anthropic, never()).await;
+    let mut conductor = stage.conductor();
+    conductor.turn(Gathering::Held).await.unwrap();
+    assert!(stage.sent().is_empty(), "nothing was sealed or sent");
+    stage.kit.fake.plan(vec![BatchPlan { polls: 1, ..BatchPlan::default() }]);
+    let turn = conductor.turn(Gathering::Complete).await.unwrap();
+    assert_eq!(stage.sent(), once_each(&[]));
+    let mut rest = turn.rest;
+    while let Some(until) = rest {
+        stage.clock.set(until.max(stage.clock.now() + Duration::from_millis(1)));
+        rest = conductor.turn(Gathering::Held).await.unwrap().rest;
+    }
+    for (id, reply) in stage.replies().await {
+        assert!(is_answer_to(id, &reply), "{id}: {reply:?}");
+    }
+}
