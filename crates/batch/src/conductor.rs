@@ -1,7 +1,7 @@
 //! Whoever takes a batch's parked questions to their provider and brings the answers back: a unit beside the
 //! rows, in none of the batch's counts, that sleeps between two looks.
 //!
-//! There is one per batch, called by the rows that park ([`Summons`]) and gone when the batch is over and
+//! There is one per batch, called by the rows that park and gone when the batch is over and
 //! nothing of it is parked any more. Any worker runs it; should that die, another goes on. What it does in one
 //! run is in `visit`, what is settled for rows that ended without their answer in `leftovers`.
 

@@ -47,7 +47,7 @@ pub struct Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options for all commands")]
 pub struct Global {
-    /// The store, as sqlite:PATH [env: LONGSHORE_STORE] [default: sqlite:longshore.db]
+    /// The store, as sqlite:PATH or postgres://… [env: LONGSHORE_STORE] [default: sqlite:longshore.db]
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// Touch only this tenant's things [env: LONGSHORE_TENANT]
