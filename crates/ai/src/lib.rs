@@ -47,9 +47,7 @@ pub use breaker::{Allow, Breaker, BreakerPolicy, MoneyBreaker};
 pub use chat::{Chat, Message, Part, Piece, Role, Tool, ToolCall, ToolChoice};
 pub use chunk::{Measure, Need};
 pub use cost::{Cost, estimate_tokens};
-pub use desk::{
-    Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet, forgo, settle,
-};
+pub use desk::{Bulk, Desk, Errand, Settled, Sheet, SheetError, TENANT_SHEET, TenantSheet};
 pub use echo::Echo;
 pub use gate::Gate;
 pub use http::Http;

@@ -36,6 +36,16 @@ impl Bulk {
         self.entry.profile.system.as_deref()
     }
 
+    /// What the books say of a call whose question was never sent, or not answered, because nobody wants it.
+    pub fn forgo(call: NewCall) -> CallRecord {
+        let end = CallEnd {
+            code: Some("CANCELLED".to_owned()),
+            mode: CallMode::Batch,
+            ..failed(&AskError::new(Code::Internal, ""), 0, 0)
+        };
+        CallRecord { call, end: Some(end) }
+    }
+
     fn call(&self, desk: &Desk, errand: &Errand) -> NewCall {
         let (question, profile) = (&errand.question, &self.entry.profile);
         let (asked, answer) =
@@ -117,28 +127,20 @@ impl Desk {
     }
 }
 
-/// What the books say of a call that went with a batch.
-pub fn settle(call: NewCall, reply: &BatchReply) -> CallRecord {
-    let end = match reply {
-        BatchReply::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
-        BatchReply::Error { code, maybe_billed: true, .. } => {
-            CallEnd { code: Some(code.as_str().to_owned()), ..call.maybe_billed() }
-        }
-        BatchReply::Error { code, message, .. } => {
-            failed(&AskError::new(*code, message.clone()), 1, 0)
-        }
-    };
-    CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
-}
-
-/// What the books say of a call whose question was never sent, or not answered, because nobody wants it.
-pub fn forgo(call: NewCall) -> CallRecord {
-    let end = CallEnd {
-        code: Some("CANCELLED".to_owned()),
-        mode: CallMode::Batch,
-        ..failed(&AskError::new(Code::Internal, ""), 0, 0)
-    };
-    CallRecord { call, end: Some(end) }
+impl BatchReply {
+    /// What the books say of a call that came to this.
+    pub fn settle(&self, call: NewCall) -> CallRecord {
+        let end = match self {
+            Self::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
+            Self::Error { code, maybe_billed: true, .. } => {
+                CallEnd { code: Some(code.as_str().to_owned()), ..call.maybe_billed() }
+            }
+            Self::Error { code, message, .. } => {
+                failed(&AskError::new(*code, message.clone()), 1, 0)
+            }
+        };
+        CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
+    }
 }
 
 pub(super) fn used_up(month: &longshore::ledger::BudgetState) -> AskError {

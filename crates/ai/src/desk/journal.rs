@@ -36,13 +36,14 @@ pub(super) struct Journal {
 struct Waiting {
     order: Vec<CallId>,
     records: HashMap<CallId, CallRecord>,
-    writing: usize,
+    /// Kept until it is surely written: whoever writes may be dropped in the middle.
+    writing: Vec<CallRecord>,
 }
 
 impl Waiting {
     /// Everything is written.
     fn is_over(&self) -> bool {
-        self.order.is_empty() && self.writing == 0
+        self.order.is_empty() && self.writing.is_empty()
     }
 }
 
@@ -74,24 +75,25 @@ impl Journal {
         }
     }
 
-    /// Writes for as long as it is awaited.
+    /// Writes for as long as it is awaited. What was being written when an earlier one was dropped is
+    /// written again, which changes nothing if it was there already.
     pub(super) async fn run(&self) {
         loop {
-            if self.waiting().order.is_empty() {
+            if self.waiting().is_over() {
                 self.news.notified().await;
                 continue;
             }
             tokio::time::sleep(GATHER).await;
-            let batch = self.take();
-            while let Err(error) = self.ledger.record_calls(batch.clone()).await {
-                tracing::warn!(%error, calls = batch.len(), "calls wait to be written");
+            while let Err(error) = self.ledger.record_calls(self.take()).await {
+                let calls = self.waiting().writing.len();
+                tracing::warn!(%error, calls, "calls wait to be written");
                 if !error.is_retryable() {
-                    tracing::error!(%error, calls = batch.len(), "calls could not be written");
+                    tracing::error!(%error, calls, "calls could not be written");
                     break;
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-            self.waiting().writing = 0;
+            self.waiting().writing.clear();
             self.written.notify_waiters();
         }
     }
@@ -109,11 +111,13 @@ impl Journal {
         }
     }
 
+    /// What is to be written now: what was taken before, or else all that waits.
     fn take(&self) -> Vec<CallRecord> {
-        let mut waiting = self.waiting();
-        let order = std::mem::take(&mut waiting.order);
-        waiting.writing = order.len();
-        order.iter().filter_map(|id| waiting.records.remove(id)).collect()
+        let Waiting { order, records, writing } = &mut *self.waiting();
+        if writing.is_empty() {
+            writing.extend(order.drain(..).filter_map(|id| records.remove(&id)));
+        }
+        writing.clone()
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {

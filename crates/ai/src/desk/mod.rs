@@ -45,7 +45,7 @@ use crate::profile::Profile;
 use crate::tries::Tries;
 use crate::vault::Vault;
 
-pub use self::bulk::{Bulk, forgo, settle};
+pub use self::bulk::Bulk;
 pub use self::errand::{Errand, Settled};
 pub use self::sheet::{Sheet, TENANT_SHEET, TenantSheet};
 pub use self::whole::SheetError;

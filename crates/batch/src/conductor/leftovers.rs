@@ -9,7 +9,7 @@ use longshore::ledger::{
 };
 use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
 use longshore_ai::batches::BatchReply;
-use longshore_ai::{Code, forgo, settle};
+use longshore_ai::{Bulk, Code};
 
 use super::visit::PAGE;
 
@@ -31,12 +31,12 @@ impl Leftovers<'_> {
         let mut left = false;
         let waiting = self.ledger.waiting(self.id, PAGE as u32).await?;
         for parked in waiting {
-            left |= !self.settle_one(&parked, forgo).await?;
+            left |= !self.settle_one(&parked, Bulk::forgo).await?;
         }
         for (parked, reply) in self.ledger.answered(self.id, PAGE as u32).await? {
             let reply: BatchReply =
                 reply.parse().map_err(|error| Error::Invalid(error.to_string()))?;
-            left |= !self.settle_one(&parked, |call| settle(call, &reply)).await?;
+            left |= !self.settle_one(&parked, |call| reply.settle(call)).await?;
         }
         Ok(left)
     }
@@ -96,7 +96,7 @@ impl Leftovers<'_> {
                 .items
                 .into_iter()
                 .filter(|call| call.status == CallStatus::Open && call.call.session.is_none());
-            let records: Vec<CallRecord> = open.map(|call| forgo(call.call)).collect();
+            let records: Vec<CallRecord> = open.map(|call| Bulk::forgo(call.call)).collect();
             if !records.is_empty() {
                 self.ledger.record_calls(records).await?;
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longshore::ledger::{NewCall, NewParked, Standing, UsageFilter};
 use longshore::{Error, Scope, UnitId, Verdict};
 use longshore_ai::batches::BatchReply;
-use longshore_ai::{AskError, Desk, Errand, settle};
+use longshore_ai::{AskError, Desk, Errand};
 
 use super::asker::Bulk;
 use super::job::JobError;
@@ -91,7 +91,7 @@ impl Run<'_> {
     /// The answer, or the word that there will be none: kept and in the books before it is forgotten.
     async fn came(&mut self, reply: BatchReply, desk: &Desk) -> Result<Reply, Verdict> {
         let (request_id, call) = (self.request_id(), self.call(desk).await?);
-        self.calls.push(settle(call, &reply));
+        self.calls.push(reply.settle(call));
         let told = match reply {
             BatchReply::Answer { answer, cost } => {
                 self.keep(&answer, cost).await?;

@@ -1,6 +1,9 @@
-use longshore::ledger::{CallStatus, Limits};
+use std::sync::Arc;
+
+use longshore::ledger::{CallStatus, Ledger, Limits};
 use longshore::{ProfileName, Scope, UnitId};
-use longshore_ai::{Answer, AskError, Bill, Code, Piece, Provider, Question};
+use longshore_ai::{Answer, AskError, Bill, Code, Desk, Http, Piece, Provider, Question, Vault};
+use longshore_testkit::standstill::{Kill, StandstillLedger, Tripwire};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -142,5 +145,35 @@ async fn of_a_stream_that_was_cut_or_left_what_came_is_counted_as_an_estimate() 
         assert_eq!((end.status, end.estimated), (CallStatus::MaybeBilled, true), "{prompt}");
         let cost = 2 * 1_000_000 + 10_000_000;
         assert_eq!((end.tokens_in, end.tokens_out, end.cost_picos), (2, 1, cost), "{prompt}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_keeps_the_books_may_be_dropped_in_the_middle_of_a_write() {
+    for kill in [Kill::Before, Kill::After] {
+        let rig = Rig::new();
+        rig.scripted("acme", "fast", FINE, json!({})).await;
+        let wire = Tripwire::at(0, kill, |verb| verb == "record_calls");
+        let ledger: Arc<dyn Ledger> =
+            Arc::new(StandstillLedger::new(Arc::clone(&rig.store) as _, Arc::clone(&wire)));
+        let vault = Arc::new(Vault::new(Arc::clone(&rig.store) as _, None));
+        let desk = Desk::new(ledger, vault, Http::new(), "rig".to_owned());
+        let settled = desk.ask(&errand("acme", "fast", "hi"), None).await;
+        desk.note(settled.records).await;
+        tokio::select! {
+            () = desk.keep_books() => {}
+            () = wire.tripped.notified() => {}
+        }
+        let closing = async {
+            tokio::select! {
+                () = desk.keep_books() => {}
+                () = desk.books_kept() => {}
+            }
+        };
+        let closed = tokio::time::timeout(std::time::Duration::from_secs(60), closing).await;
+        assert!(closed.is_ok(), "{kill:?}: the books are never closed");
+        let calls = rig.calls().await;
+        let told: Vec<_> = calls.iter().map(|call| call.status).collect();
+        assert_eq!(told, [CallStatus::Success], "{kill:?}");
     }
 }
