@@ -14,9 +14,8 @@ use longshore_ai::{AskError, Desk, Errand};
 
 use super::asker::Bulk;
 use super::job::JobError;
-use super::reply::{PRE_ERROR, final_error, timeout, unanswered};
+use super::reply::unanswered;
 use super::run::Run;
-use super::verdict;
 use crate::step::Reply;
 
 /// How long a row waits for a store that is away.
@@ -50,19 +49,10 @@ impl Run<'_> {
 
     /// PRE, the books, the parking place.
     async fn park(&mut self, bulk: &Bulk) -> Result<Reply, Verdict> {
-        if self.too_late {
-            return Ok(unanswered(timeout("the batch's deadline has passed")));
-        }
-        if let Some(problem) = self.problem.take() {
-            return Ok(unanswered(final_error(PRE_ERROR, problem)));
-        }
-        let prompt = match self.prepare().await? {
+        let prompt = match self.prompt().await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(unanswered(error)),
         };
-        if self.context.cancelled().is_cancelled() {
-            return Err(verdict::interrupted());
-        }
         let errand = self.errand(bulk, prompt.clone());
         let admitted = bulk.desk.admit_bulk(&errand, bulk.profile.written()).await;
         let call = match admitted {
@@ -81,10 +71,7 @@ impl Run<'_> {
     async fn refused(&mut self, refused: longshore_ai::Settled) -> Result<Reply, Verdict> {
         match self.heard(refused)? {
             Ok((answer, cost)) => Ok(self.job.read(answer, cost)),
-            Err(error) => {
-                self.in_vain += 1;
-                if error.retryable { Ok(unanswered(error)) } else { self.keep_error(error).await }
-            }
+            Err(error) => self.unheard(error).await,
         }
     }
 

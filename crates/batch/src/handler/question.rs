@@ -22,29 +22,37 @@ pub(super) type Heard = Result<(Answer, Cost), ReplyError>;
 impl Run<'_> {
     /// PRE and the question. A verdict only if the run was told to end.
     pub(super) async fn question(&mut self) -> Result<Reply, Verdict> {
-        if self.too_late {
-            return Ok(unanswered(timeout("the batch's deadline has passed")));
-        }
-        if let Some(problem) = self.problem.take() {
-            return Ok(unanswered(final_error(PRE_ERROR, problem)));
-        }
-        let prompt = match self.prepare().await? {
+        let prompt = match self.prompt().await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(unanswered(error)),
         };
-        if self.context.cancelled().is_cancelled() {
-            return Err(verdict::interrupted());
-        }
         match self.ask(prompt).await? {
             Ok((answer, cost)) => {
                 self.keep(&answer, cost).await?;
                 Ok(self.job.read(answer, cost))
             }
-            Err(error) => {
-                self.in_vain += 1;
-                if error.retryable { Ok(unanswered(error)) } else { self.keep_error(error).await }
-            }
+            Err(error) => self.unheard(error).await,
         }
+    }
+
+    /// What is to be asked, or what POST is told instead. A verdict if the run was told to end.
+    pub(super) async fn prompt(&mut self) -> Result<Result<String, ReplyError>, Verdict> {
+        if self.too_late {
+            return Ok(Err(timeout("the batch's deadline has passed")));
+        }
+        if let Some(problem) = self.problem.take() {
+            return Ok(Err(final_error(PRE_ERROR, problem)));
+        }
+        match self.prepare().await? {
+            Ok(_) if self.context.cancelled().is_cancelled() => Err(verdict::interrupted()),
+            prepared => Ok(prepared),
+        }
+    }
+
+    /// A question that brought no answer: kept, unless asking again may help.
+    pub(super) async fn unheard(&mut self, error: ReplyError) -> Result<Reply, Verdict> {
+        self.in_vain += 1;
+        if error.retryable { Ok(unanswered(error)) } else { self.keep_error(error).await }
     }
 
     /// The prompt, or what POST is told instead. A verdict only if it cannot be made here and now.
