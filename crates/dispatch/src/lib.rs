@@ -1,0 +1,6 @@
+//! Scripts on persistent workers that Slurm, SGE, PBS, LSF or this machine started.
+//!
+//! Two roles, two objects. A **base system** ([`system`]) starts jobs: scripts as they are, or the
+//! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
+
+pub mod system;

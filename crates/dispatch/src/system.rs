@@ -1,0 +1,1 @@
+//! Base systems: what starts jobs on this machine or on a cluster.

@@ -1,0 +1,1 @@
+//! Dispatch from outside.
