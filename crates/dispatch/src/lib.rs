@@ -3,4 +3,9 @@
 //! Two roles, two objects. A **base system** ([`system`]) starts jobs: scripts as they are, or the
 //! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
 
+pub mod access;
+pub mod board;
+pub mod script;
+pub mod secure;
 pub mod system;
+pub mod wire;

@@ -138,6 +138,8 @@ macro_rules! __with_cases {
                 a_retry_that_would_miss_its_deadline_fails_now
                 snooze_uses_no_attempt
                 an_interruption_uses_no_attempt
+                a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often
+                a_unit_that_its_holder_lost_twice_runs_alone
                 failures_are_listed_oldest_first
                 done_in_spite_of_a_cancel_request_is_done
                 no_other_run_follows_a_cancel_request
