@@ -5,7 +5,12 @@
 
 pub mod access;
 pub mod board;
+pub mod client;
+pub mod link;
+pub mod request;
 pub mod script;
 pub mod secure;
+pub mod server;
 pub mod system;
 pub mod wire;
+pub mod worker;

@@ -1,1 +1,4 @@
 //! Dispatch from outside.
+
+mod kit;
+mod pool;

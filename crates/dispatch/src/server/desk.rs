@@ -1,0 +1,176 @@
+//! The desk: what clients ask, and who answers. Submissions and looks go to the store; what concerns
+//! workers goes to the core.
+
+use std::io;
+use std::sync::Arc;
+
+use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
+use longshore::store::{Queues, Sent};
+use longshore::unit::{After, Cap, Weight};
+use longshore::{Client, Kind, NewUnit, Payload, Scope, Store, UnitId, WhenFull};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::Event;
+use super::door::Guest;
+use crate::request::{Items, Many, Reply, Request, Status, Submission};
+use crate::script::{Item, KIND};
+use crate::wire::frame::{put_json, take_json};
+
+/// Units of an array that are sent at once.
+const CHUNK: usize = 1000;
+
+/// Answers clients.
+#[derive(Clone)]
+pub(super) struct Desk {
+    client: Client,
+    core: mpsc::Sender<Event>,
+    base: String,
+}
+
+impl Desk {
+    pub(super) fn new(store: Arc<dyn Store>, core: mpsc::Sender<Event>, base: String) -> Self {
+        Self { client: Client::new(store), core, base }
+    }
+
+    /// Answers one client until it leaves.
+    pub(super) async fn serve(self, guest: Guest) {
+        if let Err(error) = self.answer_all(guest).await {
+            tracing::debug!(%error, "a client's line ended");
+        }
+    }
+
+    async fn answer_all(self, guest: Guest) -> io::Result<()> {
+        let Guest { mut reader, mut writer, .. } = guest;
+        let mut bytes = Vec::new();
+        while let Some(frame) = reader.next().await? {
+            let reply = match take_json(&frame) {
+                Ok(request) => self.answer(request).await.unwrap_or_else(Reply::Error),
+                Err(error) => Reply::Error(format!("this is not a request: {error}")),
+            };
+            bytes.clear();
+            put_json(&reply, &mut bytes)?;
+            writer.write_all(&bytes).await?;
+            writer.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&self, request: Request) -> Result<Reply, String> {
+        match request {
+            Request::Submit(submission) => {
+                let units = self.submit(*submission).await?;
+                Ok(Reply::Submitted { units })
+            }
+            Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Request::Stop(ending) => {
+                let told = self.core.send(Event::End(ending)).await;
+                told.map(|()| Reply::Yes).map_err(|_| "the server has ended".to_owned())
+            }
+        }
+    }
+
+    async fn status(&self) -> Result<Status, String> {
+        let (send, answer) = oneshot::channel();
+        let gone = |_| "the server has ended".to_owned();
+        self.core.send(Event::Status(send)).await.map_err(|_| gone(()))?;
+        let status = answer.await.map_err(|_| gone(()))?;
+        let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
+        let counts = totals.map_err(|error| error.to_string())?.counts;
+        Ok(Status {
+            base: self.base.clone(),
+            ready: counts.ready,
+            later: counts.blocked + counts.scheduled,
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            ..status
+        })
+    }
+
+    async fn submit(&self, submission: Submission) -> Result<u64, String> {
+        let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
+        match &submission.items {
+            Items::Once(id) => self.submit_one(*id, script, &submission).await,
+            Items::Each { .. } => self.submit_array(script, &submission).await,
+        }
+    }
+
+    async fn submit_one(
+        &self,
+        id: UnitId,
+        script: Payload,
+        submission: &Submission,
+    ) -> Result<u64, String> {
+        let unit = NewUnit { id, ..pattern(submission, script)? };
+        let sent = self.client.send_many(vec![unit], WhenFull::Refuse).await;
+        match sent.map_err(|error| error.to_string())?.pop() {
+            Some(Sent::Created(_) | Sent::Existing(_)) => Ok(1),
+            Some(Sent::Refused(refusal)) => Err(refusal.to_string()),
+            None => Err("the store gave no answer".to_owned()),
+        }
+    }
+
+    async fn submit_array(&self, script: Payload, submission: &Submission) -> Result<u64, String> {
+        let Items::Each { batch, of, at_most, max_fails } = &submission.items else { return Ok(0) };
+        let words = |error: longshore::SendError| error.to_string();
+        let threshold = max_fails.map(|most| FailureThreshold {
+            limit: FailureLimit::Units(most),
+            then: OnThreshold::Fail,
+        });
+        let new = NewBatch {
+            tenant: submission.tenant.clone(),
+            kind: KIND.to_owned(),
+            threshold,
+            definition: Some(script),
+            ..NewBatch::new(batch.clone())
+        };
+        let mut writer = self.client.open_batch(new).await.map_err(words)?;
+        let done: u64 = writer.cursor().parse().unwrap_or(0);
+        let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
+        let mut sent = done;
+        let blank = pattern(submission, Payload::from(Vec::new()))?;
+        while items.peek().is_some() {
+            let mut units = Vec::with_capacity(CHUNK);
+            for item in items.by_ref().take(CHUNK) {
+                let payload = Payload::json(&item).map_err(|error| error.to_string())?;
+                let cap = at_most.map(|limit| Cap { key: format!("array {batch}"), limit });
+                units.push(NewUnit { id: UnitId::new(), payload, cap, ..blank.clone() });
+            }
+            sent += units.len() as u64;
+            writer.add(units, sent.to_string()).await.map_err(words)?;
+        }
+        writer.seal().await.map_err(words)?;
+        Ok(sent)
+    }
+}
+
+fn items(of: &Many) -> Box<dyn Iterator<Item = Item> + Send + '_> {
+    match of {
+        Many::Ranges(ranges) => {
+            let numbers = ranges.iter().flat_map(|(first, last)| *first..=*last);
+            Box::new(numbers.map(|number| Item(number, None)))
+        }
+        Many::Lines(lines) => {
+            let numbered = (0..).zip(lines);
+            Box::new(numbered.map(|(number, line)| Item(number, Some(line.clone()))))
+        }
+    }
+}
+
+fn pattern(submission: &Submission, payload: Payload) -> Result<NewUnit, String> {
+    let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
+    let after = After { units: submission.after.clone(), ..After::default() };
+    Ok(NewUnit {
+        tenant: submission.tenant.clone(),
+        priority: submission.priority,
+        weight: Weight {
+            slots: submission.threads.max(1),
+            resources: submission.resources.clone(),
+        },
+        after,
+        policy: Some(submission.policy.clone()),
+        awaited: submission.awaited,
+        ..NewUnit::new(kind, payload)
+    })
+}
