@@ -11,6 +11,7 @@ mod netns;
 mod pgbouncer;
 mod postgres;
 mod process;
+mod slurm;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,6 +21,7 @@ pub use mariadb::PrivateMariaDb;
 pub use netns::PrivateNetwork;
 pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
+pub use slurm::PrivateSlurm;
 
 /// How often another port is tried: somebody may take one between our look and the server's.
 const TRIES: u32 = 5;

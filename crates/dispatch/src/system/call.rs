@@ -1,0 +1,250 @@
+//! One command of a system, run to its end: with a time limit, in a process group that dies with it,
+//! and without the variables that are ours or an outer job's.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Stdio;
+
+use longshore_pool::warden::Group;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::error::SystemError;
+use super::name::BaseSystem;
+use super::site::{Retries, Site};
+
+/// Variables that belong to an outer job or to us, and what of them a system's commands do need.
+const OURS: [&str; 9] =
+    ["LONGSHORE_", "SLURM_", "SBATCH_", "PBS_", "SGE_TASK_", "LSB_", "JOB_ID", "JOB_NAME", "TASK_ID"];
+const NEEDED: [&str; 6] =
+    ["SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC", "LSB_NTRIES"];
+
+/// How many ids are told to one command: a command line has its limits.
+pub(super) const CHUNK: usize = 1000;
+
+/// What a command left.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) code: Option<i32>,
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+impl Answer {
+    pub(super) fn is_ok(&self) -> bool {
+        self.code == Some(0)
+    }
+
+    /// What it complains about, on one line.
+    pub(super) fn words(&self) -> String {
+        let said = if self.err.trim().is_empty() { &self.out } else { &self.err };
+        let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let words = lines.collect::<Vec<_>>().join("; ");
+        if words.is_empty() { format!("no words, exit code {:?}", self.code) } else { words }
+    }
+}
+
+/// Who runs the commands of one system.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) system: BaseSystem,
+    pub(super) site: Site,
+}
+
+impl Caller {
+    pub(super) fn new(system: BaseSystem, site: Site) -> Self {
+        Self { system, site }
+    }
+
+    /// Runs a command and returns what it left, whatever that is.
+    pub(super) async fn ask(&self, program: &str, args: &[&str]) -> Result<Answer, SystemError> {
+        self.run(self.command(program, args), program, "").await
+    }
+
+    /// The same in a folder, with an input.
+    pub(super) async fn tell(
+        &self,
+        program: &str,
+        args: &[&str],
+        dir: &Path,
+        input: &str,
+    ) -> Result<Answer, SystemError> {
+        let mut command = self.command(program, args);
+        command.current_dir(dir);
+        self.run(command, program, input).await
+    }
+
+    fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(self.find(program));
+        command.args(args);
+        clean(command.as_std_mut());
+        if let Some(path) = self.path() {
+            command.env("PATH", path);
+        }
+        // What systems say is read by us.
+        command.env("LC_ALL", "C").envs(&self.site.env);
+        command.process_group(0).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn find(&self, program: &str) -> OsString {
+        let own = self.site.bin.as_ref().map(|folder| folder.join(program));
+        own.filter(|path| path.is_file()).map_or_else(|| program.into(), Into::into)
+    }
+
+    /// Commands call each other.
+    fn path(&self) -> Option<OsString> {
+        let own = self.site.bin.clone()?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).ok()
+    }
+
+    async fn run(
+        &self,
+        mut command: Command,
+        program: &str,
+        input: &str,
+    ) -> Result<Answer, SystemError> {
+        let mut child = command.spawn().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                SystemError::Missing { system: self.system, command: program.to_owned() }
+            }
+            _ => SystemError::io(format!("{program} does not start"), error),
+        })?;
+        let group = Group::of(child.id());
+        if let Some(mut stdin) = child.stdin.take() {
+            // A command that does not read its input says why.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        let output = tokio::time::timeout(self.site.limit, child.wait_with_output()).await;
+        drop(group);
+        let output = output
+            .map_err(|_| SystemError::too_slow(self.system, program, self.site.limit))?
+            .map_err(|error| SystemError::io(format!("{program} cannot be waited for"), error))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code = output.status.code();
+        Ok(Answer { code, out: text(&output.stdout), err: text(&output.stderr) })
+    }
+
+    /// What an answer means that is not the one that was hoped for. `signs` are words by which the
+    /// system says that it cannot be reached, or that it may or may not have done what it was asked.
+    pub(super) fn failure(&self, answer: &Answer, signs: &Signs) -> SystemError {
+        let (system, words) = (self.system, answer.words());
+        let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
+        if says(signs.away) {
+            SystemError::Away { system, words }
+        } else if says(signs.unclear) {
+            SystemError::Silent { system, words }
+        } else {
+            SystemError::Refused { system, words }
+        }
+    }
+
+    /// An answer that makes no sense to us.
+    pub(super) fn garbled(&self, command: &str, said: &str) -> SystemError {
+        let said = said.trim().chars().take(300).collect();
+        SystemError::Garbled { system: self.system, command: command.to_owned(), said }
+    }
+}
+
+/// Words by which a system's troubles are known.
+pub(super) struct Signs {
+    /// It cannot be reached, or is too busy: nothing was done.
+    pub(super) away: &'static [&'static str],
+    /// The answer was lost: it may have been done.
+    pub(super) unclear: &'static [&'static str],
+}
+
+/// Does something again while it may succeed later, with pauses.
+pub(super) async fn again<T, F>(
+    retries: Retries,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, SystemError>
+where
+    F: Future<Output = Result<T, SystemError>>,
+{
+    let mut tried = 0;
+    loop {
+        let error = match attempt().await {
+            Err(error) if error.is_retryable() => error,
+            answer => return answer,
+        };
+        tried += 1;
+        let Some(pause) = retries.pause(tried) else { return Err(error) };
+        tracing::warn!(%error, ?pause, "submitted again after a pause");
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Takes away what a job must not inherit.
+pub(super) fn clean(command: &mut std::process::Command) {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| !is_inherited(name)) {
+        command.env_remove(name);
+    }
+}
+
+fn is_inherited(name: &str) -> bool {
+    NEEDED.contains(&name) || !OURS.iter().any(|ours| name.starts_with(ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(limit: std::time::Duration) -> Caller {
+        Caller::new(BaseSystem::Slurm, Site { limit, ..Site::default() })
+    }
+
+    #[test]
+    fn a_job_inherits_neither_our_secrets_nor_an_outer_job() {
+        for name in ["LONGSHORE_STORE", "LONGSHORE_WARDEN", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"] {
+            assert!(!is_inherited(name), "{name}");
+        }
+        for name in ["PATH", "HOME", "SLURM_CONF", "SGE_ROOT", "LSF_ENVDIR", "SIMPLE_PATH"] {
+            assert!(is_inherited(name), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_takes_too_long_is_ended_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "sleep 600 & echo $! > pid; mv pid child; wait";
+        let caller = caller(std::time::Duration::from_millis(300));
+        let answer = caller.tell("bash", &["-c", script], folder.path(), "").await;
+        assert!(matches!(answer, Err(SystemError::Silent { .. })), "{answer:?}");
+        let Ok(child) = std::fs::read_to_string(folder.path().join("child")) else { return };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "the child lives");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_not_there_is_told() {
+        let answer = caller(Site::default().limit).ask("no-such-command", &[]).await;
+        let words = answer.unwrap_err().to_string();
+        assert_eq!(words, "slurm is not here: there is no command `no-such-command`");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_may_succeed_later_is_tried_again() {
+        let second = std::time::Duration::from_secs(1);
+        let retries = Retries { tries: 3, first: second, most: second };
+        let system = BaseSystem::Slurm;
+        let words = || "down".to_owned();
+        let away = || SystemError::Away { system, words: words() };
+        let silent = || SystemError::Silent { system, words: words() };
+        let kinds: [(&dyn Fn() -> SystemError, u32); 2] = [(&away, 3), (&silent, 1)];
+        for (error, wanted) in kinds {
+            let mut tries = 0;
+            let answer: Result<(), _> = again(retries, || {
+                tries += 1;
+                std::future::ready(Err(error()))
+            })
+            .await;
+            assert!(answer.is_err());
+            assert_eq!(tries, wanted);
+        }
+    }
+}

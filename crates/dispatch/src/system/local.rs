@@ -1,0 +1,152 @@
+//! This machine: a job is a process group of its own.
+//!
+//! A job is known by its leader's number and when that was started, so that a number that was given
+//! to another process is not taken for it, and so that a server that was restarted finds its jobs
+//! again. It outlives whoever started it. Threads and memory are not limited here.
+
+mod process;
+mod table;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::process::Command;
+
+use super::call::clean;
+use super::error::SystemError;
+use super::job::Job;
+use super::name::BaseSystem;
+use super::site::Site;
+use super::state::{JobId, JobState};
+use super::{System, account, script, span};
+use process::Leader;
+use table::{Row, Table};
+
+/// How long a job may clean up after TERM before KILL; the same after its time limit.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often we look whether a job that was cancelled has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The system.
+#[derive(Debug)]
+pub(super) struct Local {
+    site: Site,
+    /// Those that this process started: it has to wait for them, and so learns their exits.
+    children: Table,
+}
+
+impl Local {
+    pub(super) fn new(site: Site) -> Self {
+        Self { site, children: Table::default() }
+    }
+
+    fn command(&self, job: &Job) -> Result<Command, SystemError> {
+        let words = words(job)?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&job.dir).process_group(0);
+        clean(command.as_std_mut());
+        command.envs(&self.site.env).envs(&job.env);
+        let (out, err) = outputs(job)?;
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        Ok(command)
+    }
+
+    fn state(&self, id: &JobId) -> JobState {
+        if let Some(state) = self.children.state(id) {
+            return state;
+        }
+        let Some(leader) = Leader::parse(id.as_str()) else { return JobState::Gone };
+        leader.state()
+    }
+}
+
+#[async_trait]
+impl System for Local {
+    fn base(&self) -> BaseSystem {
+        BaseSystem::Local
+    }
+
+    fn script(&self, job: &Job) -> Result<String, SystemError> {
+        Ok(words(job)?.iter().map(|word| script::quote(word)).collect::<Vec<_>>().join(" "))
+    }
+
+    async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
+        let mut command = self.command(job)?;
+        let what = || format!("job `{}` does not start", job.name);
+        let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
+        // It is not waited for yet, so there is something to read.
+        let leader = child.id().and_then(Leader::of);
+        let leader = leader.ok_or_else(|| {
+            SystemError::io(what(), std::io::Error::other("it is not in /proc"))
+        })?;
+        let id = JobId::new(leader.to_string());
+        self.children.add(id.clone(), Row { leader, child, time: job.time });
+        Ok(id)
+    }
+
+    async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
+        Ok(ids.iter().map(|id| (id.clone(), self.state(id))).collect())
+    }
+
+    async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
+        let live = |id: &&JobId| self.state(id).is_live();
+        let left: Vec<&JobId> = ids.iter().filter(live).collect();
+        let leaders: Vec<Leader> =
+            left.iter().filter_map(|id| Leader::parse(id.as_str())).collect();
+        left.iter().for_each(|id| self.children.cancel(id));
+        leaders.iter().for_each(Leader::ask_to_end);
+        let ended = async {
+            while left.iter().any(live) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        // Those that are left are killed below, and so is what others left behind.
+        let _ = tokio::time::timeout(GRACE, ended).await;
+        leaders.iter().for_each(Leader::kill);
+        Ok(())
+    }
+}
+
+/// The command line of a job.
+fn words(job: &Job) -> Result<Vec<String>, SystemError> {
+    let bad = |what: String| SystemError::BadJob {
+        system: BaseSystem::Local,
+        job: job.name.escape_debug().to_string(),
+        what,
+    };
+    script::check(job).map_err(bad)?;
+    if job.array.is_some() {
+        return Err(bad("it has no arrays; submit the tasks one by one".to_owned()));
+    }
+    if let Some(option) = job.options.first() {
+        return Err(bad(format!("it has no options such as `{option}`")));
+    }
+    let words = job.program.words().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
+    let Some(time) = job.time else { return Ok(words) };
+    let (grace, limit) = (GRACE.as_secs().to_string(), span::seconds(time).to_string());
+    let timeout = ["timeout", "--kill-after", &grace, &limit].map(str::to_owned);
+    Ok(timeout.into_iter().chain(words).collect())
+}
+
+/// Opens the files of a job's output.
+fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
+    account::prepare(job)?;
+    let Some(path) = &job.stdout else {
+        let err = job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
+        return Ok((Stdio::null(), err?));
+    };
+    let out = open(path)?;
+    let err = match &job.stderr {
+        Some(path) => open(path)?,
+        None => out.try_clone().map_err(|error| SystemError::io("no second output", error))?,
+    };
+    Ok((out.into(), err.into()))
+}
+
+fn open(path: &Path) -> Result<File, SystemError> {
+    File::create(path).map_err(|error| SystemError::io(format!("no file {}", path.display()), error))
+}

@@ -1,0 +1,187 @@
+//! IBM Spectrum LSF.
+//!
+//! Jobs are submitted by `bsub`, asked after by one `bjobs` and ended by `bkill`. A job that has ended
+//! is known for `CLEAN_PERIOD` (an hour, unless the site says otherwise).
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::call::{CHUNK, Caller, Signs, again};
+use super::error::SystemError;
+use super::job::Job;
+use super::name::BaseSystem;
+use super::script::{Opens, Writer, tame};
+use super::site::Site;
+use super::state::{Cause, End, Exit, JobId, JobState};
+use super::{System, account, span};
+
+const SIGNS: Signs = Signs {
+    away: &[
+        "LSF is down",
+        "Cannot connect to LSF",
+        "Failed in an LSF library call",
+        "batch daemon not ready",
+        "batch system daemon not responding",
+        "still trying",
+        "concurrent query limit exceeded",
+        "Pending job threshold reached",
+    ],
+    unclear: &["Request timed out", "Communication timed out", "A socket operation has failed"],
+};
+/// What LSF says about an id that it has never had, or has forgotten.
+const UNKNOWN: [&str; 2] = ["is not found", "No matching job found"];
+/// What is asked about a job.
+const FIELDS: &str = "jobid stat exit_code exit_reason pend_reason delimiter='|'";
+/// LSF's commands wait for a daemon that is away for ever, unless they are told how often to try.
+const TRIES: (&str, &str) = ("LSB_NTRIES", "2");
+
+/// The system.
+#[derive(Debug)]
+pub(super) struct Lsf {
+    caller: Caller,
+}
+
+impl Lsf {
+    pub(super) fn new(mut site: Site) -> Self {
+        site.env.entry(TRIES.0.to_owned()).or_insert_with(|| TRIES.1.to_owned());
+        Self { caller: Caller::new(BaseSystem::Lsf, site) }
+    }
+
+    async fn look(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+        let mut args = vec!["-a", "-noheader", "-o", FIELDS];
+        args.extend(ids.iter().map(JobId::as_str));
+        let answer = self.caller.ask("bjobs", &args).await?;
+        let mut complaints = answer.err.lines().filter(|line| !line.trim().is_empty());
+        let is_unknown = |line: &str| UNKNOWN.iter().any(|words| line.contains(words));
+        if !answer.is_ok() && !complaints.all(is_unknown) {
+            return Err(self.caller.failure(&answer, &SIGNS));
+        }
+        let lines = answer.out.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| state(line).ok_or_else(|| self.caller.garbled("bjobs", line))).collect()
+    }
+}
+
+#[async_trait]
+impl System for Lsf {
+    fn base(&self) -> BaseSystem {
+        BaseSystem::Lsf
+    }
+
+    fn script(&self, job: &Job) -> Result<String, SystemError> {
+        script(job)
+    }
+
+    async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
+        let script = script(job)?;
+        account::prepare(job)?;
+        let script = &script;
+        again(self.caller.site.retries, move || async move {
+            let answer = self.caller.tell("bsub", &[], &job.dir, script).await?;
+            if !answer.is_ok() {
+                return Err(self.caller.failure(&answer, &SIGNS));
+            }
+            submitted(&answer.out).ok_or_else(|| self.caller.garbled("bsub", &answer.out))
+        })
+        .await
+    }
+
+    async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
+        let mut seen = Vec::new();
+        for ids in ids.chunks(CHUNK) {
+            seen.extend(self.look(ids).await?);
+        }
+        Ok(account::states(ids, seen))
+    }
+
+    async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
+        for ids in ids.chunks(CHUNK) {
+            let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+            let answer = self.caller.ask("bkill", &args).await?;
+            let fine = |line: &str| {
+                let over = line.contains("already finished") || line.contains("being terminated");
+                over || line.trim().is_empty() || UNKNOWN.iter().any(|words| line.contains(words))
+            };
+            if !answer.is_ok() && !answer.err.lines().all(fine) {
+                return Err(self.caller.failure(&answer, &SIGNS));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `bsub` is told.
+fn script(job: &Job) -> Result<String, SystemError> {
+    // LSF keeps the output to itself until the job has ended, and then appends a report.
+    let mut script = Writer::new(BaseSystem::Lsf, "#BSUB", job, Opens::Bash)?;
+    let terms = &job.terms;
+    let (name, array) = (tame(&job.name, 128), job.array);
+    let tasks = array.map(|array| format!("[{}]{}", array.range(), array.percent()));
+    if array.is_some_and(|array| array.first == 0) {
+        return Err(script.bad("its arrays begin at 1"));
+    }
+    script.line(format_args!("-J \"{name}{}\"", tasks.unwrap_or_default()));
+    script.line("-rn");
+    script.line(format_args!("-n {}", job.threads));
+    script.line("-R \"span[hosts=1]\"");
+    if let Some(memory) = job.memory {
+        script.line(format_args!("-R \"rusage[mem={memory}]\""));
+    }
+    if let Some(time) = job.time {
+        script.line(format_args!("-W {}", span::minutes(time)));
+    }
+    let (out, _) = script.outputs();
+    script.line(format_args!("-oo {out}"));
+    script.word("the queue", "-q ", terms.queue.as_deref())?;
+    script.word("the project", "-P ", terms.project.as_deref())?;
+    script.word("the reservation", "-U ", terms.reservation.as_deref())?;
+    script.lacks("accounts", terms.account.as_deref(), "name the project instead")?;
+    script.lacks("quality of service", terms.qos.as_deref(), "leave it out")?;
+    if terms.email.is_some() {
+        script.word("the address", "-u ", terms.email.as_deref())?;
+        script.line("-N");
+    }
+    script.options();
+    script.body("LSB_JOBINDEX")
+}
+
+/// The id in `Job <12> is submitted to queue <normal>.`
+fn submitted(said: &str) -> Option<JobId> {
+    let (_, rest) = said.split_once("Job <")?;
+    let (id, rest) = rest.split_once('>')?;
+    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+    (is_id && rest.contains("is submitted")).then(|| JobId::new(id))
+}
+
+/// The state that a line of `bjobs` tells. What it does not know is a `-`.
+fn state(line: &str) -> Option<(JobId, JobState)> {
+    let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+    let [id, state, code, reason, why, ..] = fields[..] else { return None };
+    let told = |text: &str| Some(text.to_owned()).filter(|text| text != "-" && !text.is_empty());
+    let state = match state {
+        "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: told(why) },
+        "PSUSP" => JobState::Stuck { why: "it is held".to_owned() },
+        "RUN" | "USUSP" | "SSUSP" => JobState::Running,
+        "DONE" => JobState::Ended(End::by_itself(Exit::Code(0))),
+        "EXIT" => JobState::Ended(end(code, reason)),
+        // Its host does not answer, or has lost it; with `-rn` it does not run elsewhere.
+        "UNKWN" => JobState::Running,
+        "ZOMBI" => JobState::Ended(End { exit: None, cause: Cause::NodeLost }),
+        _ => return None,
+    };
+    Some((JobId::new(id.split('[').next()?), state))
+}
+
+/// How a job ended that did not end well.
+fn end(code: &str, reason: &str) -> End {
+    let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
+        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => Cause::TimeLimit,
+        "TERM_MEMLIMIT" | "TERM_SWAP" => Cause::Memory,
+        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => Cause::Cancelled,
+        "TERM_PREEMPT" => Cause::Preempted,
+        "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => Cause::NodeLost,
+        _ => Cause::Itself,
+    };
+    let exit = code.parse().ok().map(Exit::of_shell);
+    End { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
+}

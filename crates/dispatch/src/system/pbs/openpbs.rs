@@ -1,0 +1,122 @@
+//! OpenPBS: chunks (`select=1:ncpus=4`), and lists as JSON.
+
+use serde_json::Value;
+
+use super::{Pbs, exit, only_over};
+use crate::system::error::SystemError;
+use crate::system::job::Job;
+use crate::system::script::Writer;
+use crate::system::span;
+use crate::system::state::{Cause, End, JobId, JobState};
+
+/// What a server says that keeps no history.
+const NO_HISTORY: &str = "not configured to maintain job history";
+/// A job that was deleted ends in this substate.
+const TERMINATED: i64 = 91;
+
+/// What a job needs.
+pub(super) fn resources(script: &mut Writer<'_>, job: &Job) -> Result<(), SystemError> {
+    let memory = job.memory.map_or_else(String::new, |memory| format!(":mem={memory}mb"));
+    script.line(format_args!("-l select=1:ncpus={}{memory}", job.threads));
+    if let Some(time) = job.time {
+        script.line(format_args!("-l walltime={}", span::hours(time)));
+    }
+    script.word("the project", "-P ", job.terms.project.as_deref())?;
+    script.lacks("quality of service", job.terms.qos.as_deref(), "leave it out")?;
+    if let Some(array) = job.array {
+        script.line(format_args!("-J {}{}", array.range(), array.percent()));
+    }
+    Ok(())
+}
+
+/// The states of jobs, with those that have ended if the server keeps a history.
+pub(super) async fn look(
+    pbs: &Pbs,
+    ids: &[&str],
+) -> Result<Vec<(JobId, JobState)>, SystemError> {
+    let list = ["-x", "-f", "-F", "json"];
+    let mut answer = pbs.caller.ask("qstat", &[&list[..], ids].concat()).await?;
+    if answer.err.contains(NO_HISTORY) {
+        answer = pbs.caller.ask("qstat", &[&list[1..], ids].concat()).await?;
+    }
+    let mut complaints = answer.clone();
+    complaints.out.clear();
+    if !answer.is_ok() && !only_over(&complaints) {
+        return Err(pbs.failure(&answer));
+    }
+    if answer.out.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    read(&answer.out).ok_or_else(|| pbs.caller.garbled("qstat", &answer.out))
+}
+
+fn read(json: &str) -> Option<Vec<(JobId, JobState)>> {
+    let said: Value = serde_json::from_str(json).ok()?;
+    let Some(jobs) = said.get("Jobs") else { return Some(Vec::new()) };
+    let jobs = jobs.as_object()?.iter();
+    jobs.map(|(id, job)| Some((JobId::new(id), state(job)?))).collect()
+}
+
+fn state(job: &Value) -> Option<JobState> {
+    let comment = job.get("comment").and_then(Value::as_str);
+    Some(match job.get("job_state")?.as_str()? {
+        "F" | "X" => JobState::Ended(end(job)),
+        "R" | "E" | "B" | "S" | "U" => JobState::Running,
+        _ => match comment {
+            Some(why) if why.contains("Can Never Run") => JobState::Stuck { why: why.to_owned() },
+            why => JobState::Waiting { why: why.map(str::to_owned) },
+        },
+    })
+}
+
+/// Below zero are PBS's own: what it ended the job for, or why the job never ran.
+fn end(job: &Value) -> End {
+    let number = |name: &str| job.get(name).and_then(Value::as_i64);
+    let status = number("Exit_status");
+    let cause = match status {
+        Some(-29 | -28) => Cause::TimeLimit,
+        Some(-27 | -26) => Cause::Memory,
+        Some(0..) if number("substate") != Some(TERMINATED) => Cause::Itself,
+        _ if number("substate") == Some(TERMINATED) => Cause::Cancelled,
+        _ => Cause::Unknown,
+    };
+    End { exit: status.and_then(exit), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::state::Exit;
+
+    fn only(json: &str) -> JobState {
+        let jobs = read(&format!(r#"{{"timestamp":1,"Jobs":{{"0.vm":{json}}}}}"#)).unwrap();
+        assert_eq!(jobs.len(), 1);
+        jobs.into_iter().next().unwrap().1
+    }
+
+    #[test]
+    fn a_finished_job_tells_its_exit_and_who_ended_it() {
+        let end = |state: &str| only(&format!(r#"{{"job_state":"F",{state}}}"#));
+        let itself = |exit| JobState::Ended(End::by_itself(exit));
+        assert_eq!(end(r#""substate":92,"Exit_status":0"#), itself(Exit::Code(0)));
+        assert_eq!(end(r#""substate":93,"Exit_status":5"#), itself(Exit::Code(5)));
+        assert_eq!(end(r#""substate":93,"Exit_status":265"#), itself(Exit::Signal(9)));
+        let cancelled = End { exit: Some(Exit::Signal(15)), cause: Cause::Cancelled };
+        assert_eq!(end(r#""substate":91,"Exit_status":271"#), JobState::Ended(cancelled));
+        let late = End { exit: None, cause: Cause::TimeLimit };
+        assert_eq!(end(r#""substate":93,"Exit_status":-29"#), JobState::Ended(late));
+    }
+
+    #[test]
+    fn a_job_that_can_never_run_is_stuck() {
+        let why = "Can Never Run: Insufficient amount of resource: ncpus (R: 9999 A: 2 T: 2)";
+        let state = only(&format!(r#"{{"job_state":"Q","comment":"{why}"}}"#));
+        assert_eq!(state, JobState::Stuck { why: why.to_owned() });
+    }
+
+    #[test]
+    fn a_server_that_is_away_has_no_jobs_to_tell() {
+        assert_eq!(read(r#"{"timestamp":1,"pbs_version":"23.06.06"}"#), Some(Vec::new()));
+        assert_eq!(read("qstat: something else"), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! Grid Engine: Sun's and its heirs.
+//!
+//! Jobs are submitted by `qsub`, asked after by one `qstat` for all of the user's jobs and ended by
+//! `qdel`. A job leaves the list as soon as it has ended; how it ended is in the books (`qacct`), a
+//! while later and one job at a time.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::call::{CHUNK, Caller, Signs, again};
+use super::error::SystemError;
+use super::job::Job;
+use super::name::BaseSystem;
+use super::script::{Opens, Writer, tame};
+use super::site::Site;
+use super::state::{Cause, End, Exit, JobId, JobState};
+use super::{System, account, span};
+
+const SIGNS: Signs = Signs {
+    away: &[
+        "unable to send message to qmaster",
+        "unable to contact qmaster",
+        "commlib error",
+        "can't get configuration from qmaster",
+        "got select error",
+        "Connection refused",
+    ],
+    unclear: &["got read error", "got send timeout", "failed receiving gdi request", "got no response"],
+};
+/// The parallel environment in which all threads are on one host, as nearly every site calls it.
+const THREADS: &str = "smp";
+
+/// The system.
+#[derive(Debug)]
+pub(super) struct GridEngine {
+    caller: Caller,
+}
+
+impl GridEngine {
+    pub(super) fn new(site: Site) -> Self {
+        Self { caller: Caller::new(BaseSystem::Sge, site) }
+    }
+
+    /// Why jobs are in the error state, in the system's words.
+    async fn reasons(&self, ids: &[&str]) -> Result<BTreeMap<JobId, String>, SystemError> {
+        if ids.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let answer = self.caller.ask("qstat", &["-j", &ids.join(",")]).await?;
+        Ok(reasons(&answer.out))
+    }
+
+    async fn end(&self, id: &JobId) -> Result<Option<End>, SystemError> {
+        let answer = self.caller.ask("qacct", &["-j", id.as_str()]).await?;
+        if answer.is_ok() {
+            return Ok(end(&answer.out));
+        }
+        if answer.words().contains("not found") {
+            return Ok(None);
+        }
+        Err(self.caller.failure(&answer, &SIGNS))
+    }
+}
+
+#[async_trait]
+impl System for GridEngine {
+    fn base(&self) -> BaseSystem {
+        BaseSystem::Sge
+    }
+
+    fn script(&self, job: &Job) -> Result<String, SystemError> {
+        script(job)
+    }
+
+    async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
+        let script = script(job)?;
+        account::prepare(job)?;
+        let script = &script;
+        again(self.caller.site.retries, move || async move {
+            let answer = self.caller.tell("qsub", &["-terse"], &job.dir, script).await?;
+            if !answer.is_ok() {
+                return Err(self.caller.failure(&answer, &SIGNS));
+            }
+            // An array's id is followed by its range: 4.1-3:1.
+            let id = answer.out.trim().split('.').next().unwrap_or_default();
+            let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+            is_id.then(|| JobId::new(id)).ok_or_else(|| self.caller.garbled("qsub", &answer.out))
+        })
+        .await
+    }
+
+    async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
+        let answer = self.caller.ask("qstat", &["-xml", "-u", "$user"]).await?;
+        if !answer.is_ok() {
+            return Err(self.caller.failure(&answer, &SIGNS));
+        }
+        let jobs = jobs(&answer.out).ok_or_else(|| self.caller.garbled("qstat", &answer.out))?;
+        let is_ours = |id: &str| ids.iter().any(|ours| ours.as_str() == id);
+        let wrong = jobs.iter().filter(|(id, state)| state.contains('E') && is_ours(id));
+        let wrong: Vec<&str> = wrong.map(|(id, _)| *id).collect();
+        let reasons = self.reasons(&wrong).await?;
+        let seen = jobs.into_iter().map(|(id, letters)| {
+            let id = JobId::new(id);
+            let state = state(letters, reasons.get(&id));
+            (id, state)
+        });
+        Ok(account::states(ids, seen))
+    }
+
+    async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
+        for ids in ids.chunks(CHUNK) {
+            let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+            let answer = self.caller.ask("qdel", &args).await?;
+            let said = answer.out.lines().chain(answer.err.lines());
+            let bad = |line: &str| {
+                let fine = ["does not exist", "has registered", "has deleted", "already in deletion"];
+                !line.trim().is_empty() && !fine.iter().any(|words| line.contains(words))
+            };
+            if !answer.is_ok() && said.into_iter().any(bad) {
+                return Err(self.caller.failure(&answer, &SIGNS));
+            }
+        }
+        Ok(())
+    }
+
+    async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
+        let mut ends = BTreeMap::new();
+        for id in gone {
+            ends.extend(self.end(id).await?.map(|end| (id.clone(), end)));
+        }
+        Ok(ends)
+    }
+}
+
+/// What `qsub` is told.
+fn script(job: &Job) -> Result<String, SystemError> {
+    let mut script = Writer::new(BaseSystem::Sge, "#$", job, Opens::System)?;
+    let terms = &job.terms;
+    script.line(format_args!("-N {}", tame(&job.name, 128)));
+    script.line("-S /bin/bash");
+    script.line("-cwd");
+    script.line("-V");
+    script.line("-r n");
+    // A site whose environment has another name says so after `--`.
+    let own = job.options.iter().any(|option| option.trim_start().starts_with("-pe "));
+    if job.threads.get() > 1 && !own {
+        script.line(format_args!("-pe {THREADS} {}", job.threads));
+    }
+    if let Some(memory) = job.memory {
+        // Counted per slot.
+        let each = memory.div_ceil(u64::from(job.threads.get()));
+        script.line(format_args!("-l h_vmem={each}M"));
+    }
+    if let Some(time) = job.time {
+        script.line(format_args!("-l h_rt={}", span::seconds(time)));
+    }
+    let (out, err) = script.outputs();
+    script.line(format_args!("-o {out}"));
+    match err {
+        Some(err) => script.line(format_args!("-e {err}")),
+        None => script.line("-j y"),
+    }
+    script.word("the queue", "-q ", terms.queue.as_deref())?;
+    script.word("the account", "-A ", terms.account.as_deref())?;
+    script.word("the project", "-P ", terms.project.as_deref())?;
+    script.word("the reservation", "-ar ", terms.reservation.as_deref())?;
+    script.lacks("quality of service", terms.qos.as_deref(), "leave it out")?;
+    if terms.email.is_some() {
+        script.word("the address", "-M ", terms.email.as_deref())?;
+        script.line("-m a");
+    }
+    if let Some(array) = job.array {
+        if array.first == 0 {
+            return Err(script.bad("its arrays begin at 1"));
+        }
+        script.line(format_args!("-t {}", array.range()));
+        if let Some(most) = array.throttle {
+            script.line(format_args!("-tc {most}"));
+        }
+    }
+    script.options();
+    script.body("SGE_TASK_ID")
+}
+
+/// The id and the letters of each job in `qstat`'s list.
+fn jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
+    xml.contains("<job_info").then_some(())?;
+    let rows = xml.split("<job_list").skip(1);
+    rows.map(|row| Some((tag(row, "JB_job_number")?, tag(row, "state")?))).collect()
+}
+
+/// The text of the first element of this name.
+fn tag<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(text, _)| text.trim())
+}
+
+/// What a job's letters mean: `E` error, `h` hold, `q` queued, `w` waiting, `r` running, `t` moving to
+/// its host, `s`, `S`, `T` suspended, `d` being deleted, `R` restarted.
+fn state(letters: &str, reason: Option<&String>) -> JobState {
+    if letters.contains('E') {
+        return JobState::Stuck { why: reason.cloned().unwrap_or_else(|| letters.to_owned()) };
+    }
+    if letters.contains(['q', 'w']) {
+        let held = letters.contains('h').then(|| "it is held".to_owned());
+        return JobState::Waiting { why: held };
+    }
+    JobState::Running
+}
+
+/// The error reasons in what `qstat -j` says.
+fn reasons(said: &str) -> BTreeMap<JobId, String> {
+    let (mut reasons, mut id) = (BTreeMap::new(), None);
+    for line in said.lines() {
+        if let Some(number) = line.strip_prefix("job_number:") {
+            id = Some(JobId::new(number.trim()));
+        } else if let (Some(id), Some(rest)) = (&id, line.strip_prefix("error reason")) {
+            let words = rest.split_once(':').map_or(rest, |(_, words)| words).trim();
+            reasons.entry(id.clone()).or_insert_with(|| words.to_owned());
+        }
+    }
+    reasons
+}
+
+/// The end that the books tell; of an array, the worst.
+fn end(said: &str) -> Option<End> {
+    let value = |line: &str, name: &str| {
+        let number = line.strip_prefix(name)?.split_whitespace().next()?;
+        number.parse::<i32>().ok()
+    };
+    let mut failed = 0;
+    let mut ends = Vec::new();
+    for line in said.lines() {
+        failed = value(line, "failed ").unwrap_or(failed);
+        ends.extend(value(line, "exit_status ").map(|code| one_end(failed, code)));
+    }
+    let worst = ends.into_iter().map(JobState::Ended).reduce(JobState::with);
+    worst.and_then(|state| if let JobState::Ended(end) = state { Some(end) } else { None })
+}
+
+/// Codes of `failed` below 26 mean that the program never ran, or not on that host.
+fn one_end(failed: i32, code: i32) -> End {
+    let exit = Some(Exit::of_shell(code));
+    match failed {
+        0 | 100 => End { exit, cause: Cause::Itself },
+        37 => End { exit, cause: Cause::TimeLimit },
+        _ => End::unknown(),
+    }
+}

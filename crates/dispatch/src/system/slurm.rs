@@ -1,0 +1,194 @@
+//! Slurm.
+//!
+//! Jobs are submitted by `sbatch`, asked after by one `squeue` and ended by `scancel`. A job that has
+//! ended is known for `MinJobAge` (five minutes, unless the site says otherwise); `sacct` is not
+//! used, since many sites have none. A job is never requeued: its former self may still run.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use super::call::{Answer, CHUNK, Caller, Signs, again};
+use super::error::SystemError;
+use super::job::Job;
+use super::name::BaseSystem;
+use super::script::{Opens, Writer, tame};
+use super::site::Site;
+use super::state::{Cause, End, Exit, JobId, JobState};
+use super::{System, account, span};
+
+const SIGNS: Signs = Signs {
+    away: &[
+        "Unable to contact slurm controller",
+        "temporarily unable to accept",
+        "Resource temporarily unavailable",
+        "slurmctld is in standby mode",
+        "Slurm backup controller in standby mode",
+        "Connection refused",
+        "Communication connection failure",
+        "slurm_load_ctl_conf error",
+        "DNS SRV lookup failed",
+    ],
+    unclear: &["Socket timed out", "Zero Bytes were transmitted", "Connection reset", "Unexpected message"],
+};
+/// What is asked about a job: `|` stands after each.
+const FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
+/// What Slurm says about an id that it has never had, or has forgotten.
+const UNKNOWN: &str = "Invalid job id";
+
+/// The system.
+#[derive(Debug)]
+pub(super) struct Slurm {
+    caller: Caller,
+}
+
+impl Slurm {
+    pub(super) fn new(site: Site) -> Self {
+        Self { caller: Caller::new(BaseSystem::Slurm, site) }
+    }
+
+    async fn look(&self, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
+        let ids = ids.iter().map(JobId::as_str).collect::<Vec<_>>().join(",");
+        let args = ["--noheader", "--states=all", "--jobs", &ids, "--Format", FIELDS];
+        let answer = self.caller.ask("squeue", &args).await?;
+        if answer.is_ok() {
+            return self.read(&answer.out);
+        }
+        if answer.err.contains(UNKNOWN) { Ok(Vec::new()) } else { Err(self.failure(&answer)) }
+    }
+
+    fn read(&self, said: &str) -> Result<Vec<(JobId, JobState)>, SystemError> {
+        let lines = said.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| state(line).ok_or_else(|| self.caller.garbled("squeue", line))).collect()
+    }
+
+    fn failure(&self, answer: &Answer) -> SystemError {
+        self.caller.failure(answer, &SIGNS)
+    }
+}
+
+#[async_trait]
+impl System for Slurm {
+    fn base(&self) -> BaseSystem {
+        BaseSystem::Slurm
+    }
+
+    fn script(&self, job: &Job) -> Result<String, SystemError> {
+        script(job)
+    }
+
+    async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
+        let script = script(job)?;
+        account::prepare(job)?;
+        let script = &script;
+        again(self.caller.site.retries, move || async move {
+            let answer = self.caller.tell("sbatch", &["--parsable"], &job.dir, script).await?;
+            if !answer.is_ok() {
+                return Err(self.failure(&answer));
+            }
+            // In a federation the cluster's name follows.
+            let id = answer.out.trim().split(';').next().unwrap_or_default();
+            let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+            is_id.then(|| JobId::new(id)).ok_or_else(|| self.caller.garbled("sbatch", &answer.out))
+        })
+        .await
+    }
+
+    async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
+        let mut seen = Vec::new();
+        for ids in ids.chunks(CHUNK) {
+            seen.extend(self.look(ids).await?);
+        }
+        Ok(account::states(ids, seen))
+    }
+
+    async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
+        for ids in ids.chunks(CHUNK) {
+            let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
+            let answer = self.caller.ask("scancel", &args).await?;
+            let known = |line: &&str| !line.contains(UNKNOWN) && !line.contains("already completing");
+            if !answer.is_ok() && answer.err.lines().any(|line| known(&line)) {
+                return Err(self.failure(&answer));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `sbatch` is told.
+fn script(job: &Job) -> Result<String, SystemError> {
+    let mut script = Writer::new(BaseSystem::Slurm, "#SBATCH", job, Opens::System)?;
+    let terms = &job.terms;
+    script.line(format_args!("--job-name={}", tame(&job.name, 64)));
+    script.line("--no-requeue");
+    script.line("--nodes=1");
+    script.line("--ntasks=1");
+    script.line(format_args!("--cpus-per-task={}", job.threads));
+    if let Some(memory) = job.memory {
+        script.line(format_args!("--mem={memory}M"));
+    }
+    if let Some(time) = job.time {
+        script.line(format_args!("--time={}", span::days(time)));
+    }
+    let (out, err) = script.outputs();
+    script.line(format_args!("--output={out}"));
+    if let Some(err) = err {
+        script.line(format_args!("--error={err}"));
+    }
+    script.word("the partition", "--partition=", terms.queue.as_deref())?;
+    script.word("the account", "--account=", terms.account.as_deref())?;
+    script.word("the quality of service", "--qos=", terms.qos.as_deref())?;
+    script.word("the reservation", "--reservation=", terms.reservation.as_deref())?;
+    script.lacks("projects", terms.project.as_deref(), "name the account instead")?;
+    if terms.email.is_some() {
+        script.word("the address", "--mail-user=", terms.email.as_deref())?;
+        script.line("--mail-type=FAIL");
+    }
+    if let Some(array) = job.array {
+        script.line(format_args!("--array={}{}", array.range(), array.percent()));
+    }
+    script.options();
+    script.body("SLURM_ARRAY_TASK_ID")
+}
+
+/// The state that a line of `squeue` tells.
+fn state(line: &str) -> Option<(JobId, JobState)> {
+    let mut fields = line.split('|').map(str::trim);
+    let (id, state, exit, reason) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let why = || Some(reason.to_owned()).filter(|why| why != "None" && !why.is_empty());
+    let ended = |cause| JobState::Ended(end(exit, cause));
+    let state = match state {
+        "PENDING" if is_hopeless(reason) => JobState::Stuck { why: reason.to_owned() },
+        "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_FED" | "RESV_DEL_HOLD" => {
+            JobState::Waiting { why: why() }
+        }
+        "REQUEUE_HOLD" | "SPECIAL_EXIT" => JobState::Stuck { why: state.to_owned() },
+        "COMPLETED" | "FAILED" => ended(Cause::Itself),
+        "CANCELLED" | "REVOKED" => ended(Cause::Cancelled),
+        "TIMEOUT" | "DEADLINE" => ended(Cause::TimeLimit),
+        "OUT_OF_MEMORY" => ended(Cause::Memory),
+        "NODE_FAIL" | "BOOT_FAIL" => ended(Cause::NodeLost),
+        "PREEMPTED" => ended(Cause::Preempted),
+        // Whatever else it does (COMPLETING, SUSPENDED, SIGNALING, …), its processes may be there.
+        _ => JobState::Running,
+    };
+    Some((JobId::new(id), state))
+}
+
+/// Reasons that no time heals.
+fn is_hopeless(reason: &str) -> bool {
+    let held = ["JobHeldAdmin", "JobHeldUser", "BadConstraints", "InvalidAccount", "InvalidQOS"];
+    held.contains(&reason) || reason == "DependencyNeverSatisfied" || reason.starts_with("launch failed")
+}
+
+/// A job that was ended has a zero here, too, which is not its program's.
+fn end(exit: &str, cause: Cause) -> End {
+    let exit = match exit.split_once(':') {
+        Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {
+            (code, 0) => Exit::Code(code),
+            (_, signal) => Exit::Signal(signal),
+        }),
+        None => exit.parse().ok().map(Exit::of_wait_status),
+    };
+    End { exit: exit.filter(|exit| cause == Cause::Itself || *exit != Exit::Code(0)), cause }
+}

@@ -1,0 +1,6 @@
+//! Base systems: the same cases for each, on the real ones where they can be had.
+
+mod cases;
+mod local;
+mod place;
+mod slurm;

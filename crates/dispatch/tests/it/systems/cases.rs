@@ -1,0 +1,139 @@
+//! What every base system does.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use longshore_dispatch::system::{Cause, Exit, JobId, JobState, SystemError, wait};
+
+use super::place::{PACE, Place, code, eventually, is_alive};
+
+/// How a system tells that a job died of a signal, or was ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tells {
+    /// Everything.
+    All,
+    /// The signal, and not who sent it.
+    Signals,
+    /// That the job is over.
+    Nothing,
+}
+
+/// All of them, one after another: a system takes longer to start than to do this.
+pub async fn all(place: &Place, tells: Tells) {
+    exits_are_told(place, tells).await;
+    what_a_job_is_told_arrives(place).await;
+    outputs_go_where_they_should(place).await;
+    a_cancelled_job_ends_with_its_children(place, tells).await;
+    what_nobody_knows_is_gone(place).await;
+    a_job_that_cannot_be_told_is_refused(place).await;
+}
+
+async fn exits_are_told(place: &Place, tells: Tells) {
+    let mut ids = Vec::new();
+    for lines in ["exit 0", "exit 42", "kill -11 $$", "exit 3", "no-such-command-here"] {
+        ids.push(place.submit(lines).await);
+    }
+    let distinct: BTreeSet<&JobId> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len());
+    let states = place.system.status(&ids).await.unwrap();
+    assert!(ids.iter().all(|id| states.contains_key(id)), "{states:?}");
+    let ends = wait(place.system.as_ref(), &ids, PACE).await.unwrap();
+    let exits: Vec<Option<Exit>> = ids.iter().map(|id| ends[id].exit).collect();
+    let wanted =
+        [Exit::Code(0), Exit::Code(42), Exit::Signal(11), Exit::Code(3), Exit::Code(127)];
+    if tells == Tells::Nothing {
+        assert_eq!(exits, [None; 5]);
+    } else {
+        assert_eq!(exits, wanted.map(Some));
+    }
+}
+
+async fn what_a_job_is_told_arrives(place: &Place) {
+    let out = place.path("what/it said");
+    let mut job = place.job(r#"printf '%s|' "$PWD" "$A" "$LONGSHORE_X" "$#" "$@""#);
+    let odd = "it's \"$HOME\"\nsecond line\\";
+    job.env = [("A", odd), ("LONGSHORE_X", "ours")].map(|(a, b)| (a.into(), b.into())).into();
+    if let longshore_dispatch::system::Program::Script { args, .. } = &mut job.program {
+        *args = vec![odd.to_owned(), "-x".to_owned(), String::new()];
+    }
+    job.stdout = Some(out);
+    job.threads = NonZeroU32::new(2).unwrap();
+    job.memory = Some(1024);
+    job.time = Some(Duration::from_secs(90));
+    let id = place.system.submit(&job).await.unwrap();
+    place.end(&id).await;
+    let dir = job.dir.display();
+    let wanted = format!("{dir}|{odd}|ours|3|{odd}|-x||");
+    eventually(async || place.read("what/it said") == wanted).await;
+}
+
+async fn outputs_go_where_they_should(place: &Place) {
+    let plain = tempfile::tempdir().unwrap();
+    let path = |name: &str| plain.path().join(name);
+    let read = |name: &str| std::fs::read_to_string(path(name)).unwrap_or_default();
+    let mut both = place.job("echo out; echo err >&2");
+    both.stdout = Some(path("both"));
+    let mut each = both.clone();
+    (each.stdout, each.stderr) = (Some(path("out")), Some(path("err")));
+    for job in [&both, &each] {
+        let id = place.system.submit(job).await.unwrap();
+        place.end(&id).await;
+    }
+    eventually(async || read("both") == "out\nerr\n").await;
+    eventually(async || read("out") == "out\n" && read("err") == "err\n").await;
+}
+
+async fn a_cancelled_job_ends_with_its_children(place: &Place, tells: Tells) {
+    let lines = "sleep 600 & echo $! > \"child.$1\"; trap '' TERM; touch \"ready.$1\"; while :; do wait; done";
+    let mut ids = Vec::new();
+    for name in ["a", "b"] {
+        let mut job = place.job(lines);
+        if let longshore_dispatch::system::Program::Script { args, .. } = &mut job.program {
+            args.push(name.to_owned());
+        }
+        ids.push(place.system.submit(&job).await.unwrap());
+    }
+    for (id, name) in ids.iter().zip(["a", "b"]) {
+        place.file(&format!("ready.{name}")).await;
+        place.running(id).await;
+    }
+    place.system.cancel(&ids).await.unwrap();
+    for (id, name) in ids.iter().zip(["a", "b"]) {
+        let end = place.end(id).await;
+        assert!(!end.is_success(), "{end:?}");
+        if tells == Tells::All {
+            assert_eq!(end.cause, Cause::Cancelled);
+        }
+        let child = place.read(&format!("child.{name}"));
+        eventually(async || !is_alive(&child)).await;
+    }
+    place.system.cancel(&ids).await.unwrap();
+}
+
+async fn what_nobody_knows_is_gone(place: &Place) {
+    let live = place.submit("sleep 600").await;
+    let strange = [JobId::new("999999"), JobId::new("999998")];
+    for id in &strange {
+        assert_eq!(place.state(id).await, JobState::Gone, "alone");
+    }
+    let all = [strange[0].clone(), live.clone(), strange[1].clone()];
+    let states = place.system.status(&all).await.unwrap();
+    assert_eq!(states[&strange[0]], JobState::Gone);
+    assert_eq!(states[&strange[1]], JobState::Gone);
+    assert!(states[&live].is_live(), "{states:?}");
+    assert!(place.system.status(&[]).await.unwrap().is_empty());
+    place.system.cancel(&all).await.unwrap();
+    assert_ne!(place.end(&live).await, code(0));
+}
+
+async fn a_job_that_cannot_be_told_is_refused(place: &Place) {
+    let mut job = place.job("exit 0");
+    job.name = "two\nlines".to_owned();
+    let error = place.system.submit(&job).await.unwrap_err();
+    assert!(matches!(error, SystemError::BadJob { .. }), "{error}");
+    let mut job = place.job("exit 0");
+    job.stdout = Some("relative".into());
+    let error = place.system.submit(&job).await.unwrap_err();
+    assert!(error.to_string().contains("`a job\\'s name`: the path relative is not absolute"), "{error}");
+}
