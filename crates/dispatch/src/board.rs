@@ -126,7 +126,7 @@ impl<C> Board<C> {
         self.by_uid.insert(new.uid.clone(), id);
         let known = self.seats.remove(&id);
         let mut seat = new;
-        (seat.heard, seat.mood) = (now, Mood::Working);
+        (seat.heard, seat.mood, seat.idle_since) = (now, Mood::Working, now);
         if let Some(known) = known {
             seat.take_over(known);
         }
@@ -274,13 +274,20 @@ impl<C> Board<C> {
     }
 
     /// A worker has ended a task, after running it for so long. `None` if it was not its own.
-    pub fn on_task_done(&mut self, id: SeatId, told: Lease, ran: Duration) -> Option<Task<C>> {
+    pub fn on_task_done(
+        &mut self,
+        now: Duration,
+        id: SeatId,
+        told: Lease,
+        ran: Duration,
+    ) -> Option<Task<C>> {
         let task = self.tasks.get(&told.unit).filter(|task| task.told == told)?;
         if !matches!(task.place, Place::At(seat, _) if seat == id) {
             return None;
         }
         if let Some(seat) = self.seats.get_mut(&id) {
             seat.pace.on_end(ran);
+            seat.idle_since = now;
         }
         self.unseat(told.unit);
         self.refresh(id);
@@ -390,6 +397,14 @@ impl<C> Board<C> {
     /// How many tasks wait here.
     pub fn waiting(&self) -> usize {
         self.waiting.values().map(BTreeSet::len).sum()
+    }
+
+    /// Threads of all tasks, wherever they are.
+    pub fn threads(&self) -> u64 {
+        let lines = self.waiting.iter();
+        let waiting = lines.map(|(need, line)| line.len() as u64 * u64::from(need.threads));
+        let seats = self.seats.values().map(|seat| u64::from(seat.load()));
+        waiting.chain(seats).sum::<u64>() + self.astray.len() as u64
     }
 
     /// How many tasks there are, wherever.

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod board;
 pub mod client;
+pub mod launch;
 pub mod link;
 pub mod request;
 pub mod script;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore::{BatchId, Policy, Priority, TenantId, UnitId};
 use serde::{Deserialize, Serialize};
 
+use crate::launch::Explanation;
 use crate::script::Script;
 
 /// A client's request. Each is answered by one [`Reply`].
@@ -16,6 +17,15 @@ pub enum Request {
     Submit(Box<Submission>),
     /// How do you do?
     Status,
+    /// Why is nothing being launched?
+    Explain,
+    /// Have so many workers: at least, and at most.
+    Scale {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
     /// Come to an end.
     Stop(Ending),
 }
@@ -93,6 +103,8 @@ pub enum Reply {
     },
     /// This is how.
     Status(Box<Status>),
+    /// This is why.
+    Explained(Explanation),
     /// It shall be done.
     Yes,
     /// It cannot be done, and why.
@@ -110,6 +122,10 @@ pub struct Status {
     pub mood: String,
     /// What its workers are started by.
     pub base: String,
+    /// Workers that there should be, at least and at most.
+    pub size: (u32, u32),
+    /// Threads of each worker that it launches.
+    pub threads: u32,
     /// Its workers.
     pub workers: Vec<WorkerStatus>,
     /// Scripts that wait in the store.

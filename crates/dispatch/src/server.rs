@@ -15,7 +15,7 @@ mod state;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use longshore::session::{Lease, NewSession};
 use longshore::store::{HeldUnit, Retention};
 use longshore::{Error, Kind, Policy, RetryPolicy, SessionId, Store, UnitId, services};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use self::core::{Core, Event};
@@ -31,12 +31,18 @@ use self::desk::Desk;
 use self::door::{Door, Guest};
 use self::state::State;
 use crate::access::{Access, AccessError};
+use crate::launch::scale::Size;
+use crate::launch::{Launcher, Recipe};
 use crate::request::Ending;
 use crate::script::{End, KIND};
+use crate::system::System;
 use crate::wire::Role;
 
 /// Events that may wait for the core; whoever has more to say waits.
 const EVENTS: usize = 1024;
+
+/// How often the number of workers is looked at.
+const ROUND: Duration = Duration::from_millis(500);
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -78,12 +84,22 @@ pub struct Options {
     pub store: Arc<dyn Store>,
     /// Addresses that it listens on, and that workers try in this order.
     pub listen: Vec<IpAddr>,
-    /// What starts its workers, for people.
-    pub base: String,
+    /// How its workers are started; `None` if others do that.
+    pub launch: Option<Launch>,
     /// How long things may take.
     pub timing: Timing,
     /// How long ended units are kept.
     pub retention: Retention,
+}
+
+/// How a server starts its workers.
+pub struct Launch {
+    /// Who is asked.
+    pub system: Box<dyn System>,
+    /// For what.
+    pub recipe: Recipe,
+    /// For how many.
+    pub size: Size,
 }
 
 /// Why a server does not run.
@@ -157,7 +173,7 @@ impl Control {
 impl Server {
     /// Listens, and leaves the access file.
     pub async fn bind(options: Options) -> Result<Self, ServerError> {
-        let at = |path: &std::path::Path| path.display().to_string();
+        let at = |path: &Path| path.display().to_string();
         for folder in [&options.folder, &options.state] {
             let made = std::fs::create_dir_all(folder);
             made.map_err(|error| ServerError::Io(at(folder), error))?;
@@ -190,7 +206,13 @@ impl Server {
 
     /// Serves until it is ended.
     pub async fn run(self) -> Result<Report, ServerError> {
-        let Self { options, mut state, listeners, events: (send, events), seats } = self;
+        let Self { mut options, mut state, listeners, events: (send, events), seats } = self;
+        let launch = options.launch.take();
+        let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
+        let jobs = state.jobs.clone();
+        let launcher = launch.map(|Launch { system, recipe, size }| {
+            Arc::new(Mutex::new(Launcher::new(system, recipe, size, jobs)))
+        });
         let Options { store, timing, .. } = &options;
         let session = SessionId::new();
         let (held, told) = former(&options, &mut state, session).await?;
@@ -198,7 +220,7 @@ impl Server {
         let mut core = Core::new(Arc::clone(store), session, *timing, seats);
         core.adopt(held, &told);
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
-        let desk = Desk::new(Arc::clone(store), send.clone(), options.base.clone());
+        let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
         let doors = listeners.into_iter().map(|listener| {
             let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
             door.open(listener, move |guest: Guest| {
@@ -222,14 +244,40 @@ impl Server {
             report = core.run(events) => report,
             _ = doors => Report::default(),
             () = upkeep => Report::default(),
+            () = scale(&desk, &send, &mut state, &options.state) => Report::default(),
         };
         Access::remove(&options.folder);
+        if let Some(launcher) = launcher {
+            launcher.lock().await.end().await;
+            state.jobs.clear();
+        }
         if report.session_lost {
             return Err(ServerError::SessionGone);
         }
         state.sessions.clear();
         let _ = state.save(&options.state);
         Ok(report)
+    }
+}
+
+/// Keeps as many workers as there should be, for ever.
+async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
+    let Some(launcher) = &desk.launcher else { return std::future::pending().await };
+    loop {
+        if let Ok(view) = desk.view().await {
+            let threads = view.threads + desk.ready().await;
+            let mut launcher = launcher.lock().await;
+            let released = launcher.round(view.now, threads, &view.present).await;
+            if !released.is_empty() {
+                let _ = core.send(Event::Release(released)).await;
+            }
+            if state.keep_jobs(launcher.jobs())
+                && let Err(error) = state.save(folder)
+            {
+                tracing::warn!(%error, "the jobs of the workers cannot be noted");
+            }
+        }
+        tokio::time::sleep(ROUND).await;
     }
 }
 

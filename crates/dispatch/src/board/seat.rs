@@ -42,6 +42,8 @@ pub struct Seat {
     pub mood: Mood,
     /// When it last gave a sign of life.
     pub heard: Duration,
+    /// When it last ended a task, or came.
+    pub idle_since: Duration,
     pub(super) pace: Pace,
     /// Threads of all that it was given and has not ended, running or not.
     load: u32,
@@ -61,6 +63,7 @@ impl Seat {
             resources,
             mood: Mood::Working,
             heard: Duration::ZERO,
+            idle_since: Duration::ZERO,
             pace: Pace::default(),
             load: 0,
             taken: BTreeMap::new(),
@@ -142,6 +145,6 @@ impl Seat {
     /// Becomes what the same worker was before its connection broke.
     pub(super) fn take_over(&mut self, known: Self) {
         (self.load, self.taken, self.tasks) = (known.load, known.taken, known.tasks);
-        (self.pace, self.noted) = (known.pace, known.noted);
+        (self.pace, self.noted, self.idle_since) = (known.pace, known.noted, known.idle_since);
     }
 }

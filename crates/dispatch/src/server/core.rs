@@ -22,6 +22,7 @@ use super::ends::{Ends, Settled};
 use super::line::{LineId, Out};
 use super::{Report, Timing};
 use crate::board::{Board, Mood, Seat, SeatId};
+use crate::launch::scale::Present;
 use crate::request::{Ending, Status, WorkerStatus};
 use crate::script;
 use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
@@ -37,11 +38,22 @@ pub(super) enum Event {
     Words(LineId, FromWorker),
     Gone(LineId),
     Status(oneshot::Sender<Status>),
+    View(oneshot::Sender<View>),
+    Release(Vec<SeatId>),
     End(Ending),
+}
+
+/// What a launcher has to see.
+pub(super) struct View {
+    pub(super) now: Duration,
+    /// Threads of everything that is claimed.
+    pub(super) threads: u64,
+    pub(super) present: Vec<Present>,
 }
 
 /// What is known of a worker beside its seat.
 struct Member {
+    launch: Option<u64>,
     line: LineId,
     out: Out,
     host: String,
@@ -152,13 +164,15 @@ impl Core {
             Event::Words(line, words) => self.on_words(line, words),
             Event::Gone(line) => self.on_gone(line),
             Event::Status(answer) => _ = answer.send(self.status()),
+            Event::View(answer) => _ = answer.send(self.view()),
+            Event::Release(seats) => seats.into_iter().for_each(|id| self.release(id)),
             Event::End(ending) => self.begin_to_end(ending),
         }
     }
 
     fn on_joined(&mut self, line: LineId, register: Register, out: Out) {
         let now = self.now();
-        let Register { uid, host, pid, threads, resources, lifetime, holds, .. } = register;
+        let Register { uid, host, pid, launch, threads, resources, lifetime, holds, .. } = register;
         let seat = Seat::new(uid, threads, resources);
         let settling: Vec<Lease> =
             holds.iter().filter(|lease| self.ends.is_settling(**lease)).copied().collect();
@@ -175,7 +189,7 @@ impl Core {
         }
         let expires = lifetime.map(|left| now + left);
         let load = Load::default();
-        let member = Member { line, out, host, pid, load, expires, dismissed: false };
+        let member = Member { launch, line, out, host, pid, load, expires, dismissed: false };
         if let Some(known) = self.members.insert(id, member) {
             self.lines.remove(&known.line);
         }
@@ -213,7 +227,7 @@ impl Core {
             Word::Returned(lease) => self.board.on_task_returned(now, id, lease),
             Word::Ended(lease, report) => {
                 let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
-                match self.board.on_task_done(id, lease, Duration::from_micros(ran)) {
+                match self.board.on_task_done(now, id, lease, Duration::from_micros(ran)) {
                     Some(task) => {
                         self.drop_body(task.cargo.body);
                         self.report.on_end(&report.end);
@@ -459,6 +473,30 @@ impl Core {
             }
         })
         .await;
+    }
+
+    /// Lets a worker go that is not needed any more.
+    fn release(&mut self, id: SeatId) {
+        if let Some(member) = self.members.get_mut(&id) {
+            tracing::info!(worker = %id, host = member.host, "a worker is let go");
+            member.dismissed = true;
+            let _ = member.out.send(ToWorker::Drain);
+            self.board.on_draining(id);
+        }
+    }
+
+    fn view(&self) -> View {
+        let present = self.members.iter().filter_map(|(id, member)| {
+            let seat = self.board.seat(*id)?;
+            Some(Present {
+                seat: *id,
+                launch: member.launch,
+                idle_since: (seat.holds() == 0).then_some(seat.idle_since),
+                working: seat.mood != Mood::Draining,
+            })
+        });
+        let present = present.collect();
+        View { now: self.now(), threads: self.board.threads(), present }
     }
 
     fn status(&self) -> Status {

@@ -9,10 +9,11 @@ use longshore::store::{Queues, Sent};
 use longshore::unit::{After, Cap, Weight};
 use longshore::{Client, Kind, NewUnit, Payload, Scope, Store, UnitId, WhenFull};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::core::Event;
+use super::core::{Event, View};
 use super::door::Guest;
+use crate::launch::Launcher;
 use crate::request::{Items, Many, Reply, Request, Status, Submission};
 use crate::script::{Item, KIND};
 use crate::wire::frame::{put_json, take_json};
@@ -26,11 +27,23 @@ pub(super) struct Desk {
     client: Client,
     core: mpsc::Sender<Event>,
     base: String,
+    pub(super) launcher: Option<Arc<Mutex<Launcher>>>,
 }
 
 impl Desk {
-    pub(super) fn new(store: Arc<dyn Store>, core: mpsc::Sender<Event>, base: String) -> Self {
-        Self { client: Client::new(store), core, base }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        core: mpsc::Sender<Event>,
+        launcher: Option<Arc<Mutex<Launcher>>>,
+        base: String,
+    ) -> Self {
+        Self { client: Client::new(store), core, base, launcher }
+    }
+
+    /// Scripts that wait in the store.
+    pub(super) async fn ready(&self) -> u64 {
+        let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
+        totals.map_or(0, |totals| totals.counts.ready)
     }
 
     /// Answers one client until it leaves.
@@ -63,6 +76,14 @@ impl Desk {
                 Ok(Reply::Submitted { units })
             }
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Request::Explain => {
+                let launcher = self.launcher()?.lock().await;
+                Ok(Reply::Explained(launcher.explain(self.view().await?.now)))
+            }
+            Request::Scale { min, max } => {
+                self.launcher()?.lock().await.resize(min, max);
+                Ok(Reply::Yes)
+            }
             Request::Stop(ending) => {
                 let told = self.core.send(Event::End(ending)).await;
                 told.map(|()| Reply::Yes).map_err(|_| "the server has ended".to_owned())
@@ -70,15 +91,35 @@ impl Desk {
         }
     }
 
-    async fn status(&self) -> Result<Status, String> {
+    fn launcher(&self) -> Result<&Mutex<Launcher>, String> {
+        let launcher = self.launcher.as_deref();
+        launcher.ok_or_else(|| "this server launches no workers: others start them".to_owned())
+    }
+
+    /// What the core sees.
+    pub(super) async fn view(&self) -> Result<View, String> {
+        self.of_core(Event::View).await
+    }
+
+    async fn of_core<T>(&self, ask: fn(oneshot::Sender<T>) -> Event) -> Result<T, String> {
         let (send, answer) = oneshot::channel();
-        let gone = |_| "the server has ended".to_owned();
-        self.core.send(Event::Status(send)).await.map_err(|_| gone(()))?;
-        let status = answer.await.map_err(|_| gone(()))?;
+        let gone = "the server has ended";
+        self.core.send(ask(send)).await.map_err(|_| gone.to_owned())?;
+        answer.await.map_err(|_| gone.to_owned())
+    }
+
+    async fn status(&self) -> Result<Status, String> {
+        let status = self.of_core(Event::Status).await?;
+        let size = match &self.launcher {
+            Some(launcher) => Some(launcher.lock().await.size()),
+            None => None,
+        };
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
         Ok(Status {
             base: self.base.clone(),
+            size: size.map_or((0, 0), |size| (size.min, size.max)),
+            threads: size.map_or(0, |size| size.threads),
             ready: counts.ready,
             later: counts.blocked + counts.scheduled,
             done: counts.done,

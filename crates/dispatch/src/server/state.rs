@@ -1,5 +1,6 @@
 //! What a server keeps between two lives, on a local disk: who it is, and which session it had.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -8,6 +9,7 @@ use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
 use crate::access::write_whole;
+use crate::launch::Submitted;
 use crate::secure::Identity;
 
 const FILE: &str = "server.json";
@@ -21,6 +23,9 @@ pub(super) struct State {
     pub(super) port: u16,
     /// The session of its last life, and the one before if that was not adopted yet.
     pub(super) sessions: Vec<SessionId>,
+    /// Jobs of workers that it has asked for.
+    #[serde(default)]
+    pub(super) jobs: BTreeMap<u64, Submitted>,
 }
 
 impl State {
@@ -37,7 +42,16 @@ impl State {
         let identity = Identity::generate().map_err(io::Error::other)?;
         // Two random ids hold 244 random bits between them.
         let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
-        Ok(Self { identity, secret, port: 0, sessions: Vec::new() })
+        Ok(Self { identity, secret, port: 0, sessions: Vec::new(), jobs: BTreeMap::new() })
+    }
+
+    /// Notes the jobs; whether there are others than before.
+    pub(super) fn keep_jobs(&mut self, jobs: &BTreeMap<u64, Submitted>) -> bool {
+        if self.jobs == *jobs {
+            return false;
+        }
+        self.jobs.clone_from(jobs);
+        true
     }
 
     pub(super) fn save(&self, folder: &Path) -> io::Result<()> {

@@ -136,7 +136,7 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         state: folder.join("state"),
         store: store.clone(),
         listen: vec![[127, 0, 0, 1].into()],
-        base: "local".into(),
+        launch: None,
         timing,
         retention: Retention::default(),
     }
