@@ -56,7 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings::resolve(&cli.global)?;
     let by_default = match cli.command {
-        Command::Worker(_) => "info",
+        Command::Worker(_) | Command::Dispatch(args::dispatch::Dispatch::Serve(_)) => "info",
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;

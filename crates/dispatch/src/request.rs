@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::{BatchId, Policy, Priority, TenantId, UnitId};
+use longshore::{BatchId, BatchStatus, Failure, Policy, Priority, TenantId, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Explanation;
-use crate::script::Script;
+use crate::script::{Report, Script};
 
 /// A client's request. Each is answered by one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,6 +17,10 @@ pub enum Request {
     Submit(Box<Submission>),
     /// How do you do?
     Status,
+    /// What is known of this unit? If it has not ended, so much time may pass until it has.
+    Unit(UnitId, Duration),
+    /// How far is this array?
+    Array(BatchId),
     /// Why is nothing being launched?
     Explain,
     /// Have so many workers: at least, and at most.
@@ -103,12 +107,50 @@ pub enum Reply {
     },
     /// This is how.
     Status(Box<Status>),
+    /// This is known.
+    Unit(Box<UnitView>),
+    /// So far.
+    Array(ArrayView),
     /// This is why.
     Explained(Explanation),
     /// It shall be done.
     Yes,
     /// It cannot be done, and why.
     Error(String),
+}
+
+/// What is known of a unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnitView {
+    /// Its identity.
+    pub unit: UnitId,
+    /// Where it stands.
+    pub state: UnitState,
+    /// Attempts used so far.
+    pub attempt: u32,
+    /// Runs lost with their workers.
+    pub lost: u32,
+    /// Why it failed, or why its last run did.
+    pub failure: Option<Failure>,
+    /// What its worker told of its last run.
+    pub report: Option<Report>,
+}
+
+/// How far an array is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayView {
+    /// Its name.
+    pub batch: BatchId,
+    /// Where it stands.
+    pub status: BatchStatus,
+    /// How many units it has.
+    pub total: u64,
+    /// Those that were done.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
 }
 
 /// How a pool does.

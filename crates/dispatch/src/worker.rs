@@ -68,8 +68,8 @@ pub struct Options {
     pub env: Vec<(OsString, OsString)>,
     /// A script that runs before the first, and one after the last.
     pub hooks: Hooks,
-    /// Scripts are not run, but count as done: to measure everything else.
-    pub idle_run: bool,
+    /// Scripts are not run, but count as done after this long: to measure everything else.
+    pub idle_run: Option<Duration>,
 }
 
 /// Scripts around a worker's life.

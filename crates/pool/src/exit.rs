@@ -22,7 +22,11 @@ pub struct Exit {
 impl Exit {
     /// Watches for the end of `child`. To be called on a runtime.
     pub fn of(child: &Child) -> Self {
-        let pid = Pid::from_child(child);
+        Self::of_process(Pid::from_child(child))
+    }
+
+    /// The same for any process. One that has ended already ends at once.
+    pub fn of_process(pid: Pid) -> Self {
         Self { pid, descriptor: watched(pid) }
     }
 

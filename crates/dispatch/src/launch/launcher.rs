@@ -118,12 +118,7 @@ impl Launcher {
     }
 
     /// Looks, decides and acts. Returns the workers that are to be let go.
-    pub async fn round(
-        &mut self,
-        now: Duration,
-        threads: u64,
-        present: &[Present],
-    ) -> Vec<SeatId> {
+    pub async fn round(&mut self, now: Duration, threads: u64, present: &[Present]) -> Vec<SeatId> {
         self.note_arrivals(present);
         self.ask_system(now).await;
         let launches = self.jobs.iter().map(|(number, job)| {
@@ -204,6 +199,7 @@ impl Launcher {
         let mut over = Vec::new();
         for (number, job) in &self.jobs {
             match states.get(&job.job) {
+                Some(state) if job.arrived && state.is_live() => {}
                 Some(JobState::Waiting { why }) => {
                     let why = why.as_deref().unwrap_or("it waits for its turn");
                     self.said.insert(*number, format!("job {}: {why}", job.job));

@@ -3,18 +3,19 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::{Queues, Sent};
 use longshore::unit::{After, Cap, Weight};
-use longshore::{Client, Kind, NewUnit, Payload, Scope, Store, UnitId, WhenFull};
+use longshore::{Client, Counts, Kind, NewUnit, Payload, Scope, Store, UnitId, WhenFull};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::core::{Event, View};
 use super::door::Guest;
 use crate::launch::Launcher;
-use crate::request::{Items, Many, Reply, Request, Status, Submission};
+use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView};
 use crate::script::{Item, KIND};
 use crate::wire::frame::{put_json, take_json};
 
@@ -76,6 +77,17 @@ impl Desk {
                 Ok(Reply::Submitted { units })
             }
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
+            Request::Unit(id, wait) => {
+                self.unit(id, wait).await.map(|unit| Reply::Unit(Box::new(unit)))
+            }
+            Request::Array(id) => {
+                let batch = self.client.store().batch(&Scope::All, &id).await;
+                let batch = batch.map_err(|error| error.to_string())?;
+                let Counts { done, failed, cancelled, .. } = batch.counts;
+                let total = batch.counts.total();
+                let status = batch.status;
+                Ok(Reply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
+            }
             Request::Explain => {
                 let launcher = self.launcher()?.lock().await;
                 Ok(Reply::Explained(launcher.explain(self.view().await?.now)))
@@ -106,6 +118,24 @@ impl Desk {
         let gone = "the server has ended";
         self.core.send(ask(send)).await.map_err(|_| gone.to_owned())?;
         answer.await.map_err(|_| gone.to_owned())
+    }
+
+    async fn unit(&self, id: UnitId, wait: Duration) -> Result<UnitView, String> {
+        let unit = match self.client.wait(id, Some(wait)).await {
+            Ok(unit) => unit,
+            Err(_) => {
+                let unit = self.client.store().unit(&Scope::All, id).await;
+                unit.map_err(|error| error.to_string())?
+            }
+        };
+        Ok(UnitView {
+            unit: id,
+            state: unit.state,
+            attempt: unit.attempt,
+            lost: unit.lost,
+            failure: unit.failure,
+            report: unit.result.and_then(|result| result.parse().ok()),
+        })
     }
 
     async fn status(&self) -> Result<Status, String> {

@@ -39,8 +39,8 @@ pub(super) struct Shop {
     /// What scripts inherit, and the warden's mark.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Scripts are not run, but count as done: to measure everything else.
-    pub(super) idle_run: bool,
+    /// Scripts are not run, but count as done after this long: to measure everything else.
+    pub(super) idle_run: Option<Duration>,
 }
 
 /// Runs one script and says how it went. Dropped, the whole group is killed.
@@ -52,7 +52,10 @@ pub(super) async fn run(
 ) -> (Lease, Report) {
     let lease = begin.order.lease;
     let started = shop.clock.now();
-    if shop.idle_run {
+    if let Some(time) = shop.idle_run {
+        if !time.is_zero() {
+            sleep(time).await;
+        }
         return (lease, report(&shop, &begin.order, started, Ended::of(End::Exited(0))));
     }
     let ended = Run { shop: &shop, begin: &begin, body: &body }.perform(&stop).await;

@@ -155,7 +155,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         roots: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
-        idle_run: false,
+        idle_run: None,
     }
 }
 
