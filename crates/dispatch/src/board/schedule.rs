@@ -126,7 +126,7 @@ impl<C> Board<C> {
                 u32::try_from(line.len()).unwrap_or(u32::MAX).saturating_mul(need.threads)
             })
             .fold(0, u32::saturating_add);
-        let room: u32 = self.seats.values().map(Seat::room).fold(0, u32::saturating_add);
+        let room: u32 = self.by_room.iter().map(|(room, _)| *room).fold(0, u32::saturating_add);
         most.saturating_add(room).saturating_sub(here)
     }
 

@@ -48,6 +48,8 @@ pub struct Seat {
     /// Threads of all that it was given and has not ended, running or not.
     load: u32,
     taken: BTreeMap<String, u32>,
+    /// What it has must have nothing beside it.
+    alone: bool,
     /// In the order in which they were given.
     tasks: VecDeque<UnitId>,
     /// Its room as the index has it.
@@ -67,6 +69,7 @@ impl Seat {
             pace: Pace::default(),
             load: 0,
             taken: BTreeMap::new(),
+            alone: false,
             tasks: VecDeque::new(),
             noted: None,
         }
@@ -74,7 +77,7 @@ impl Seat {
 
     /// Threads that are free now.
     pub fn room(&self) -> u32 {
-        self.threads.saturating_sub(self.load)
+        if self.alone { 0 } else { self.threads.saturating_sub(self.load) }
     }
 
     /// Threads of all that it was given and has not ended.
@@ -112,6 +115,9 @@ impl Seat {
 
     /// Threads' worth of tasks that it should have beyond what runs, less what it has.
     pub(super) fn appetite(&self) -> u32 {
+        if self.alone {
+            return 0;
+        }
         let most = self.threads.saturating_add(self.pace.credit(self.threads));
         most.saturating_sub(self.load.max(self.threads))
     }
@@ -124,6 +130,7 @@ impl Seat {
 
     pub(super) fn sit(&mut self, unit: UnitId, need: &Need) {
         self.load += need.threads;
+        self.alone |= need.alone;
         for (name, amount) in &need.resources {
             *self.taken.entry(name.clone()).or_default() += amount;
         }
@@ -135,6 +142,7 @@ impl Seat {
         let Some(at) = self.tasks.iter().position(|task| *task == unit) else { return };
         self.tasks.remove(at);
         self.load = self.load.saturating_sub(need.threads);
+        self.alone &= !need.alone;
         for (name, amount) in &need.resources {
             if let Some(taken) = self.taken.get_mut(name) {
                 *taken = taken.saturating_sub(*amount);
@@ -145,6 +153,7 @@ impl Seat {
     /// Becomes what the same worker was before its connection broke.
     pub(super) fn take_over(&mut self, known: Self) {
         (self.load, self.taken, self.tasks) = (known.load, known.taken, known.tasks);
+        self.alone = known.alone;
         (self.pace, self.noted, self.idle_since) = (known.pace, known.noted, known.idle_since);
     }
 }
