@@ -124,6 +124,7 @@ forward!(@part StandstillLedger, Profiles {
     remove_profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ();
     profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ProfileRecord;
     profiles(scope: &Scope, after: Option<&str>, limit: u32) -> Page<ProfileRecord>;
+    is_suspended(scope: &Scope, tenant: &TenantId) -> bool;
 } {});
 
 forward!(@part StandstillLedger, Keys {

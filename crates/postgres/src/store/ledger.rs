@@ -48,6 +48,10 @@ impl Profiles for PostgresStore {
     ) -> Result<Page<ProfileRecord>> {
         verb!(self, Read, tx => profiles::list(&mut tx, scope, after, limit))
     }
+
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+        verb!(self, Read, tx => profiles::is_suspended(&mut tx, scope, tenant))
+    }
 }
 
 #[async_trait]

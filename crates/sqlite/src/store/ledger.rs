@@ -52,6 +52,11 @@ impl Profiles for SqliteStore {
         let (scope, after) = (scope.clone(), after.map(str::to_owned));
         self.read(move |db| profiles::list(db, &scope, after.as_deref(), limit)).await
     }
+
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+        let (scope, tenant) = (scope.clone(), tenant.clone());
+        self.read(move |db| profiles::is_suspended(db, &scope, &tenant)).await
+    }
 }
 
 #[async_trait]

@@ -385,6 +385,7 @@ macro_rules! __with_cases {
                 a_suspended_profile_keeps_what_it_says
                 profiles_are_listed_in_pages
                 another_tenants_profile_does_not_exist
+                a_tenant_that_is_suspended_may_use_no_profile
                 settings_are_announced_to_their_tenant
             }
             ledger_keys {
