@@ -40,6 +40,10 @@ fn unmade(error: SheetError) -> anyhow::Error {
         SheetError::LentElsewhere(_) => {
             "leave out --endpoint, or name a key of your own".to_owned()
         }
+        SheetError::LentAtOwnPrice(_) => {
+            "leave out prices, or name a key of your own; another price is another template's"
+                .to_owned()
+        }
         SheetError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),
     };
