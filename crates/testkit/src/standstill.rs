@@ -152,6 +152,7 @@ forward!(@part StandstillLedger, Limits {
 forward!(@part StandstillLedger, Replies {
     open_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName, session: SessionId) -> ();
     close_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> ();
+    reply(scope: &Scope, unit: NewUnit) -> Option<Sent>;
     replies_open(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> bool;
 } {});
 

@@ -6,9 +6,9 @@ use longshore_core::ledger::{
     NewCall, NewKey, ProfileRecord, Profiles, PutProfile, Recost, Replies, Usage, UsageBy,
     UsageFilter,
 };
-use longshore_core::store::Page;
+use longshore_core::store::{Page, Sent};
 use longshore_core::{
-    KeyName, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
+    KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
 };
 
 use super::SqliteStore;
@@ -185,6 +185,11 @@ impl Replies for SqliteStore {
     ) -> Result<()> {
         let (scope, tenant, queue) = (scope.clone(), tenant.clone(), queue.clone());
         self.writer.call(Durable, move |tx| replies::close(tx, &scope, &tenant, &queue)).await
+    }
+
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+        let scope = scope.clone();
+        self.writer.call(Durable, move |tx| replies::reply(tx, &scope, &unit)).await
     }
 
     async fn replies_open(

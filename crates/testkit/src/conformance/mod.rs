@@ -450,6 +450,8 @@ macro_rules! __with_cases {
             ledger_replies {
                 a_reply_queue_is_one_sessions
                 what_is_left_in_a_closed_reply_queue_is_cancelled
+                a_reply_to_a_queue_that_nobody_reads_is_not_taken
+                no_reply_is_left_in_a_queue_that_was_closed_meanwhile
                 a_reply_queue_goes_with_its_session
                 a_reply_queue_goes_over_to_the_next_life
                 a_session_that_has_ended_opens_no_reply_queue
