@@ -44,8 +44,11 @@ pub struct Sheet {
     owner: TenantId,
     /// Who wrote the document that names the key.
     key_owner: Option<TenantId>,
-    /// Who wrote the document that names the endpoint.
+    /// Who wrote the document that says where it asks: that names the endpoint, or another provider
+    /// than the one below.
     placed_by: Option<TenantId>,
+    /// Who wrote the outermost document that names a provider.
+    provided_by: Option<TenantId>,
     /// Who wrote the outermost document that names prices.
     priced_by: Option<TenantId>,
     /// Whose the document is that was laid below it last. Those it extends are looked for there.
@@ -70,6 +73,7 @@ const TEMPLATE: &str = "template";
 /// Keys that matter by who wrote them.
 const KEY: &str = "key";
 const ENDPOINT: &str = "endpoint";
+const PROVIDER: &str = "provider";
 const PRICES: &str = "prices";
 
 impl Sheet {
@@ -78,10 +82,11 @@ impl Sheet {
         let ProfileRecord { tenant, body, .. } = record;
         // Who says that there is no key names none, and pays for none.
         let key_owner = body.get(KEY).filter(|key| !key.is_null()).map(|_| tenant.clone());
-        let placed_by = body.get(ENDPOINT).map(|_| tenant.clone());
-        let priced_by = body.get(PRICES).map(|_| tenant.clone());
-        let lowest = tenant.clone();
-        Self { owner: tenant, key_owner, placed_by, priced_by, lowest, limiting, body }
+        let names = |what: &str| body.get(what).map(|_| tenant.clone());
+        let (placed_by, provided_by) = (names(ENDPOINT), names(PROVIDER));
+        let (priced_by, lowest) = (names(PRICES), tenant.clone());
+        let owner = tenant;
+        Self { owner, key_owner, placed_by, provided_by, priced_by, lowest, limiting, body }
     }
 
     /// What it says, as far as it is whole.
@@ -120,6 +125,12 @@ impl Sheet {
         &self.lowest
     }
 
+    /// Whether it asks another provider than its template does, and so elsewhere.
+    fn switches_provider(&self, template: &Value) -> bool {
+        let (own, theirs) = (self.body.get(PROVIDER), template.get(PROVIDER));
+        own.is_some() && theirs.is_some() && own != theirs && self.placed_by.is_none()
+    }
+
     /// Whether a document is there to be extended.
     pub fn is_template(body: &Value) -> bool {
         body.get(TEMPLATE) == Some(&Value::Bool(true))
@@ -140,9 +151,13 @@ impl Sheet {
             own.remove(EXTENDS);
         }
         self.limiting.extend(limiting(&template));
+        if self.switches_provider(&template.body) {
+            self.placed_by.clone_from(&self.provided_by);
+        }
         let names = |what: &str| template.body.get(what).map(|_| template.tenant.clone());
         self.key_owner = self.key_owner.or_else(|| names(KEY));
         self.placed_by = self.placed_by.or_else(|| names(ENDPOINT));
+        self.provided_by = self.provided_by.or_else(|| names(PROVIDER));
         self.priced_by = self.priced_by.or_else(|| names(PRICES));
         self.lowest = template.tenant;
         let mut body = template.body;
@@ -257,6 +272,8 @@ mod tests {
         with_key["key"] = json!("own");
         assert!(!own(with_key).leads_astray());
         assert!(!own(json!({ "extends": "t" })).leads_astray());
+        assert!(own(json!({ "extends": "t", "provider": "ollama" })).leads_astray());
+        assert!(!own(json!({ "extends": "t", "provider": "openai" })).leads_astray());
         // The house may say so itself.
         let house = json!({ "extends": "t", "endpoint": "https://house.example" });
         let sheet = Sheet::new(record("acme", json!({ "extends": "u" })));

@@ -29,7 +29,7 @@ pub enum SheetError {
     /// It would take another's key elsewhere.
     #[error(
         "profile `{0}` has a key lent by a template, which goes only where the template says: it \
-         cannot have an `endpoint` of its own"
+         cannot have an `endpoint` or a `provider` of its own"
     )]
     LentElsewhere(ProfileName),
     /// It would say itself what another's key costs.
