@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::House;
 use super::counter::Terms;
+use super::fields::object;
 use super::guests::welcome;
 use super::refusal::{Refusal, Why};
 use super::slip;
@@ -20,6 +21,7 @@ use super::wire::{About, Asked, Delivery, Wire};
 use super::{anthropic_in, sse};
 use crate::ask::{Answer, Question};
 use crate::desk::Errand;
+use crate::object::Object;
 use crate::raw::Raw;
 
 /// Most tokens of an answer where neither the question nor the profile says: a page or four.
@@ -58,7 +60,7 @@ pub(super) async fn count(
 
 async fn counted(house: &House, request: Request) -> Result<Response, Refusal> {
     let tenant = welcome(&*house.guests, request.headers())?;
-    let asked = anthropic_in::read_uncounted(&body(request).await?)?;
+    let asked = anthropic_in::read_uncounted(&object(body(request).await?)?)?;
     let (profile, _) = profile_and_model(&asked.model)?;
     house.counter.terms(&tenant, &profile).await?;
     let about = Question {
@@ -87,7 +89,7 @@ async fn take(
 ) -> Result<Order, Refusal> {
     let tenant = welcome(&*house.guests, request.headers())?;
     let until = slip::until(request.headers(), Instant::now())?;
-    let body = body(request).await?;
+    let body = object(body(request).await?)?;
     let asked = wire.read(&body)?;
     let (profile, model) = profile_and_model(&asked.model)?;
     // A profile that cannot be used is refused where it is asked, so that the books say so.
@@ -109,7 +111,7 @@ fn order(
     wire: &dyn Wire,
     house: &House,
     asked: Asked,
-    body: Bytes,
+    body: Object,
     ask: Ask<'_>,
 ) -> Result<Order, Refusal> {
     let Ask { id, until, tenant, profile, model, terms } = ask;
