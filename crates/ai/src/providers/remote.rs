@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::base::Base;
 use super::dialect::{Dialect, Draft, Fault, Flow, How, Reading};
 use super::failure;
 use super::veil::Veil;
@@ -29,8 +30,7 @@ const TAIL: Duration = Duration::from_millis(100);
 pub(crate) struct Remote<D> {
     pub(crate) dialect: D,
     pub(crate) http: Http,
-    /// Scheme, host, and the paths' beginning.
-    pub(crate) base: String,
+    pub(crate) base: Base,
     /// Of each request; those with secrets are marked as such.
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
@@ -228,12 +228,13 @@ impl<D: Dialect> Remote<D> {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Request<Full<Bytes>>, AskError> {
-        let address = format!("{}{path}", self.base);
-        let made = Request::builder().method(method).uri(address).body(Full::from(body));
         // Not with the error's words: the address may have secrets in its path.
-        let mut request = made.map_err(|_| {
+        let address = self.base.uri(path).ok_or_else(|| {
             AskError::new(Code::InvalidRequest, "the question makes no address of the provider")
         })?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = address;
         *request.headers_mut() = self.headers.clone();
         Ok(request)
     }
