@@ -152,24 +152,41 @@ impl Chunk {
 
     /// Whether so much may be used now.
     pub(crate) fn has(&self, amount: f64, now: Instant) -> bool {
-        self.left(now) + NEARLY >= amount
+        let mut missing = amount - NEARLY;
+        let mut fresh = self.lots.iter().filter(|lot| now <= lot.until);
+        // Mostly the oldest lot has enough.
+        while missing > 0.0 {
+            let Some(lot) = fresh.next() else { return false };
+            missing -= lot.left;
+        }
+        true
     }
 
     /// Takes so much, the oldest first; says what it was taken from, for [`Chunk::put_back`].
     pub(crate) fn take(&mut self, amount: f64, now: Instant) -> Vec<Lot> {
+        let mut taken = Vec::new();
+        self.take_from(amount, now, |lot| taken.push(lot));
+        taken
+    }
+
+    /// Takes so much for somebody who surely uses it.
+    pub(crate) fn use_up(&mut self, amount: f64, now: Instant) {
+        self.take_from(amount, now, drop);
+    }
+
+    fn take_from(&mut self, amount: f64, now: Instant, mut taken: impl FnMut(Lot)) {
         self.lots.retain(|lot| now <= lot.until);
         self.count(amount, now);
-        let (mut missing, mut taken) = (amount, Vec::new());
+        let mut missing = amount;
         while let Some(lot) = self.lots.front_mut().filter(|_| missing > 0.0) {
             let part = lot.left.min(missing);
-            taken.push(Lot { left: part, until: lot.until });
+            taken(Lot { left: part, until: lot.until });
             missing -= part;
             lot.left -= part;
             if lot.left <= NEARLY {
                 self.lots.pop_front();
             }
         }
-        taken
     }
 
     /// Puts back what was taken and will not be used. It grows no younger by that.

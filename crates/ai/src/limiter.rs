@@ -96,6 +96,9 @@ impl Limiter {
         {
             return Err(Full::Limit { bucket: never.bucket.to_string(), wait: NEVER });
         }
+        if self.inner.shared.queue().take_now(&needs, Instant::now()) {
+            return Ok(taken);
+        }
         let mut waiting = self.inner.join(needs, until, when_full);
         let told = timeout_at(until, &mut waiting.told).await;
         waiting.done = told.is_ok();

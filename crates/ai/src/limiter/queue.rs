@@ -5,10 +5,10 @@
 //! buckets that it will need: a tenant that has used up its share does not stop those that it shares a
 //! profile with.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::{HashMap, HashSet};
 use longshore::ledger::{Draw, Drawn};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -87,6 +87,20 @@ pub(super) enum Step {
 }
 
 impl Queue {
+    /// Takes all that is needed at once, if nobody is before and there is enough; or nothing.
+    pub(super) fn take_now(&mut self, needs: &[Need], now: Instant) -> bool {
+        let free = |need: &Need| !self.wanted.contains(&need.bucket) && self.has(need, now);
+        if !needs.iter().all(free) {
+            return false;
+        }
+        for need in needs {
+            if let Some(bucket) = self.buckets.get_mut(&need.bucket) {
+                bucket.chunk.use_up(need.amount, now);
+            }
+        }
+        true
+    }
+
     /// Somebody comes, and is served at once if nobody is before them and there is enough. Says also
     /// whether there is something to be done for them: not if others wait for the same already.
     pub(super) fn join(
@@ -157,7 +171,7 @@ impl Queue {
 
     /// Serves all who can be served, in order.
     fn serve(&mut self, now: Instant) {
-        let mut wanted = HashSet::new();
+        let mut wanted = HashSet::default();
         for waiter in std::mem::take(&mut self.waiters) {
             if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
                 self.waiters.push(waiter);
