@@ -37,7 +37,7 @@ pub(crate) enum Hot {
     FindCall,
     /// Reads a call that another would be a duplicate of: [`call_row::COLUMNS`].
     DuplicateCall,
-    /// Writes a call that is not there yet.
+    /// Writes a call, if it is not there yet.
     InsertCall,
     /// Writes a later word on a call that is open.
     UpdateCall,
@@ -75,7 +75,8 @@ impl Hot {
                  mode, tier, tokens_cache_write_long, request_id, tenant, unit, batch, session,
                  opened_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
-                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)"
+                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)
+                 ON CONFLICT (id) DO NOTHING"
             }
             // Without the columns of the other indexes, so that only the one of open calls moves.
             Self::UpdateCall => {

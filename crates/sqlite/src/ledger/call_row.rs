@@ -43,10 +43,11 @@ fn mode_code(mode: CallMode) -> u8 {
     }
 }
 
-/// Writes a call that is not there yet.
-pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+/// Writes a call, if it is not there yet; whether it was not.
+pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
     let now = tx.now.as_micros();
-    tx.hot(Hot::InsertCall)?
+    let written = tx
+        .hot(Hot::InsertCall)?
         .execute(params![
             call.id.as_bytes(),
             call.profile.as_str(),
@@ -79,7 +80,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
             now,
         ])
         .or_translate()?;
-    Ok(())
+    Ok(written > 0)
 }
 
 /// Writes a later word on an open call.

@@ -52,12 +52,17 @@ fn admit_one(tx: &mut Tx<'_>, months: &mut Months, call: &NewCall) -> Result<Adm
     Ok(admission)
 }
 
-/// Writes a call that is not there yet, and counts it.
-fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
-    call_row::insert(tx, call, end)?;
+/// Writes a call and counts it, if it is not there yet; whether it was not.
+fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
+    if !call_row::insert(tx, call, end)? {
+        return Ok(false);
+    }
+    if end.is_none() {
+        tx.known.journalled(call.id);
+    }
     let now = tx.now;
     tx.months.count(&call.tenant, now, Weight::of(call, end));
-    Ok(())
+    Ok(true)
 }
 
 /// The months of tenants that have a budget, as they are after the calls so far.
@@ -94,11 +99,15 @@ pub(crate) fn record(tx: &mut Tx<'_>, records: &[CallRecord]) -> Result<()> {
 }
 
 fn settle(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    // A call that ended before its intent was written is written without a look whether it is there.
+    if end.is_some() && !tx.known.was_journalled(call.id) && open(tx, call, end)? {
+        return Ok(());
+    }
     match find(tx, call.id)? {
         Found::Nothing => {
             let lost = end.is_none() && is_gone(tx, call.session)?;
             let billed = lost.then(|| call.maybe_billed());
-            open(tx, call, billed.as_ref().or(end))
+            open(tx, call, billed.as_ref().or(end)).map(drop)
         }
         Found::Open { tenant, opened_at, weight } => {
             call_row::update(tx, call, end)?;
