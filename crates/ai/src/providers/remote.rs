@@ -1,6 +1,7 @@
 //! A provider behind a wire: sends what its [`Dialect`] writes, waits no longer than the question allows, and
 //! hands what comes back to the dialect.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,7 +42,8 @@ pub(crate) struct Remote<D> {
 impl<D: Dialect> Provider for Remote<D> {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
         let sent = Sent::default();
-        within(question.until, &sent, self.whole(question, &sent)).await
+        let asking = pin!(self.whole(question, &sent));
+        within(question.until, &sent, asking).await
     }
 
     async fn stream(
@@ -50,16 +52,16 @@ impl<D: Dialect> Provider for Remote<D> {
         pieces: &mpsc::Sender<Piece>,
     ) -> Result<Answer, AskError> {
         let (began, sent) = (Instant::now(), Sent::default());
-        let sending = self.send(question, How::Streamed, &sent);
+        let sending = pin!(self.send(question, How::Streamed, &sent));
         let reply = within(question.until, &sent, sending).await?;
         let headroom = headroom(&reply.headers);
         if comes_whole::<D>(&reply.headers) {
-            let reading = self.read_to(reply, pieces);
+            let reading = pin!(self.read_to(reply, pieces));
             let draft = within(question.until, &sent, reading).await?;
             return self.checked(question, draft, began, headroom);
         }
         let mut stream = Stream::new(self.form(question), D::FRAMING, self.dialect.reading());
-        let following = self.follow(reply, &mut stream, pieces);
+        let following = Box::pin(self.follow(reply, &mut stream, pieces));
         let followed = within(question.until, &sent, following).await;
         let draft = stream.reading.draft();
         let error = match followed {
@@ -79,7 +81,8 @@ impl<D: Dialect> Provider for Remote<D> {
     }
 }
 
-/// Runs something until a moment. Nothing is sent that has no time left.
+/// Runs something until a moment. Nothing is sent that has no time left. Work that is large comes pinned:
+/// moved in here it would need its room twice.
 async fn within<T>(
     until: Instant,
     sent: &Sent,
@@ -244,11 +247,16 @@ impl<D: Dialect> Remote<D> {
         if reply.status.is_success() {
             return Ok(reply);
         }
+        Err(Box::pin(self.refused(reply)).await)
+    }
+
+    /// Why an answer is none.
+    async fn refused(&self, reply: Reply) -> AskError {
         let (status, headers) = (reply.status.as_u16(), reply.headers.clone());
         let mut body = Vec::new();
         // What is known already is not kept waiting for words.
         let _ = timeout(WORDS, reply.beginning(MOST_REFUSAL, &mut body)).await;
-        Err(failure::refused(status, &headers, &body, &self.veil))
+        failure::refused(status, &headers, &body, &self.veil)
     }
 
     /// An answer with status 200 that cannot be read: perhaps it is an error after all.
