@@ -47,8 +47,13 @@ impl Known {
         self.calls.insert(call);
     }
 
-    /// Forgets a call that ends; whether it was journalled, as far as is known.
-    pub(crate) fn was_journalled(&mut self, call: CallId) -> bool {
-        self.calls.remove(&call)
+    /// Whether a call was journalled and has not ended, as far as is known.
+    pub(crate) fn is_journalled(&self, call: CallId) -> bool {
+        self.calls.contains(&call)
+    }
+
+    /// Forgets a call that ends.
+    pub(crate) fn forget(&mut self, call: CallId) {
+        self.calls.remove(&call);
     }
 }
