@@ -114,6 +114,15 @@ impl Need {
         Draw { want: at_least.max(soon - left), at_least, ..self.settle(0.0) }
     }
 
+    /// The draw that fetches ahead what is likely to be used soon, so that nobody has to wait for it;
+    /// nothing while there is more than half of that. The same bounds hold as for whoever waits. A lone
+    /// question has nothing before it, and fetches nothing ahead.
+    pub(crate) fn refill(&self, chunk: &Chunk, now: Instant) -> Option<Draw> {
+        let (left, soon) = (chunk.left(now), chunk.recent(now).min(self.per(AHEAD)));
+        let at_least = (self.amount - left).max(NEARLY);
+        (left < soon / 2.0).then(|| Draw { want: soon - left, at_least, ..self.settle(0.0) })
+    }
+
     /// The draw that gives back so much, or takes it after the fact if it is below zero.
     pub(crate) fn settle(&self, credit: f64) -> Draw {
         Draw {
@@ -270,6 +279,24 @@ mod tests {
         chunk.put_back(taken);
         assert_eq!(chunk.left(now + millis(60)), 3.0);
         assert_eq!((chunk.left(now + millis(210)), chunk.left(now + millis(260))), (2.0, 0.0));
+    }
+
+    #[test]
+    fn what_runs_low_is_fetched_ahead_if_as_much_was_used_lately() {
+        let now = Instant::now();
+        let mut chunk = Chunk::default();
+        chunk.drew(8.0, now, now);
+        let refill = |chunk: &Chunk, now| {
+            let draw = need(1.0).refill(chunk, now)?;
+            Some((draw.want, draw.at_least))
+        };
+        assert_eq!(refill(&chunk, now), None, "nothing was used");
+        chunk.take(4.0, now);
+        chunk.take(1.0, now + millis(100));
+        assert_eq!(refill(&chunk, now + millis(100)), None, "there is enough");
+        chunk.take(2.5, now + millis(120));
+        assert_eq!(refill(&chunk, now + millis(120)), Some((3.5, 0.5)));
+        assert_eq!(refill(&chunk, now + millis(350)), None, "long ago is forgotten");
     }
 
     #[test]
