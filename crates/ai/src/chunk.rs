@@ -1,7 +1,8 @@
 //! A process's share of a bucket that all processes draw from.
 //!
 //! Pure: the time is a parameter. A process draws ahead what it is likely to use within 100 ms and has
-//! to use it within 200 ms, so that it asks the store ten times a second and not with every question.
+//! to use it within 200 ms, so that it asks the store ten or twenty times a second and not with every
+//! question. Whoever leaves less than half of that has more drawn, so that the next need not wait.
 //!
 //! **No window exceeds limit + burst.** What is used between `s` and `e` was drawn between `s - 200 ms`
 //! and `e`. A bucket that holds `C` and fills at `r` gives at most `C + r (e - s + 200 ms)` in that time,
