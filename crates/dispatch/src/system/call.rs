@@ -15,8 +15,17 @@ use super::name::BaseSystem;
 use super::site::{Retries, Site};
 
 /// Variables that belong to an outer job or to us, and what of them a system's commands do need.
-const OURS: [&str; 9] =
-    ["LONGSHORE_", "SLURM_", "SBATCH_", "PBS_", "SGE_TASK_", "LSB_", "JOB_ID", "JOB_NAME", "TASK_ID"];
+const OURS: [&str; 9] = [
+    "LONGSHORE_",
+    "SLURM_",
+    "SBATCH_",
+    "PBS_",
+    "SGE_TASK_",
+    "LSB_",
+    "JOB_ID",
+    "JOB_NAME",
+    "TASK_ID",
+];
 const NEEDED: [&str; 6] =
     ["SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC", "LSB_NTRIES"];
 
@@ -200,7 +209,9 @@ mod tests {
 
     #[test]
     fn a_job_inherits_neither_our_secrets_nor_an_outer_job() {
-        for name in ["LONGSHORE_STORE", "LONGSHORE_WARDEN", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"] {
+        for name in
+            ["LONGSHORE_STORE", "LONGSHORE_WARDEN", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"]
+        {
             assert!(!is_inherited(name), "{name}");
         }
         for name in ["PATH", "HOME", "SLURM_CONF", "SGE_ROOT", "LSF_ENVDIR", "SIMPLE_PATH"] {

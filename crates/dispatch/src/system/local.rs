@@ -80,9 +80,8 @@ impl System for Local {
         let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
         // It is not waited for yet, so there is something to read.
         let leader = child.id().and_then(Leader::of);
-        let leader = leader.ok_or_else(|| {
-            SystemError::io(what(), std::io::Error::other("it is not in /proc"))
-        })?;
+        let leader = leader
+            .ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
         let id = JobId::new(leader.to_string());
         self.children.add(id.clone(), Row { leader, child, time: job.time });
         Ok(id)
@@ -125,7 +124,8 @@ fn words(job: &Job) -> Result<Vec<String>, SystemError> {
     if let Some(option) = job.options.first() {
         return Err(bad(format!("it has no options such as `{option}`")));
     }
-    let words = job.program.words().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
+    let words =
+        job.program.words().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
     let Some(time) = job.time else { return Ok(words) };
     let (grace, limit) = (GRACE.as_secs().to_string(), span::seconds(time).to_string());
     let timeout = ["timeout", "--kill-after", &grace, &limit].map(str::to_owned);
@@ -136,7 +136,8 @@ fn words(job: &Job) -> Result<Vec<String>, SystemError> {
 fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     account::prepare(job)?;
     let Some(path) = &job.stdout else {
-        let err = job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
+        let err =
+            job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
         return Ok((Stdio::null(), err?));
     };
     let out = open(path)?;
@@ -148,5 +149,6 @@ fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
 }
 
 fn open(path: &Path) -> Result<File, SystemError> {
-    File::create(path).map_err(|error| SystemError::io(format!("no file {}", path.display()), error))
+    File::create(path)
+        .map_err(|error| SystemError::io(format!("no file {}", path.display()), error))
 }

@@ -86,7 +86,8 @@ impl QueueSystem {
     /// All names that there are.
     pub fn names() -> Vec<String> {
         let roles = [Role::Direct, Role::Workers];
-        let all = roles.into_iter().flat_map(|role| BaseSystem::ALL.map(|base| Self { base, role }));
+        let all =
+            roles.into_iter().flat_map(|role| BaseSystem::ALL.map(|base| Self { base, role }));
         all.map(|system| system.to_string()).collect()
     }
 }

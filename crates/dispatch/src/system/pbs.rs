@@ -41,8 +41,13 @@ const SIGNS: Signs = Signs {
     ],
 };
 /// What is not worth a complaint about an id.
-const OVER: [&str; 5] =
-    ["Unknown Job", "has finished", "invalid state for job", "Request invalid for state", "history"];
+const OVER: [&str; 5] = [
+    "Unknown Job",
+    "has finished",
+    "invalid state for job",
+    "Request invalid for state",
+    "history",
+];
 
 /// The system.
 #[derive(Debug)]

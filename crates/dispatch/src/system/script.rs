@@ -93,7 +93,8 @@ impl<'a> Writer<'a> {
 
     /// Where the system is to write the job's output, and its errors if elsewhere.
     pub(super) fn outputs(&self) -> (String, Option<String>) {
-        let plain = |path: &Option<PathBuf>| path.as_deref().and_then(Path::to_str).map(str::to_owned);
+        let plain =
+            |path: &Option<PathBuf>| path.as_deref().and_then(Path::to_str).map(str::to_owned);
         if self.redirects() {
             return (NOWHERE.to_owned(), None);
         }

@@ -26,7 +26,12 @@ const SIGNS: Signs = Signs {
         "got select error",
         "Connection refused",
     ],
-    unclear: &["got read error", "got send timeout", "failed receiving gdi request", "got no response"],
+    unclear: &[
+        "got read error",
+        "got send timeout",
+        "failed receiving gdi request",
+        "got no response",
+    ],
 };
 /// The parallel environment in which all threads are on one host, as nearly every site calls it.
 const THREADS: &str = "smp";
@@ -114,7 +119,8 @@ impl System for GridEngine {
             let answer = self.caller.ask("qdel", &args).await?;
             let said = answer.out.lines().chain(answer.err.lines());
             let bad = |line: &str| {
-                let fine = ["does not exist", "has registered", "has deleted", "already in deletion"];
+                let fine =
+                    ["does not exist", "has registered", "has deleted", "already in deletion"];
                 !line.trim().is_empty() && !fine.iter().any(|words| line.contains(words))
             };
             if !answer.is_ok() && said.into_iter().any(bad) {

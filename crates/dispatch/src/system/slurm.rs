@@ -29,7 +29,12 @@ const SIGNS: Signs = Signs {
         "slurm_load_ctl_conf error",
         "DNS SRV lookup failed",
     ],
-    unclear: &["Socket timed out", "Zero Bytes were transmitted", "Connection reset", "Unexpected message"],
+    unclear: &[
+        "Socket timed out",
+        "Zero Bytes were transmitted",
+        "Connection reset",
+        "Unexpected message",
+    ],
 };
 /// What is asked about a job: `|` stands after each.
 const FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
@@ -106,7 +111,8 @@ impl System for Slurm {
         for ids in ids.chunks(CHUNK) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
             let answer = self.caller.ask("scancel", &args).await?;
-            let known = |line: &&str| !line.contains(UNKNOWN) && !line.contains("already completing");
+            let known =
+                |line: &&str| !line.contains(UNKNOWN) && !line.contains("already completing");
             if !answer.is_ok() && answer.err.lines().any(|line| known(&line)) {
                 return Err(self.failure(&answer));
             }
@@ -154,7 +160,8 @@ fn script(job: &Job) -> Result<String, SystemError> {
 /// The state that a line of `squeue` tells.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let mut fields = line.split('|').map(str::trim);
-    let (id, state, exit, reason) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (id, state, exit, reason) =
+        (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     let why = || Some(reason.to_owned()).filter(|why| why != "None" && !why.is_empty());
     let ended = |cause| JobState::Ended(end(exit, cause));
     let state = match state {
@@ -178,7 +185,9 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
 /// Reasons that no time heals.
 fn is_hopeless(reason: &str) -> bool {
     let held = ["JobHeldAdmin", "JobHeldUser", "BadConstraints", "InvalidAccount", "InvalidQOS"];
-    held.contains(&reason) || reason == "DependencyNeverSatisfied" || reason.starts_with("launch failed")
+    held.contains(&reason)
+        || reason == "DependencyNeverSatisfied"
+        || reason.starts_with("launch failed")
 }
 
 /// A job that was ended has a zero here, too, which is not its program's.

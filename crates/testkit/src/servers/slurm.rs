@@ -39,25 +39,25 @@ clean() {
 trap '' INT TERM HUP
 trap 'clean >/dev/null 2>&1' EXIT
 start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/$1" 2>&1 & }
-are() { [ "$(SLURM_CONF="$folder/slurm.conf" sinfo -h -t "$2" -o %D 2>/dev/null)" = "$1" ]; }
+answers() { SLURM_CONF="$folder/slurm.conf" sinfo -h >/dev/null 2>&1; }
+idle() { [ "$(SLURM_CONF="$folder/slurm.conf" sinfo -h -t idle -o %D 2>/dev/null)" = "$nodes" ]; }
 within() { # looks for a minute
   local looks=0
   until "$@"; do
     looks=$((looks + 1))
-    [ "$looks" -lt 600 ] || { tail -n 30 "$folder"/log/* >&2; exit 1; }
+    [ "$looks" -lt 600 ] || { tail -n 30 "$folder"/log/slurmctld >&2; exit 1; }
     sleep 0.1
   done
 }
 start slurmctld -D -c
 for n in $(seq "$nodes"); do start slurmd -D -N "n$n"; done
-within are "$nodes" idle
+within idle
 echo ready
 while read -r order node; do
   case $order in
     lose) kill -9 "$(cat "$folder/slurmd.$node.pid")" ;;
-    find) start slurmd -D -N "$node" ;;
-    halt) pid=$(cat "$folder/slurmctld.pid"); kill -9 "$pid"; wait "$pid" 2>/dev/null ;;
-    go) start slurmctld -D; within are "$nodes" idle,allocated,mixed,down ;;
+    halt) pid=$(cat "$folder/slurmctld.pid"); kill "$pid"; wait "$pid" ;;
+    go) start slurmctld -D; within answers ;;
   esac
   echo done
 done"#;
@@ -128,7 +128,10 @@ impl PrivateSlurm {
         self.run("scontrol", &["update", &node, "state=down", "reason=lost"]).map(drop)
     }
 
-    /// Kills the controller. What runs, runs on.
+    /// Stops the controller. What runs, runs on.
+    ///
+    /// Not by force: a controller that is killed has forgotten the jobs of the last seconds when it
+    /// comes back, and ends them.
     pub fn halt(&mut self) -> io::Result<()> {
         self.order("halt", "")
     }

@@ -30,10 +30,7 @@ pub(super) fn resources(script: &mut Writer<'_>, job: &Job) -> Result<(), System
 }
 
 /// The states of jobs, with those that have ended if the server keeps a history.
-pub(super) async fn look(
-    pbs: &Pbs,
-    ids: &[&str],
-) -> Result<Vec<(JobId, JobState)>, SystemError> {
+pub(super) async fn look(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let list = ["-x", "-f", "-F", "json"];
     let mut answer = pbs.caller.ask("qstat", &[&list[..], ids].concat()).await?;
     if answer.err.contains(NO_HISTORY) {

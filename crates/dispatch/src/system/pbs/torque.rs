@@ -69,10 +69,7 @@ impl Drop for Brief {
 }
 
 /// The states of jobs, with those that are complete and still listed.
-pub(super) async fn look(
-    pbs: &Pbs,
-    ids: &[&str],
-) -> Result<Vec<(JobId, JobState)>, SystemError> {
+pub(super) async fn look(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let answer = pbs.caller.ask("qstat", &[&["-f"], ids].concat()).await?;
     let mut complaints = answer.clone();
     complaints.out.clear();

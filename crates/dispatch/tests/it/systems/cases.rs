@@ -10,7 +10,7 @@ use super::place::{PACE, Place, code, eventually, is_alive};
 
 /// How a system tells that a job died of a signal, or was ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Tells {
+pub(super) enum Tells {
     /// Everything.
     All,
     /// The signal, and not who sent it.
@@ -20,7 +20,7 @@ pub enum Tells {
 }
 
 /// All of them, one after another: a system takes longer to start than to do this.
-pub async fn all(place: &Place, tells: Tells) {
+pub(super) async fn all(place: &Place, tells: Tells) {
     exits_are_told(place, tells).await;
     what_a_job_is_told_arrives(place).await;
     outputs_go_where_they_should(place).await;
@@ -40,8 +40,7 @@ async fn exits_are_told(place: &Place, tells: Tells) {
     assert!(ids.iter().all(|id| states.contains_key(id)), "{states:?}");
     let ends = wait(place.system.as_ref(), &ids, PACE).await.unwrap();
     let exits: Vec<Option<Exit>> = ids.iter().map(|id| ends[id].exit).collect();
-    let wanted =
-        [Exit::Code(0), Exit::Code(42), Exit::Signal(11), Exit::Code(3), Exit::Code(127)];
+    let wanted = [Exit::Code(0), Exit::Code(42), Exit::Signal(11), Exit::Code(3), Exit::Code(127)];
     if tells == Tells::Nothing {
         assert_eq!(exits, [None; 5]);
     } else {
@@ -135,5 +134,8 @@ async fn a_job_that_cannot_be_told_is_refused(place: &Place) {
     let mut job = place.job("exit 0");
     job.stdout = Some("relative".into());
     let error = place.system.submit(&job).await.unwrap_err();
-    assert!(error.to_string().contains("`a job\\'s name`: the path relative is not absolute"), "{error}");
+    assert!(
+        error.to_string().contains("`a job\\'s name`: the path relative is not absolute"),
+        "{error}"
+    );
 }

@@ -39,7 +39,10 @@ async fn what_slurm_refuses_is_told_at_once(place: &Place) {
     let mut job = place.job("exit 0");
     job.terms.queue = Some("nowhere".to_owned());
     let error = place.system.submit(&job).await.unwrap_err();
-    assert!(matches!(&error, SystemError::Refused { words, .. } if words.contains("invalid partition")), "{error}");
+    assert!(
+        matches!(&error, SystemError::Refused { words, .. } if words.contains("invalid partition")),
+        "{error}"
+    );
     let mut job = place.job("exit 0");
     job.options = vec!["--no-such-option".to_owned()];
     let error = place.system.submit(&job).await.unwrap_err();
@@ -107,7 +110,10 @@ async fn a_controller_that_is_away_is_tried_again_and_then_told() {
     let away = site([("SLURM_CONF", conf.display().to_string())]);
     let place = Place::new(system(BaseSystem::Slurm, away));
     let error = place.system.submit(&place.job("exit 0")).await.unwrap_err();
-    assert!(matches!(&error, SystemError::Away { words, .. } if words.contains("Unable to contact")), "{error}");
+    assert!(
+        matches!(&error, SystemError::Away { words, .. } if words.contains("Unable to contact")),
+        "{error}"
+    );
 }
 
 #[tokio::test]
