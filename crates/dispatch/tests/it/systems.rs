@@ -5,4 +5,5 @@
 mod cases;
 mod local;
 mod place;
+mod scripts;
 mod slurm;
