@@ -61,7 +61,9 @@ impl GridEngine {
         if answer.is_ok() {
             return Ok(end(&answer.out));
         }
-        if answer.words().contains("not found") {
+        // Not yet, or nothing at all yet.
+        let words = answer.words();
+        if words.contains("not found") || words.contains("No such file") {
             return Ok(None);
         }
         Err(self.caller.failure(&answer, &SIGNS))

@@ -4,6 +4,9 @@
 
 mod cases;
 mod local;
+mod lsf;
+mod pbs;
 mod place;
 mod scripts;
+mod sge;
 mod slurm;
