@@ -32,9 +32,10 @@ prepare() {
     -e "s#^spooling_lib .*#spooling_lib libspoolc#" -e "s#^spooling_params .*#spooling_params $common;$spool/qmaster#" \
     -e "s#^qmaster_spool_dir .*#qmaster_spool_dir $spool/qmaster#" \
     /var/lib/gridengine/default/common/bootstrap >"$common/bootstrap"
-  # Anybody may submit, root included; the books are written at once.
+  # Anybody may submit, root included; the books are written at once; hosts report every two seconds,
+  # and so find a master that has come back.
   sed -e "s#^execd_spool_dir.*#execd_spool_dir $spool/execd#" -e 's/^min_\(.id\) .*/min_\1 0/' \
-    -e 's/flush_time=[0-9:]*/flush_time=00:00:01 accounting_flush_time=00:00:00/' \
+    -e 's/^load_report_time .*/load_report_time 00:00:02/' -e 's/flush_time=[0-9:]*/flush_time=00:00:01 accounting_flush_time=00:00:00/' \
     "$share/default-configuration" >"$folder/global"
   "$lib/spoolinit" classic libspoolc "$common;$spool/qmaster" init
   "$lib/spooldefaults" configuration "$folder/global"

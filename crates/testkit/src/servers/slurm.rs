@@ -41,13 +41,18 @@ pub struct PrivateSlurm {
 impl PrivateSlurm {
     /// Starts one; takes a second or two.
     pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with settings of its own, as `("MinJobAge", "2")`.
+    pub fn start_with(chosen: &[(&str, &str)]) -> io::Result<Self> {
         let folders = [PathBuf::from("/usr/sbin")];
         for name in ["slurmctld", "slurmd", "sbatch"] {
             program(name, &folders, PACKAGES)?;
         }
         let folder = Keeper::folder("slurm")?;
         std::fs::create_dir(folder.path().join("state"))?;
-        std::fs::write(folder.path().join("slurm.conf"), settings(folder.path())?)?;
+        std::fs::write(folder.path().join("slurm.conf"), settings(folder.path(), chosen)?)?;
         let keeper = Keeper::start(folder, KEEP, &[NODES.to_string()])?;
         Ok(Self { keeper })
     }
@@ -62,9 +67,11 @@ impl PrivateSlurm {
         for name in ["qsub", "qstat", "qdel"].into_iter().chain(own) {
             let found = match own.contains(&name) {
                 true => program(name, &[], PACKAGES)?,
-                false => Some(Path::new(TORQUE).join(name)).filter(|path| path.is_file()).ok_or_else(
-                    || io::Error::other(format!("{name} is missing: install {package}")),
-                )?,
+                false => {
+                    Some(Path::new(TORQUE).join(name)).filter(|path| path.is_file()).ok_or_else(
+                        || io::Error::other(format!("{name} is missing: install {package}")),
+                    )?
+                }
             };
             std::os::unix::fs::symlink(found, folder.join(name))?;
         }
@@ -106,7 +113,7 @@ impl PrivateSlurm {
 }
 
 /// Each daemon on a port of its own.
-fn settings(folder: &Path) -> io::Result<String> {
+fn settings(folder: &Path, chosen: &[(&str, &str)]) -> io::Result<String> {
     let ports = free_ports(NODES + 1)?;
     let (folder, controller) = (folder.display(), ports[0]);
     let said = |program: &str, arg: &str| {
@@ -120,6 +127,7 @@ fn settings(folder: &Path) -> io::Result<String> {
         format!("NodeName=n{name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000\n")
     });
     let nodes: String = nodes.collect();
+    let chosen: String = chosen.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     // No cgroups, no accounting; a scheduler that looks every second and not every minute.
     Ok(format!(
         "ClusterName=longshore\n\
@@ -149,8 +157,8 @@ fn settings(folder: &Path) -> io::Result<String> {
          SlurmdParameters=config_overrides\n\
          ReturnToService=2\n\
          KillWait=2\n\
-         MessageTimeout=5\n\
-         {nodes}\
+         MessageTimeout=3\n\
+         {chosen}{nodes}\
          PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
     ))
 }

@@ -198,7 +198,11 @@ fn nothing_breaks_out_of_a_directive() {
             Job { terms: queue, options: Vec::new(), ..job() },
             Job { terms: quoted, options: Vec::new(), ..job() },
             Job { options: vec![evil.to_owned()], ..job() },
-            Job { env: [("A=1\nB".to_owned(), String::new())].into(), options: Vec::new(), ..job() },
+            Job {
+                env: [("A=1\nB".to_owned(), String::new())].into(),
+                options: Vec::new(),
+                ..job()
+            },
         ] {
             // This machine has no queues to break out of.
             let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
@@ -239,8 +243,5 @@ fn what_a_system_does_not_have_is_not_left_out_in_silence() {
     assert_eq!(has(&reservation), [true, true, false, true, false]);
     assert_eq!(has(&project), [false, true, true, true, false]);
     let words = script(BaseSystem::Lsf, &account).unwrap_err().to_string();
-    assert_eq!(
-        words,
-        "lsf cannot run job `fit 7`: it has no accounts; name the project instead"
-    );
+    assert_eq!(words, "lsf cannot run job `fit 7`: it has no accounts; name the project instead");
 }
