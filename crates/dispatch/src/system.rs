@@ -8,7 +8,6 @@
 //! A system knows nothing of pools: whether a job is somebody's script or a persistent worker is the
 //! business of [`QueueSystem`] and of whoever made the [`Job`].
 
-mod account;
 mod call;
 mod error;
 mod job;

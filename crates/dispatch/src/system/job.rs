@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::error::SystemError;
+
 /// What a system is to start.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -52,6 +54,17 @@ impl Job {
             terms: Terms::default(),
             options: Vec::new(),
         }
+    }
+
+    /// Makes the folders of its output: a scheduler fails a job without them, some without a word.
+    pub(super) fn make_folders(&self) -> Result<(), SystemError> {
+        let files = [&self.stdout, &self.stderr].into_iter().flatten();
+        for folder in files.filter_map(|file| file.parent()) {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                SystemError::io(format!("no folder {}", folder.display()), error)
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -22,7 +22,7 @@ use super::job::Job;
 use super::name::BaseSystem;
 use super::site::Site;
 use super::state::{JobId, JobState};
-use super::{System, account, script, span};
+use super::{System, script, span};
 use process::Leader;
 use table::{Row, Table};
 
@@ -134,7 +134,7 @@ fn words(job: &Job) -> Result<Vec<String>, SystemError> {
 
 /// Opens the files of a job's output.
 fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
-    account::prepare(job)?;
+    job.make_folders()?;
     let Some(path) = &job.stdout else {
         let err =
             job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));

@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::keeper::Keeper;
-use super::program;
 
+/// Debian's own: another that comes first in `PATH` may take its time to start.
+const PYTHON: &str = "/usr/bin/python3";
 /// What all commands are; each knows by its name which.
 const COMMANDS: &str = include_str!("fakes/batch.py");
 
@@ -22,14 +23,18 @@ pub struct FakeBatch {
 impl FakeBatch {
     /// Begins one.
     pub fn start() -> io::Result<Self> {
-        let python = program("python3", &[], "python3")?;
+        if !Path::new(PYTHON).is_file() {
+            return Err(io::Error::other(format!(
+                "{PYTHON} is missing: install the Debian package python3"
+            )));
+        }
         let folder = Keeper::folder("fake")?;
         let (bin, jobs) = (folder.path().join("bin"), folder.path().join("jobs"));
         fs::create_dir(&bin)?;
         fs::create_dir(&jobs)?;
         for name in ["qsub", "qstat", "qdel", "bsub", "bjobs", "bkill"] {
             let path = bin.join(name);
-            fs::write(&path, format!("#!{}\n{COMMANDS}", python.display()))?;
+            fs::write(&path, format!("#!{PYTHON} -SE\n{COMMANDS}"))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         }
         // Its jobs inherit the folder's name in a variable, and so are found.
