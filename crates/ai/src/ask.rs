@@ -191,6 +191,9 @@ impl std::fmt::Display for Code {
     }
 }
 
+/// How long after a refusal a suspended tenant may have been resumed.
+const SUSPENDED: Duration = Duration::from_secs(60);
+
 /// A question that was not answered.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
@@ -199,7 +202,7 @@ pub struct AskError {
     pub code: Code,
     /// What happened, safe to log.
     pub message: String,
-    /// The provider asked to wait this long.
+    /// How long to wait, as the provider asks, or whoever refused it here.
     pub retry_after: Option<Duration>,
     /// The HTTP status, if there was one.
     pub provider_status: Option<u16>,
@@ -235,6 +238,8 @@ pub enum Again {
     NotSent,
     /// Not with this key: there is no money for it. Whoever asks with it waits for somebody to pay.
     Money,
+    /// Not before an operator resumes the tenant.
+    Resumed,
 }
 
 /// What a provider said of its limits in the headers of an answer. Nothing where it said nothing.
@@ -269,6 +274,13 @@ impl AskError {
             headroom: None,
             bill: Bill::Nothing,
         }
+    }
+
+    /// The tenant may ask nobody. Unlike a profile that is suspended this passes by itself for whoever
+    /// waits in a queue, so it is told when to look again.
+    pub(crate) fn suspended(message: impl Into<String>) -> Self {
+        let (again, retry_after) = (Again::Resumed, Some(SUSPENDED));
+        Self { again, retry_after, ..Self::new(Code::ProfileDisabled, message) }
     }
 
     /// The same, of a question that left: nobody knows what it costs.

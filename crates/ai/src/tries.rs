@@ -74,7 +74,7 @@ impl Tries {
         jitter: f64,
     ) -> Next {
         let base = match error.again {
-            Again::Never | Again::Money => return Next::Stop,
+            Again::Never | Again::Money | Again::Resumed => return Next::Stop,
             Again::NotSent => self.unsent,
             Again::Later if error.code == Code::RateLimited => self.limited,
             Again::Later => self.base,

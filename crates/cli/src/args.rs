@@ -12,6 +12,7 @@ pub mod ai;
 pub mod batch;
 pub mod budget;
 pub mod cron;
+pub mod dispatch;
 pub mod http;
 pub mod key;
 pub mod limit;
@@ -20,6 +21,7 @@ pub mod profile;
 pub mod proof;
 pub mod queue;
 pub mod resource;
+pub mod script;
 pub mod submit;
 pub mod tenant;
 pub mod usage;
@@ -95,6 +97,9 @@ pub enum Command {
     /// Ask models, answer requests, serve a gateway
     #[command(subcommand)]
     Ai(ai::Ai),
+    /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
+    #[command(subcommand)]
+    Dispatch(dispatch::Dispatch),
     /// Send units or start batches at set times
     #[command(subcommand)]
     Cron(cron::Cron),

@@ -17,6 +17,7 @@ mod bench;
 mod chaos;
 mod completions;
 mod cron;
+mod dispatch;
 mod key;
 mod man;
 mod migrate;
@@ -25,6 +26,7 @@ mod queue;
 mod submit;
 mod submit_http;
 mod submit_lines;
+mod submit_script;
 mod tenant;
 mod unit;
 mod usage;
@@ -32,6 +34,7 @@ mod verify;
 mod wait;
 mod watch;
 mod worker;
+mod worker_remote;
 mod workers;
 
 /// Runs a command that is about the binary itself: it needs no settings, and a shell that starts
@@ -52,20 +55,25 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     if let Command::Batch(typed) = &command
         && batch::obeys_signals(typed)
     {
-        return Box::pin(dispatch(command, settings)).await;
+        return Box::pin(run_one(command, settings)).await;
     }
     if let Command::Ai(typed) = &command
         && ai::obeys_signals(typed)
     {
-        return Box::pin(dispatch(command, settings)).await;
+        return Box::pin(run_one(command, settings)).await;
+    }
+    if let Command::Dispatch(typed) = &command
+        && dispatch::obeys_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
     }
     tokio::select! {
-        ended = Box::pin(dispatch(command, settings)) => ended,
+        ended = Box::pin(run_one(command, settings)) => ended,
         interrupted = interrupted() => interrupted.map(|()| ExitCode::Interrupted),
     }
 }
 
-async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
     match command {
         Command::Submit(typed) => submit::run(*typed, settings).await,
         Command::Unit(typed) => unit::run(typed, settings).await,
@@ -74,6 +82,7 @@ async fn dispatch(command: Command, settings: &Settings) -> anyhow::Result<ExitC
         Command::Ai(typed) => ai::run(typed, settings).await,
         Command::Batch(typed) => batch::run(typed, settings).await,
         Command::Cron(typed) => cron::run(typed, settings).await,
+        Command::Dispatch(typed) => dispatch::run(typed, settings).await,
         Command::Workers(typed) => workers::run(typed, settings).await,
         Command::Key(typed) => key::run(typed, settings).await,
         Command::Profile(typed) => profile::run(typed, settings).await,

@@ -48,6 +48,8 @@ pub struct Config {
     pub vault: Vault,
     /// What `ai worker` has to know.
     pub ai: Ai,
+    /// Where a pool of script workers is, and what it is like.
+    pub dispatch: Dispatch,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -68,6 +70,7 @@ impl Default for Config {
             http: Http::default(),
             vault: Vault::default(),
             ai: Ai::default(),
+            dispatch: Dispatch::default(),
             keep: Keep::default(),
         }
     }
@@ -227,6 +230,22 @@ impl Default for Ai {
             library_suffixes: vec!["_5DTA".into()],
             libraries: BTreeMap::new(),
         }
+    }
+}
+
+/// `[dispatch]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dispatch {
+    pub dir: String,
+    pub qsys: String,
+    pub workers: u32,
+    pub nthr: u32,
+}
+
+impl Default for Dispatch {
+    fn default() -> Self {
+        Self { dir: String::new(), qsys: "local_worker".into(), workers: 1, nthr: 0 }
     }
 }
 

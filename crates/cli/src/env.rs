@@ -14,6 +14,8 @@ pub const USER: [&str; 2] = ["USER", "LOGNAME"];
 pub const MASTER_KEY: &str = "LONGSHORE_MASTER_KEY";
 /// Where systemd keeps the credentials of a service.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+/// Where the user is at home: the folder of a pool is there unless one is named.
+pub const HOME: &str = "HOME";
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
@@ -27,7 +29,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 26] = [
+pub const VARS: [Var; 30] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -54,6 +56,10 @@ pub const VARS: [Var; 26] = [
     Var { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     Var { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     Var { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    Var { name: "LONGSHORE_DISPATCH_DIR", key: "dispatch.dir" },
+    Var { name: "LONGSHORE_QSYS", key: "dispatch.qsys" },
+    Var { name: "LONGSHORE_DISPATCH_WORKERS", key: "dispatch.workers" },
+    Var { name: "LONGSHORE_DISPATCH_NTHR", key: "dispatch.nthr" },
 ];
 
 /// What a worker process of ours may inherit: all but what leads to the master key.

@@ -14,6 +14,7 @@ mod exit;
 mod http;
 mod lines;
 mod logging;
+mod misread;
 mod moment;
 mod money;
 mod output;
@@ -39,15 +40,9 @@ fn main() -> std::process::ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(said) => return parse_ended(&said).into(),
+        Err(said) => return misread::ended(&said).into(),
     };
     run(cli).unwrap_or_else(|error| error::report(&error)).into()
-}
-
-/// Help was asked for, or the arguments make no sense.
-fn parse_ended(said: &clap::Error) -> ExitCode {
-    let _ = said.print();
-    if said.use_stderr() { ExitCode::Usage } else { ExitCode::Good }
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -56,7 +51,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings::resolve(&cli.global)?;
     let by_default = match cli.command {
-        Command::Worker(_) => "info",
+        Command::Worker(_) | Command::Dispatch(args::dispatch::Dispatch::Serve(_)) => "info",
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;

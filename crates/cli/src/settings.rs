@@ -3,7 +3,7 @@
 //! [`crate::args`] is what was typed; commands see only this.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use longshore::store::Retention;
 use longshore::{Kind, QueueName, Scope, TenantId};
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
+use longshore_dispatch::system::QueueSystem;
 
 use crate::args::Global;
 use crate::config::{self, Config};
@@ -55,8 +56,31 @@ pub struct Settings {
     pub vault: VaultSettings,
     /// What `ai worker` has to know.
     pub ai: AiSettings,
+    /// Where a pool of script workers is, and what it is like.
+    pub dispatch: DispatchSettings,
     /// How long ended things are kept.
     pub retention: Retention,
+}
+
+/// Where a pool of script workers is, and what it is like.
+#[derive(Debug, Clone)]
+pub struct DispatchSettings {
+    dir: Option<PathBuf>,
+    /// What starts its workers.
+    pub qsys: QueueSystem,
+    /// How many.
+    pub workers: u32,
+    /// Threads of each.
+    pub threads: u32,
+}
+
+impl DispatchSettings {
+    /// The pool's folder, if `typed` was.
+    pub fn folder(&self, typed: Option<&Path>) -> PathBuf {
+        let home = || std::env::var_os(crate::env::HOME).map_or_else(|| ".".into(), PathBuf::from);
+        let typed = typed.map(Path::to_path_buf).or_else(|| self.dir.clone());
+        typed.unwrap_or_else(|| home().join(".longshore/dispatch"))
+    }
 }
 
 /// What `ai worker` has to know.
@@ -163,6 +187,7 @@ impl Settings {
             http: http(&config)?,
             vault: vault(&config)?,
             ai: ai(&config)?,
+            dispatch: dispatch(&config)?,
             retention: retention(&config)?,
         })
     }
@@ -327,6 +352,16 @@ fn libraries(written: &BTreeMap<String, String>) -> anyhow::Result<BTreeMap<Stri
         libraries.insert(library.clone(), named("ai.libraries", tenant)?);
     }
     Ok(libraries)
+}
+
+fn dispatch(config: &Config) -> anyhow::Result<DispatchSettings> {
+    let config::Dispatch { dir, qsys, workers, nthr } = &config.dispatch;
+    Ok(DispatchSettings {
+        dir: path(dir),
+        qsys: named("dispatch.qsys", qsys)?,
+        workers: *workers,
+        threads: if *nthr == 0 { cores() } else { *nthr },
+    })
 }
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {

@@ -1,5 +1,7 @@
 //! Who and where we are, for people who read a batch's record or the list of workers.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use crate::env;
 
 /// `user@host`: who starts a batch.
@@ -10,6 +12,28 @@ pub fn initiator() -> String {
 /// This machine's name.
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Every address of this machine that others may reach it by.
+pub fn addresses() -> Vec<IpAddr> {
+    local_addresses(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
+}
+
+/// The addresses that the kernel's table calls its own, without loopback.
+fn local_addresses(table: &str) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    let mut last = None;
+    for line in table.lines() {
+        if let Some((_, address)) = line.split_once("|-- ") {
+            last = address.trim().parse::<Ipv4Addr>().ok();
+        } else if line.contains("/32 host LOCAL")
+            && let Some(address) = last.filter(|address| !address.is_loopback())
+            && !found.contains(&IpAddr::from(address))
+        {
+            found.push(address.into());
+        }
+    }
+    found
 }
 
 /// The login, or the user's number where there is none, as in a container.
@@ -30,6 +54,14 @@ mod tests {
         assert_eq!(user(only), "ada");
         assert_eq!(user(|_| Some(String::new())), user(|_| None), "an empty one does not count");
         assert!(user(|_| None).parse::<u32>().is_ok());
+    }
+
+    #[test]
+    fn own_addresses_are_read_from_the_kernels_table() {
+        let table = "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.1.2.3\n        /32 host LOCAL\n     \
+                     |-- 10.1.2.255\n        /32 link BROADCAST\n        |-- 127.0.0.1\n           \
+                     /32 host LOCAL\n     |-- 10.1.2.3\n        /32 host LOCAL\n";
+        assert_eq!(local_addresses(table), [IpAddr::from([10, 1, 2, 3])]);
     }
 
     #[test]

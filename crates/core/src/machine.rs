@@ -122,9 +122,9 @@ pub fn next(
     use UnitState::{Blocked, Cancelled, Failed, Leased, Ready, Scheduled};
     let step = Step { unit, now };
     match (event, unit.state) {
-        (Event::Finished(outcome), Leased) => Ok(finished(&step, outcome, policy)),
         (Event::Released, Leased) => Ok(released(&step)),
-        (Event::Lost, Leased) => Ok(lost(&step, policy)),
+        (Event::Lost, Leased) => Ok(lost(&step, "its worker died while it ran", policy)),
+        (Event::Finished(outcome), Leased) => Ok(finished(&step, outcome, policy)),
         (Event::Due | Event::Wake, Scheduled) => Ok(step.ready()),
         (Event::Unblocked, Blocked) => Ok(step.at(unit.not_before.unwrap_or(now))),
         (Event::DependencyFailed(_), Blocked) => {
@@ -201,6 +201,7 @@ fn finished(step: &Step<'_>, outcome: &Outcome, policy: &Policy) -> Transition {
         }
         Outcome::Snooze(after) => step.refunded(step.at(step.now + *after)),
         Outcome::Interrupted => step.refunded(step.back()),
+        Outcome::Lost(story) => return lost(step, story, policy),
     };
     to.cleared(unit)
 }
@@ -220,7 +221,7 @@ fn released(step: &Step<'_>) -> Transition {
 }
 
 /// A unit that had not been started is not to blame and loses nothing.
-fn lost(step: &Step<'_>, policy: &Policy) -> Transition {
+fn lost(step: &Step<'_>, story: &str, policy: &Policy) -> Transition {
     let unit = step.unit;
     if unit.cancel_requested {
         return step.ended(UnitState::Cancelled, None);
@@ -229,7 +230,7 @@ fn lost(step: &Step<'_>, policy: &Policy) -> Transition {
         return step.back();
     }
     let lost = unit.lost + 1;
-    let story = format!("its worker died while it ran ({lost} of {} allowed)", policy.max_lost);
+    let story = format!("{story} ({lost} of {} allowed)", policy.max_lost);
     let failure = Some(Failure::new("lost", story));
     // What was reached and kept need not be done, or paid, again: going on from it is no rerun.
     let may_rerun = policy.on_lost == OnLost::Rerun || unit.checkpointed;

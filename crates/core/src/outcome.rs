@@ -31,6 +31,9 @@ pub enum Outcome {
     /// The worker had to stop (drain, deploy), or wants the slot for others. Goes back at once to its
     /// place; no attempt is used.
     Interrupted,
+    /// Whoever ran it for its holder is gone, in these words. Counts as a loss, as if the holder
+    /// itself had died.
+    Lost(String),
 }
 
 /// Why a run or a unit failed: a short code to group by, and words for a person.

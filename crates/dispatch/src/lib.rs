@@ -3,4 +3,15 @@
 //! Two roles, two objects. A **base system** ([`system`]) starts jobs: scripts as they are, or the
 //! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
 
+pub mod access;
+pub mod board;
+pub mod client;
+pub mod launch;
+pub mod link;
+pub mod request;
+pub mod script;
+pub mod secure;
+pub mod server;
 pub mod system;
+pub mod wire;
+pub mod worker;

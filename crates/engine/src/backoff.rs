@@ -5,39 +5,42 @@ use std::time::Duration;
 
 /// Waits that double from `base` up to `cap`.
 #[derive(Debug, Clone)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     base: Duration,
     cap: Duration,
     tries: u32,
 }
 
 impl Backoff {
-    pub(crate) fn new(base: Duration, cap: Duration) -> Self {
+    /// Waits that double from `base` up to `cap`.
+    pub fn new(base: Duration, cap: Duration) -> Self {
         Self { base, cap, tries: 0 }
     }
 
     /// For calls to a store that is away: 50 ms to 5 s.
-    pub(crate) fn store() -> Self {
+    pub fn store() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(5))
     }
 
     /// The next wait: between half of the present ceiling and all of it.
-    pub(crate) fn next(&mut self) -> Duration {
+    pub fn next(&mut self) -> Duration {
         let ceiling = self.base.saturating_mul(1 << self.tries.min(20)).min(self.cap);
         self.tries = self.tries.saturating_add(1);
         jitter(ceiling)
     }
 
     /// How often it has waited since the last reset.
-    pub(crate) fn tries(&self) -> u32 {
+    pub fn tries(&self) -> u32 {
         self.tries
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// The next wait is the shortest again.
+    pub fn reset(&mut self) {
         self.tries = 0;
     }
 
-    pub(crate) async fn wait(&mut self) {
+    /// Waits.
+    pub async fn wait(&mut self) {
         tokio::time::sleep(self.next()).await;
     }
 }

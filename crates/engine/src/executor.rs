@@ -277,6 +277,7 @@ fn name(outcome: &Outcome) -> &'static str {
         Outcome::Fail(_) => "fail",
         Outcome::Cancel => "cancel",
         Outcome::Interrupted => "interrupted",
+        Outcome::Lost(_) => "lost",
         _ => "other",
     }
 }

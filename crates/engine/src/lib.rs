@@ -55,6 +55,7 @@ mod wait;
 mod waiting;
 mod worker;
 
+pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::pulse::{Heartbeat, Pulse};
-use crate::services::{Elector, Promoter, Pruner, ROLE, Reclaimer, Scheduler, Services, serve};
+use crate::services::{self, Services};
 use crate::station::Station;
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
@@ -144,20 +144,13 @@ impl Parts {
     }
 
     fn start_services(&mut self, station: &Arc<Station>) {
-        let store = || Arc::clone(&station.settings.store);
-        let (elector, leads) = Elector::new(store(), ROLE);
-        let stands = {
+        let session = {
             let station = Arc::clone(station);
             move || station.desk.session()
         };
-        let scheduled = Arc::clone(&station.scheduled);
-        let promoter = Promoter::new(store(), scheduled);
-        let pruner = Pruner::new(store(), station.settings.retention);
-        self.spawn("elector", elector.stand(stands));
-        self.spawn("reclaimer", serve(Reclaimer::new(store()), leads.clone()));
-        self.spawn("promoter", serve(promoter, leads.clone()));
-        self.spawn("scheduler", serve(Scheduler::new(store()), leads.clone()));
-        self.spawn("pruner", serve(pruner, leads));
+        let (store, retention) = (Arc::clone(&station.settings.store), station.settings.retention);
+        let services = services::all(store, session, Arc::clone(&station.scheduled), retention);
+        self.spawn("services", services);
     }
 
     fn spawn(&mut self, name: &'static str, part: impl Future<Output = ()> + Send + 'static) {

@@ -28,9 +28,14 @@ impl Group {
         self.id.as_raw_nonzero().get()
     }
 
+    /// Asks every process of the group to end.
+    pub fn ask(&self) {
+        let _ = kill_process_group(self.id, Signal::TERM);
+    }
+
     /// Asks every process of the group to end, and ends those that have not after a grace.
     pub async fn end(&self) {
-        let _ = kill_process_group(self.id, Signal::TERM);
+        self.ask();
         self.gone_within(GRACE).await;
         self.kill();
     }

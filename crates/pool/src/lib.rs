@@ -32,6 +32,7 @@ pub mod database;
 #[cfg(feature = "engine")]
 pub mod engine;
 mod error;
+mod exit;
 mod forgotten;
 mod group;
 mod health;

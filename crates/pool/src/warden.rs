@@ -23,6 +23,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::program::this_program;
 
+pub use crate::exit::Exit;
 pub use crate::group::Group;
 
 /// The variable by which a warden knows the processes of its program.
@@ -199,7 +200,8 @@ pub(crate) fn watch_over(from: impl BufRead, mark: &str) {
     }
 }
 
-/// Kills every process that carries the mark; whether there was one.
+/// Kills every process that carries the mark, with its group if it has one of its own: what is in
+/// there may have dropped the mark. Whether there was one.
 fn kill_marked(mark: &str) -> bool {
     let entry = format!("{MARK}={mark}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
@@ -210,6 +212,8 @@ fn kill_marked(mark: &str) -> bool {
         // Another user's processes cannot be read, and are none of ours.
         let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
         if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
+            // Who leads no group has that of somebody who is none of ours.
+            let _ = kill_process_group(pid, Signal::KILL);
             found |= kill_process(pid, Signal::KILL).is_ok();
         }
     }

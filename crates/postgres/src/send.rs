@@ -13,10 +13,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use longshore_core::store::Sent;
-use longshore_core::{Error, NewUnit, Result, Scope, TenantId};
+use longshore_core::{Error, NewUnit, Result, Scope};
 
 use crate::capacity::Rooms;
 use crate::streams::{Stream, StreamKey, Streams};
+use crate::tenants;
 use crate::tx::Tx;
 
 use decide::{Desk, Gate};
@@ -172,16 +173,13 @@ async fn stream(
 ) -> Result<Arc<Stream>> {
     match shared.find(tx, key).await? {
         Some(stream) => Ok(stream),
-        None if admission == Admission::Bounded && is_suspended(tx, &key.tenant).await? => {
+        None if admission == Admission::Bounded
+            && tenants::is_suspended(tx, &key.tenant).await? =>
+        {
             Ok(Arc::new(Stream::nowhere(key.clone())))
         }
         None => shared.by_key(tx, key).await,
     }
-}
-
-async fn is_suspended(tx: &mut Tx<'_>, tenant: &TenantId) -> Result<bool> {
-    let sql = "SELECT 1 FROM longshore_tenant WHERE name = $1 AND suspended";
-    Ok(tx.query_opt(sql, &[&tenant.as_str()]).await?.is_some())
 }
 
 fn key(unit: &NewUnit, batch: i64) -> StreamKey {

@@ -112,3 +112,9 @@ fn read(row: &Row) -> Result<Tenant> {
         bytes: count(row, 14)?,
     })
 }
+
+/// Whether a tenant's sends are refused.
+pub(crate) async fn is_suspended(tx: &mut Tx<'_>, id: &TenantId) -> Result<bool> {
+    let sql = "SELECT 1 FROM longshore_tenant WHERE name = $1 AND suspended";
+    Ok(tx.query_opt(sql, &[&id.as_str()]).await?.is_some())
+}

@@ -40,6 +40,7 @@ mod verify;
 mod watch;
 mod writer;
 
+pub use location::is_local;
 pub use store::{SqliteOptions, SqliteStore, Synchronous};
 
 /// The driver, for callers who bring their own transaction to [`SqliteStore::send_in`].

@@ -22,6 +22,11 @@ const NETWORK: [(i64, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
+/// Whether a store may lie in this folder: it exists, and is not on a network file system.
+pub fn is_local(folder: &Path) -> bool {
+    rustix::fs::statfs(folder).is_ok_and(|facts| network_name(facts.f_type).is_none())
+}
+
 /// Refuses a path on a network file system.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let folder = match path.parent() {

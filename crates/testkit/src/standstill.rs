@@ -124,6 +124,7 @@ forward!(@part StandstillLedger, Profiles {
     remove_profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ();
     profile(scope: &Scope, tenant: &TenantId, name: &ProfileName) -> ProfileRecord;
     profiles(scope: &Scope, after: Option<&str>, limit: u32) -> Page<ProfileRecord>;
+    is_suspended(scope: &Scope, tenant: &TenantId) -> bool;
 } {});
 
 forward!(@part StandstillLedger, Keys {
@@ -151,6 +152,7 @@ forward!(@part StandstillLedger, Limits {
 forward!(@part StandstillLedger, Replies {
     open_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName, session: SessionId) -> ();
     close_replies(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> ();
+    reply(scope: &Scope, unit: NewUnit) -> Option<Sent>;
     replies_open(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> bool;
 } {});
 

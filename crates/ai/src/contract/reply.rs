@@ -190,6 +190,8 @@ impl From<Failure> for AskError {
         let theirs = failure.provider_status.is_some() || failure.retry_after.is_some();
         let again = match failure.code {
             Code::OverBudget if theirs => Again::Money,
+            // A profile that is suspended does not say when to come again; a tenant does.
+            Code::ProfileDisabled if failure.retry_after.is_some() => Again::Resumed,
             code if code.is_retryable() => Again::Later,
             _ => Again::Never,
         };

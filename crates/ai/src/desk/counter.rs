@@ -38,6 +38,7 @@ impl Counter for Desk {
     }
 
     async fn profiles(&self, tenant: &TenantId) -> Result<Vec<ProfileName>, AskError> {
+        self.inner.register.may_ask(tenant).await?;
         let scope = Scope::Tenant(tenant.clone());
         let (mut names, mut after) = (Vec::new(), None::<String>);
         loop {

@@ -112,14 +112,16 @@ impl Desk {
         self.inner.presence.end(store).await
     }
 
-    /// Forgets profiles and keys whenever one changes, for as long as it is awaited.
+    /// Forgets profiles and keys whenever one of them or a tenant changes, for as long as it is awaited.
     pub async fn hear_of_changes(&self, store: &dyn Store) -> longshore::Result<()> {
         let mut cursor = u64::MAX;
         loop {
             let news = store.changes(&Scope::All, cursor, LISTEN).await?;
             cursor = news.cursor;
             let ours = |topic: &Topic| match topic {
-                Topic::Setting(what) => ["profile", "key", "budget"].contains(&what.as_str()),
+                Topic::Setting(what) => {
+                    ["profile", "key", "budget", "tenant"].contains(&what.as_str())
+                }
                 _ => false,
             };
             if news.missed || news.changes.iter().any(|change| ours(&change.topic)) {

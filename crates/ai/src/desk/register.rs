@@ -58,6 +58,8 @@ pub(super) struct Owner {
     pub(super) needs: Vec<Need>,
     /// Its month is bounded: nothing may be asked before that was looked at.
     pub(super) has_budget: bool,
+    /// An operator has suspended it: it asks nobody.
+    suspended: bool,
 }
 
 /// Somebody who can be asked.
@@ -110,6 +112,7 @@ impl Register {
             return Ok(Arc::clone(entry));
         }
         let (tenant, name) = &key;
+        self.may_ask(tenant).await?;
         let record = self.record(tenant, name).await?;
         let entry = Arc::new(self.open(record).await?);
         self.known().entries.insert(key, (Arc::clone(&entry), now + BELIEVED));
@@ -129,6 +132,7 @@ impl Register {
         {
             return Ok(Arc::clone(entry));
         }
+        self.may_ask(tenant).await?;
         let name = ProfileName::new(&profile.name).map_err(internal)?;
         let entry = Arc::new(self.entry(tenant, name, profile.clone(), tenant).await?);
         let mut known = self.known();
@@ -142,6 +146,15 @@ impl Register {
     pub(super) fn stand_in(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
         self.known().stand_ins.insert(profile, provider);
         self.clear();
+    }
+
+    /// Says no for a tenant that is suspended. Entries are made for no such, so whoever has one need
+    /// not ask.
+    pub(super) async fn may_ask(&self, tenant: &TenantId) -> Result<(), AskError> {
+        if !self.owner(tenant).await?.suspended {
+            return Ok(());
+        }
+        Err(AskError::suspended(format!("tenant `{tenant}` is suspended")))
     }
 
     /// What holds for all profiles of a tenant.
@@ -160,8 +173,10 @@ impl Register {
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
         let has_budget = month.map_err(|error| away(&error))?.budget.is_some();
+        let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
+        let suspended = suspended.map_err(|error| away(&error))?;
         let needs = Need::of_tenant(tenant, &sheet.limits);
-        let owner = Arc::new(Owner { sheet, needs, has_budget });
+        let owner = Arc::new(Owner { sheet, needs, has_budget, suspended });
         self.known().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + BELIEVED));
         Ok(owner)
     }

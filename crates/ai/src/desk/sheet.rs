@@ -2,7 +2,7 @@
 //!
 //! Pure. A sheet is merged key by key, the own one over its template; what it does not say the
 //! template says. `key` belongs to the owner of the document that names it, so a template may lend
-//! its key without showing it.
+//! its key without showing it. Whoever lends says what it costs.
 
 use longshore::ledger::ProfileRecord;
 use longshore::{ProfileName, TenantId};
@@ -44,8 +44,15 @@ pub struct Sheet {
     owner: TenantId,
     /// Who wrote the document that names the key.
     key_owner: Option<TenantId>,
-    /// Who wrote the document that names the endpoint.
+    /// Who wrote the document that says where it asks: that names the endpoint, or another provider
+    /// than the one below.
     placed_by: Option<TenantId>,
+    /// Who wrote the outermost document that names a provider.
+    provided_by: Option<TenantId>,
+    /// Who wrote the outermost document that names prices.
+    priced_by: Option<TenantId>,
+    /// Whose the document is that was laid below it last. Those it extends are looked for there.
+    lowest: TenantId,
     /// The documents that set limits. Each holds for all who extend it, together.
     limiting: Vec<(TenantId, ProfileName, Value)>,
     body: Value,
@@ -66,14 +73,20 @@ const TEMPLATE: &str = "template";
 /// Keys that matter by who wrote them.
 const KEY: &str = "key";
 const ENDPOINT: &str = "endpoint";
+const PROVIDER: &str = "provider";
+const PRICES: &str = "prices";
 
 impl Sheet {
     pub(super) fn new(record: ProfileRecord) -> Self {
         let limiting = limiting(&record).into_iter().collect();
         let ProfileRecord { tenant, body, .. } = record;
-        let key_owner = body.get(KEY).map(|_| tenant.clone());
-        let placed_by = body.get(ENDPOINT).map(|_| tenant.clone());
-        Self { owner: tenant, key_owner, placed_by, limiting, body }
+        // Who says that there is no key names none, and pays for none.
+        let key_owner = body.get(KEY).filter(|key| !key.is_null()).map(|_| tenant.clone());
+        let names = |what: &str| body.get(what).map(|_| tenant.clone());
+        let (placed_by, provided_by) = (names(ENDPOINT), names(PROVIDER));
+        let (priced_by, lowest) = (names(PRICES), tenant.clone());
+        let owner = tenant;
+        Self { owner, key_owner, placed_by, provided_by, priced_by, lowest, limiting, body }
     }
 
     /// What it says, as far as it is whole.
@@ -90,6 +103,32 @@ impl Sheet {
     pub(super) fn leads_astray(&self) -> bool {
         let lent = self.key_owner.as_ref().is_some_and(|owner| *owner != self.owner);
         lent && self.placed_by.as_ref() == Some(&self.owner)
+    }
+
+    /// Whether it would pay for what was lent as its own writer says.
+    pub(super) fn sets_its_own_price(&self) -> bool {
+        self.is_lent() && self.priced_by.as_ref() == Some(&self.owner)
+    }
+
+    /// Whether somebody else pays for what it asks: by their key, or, where no key is named, at an
+    /// endpoint that it did not bring itself.
+    fn is_lent(&self) -> bool {
+        match &self.key_owner {
+            Some(owner) => *owner != self.owner,
+            None => self.lowest != self.owner && self.placed_by.as_ref() != Some(&self.owner),
+        }
+    }
+
+    /// Whose templates it may still extend, beside those of the house: once it is upon one of the
+    /// house, none of its own. They would take the place of what the house's template extends.
+    pub(super) fn lowest(&self) -> &TenantId {
+        &self.lowest
+    }
+
+    /// Whether it asks another provider than its template does, and so elsewhere.
+    fn switches_provider(&self, template: &Value) -> bool {
+        let (own, theirs) = (self.body.get(PROVIDER), template.get(PROVIDER));
+        own.is_some() && theirs.is_some() && own != theirs && self.placed_by.is_none()
     }
 
     /// Whether a document is there to be extended.
@@ -112,9 +151,15 @@ impl Sheet {
             own.remove(EXTENDS);
         }
         self.limiting.extend(limiting(&template));
+        if self.switches_provider(&template.body) {
+            self.placed_by.clone_from(&self.provided_by);
+        }
         let names = |what: &str| template.body.get(what).map(|_| template.tenant.clone());
         self.key_owner = self.key_owner.or_else(|| names(KEY));
         self.placed_by = self.placed_by.or_else(|| names(ENDPOINT));
+        self.provided_by = self.provided_by.or_else(|| names(PROVIDER));
+        self.priced_by = self.priced_by.or_else(|| names(PRICES));
+        self.lowest = template.tenant;
         let mut body = template.body;
         // Whoever extends a template is none because of that.
         if let Some(body) = body.as_object_mut() {
@@ -227,9 +272,40 @@ mod tests {
         with_key["key"] = json!("own");
         assert!(!own(with_key).leads_astray());
         assert!(!own(json!({ "extends": "t" })).leads_astray());
+        assert!(own(json!({ "extends": "t", "provider": "ollama" })).leads_astray());
+        assert!(!own(json!({ "extends": "t", "provider": "openai" })).leads_astray());
         // The house may say so itself.
         let house = json!({ "extends": "t", "endpoint": "https://house.example" });
         let sheet = Sheet::new(record("acme", json!({ "extends": "u" })));
         assert!(!sheet.upon(record("default", house)).upon(lent).leads_astray());
+    }
+
+    #[test]
+    fn what_was_lent_is_paid_at_the_lenders_prices() {
+        let free = json!({ "input": 0, "output": 0 });
+        let house = |body: Value| record("default", body);
+        let own = |body: Value| Sheet::new(record("acme", body));
+        let keyed = json!({ "provider": "openai", "key": "house", "prices": { "input": 1 } });
+        let mut cheap = json!({ "extends": "t", "prices": free });
+        assert!(own(cheap.clone()).upon(house(keyed.clone())).sets_its_own_price());
+        // Not by way of a template of one's own either, nor where the house says no price.
+        let base = record("acme", json!({ "extends": "u", "prices": free }));
+        let by_way = own(json!({ "extends": "t" })).upon(base);
+        assert!(by_way.upon(house(keyed.clone())).sets_its_own_price());
+        assert!(
+            own(cheap.clone()).upon(house(json!({ "provider": "ollama" }))).sets_its_own_price()
+        );
+        assert!(!own(json!({ "extends": "t" })).upon(house(keyed.clone())).sets_its_own_price());
+        let none = json!({ "extends": "t", "key": null, "prices": free });
+        assert!(own(none).upon(house(keyed.clone())).sets_its_own_price());
+        // Who pays says what.
+        cheap["key"] = json!("own");
+        assert!(!own(cheap).upon(house(keyed.clone())).sets_its_own_price());
+        let elsewhere =
+            json!({ "extends": "t", "endpoint": "http://acme.example", "prices": free });
+        assert!(!own(elsewhere).upon(house(json!({ "provider": "ollama" }))).sets_its_own_price());
+        assert!(!own(json!({ "provider": "echo", "prices": free })).sets_its_own_price());
+        let upon = Sheet::new(house(json!({ "extends": "t", "prices": free })));
+        assert!(!upon.upon(house(keyed)).sets_its_own_price(), "the house may");
     }
 }

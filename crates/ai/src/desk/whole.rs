@@ -29,9 +29,15 @@ pub enum SheetError {
     /// It would take another's key elsewhere.
     #[error(
         "profile `{0}` has a key lent by a template, which goes only where the template says: it \
-         cannot have an `endpoint` of its own"
+         cannot have an `endpoint` or a `provider` of its own"
     )]
     LentElsewhere(ProfileName),
+    /// It would say itself what another's key costs.
+    #[error(
+        "profile `{0}` asks with what a template lends, which is paid at the template's prices: it \
+         cannot have `prices` of its own"
+    )]
+    LentAtOwnPrice(ProfileName),
     /// The ledger could not say.
     #[error(transparent)]
     Ledger(#[from] Error),
@@ -44,13 +50,13 @@ impl Sheet {
         let mut sheet = Self::new(record);
         for _ in 0..=DEEPEST {
             let Some(base) = sheet.extends()? else {
-                return if sheet.leads_astray() {
-                    Err(SheetError::LentElsewhere(name))
-                } else {
-                    Ok(sheet)
+                return match () {
+                    () if sheet.leads_astray() => Err(SheetError::LentElsewhere(name)),
+                    () if sheet.sets_its_own_price() => Err(SheetError::LentAtOwnPrice(name)),
+                    () => Ok(sheet),
                 };
             };
-            let template = template(ledger, &tenant, &base).await?;
+            let template = template(ledger, sheet.lowest(), &base).await?;
             // What is kept of it may still be harmless: this may be about to take its place.
             if template.tenant == tenant && template.name == name {
                 break;
@@ -61,7 +67,7 @@ impl Sheet {
     }
 }
 
-/// A template of the tenant, or of the default tenant.
+/// A template of the tenant whose document extends it, or of the default tenant.
 async fn template(
     ledger: &dyn Ledger,
     tenant: &TenantId,

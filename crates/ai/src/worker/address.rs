@@ -2,10 +2,7 @@
 
 use longshore::ledger::Ledger;
 use longshore::store::{Refusal, Sent};
-use longshore::{
-    Client, Kind, NewUnit, Payload, QueueName, Scope, SendError, TenantId, Unit, UnitId, Verdict,
-    WhenFull,
-};
+use longshore::{Kind, NewUnit, Payload, QueueName, Scope, TenantId, Unit, UnitId, Verdict};
 
 use super::REPLY_KIND;
 use crate::contract::{Libraries, Malformed, ReplyTo};
@@ -31,25 +28,21 @@ impl Address {
         Scope::Tenant(self.tenant.clone())
     }
 
-    /// Whether somebody reads it.
-    pub(super) async fn is_open(&self, ledger: &dyn Ledger) -> longshore::Result<bool> {
-        ledger.replies_open(&self.scope(), &self.tenant, &self.queue).await
-    }
-
-    /// Delivers the reply to a unit. A second time it is recognised, and not delivered again.
+    /// Delivers the reply to a unit, or says that nobody reads it any more. A second time it is
+    /// recognised, and not delivered again.
     pub(super) async fn send(
         &self,
-        client: &Client,
+        ledger: &dyn Ledger,
         to: &Unit,
         reply: Payload,
     ) -> Result<(), Verdict> {
-        self.send_as(client, following(to.id, Following::Reply), reply).await
+        self.send_as(ledger, following(to.id, Following::Reply), reply).await
     }
 
     /// Delivers a unit that was given its identity.
     pub(super) async fn send_as(
         &self,
-        client: &Client,
+        ledger: &dyn Ledger,
         id: UnitId,
         payload: Payload,
     ) -> Result<(), Verdict> {
@@ -60,13 +53,14 @@ impl Address {
             queue: self.queue.clone(),
             ..NewUnit::new(kind, payload)
         };
-        let sent = client.send_many(vec![unit], WhenFull::Refuse).await;
-        match sent.map(|mut sent| sent.pop()) {
+        match ledger.reply(&self.scope(), unit).await {
             Ok(Some(Sent::Refused(refusal))) => Err(not_taken(&refusal)),
-            Ok(_) => Ok(()),
-            Err(SendError::Store(error)) if error.is_retryable() => {
-                Err(Verdict::retry("store", error))
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => {
+                let why = format!("reply queue `{}` is gone", self.queue);
+                Err(Verdict::fail("REPLY_QUEUE_GONE", why))
             }
+            Err(error) if error.is_retryable() => Err(Verdict::retry("store", error)),
             Err(error) => Err(Verdict::retry("reply", error)),
         }
     }

@@ -7,6 +7,7 @@ use longshore::{
     SendError, Timestamp, UnitId, UnitState, WaitError,
 };
 
+use longshore::store::Refusal;
 use longshore::unit::{DedupWindow, OnDuplicate};
 
 use super::{KIND, QUEUE};
@@ -112,14 +113,16 @@ impl Caller {
 }
 
 fn not_sent(error: &SendError) -> AskError {
+    let words = format!("the request was not taken: {error}");
     let code = match error {
+        SendError::Refused(Refusal::Suspended(_)) => return AskError::suspended(words),
         SendError::Refused(_) => Code::RateLimited,
         SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
             Code::InvalidRequest
         }
         _ => Code::Internal,
     };
-    AskError::new(code, format!("the request was not taken: {error}"))
+    AskError::new(code, words)
 }
 
 /// A unit that ended without a reply.

@@ -138,7 +138,10 @@ impl RequestHandler {
         errand: &Errand,
     ) -> Result<(Settled, u64), Verdict> {
         let parts = to.filter(|_| request.delivery == Delivery::Pieces);
-        let parts = parts.map(|to| Parts::new(context.clone(), to.clone(), request.heading()));
+        let ledger = &self.ledger;
+        let parts = parts.map(|to| {
+            Parts::new(context.clone(), Arc::clone(ledger), to.clone(), request.heading())
+        });
         let out = self.gauge.ask(self.clock.now().since(context.unit().created_at));
         let asking = async {
             match parts {
@@ -185,16 +188,13 @@ impl RequestHandler {
     ) -> Result<Answer, Verdict> {
         let payload = kept::payload(reply)?;
         let Some(to) = to else { return Ok(done(payload, calls)) };
-        if !to.is_open(&*self.ledger).await? {
-            let why = format!("reply queue `{}` is gone", to.queue);
-            let gone = Verdict::fail("REPLY_QUEUE_GONE", why);
-            return Err(gone.with_checkpoint(payload).with_calls(calls));
-        }
         if context.unit().checkpoint.is_none() {
             let kept = Kept { calls, ..Kept::new(payload.clone()) };
             context.keep(kept).await.map_err(not_kept)?;
         }
-        to.send(context.client(), context.unit(), payload.clone()).await?;
+        let sent = to.send(&*self.ledger, context.unit(), payload.clone()).await;
+        // Should somebody listen again, the reply is still there.
+        sent.map_err(|verdict| verdict.with_checkpoint(payload.clone()))?;
         Ok(done(payload, Vec::new()))
     }
 }

@@ -1,6 +1,9 @@
 //! Replies in parts, for who wants to read along: numbered, and put together until the last was
 //! taken.
 
+use std::sync::Arc;
+
+use longshore::ledger::Ledger;
 use longshore::{Context, Payload};
 use tokio::sync::mpsc;
 
@@ -15,13 +18,19 @@ const AHEAD: usize = 256;
 /// Where the parts of a reply go.
 pub(super) struct Parts {
     context: Context,
+    ledger: Arc<dyn Ledger>,
     address: Address,
     heading: Heading,
 }
 
 impl Parts {
-    pub(super) fn new(context: Context, address: Address, heading: Heading) -> Self {
-        Self { context, address, heading }
+    pub(super) fn new(
+        context: Context,
+        ledger: Arc<dyn Ledger>,
+        address: Address,
+        heading: Heading,
+    ) -> Self {
+        Self { context, ledger, address, heading }
     }
 
     /// Asks, and sends what comes as it comes. While one part is written, what comes gathers to the
@@ -60,7 +69,7 @@ impl Parts {
         let unit = self.context.unit();
         let run = unit.attempt.saturating_add(unit.lost);
         let id = following(unit.id, Following::Part { run, seq });
-        if self.address.send_as(self.context.client(), id, payload).await.is_err() {
+        if self.address.send_as(&*self.ledger, id, payload).await.is_err() {
             tracing::debug!(unit = %unit.id, seq, "a part of a reply was not delivered");
         }
     }

@@ -124,7 +124,8 @@ impl<'a> Visit<'a> {
                 *memory = conductor.memory();
                 turn?
             }
-            Err(error) if error.again == Again::NotSent => Turn::default(),
+            // The store is away, or the tenant is suspended: later.
+            Err(error) if matches!(error.again, Again::NotSent | Again::Resumed) => Turn::default(),
             Err(error) => self.unusable(scene, &error).await?,
         };
         if scene.gathering == Gathering::Over {

@@ -16,7 +16,7 @@ use super::asker::Bulk;
 use super::job::JobError;
 use super::reply::unanswered;
 use super::run::Run;
-use crate::step::Reply;
+use crate::step::{Reply, ReplyError};
 
 /// How long a row waits for a store that is away.
 const AWAY: Duration = Duration::from_secs(10);
@@ -84,9 +84,12 @@ impl Run<'_> {
                 self.keep(&answer, cost).await?;
                 self.job.read(*answer, cost)
             }
-            BatchReply::Error { code, message, .. } => {
+            BatchReply::Error { code, message, maybe_billed } => {
                 self.in_vain += 1;
-                self.keep_error(AskError::new(code, message).into()).await?
+                let error = ReplyError::from(AskError::new(code, message));
+                // What may have been billed is not asked again by itself, whatever went wrong.
+                let retryable = error.retryable && !maybe_billed;
+                self.keep_error(ReplyError { retryable, ..error }).await?
             }
         };
         if let Err(error) = desk.ledger().unpark(self.row.batch, &request_id).await {

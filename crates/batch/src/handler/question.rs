@@ -125,12 +125,15 @@ impl Run<'_> {
         }
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
-            Err(error) if error.again == Again::Money => Err(self.parked(&error)),
+            Err(error) if matches!(error.again, Again::Money | Again::Resumed) => {
+                Err(self.parked(&error))
+            }
             Err(error) => Ok(Err(error.into())),
         }
     }
 
-    /// There is no money for the key: the row waits until somebody has paid, and uses no attempt.
+    /// There is no money for the key, or the tenant was suspended while the row ran: it waits until
+    /// somebody has paid, or its lane is claimed from again, and uses no attempt.
     /// The question was settled, so the next is another.
     fn parked(&self, error: &AskError) -> Verdict {
         tracing::warn!(unit = %self.row.unit, %error, "a row is parked");

@@ -7,6 +7,7 @@ use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull}
 
 use super::http::HttpCall;
 use super::resource::Resource;
+use super::script::ScriptCall;
 use crate::span::Span;
 
 /// Send a unit, or a batch of them.
@@ -16,6 +17,7 @@ use crate::span::Span;
   longshore submit exec @job.json --wait            prints the result; exit code 3 if it failed
   seq 1000 | sed 's/.*/{\"argv\":[\"echo\",\"&\"]}/' | longshore submit exec --lines - --batch demo
   longshore submit http --url https://example.com/hook --body '{\"n\":7}'
+  longshore submit --script job.sh --array 1-1000%50 --nthr 2 --wait --progress
   longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
 
 A batch that was interrupted goes on where it stopped when the same command is run again with the
@@ -23,9 +25,10 @@ same input. A queue is unbounded until `queue set` or `tenant set` bounds it; in
 waits for room, unless --wait-room or --no-wait says otherwise. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
 pub struct Submit {
     /// What the unit is: names the handler, as `exec`
-    pub kind: Kind,
+    #[arg(required_unless_present = "script", conflicts_with = "script")]
+    pub kind: Option<Kind>,
     /// JSON, `@FILE`, or `-` for stdin
-    #[arg(required_unless_present_any = ["lines", "url"], conflicts_with = "lines")]
+    #[arg(required_unless_present_any = ["lines", "url", "script"], conflicts_with = "lines")]
     pub payload: Option<String>,
     /// Send one unit per line of JSON in this file (`-`: stdin)
     #[arg(long, value_name = "FILE")]
@@ -101,6 +104,8 @@ pub struct Submit {
     #[command(flatten)]
     pub call: HttpCall,
     #[command(flatten)]
+    pub script: ScriptCall,
+    #[command(flatten)]
     pub about: About,
     /// How many lines are sent at once.
     #[arg(long, hide = true, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -108,6 +113,11 @@ pub struct Submit {
 }
 
 impl Submit {
+    /// What the unit is.
+    pub fn kind(&self) -> anyhow::Result<&Kind> {
+        self.kind.as_ref().ok_or_else(|| crate::error::usage("the unit's kind is missing"))
+    }
+
     /// What to do when there is no room.
     pub fn when_full(&self) -> WhenFull {
         match (self.no_wait, self.wait_room) {

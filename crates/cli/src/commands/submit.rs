@@ -8,7 +8,7 @@ use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
 use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
 use serde::Serialize;
 
-use super::{connect, now, submit_http, submit_lines, wait};
+use super::{connect, now, submit_http, submit_lines, submit_script, wait};
 use crate::args::resource;
 use crate::args::submit::Submit;
 use crate::error::{WithHint, usage};
@@ -18,6 +18,9 @@ use crate::{exec, lines};
 
 /// Runs the command.
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if typed.script.script.is_some() {
+        return submit_script::run(typed, settings).await;
+    }
     if typed.lines.is_some() {
         return submit_lines::run(typed, settings).await;
     }
@@ -107,7 +110,7 @@ impl Pattern {
     /// The unit that the arguments describe, still without payload.
     pub fn new(typed: &Submit, settings: &Settings) -> anyhow::Result<Self> {
         let now = now();
-        let mut unit = NewUnit::new(typed.kind.clone(), Vec::new());
+        let mut unit = NewUnit::new(typed.kind()?.clone(), Vec::new());
         unit.tenant = settings.tenant.clone().unwrap_or_default();
         unit.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());
         unit.priority = typed.priority;
@@ -142,7 +145,7 @@ fn policy(typed: &Submit) -> Option<Policy> {
         return None;
     }
     // A command may have done half its work: it is repeated only by request.
-    let is_exec = typed.kind.as_str() == exec::KIND;
+    let is_exec = typed.kind.as_ref().is_some_and(|kind| kind.as_str() == exec::KIND);
     let retry = if is_exec { RetryPolicy::never() } else { RetryPolicy::default() };
     let max_attempts = typed.max_attempts.unwrap_or(retry.max_attempts);
     Some(Policy {

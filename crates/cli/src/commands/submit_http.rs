@@ -32,8 +32,9 @@ struct Payload<'a> {
 
 /// The payload that the arguments describe, if a worker can do something with it.
 pub fn payload(url: &str, typed: &Submit) -> anyhow::Result<Vec<u8>> {
-    if typed.kind.as_str() != KIND {
-        return Err(usage(format!("a unit of kind `{}` has no --url", typed.kind)))
+    let kind = typed.kind()?;
+    if kind.as_str() != KIND {
+        return Err(usage(format!("a unit of kind `{kind}` has no --url")))
             .hint("`longshore submit http --url …` calls a URL");
     }
     let call = &typed.call;

@@ -83,7 +83,8 @@ impl Sending<'_> {
         let about = &self.typed.about;
         let mut batch = NewBatch::new(name.clone());
         batch.tenant = self.settings.tenant.clone().unwrap_or_default();
-        batch.kind = about.batch_type.clone().unwrap_or_else(|| self.typed.kind.to_string());
+        let kind = self.typed.kind.as_ref().map_or(String::new(), ToString::to_string);
+        batch.kind = about.batch_type.clone().unwrap_or(kind);
         batch.initiated_by = whoami::initiator();
         batch.notes = about.notes.clone().unwrap_or_default();
         batch.threshold = about.threshold.map(|threshold| FailureThreshold {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar};
 use longshore::{Batch, BatchId, Client};
+use longshore_batch::definition::Definition;
 use tokio::sync::Notify;
 
 use super::batch::{Summary, summary::money};
@@ -28,7 +29,8 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     let bar = View::bar(output, &output.bars(), name);
-    let (mut view, gone) = (View::new(output, bar, None), Notify::new());
+    let view = View::new(output, bar, None).asking(Asking::of(client, name).await);
+    let (mut view, gone) = (view, Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
         if let Err(error) = view.show(batch, Instant::now()) {
@@ -58,6 +60,22 @@ pub enum Asking {
     Alone,
     /// With a provider's batches: rows that sleep have their question there.
     Together,
+}
+
+impl Asking {
+    /// As the batch's definition says, if it has one that can be read.
+    async fn of(client: &Client, name: &BatchId) -> Self {
+        let found = client.store().definition(client.scope(), name).await.ok().flatten();
+        match found.and_then(|payload| payload.parse::<Definition>().ok()) {
+            Some(definition) => Self::by(&definition),
+            None => Self::Alone,
+        }
+    }
+
+    /// As a definition says.
+    pub fn by(definition: &Definition) -> Self {
+        definition.ai.provider_batch.map_or(Self::Alone, |_| Self::Together)
+    }
 }
 
 /// A batch as it is shown while it runs.

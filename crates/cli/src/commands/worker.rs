@@ -15,7 +15,7 @@ use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
 use super::batch::place::{commands, sources};
 use super::chaos::{self, ChaosHandler};
-use super::{Connected, ai, connect_both, patiently};
+use super::{Connected, ai, connect_both, patiently, worker_remote};
 use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
@@ -33,6 +33,9 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if typed.remote.server.is_some() {
+        return worker_remote::run(typed, settings).await;
+    }
     let Connected { store, ledger, .. } = patiently(settings, || connect_both(settings)).await?;
     let desk = ai::desk(&ledger, settings)?;
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);

@@ -11,6 +11,37 @@ fn submit_lines(place: &Place, input: &[u8]) -> crate::support::Run {
 }
 
 #[test]
+fn arguments_that_make_no_sense_are_answered_like_everything_else() {
+    let place = Place::new();
+    for (args, error, hint) in [
+        (
+            &["profile", "add"][..],
+            "the following required arguments were not provided: <NAME>",
+            "`longshore profile add --help` shows what it takes",
+        ),
+        (
+            &["profile", "add", "x", "--provder", "echo"],
+            "unexpected argument '--provder' found",
+            "a similar argument exists: '--provider'; `longshore profile add --help` shows what it takes",
+        ),
+        (
+            &["bath", "list"],
+            "unrecognized subcommand 'bath'",
+            "a similar subcommand exists: 'batch'; `longshore --help` shows what it takes",
+        ),
+        (
+            &["worker", "--log-format", "z"],
+            "invalid value 'z' for '--log-format <FORMAT>' [possible values: human, json]",
+            "`longshore worker --help` shows what it takes",
+        ),
+    ] {
+        let run = place.run(args).ends(2);
+        assert_eq!(run.err, format!("error: {error}\nhint: {hint}\n"));
+        assert_eq!(run.out, "");
+    }
+}
+
+#[test]
 fn an_empty_input_is_an_empty_batch() {
     let place = Place::new();
     assert_eq!(submit_lines(&place, b"").ok().json()["sent"], 0);

@@ -138,7 +138,10 @@ fn a_parameter_must_be_given_and_known() {
     let job = job().with(&[("done = 0", "done = :since")]);
     let run = refused(&job, &[".", "--param", "since=0", "--param", "sinse=0"]);
     run.says("batch.toml, line").says("has no `:sinse`").says("did you mean `since`?");
-    assert_eq!(refused(&job, &[".", "--param", "since"]).says("NAME=VALUE").code, 2);
+    for command in ["run", "start"] {
+        let run = job.place.run(&["batch", command, ".", "--param", "since"]).ends(2);
+        run.says("NAME=VALUE").says(&format!("`longshore batch {command} --help`"));
+    }
 }
 
 /// Where the rows cannot be read, the line that names the database is the one to mend.

@@ -236,6 +236,9 @@ fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     assert_eq!(shown["parked"], json!({ "waiting": 0, "out": ROWS, "answered": 0 }));
     let words = harbour.job.place.run(&["batch", "status", &harbour.job.name()]).ok();
     assert!(words.out.contains("60 out, 0 waiting to go, 0 answered"), "{}", words.out);
+    let watched = ["batch", "watch", &harbour.job.name(), "--limit", "100ms"];
+    let watched = harbour.job.place.run(&watched);
+    assert!(watched.out.contains("60 parked with the provider"), "{}", watched.out);
     harbour.job.operate("cancel", &[]).ok();
     run.ends_within(SOON);
     let cancels = harbour.fake.seen().iter().filter(|seen| seen.path.ends_with("/cancel")).count();

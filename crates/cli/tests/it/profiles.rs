@@ -141,6 +141,9 @@ fn a_profile_extends_a_template_of_the_house_and_does_not_show_its_key() {
     assert_eq!(draft["whole"]["key"], Value::Null);
     let shown = place.run(&["profile", "show", "draft", "--tenant", "acme"]).ok().out;
     assert!(shown.contains("its template's") && !shown.contains("env:HOUSE"), "{shown}");
+    let cheaper = ["profile", "set", "draft", "--tenant", "acme", "--price-input", "0"];
+    let refused = place.run(&[&cheaper[..], &["--price-output", "0"]].concat()).ends(2);
+    refused.says("the template's prices").says("a key of your own");
     place.run(&["profile", "default", "house"]).ends(2).says("is a template");
     place.run(&["profile", "test", "house"]).ends(2).says("is a template");
     place.run(&["profile", "show", "house", "--tenant", "acme"]).ends(1);

@@ -81,6 +81,19 @@ fn a_tenant_has_a_budget_for_the_month_until_it_is_lifted() {
 }
 
 #[test]
+fn a_suspended_tenant_asks_no_model() {
+    let place = Place::new();
+    place.run(&["tenant", "add", "acme"]).ok();
+    place.run(&["profile", "add", "fast", "--provider", "echo", "--tenant", "acme"]).ok();
+    place.run(&["tenant", "suspend", "acme"]).ok();
+    for way in [&["--timeout", "5s"][..], &["--queue"]] {
+        let ask = ["ai", "ask", "--tenant", "acme", "--profile", "fast", "hi"];
+        let refused = place.run(&[&ask, way].concat());
+        refused.ends(1).says("PROFILE_DISABLED").says("suspended").says("tenant resume");
+    }
+}
+
+#[test]
 fn a_suspended_tenant_waits_and_its_sends_are_refused() {
     let place = Place::new();
     let theirs = place.submit_script("true", &["--tenant", "acme"]);

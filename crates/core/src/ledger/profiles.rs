@@ -99,4 +99,8 @@ pub trait Profiles: Send + Sync + 'static {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<ProfileRecord>>;
+
+    /// Whether a tenant is suspended ([`crate::store::Tenants::put_tenant`]), and so none of its
+    /// profiles may be used.
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool>;
 }

@@ -4,6 +4,8 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::name::{QueueName, Scope, SessionId, TenantId};
+use crate::store::Sent;
+use crate::unit::NewUnit;
 
 /// Reply queues.
 #[async_trait]
@@ -26,6 +28,11 @@ pub trait Replies: Send + Sync + 'static {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<()>;
+
+    /// Sends a unit into a reply queue, if somebody has it open; `None` if nobody has, and nothing was
+    /// sent. Whoever closes it at the same time comes before, or cancels what was sent: no reply is
+    /// left in a queue that is gone.
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>>;
 
     /// Whether somebody has it open.
     async fn replies_open(

@@ -44,7 +44,7 @@ impl Intake for MemoryStore {
     }
 }
 
-fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
+pub(super) fn check(scope: &Scope, units: &[NewUnit]) -> Result<()> {
     for unit in units {
         unit.check()?;
         if !scope.covers(&unit.tenant) {

@@ -11,9 +11,12 @@ mod reclaimer;
 mod scheduler;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::Result;
+use longshore_core::store::Retention;
+use longshore_core::{Result, SessionId, Store};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
@@ -66,6 +69,26 @@ pub trait Service: Send {
     fn hint(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
+}
+
+/// Runs every service for ever, for a store whose upkeep falls to this process whenever `session`
+/// leads. `scheduled` is notified when something may have become due earlier.
+pub async fn all(
+    store: Arc<dyn Store>,
+    session: impl Fn() -> Option<SessionId>,
+    scheduled: Arc<Notify>,
+    retention: Retention,
+) {
+    let (elector, leads) = Elector::new(Arc::clone(&store), ROLE);
+    let promoter = Promoter::new(Arc::clone(&store), scheduled);
+    let pruner = Pruner::new(Arc::clone(&store), retention);
+    tokio::join!(
+        elector.stand(session),
+        serve(Reclaimer::new(Arc::clone(&store)), leads.clone()),
+        serve(promoter, leads.clone()),
+        serve(Scheduler::new(store), leads.clone()),
+        serve(pruner, leads),
+    );
 }
 
 /// Runs a service for ever, while its process leads.

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::task::JoinSet;
 
-use super::os::{Ends, Process, registered};
+use super::os::{Ends, Process};
 use super::reader::Reader;
 use super::stderr::{Tail, listen};
 use super::worker::{Act, Left, Wish, Worker};
 use super::{Habits, Workers};
 use crate::error::{ErrorKind, WorkerRef};
+use crate::exit::registered;
 use crate::protocol::{Encoding, Fault, FromWorker, Heard, Hello, Ready, ToWorker, VERSION};
 use crate::shared::{Shared, worker_ref};
 use crate::table::Cause;

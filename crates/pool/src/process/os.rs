@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Pid;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 use super::Habits;
+use crate::exit::Exit;
 use crate::program::Channel;
 use crate::warden::{Group, Warden, Watched};
 
@@ -25,7 +24,7 @@ const DESCRIPTOR: i32 = 3;
 pub(super) struct Process {
     child: Child,
     leash: Arc<Leash>,
-    exit: Option<AsyncFd<OwnedFd>>,
+    exit: Option<Exit>,
     _watched: Option<Watched>,
 }
 
@@ -93,22 +92,14 @@ impl Process {
 
     /// Has the runtime watch for its end.
     pub(super) fn watch(&mut self) {
-        self.exit = exit_of(Pid::from_child(&self.child));
+        self.exit = Some(Exit::of(&self.child));
     }
 
     /// Waits until it has ended. It is not waited for in the system's sense: its number stays its own.
     pub(super) async fn ended(&self) {
         match &self.exit {
-            Some(exit) => _ = exit.readable().await,
-            None => self.poll_for_end().await,
-        }
-    }
-
-    async fn poll_for_end(&self) {
-        use rustix::process::{WaitId, WaitIdOptions, waitid};
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        while let Ok(None) = waitid(WaitId::Pid(Pid::from_child(&self.child)), look) {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            Some(exit) => exit.ended().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -123,28 +114,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.reap();
     }
-}
-
-/// Has the runtime watch a descriptor.
-#[expect(
-    deprecated,
-    reason = "its successor is unsafe, for types that may change their descriptor; ours does not"
-)]
-pub(super) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(fd, interest)
-}
-
-/// Becomes readable when the process ends.
-#[cfg(target_os = "linux")]
-fn exit_of(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
-    use rustix::process::{PidfdFlags, pidfd_open};
-    let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    registered(descriptor, Interest::READABLE).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn exit_of(_: Pid) -> Option<AsyncFd<OwnedFd>> {
-    None
 }
 
 fn on_stdio(command: &mut Command) -> io::Result<(Child, Ends)> {

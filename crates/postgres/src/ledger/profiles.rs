@@ -10,6 +10,7 @@ use super::{page, within};
 use crate::error::{collision, damaged};
 use crate::inspect;
 use crate::row::{count, json, to_json, value};
+use crate::tenants;
 use crate::tx::Tx;
 
 const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, updated_at";
@@ -118,4 +119,14 @@ fn read(row: &Row) -> Result<ProfileRecord> {
         created_at: Timestamp::from_micros(value(row, 5)?),
         updated_at: Timestamp::from_micros(value(row, 6)?),
     })
+}
+
+/// Whether a tenant within the scope may use none of its profiles.
+pub(crate) async fn is_suspended(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+) -> Result<bool> {
+    within(scope, tenant)?;
+    tenants::is_suspended(tx, tenant).await
 }

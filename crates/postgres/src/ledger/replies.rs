@@ -1,12 +1,14 @@
 //! Reply queues: who has one open, and what becomes of its units once nobody has.
 
 use longshore_core::machine::{Event, next};
-use longshore_core::{Error, Policy, QueueName, Result, Scope, SessionId, TenantId};
+use longshore_core::store::Sent;
+use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId, TenantId};
 use uuid::Uuid;
 
 use crate::finish::{Change, apply};
 use crate::param::session_uuid;
 use crate::row::{UnitRow, value};
+use crate::send::{self, Admission};
 use crate::session;
 use crate::tx::Tx;
 
@@ -61,6 +63,17 @@ pub(crate) async fn close(
         0 => Ok(()),
         _ => cancel(tx, tenant.as_str(), queue.as_str()).await,
     }
+}
+
+/// Sends a unit into a reply queue, if somebody has it open. Whoever closes it waits for this to be
+/// committed, and then sees what was sent.
+pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
+    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2 FOR KEY SHARE";
+    if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
+        return Ok(None);
+    }
+    let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, Admission::Bounded).await?;
+    Ok(sent.into_iter().next())
 }
 
 /// Whether somebody has it open.

@@ -8,9 +8,9 @@ use longshore_core::ledger::{
     NewCall, NewKey, ProfileRecord, Profiles, PutProfile, Recost, Replies, Usage, UsageBy,
     UsageFilter,
 };
-use longshore_core::store::Page;
+use longshore_core::store::{Page, Sent};
 use longshore_core::{
-    KeyName, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
+    KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
 };
 
 use super::{PostgresStore, patient_verb, verb};
@@ -47,6 +47,10 @@ impl Profiles for PostgresStore {
         limit: u32,
     ) -> Result<Page<ProfileRecord>> {
         verb!(self, Read, tx => profiles::list(&mut tx, scope, after, limit))
+    }
+
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+        verb!(self, Read, tx => profiles::is_suspended(&mut tx, scope, tenant))
     }
 }
 
@@ -176,6 +180,10 @@ impl Replies for PostgresStore {
         queue: &QueueName,
     ) -> Result<()> {
         verb!(self, Durable, tx => replies::close(&mut tx, scope, tenant, queue))
+    }
+
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+        verb!(self, Durable, tx => replies::reply(&mut tx, scope, &unit))
     }
 
     async fn replies_open(

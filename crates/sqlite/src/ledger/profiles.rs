@@ -8,6 +8,7 @@ use rusqlite::{Connection, Row};
 use super::page;
 use crate::error::{Translate, damaged};
 use crate::inspect::tenant as own;
+use crate::tenants;
 use crate::tx::Tx;
 
 /// Writes a profile, if it is as expected.
@@ -111,4 +112,12 @@ pub(crate) fn list(
         items.push(read(row)?);
     }
     Ok(page(items, limit, cursor::after_profile))
+}
+
+/// Whether a tenant within the scope may use none of its profiles.
+pub(crate) fn is_suspended(db: &Connection, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+    if !scope.covers(tenant) {
+        return Err(Error::not_found("tenant", tenant));
+    }
+    tenants::is_suspended(db, tenant)
 }

@@ -1,10 +1,11 @@
 //! Reply queues: opened for a session's life, gone with it.
 
-use longshore_core::store::UnitAction;
-use longshore_core::{Error, QueueName, Result, Scope, SessionId, TenantId, UnitState};
+use longshore_core::store::{Sent, UnitAction};
+use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::{Translate, damaged};
+use crate::send::{self, Admission};
 use crate::tx::Tx;
 use crate::{operate, session};
 
@@ -55,6 +56,15 @@ pub(crate) fn are_open(
     queue: &QueueName,
 ) -> Result<bool> {
     Ok(scope.covers(tenant) && holder(db, tenant, queue)?.is_some())
+}
+
+/// Sends a unit into it, if it is open.
+pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
+    if holder(tx.db, &unit.tenant, &unit.queue)?.is_none() {
+        return Ok(None);
+    }
+    let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, Admission::Bounded)?;
+    Ok(sent.into_iter().next())
 }
 
 /// Closes it, if it is open.

@@ -6,9 +6,9 @@ use longshore_core::ledger::{
     NewCall, NewKey, ProfileRecord, Profiles, PutProfile, Recost, Replies, Usage, UsageBy,
     UsageFilter,
 };
-use longshore_core::store::Page;
+use longshore_core::store::{Page, Sent};
 use longshore_core::{
-    KeyName, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
+    KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
 };
 
 use super::SqliteStore;
@@ -51,6 +51,11 @@ impl Profiles for SqliteStore {
     ) -> Result<Page<ProfileRecord>> {
         let (scope, after) = (scope.clone(), after.map(str::to_owned));
         self.read(move |db| profiles::list(db, &scope, after.as_deref(), limit)).await
+    }
+
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+        let (scope, tenant) = (scope.clone(), tenant.clone());
+        self.read(move |db| profiles::is_suspended(db, &scope, &tenant)).await
     }
 }
 
@@ -180,6 +185,11 @@ impl Replies for SqliteStore {
     ) -> Result<()> {
         let (scope, tenant, queue) = (scope.clone(), tenant.clone(), queue.clone());
         self.writer.call(Durable, move |tx| replies::close(tx, &scope, &tenant, &queue)).await
+    }
+
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+        let scope = scope.clone();
+        self.writer.call(Durable, move |tx| replies::reply(tx, &scope, &unit)).await
     }
 
     async fn replies_open(

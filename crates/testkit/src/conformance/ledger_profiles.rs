@@ -1,7 +1,7 @@
 //! Profiles: kept by tenant and name, changed by compare-and-set, told to those who cache them.
 
 use longshore_core::ledger::{KeyStatus, NewKey, PutProfile};
-use longshore_core::store::Topic;
+use longshore_core::store::{TenantChange, Topic};
 use longshore_core::{Error, KeyName};
 use serde_json::json;
 
@@ -101,6 +101,19 @@ pub(super) async fn another_tenants_profile_does_not_exist(world: &World) {
     world.ledger.put_profile(&other, theirs).await.unwrap();
     let ours = world.ledger.profile(&ALL, &acme(), &name).await.unwrap();
     assert_eq!(ours.revision, own[0].revision, "a namesake is another profile");
+}
+
+pub(super) async fn a_tenant_that_is_suspended_may_use_no_profile(world: &World) {
+    let own = only("acme");
+    assert!(!world.ledger.is_suspended(&own, &acme()).await.unwrap(), "without a record too");
+    for suspended in [true, false] {
+        let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+        world.store.put_tenant(&ALL, &acme(), change).await.unwrap();
+        assert_eq!(world.ledger.is_suspended(&own, &acme()).await.unwrap(), suspended);
+        assert!(!world.ledger.is_suspended(&ALL, &tenant("other")).await.unwrap());
+    }
+    let theirs = world.ledger.is_suspended(&only("other"), &acme()).await;
+    assert!(matches!(theirs, Err(Error::NotFound { .. })), "{theirs:?}");
 }
 
 pub(super) async fn settings_are_announced_to_their_tenant(world: &World) {

@@ -1,6 +1,10 @@
 //! Reply queues: one session's each, and gone with it.
 
+use std::sync::Arc;
+
+use longshore_core::store::Sent;
 use longshore_core::{Error, NewUnit, QueueName, SessionId, UnitId, UnitState};
+use tokio::task::JoinSet;
 
 use super::kit::*;
 use super::ledger_kit::acme;
@@ -46,6 +50,47 @@ pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &Wo
     world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
     assert_eq!(world.state(left).await, UnitState::Cancelled);
     assert_eq!(world.state(elsewhere).await, UnitState::Ready);
+}
+
+pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &World) {
+    let reply = || NewUnit { tenant: acme(), queue: replies(), ..unit() };
+    assert_eq!(world.ledger.reply(&ALL, reply()).await.unwrap(), None);
+    let session = world.session().await;
+    world.open_replies(session).await.unwrap();
+    let (taken, elsewhere) = (reply(), only("other"));
+    for _ in 0..2 {
+        let sent = world.ledger.reply(&only("acme"), taken.clone()).await.unwrap();
+        assert_eq!(sent, Some(Sent::Created(taken.id)));
+    }
+    world.ledger.reply(&elsewhere, reply()).await.unwrap_err();
+    world.ledger.close_replies(&ALL, &acme(), &replies()).await.unwrap();
+    let (state, late) = (world.state(taken.id).await, reply());
+    assert_eq!(
+        (state, world.ledger.reply(&ALL, late.clone()).await.unwrap()),
+        (UnitState::Cancelled, None)
+    );
+    let found = world.store.unit(&ALL, late.id).await;
+    assert!(matches!(found, Err(Error::NotFound { .. })), "{found:?}");
+}
+
+pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world: &World) {
+    for _ in 0..20 {
+        let session = world.session().await;
+        world.open_replies(session).await.unwrap();
+        let mut senders = JoinSet::new();
+        for _ in 0..4 {
+            let ledger = Arc::clone(&world.ledger);
+            senders.spawn(async move {
+                let reply = NewUnit { tenant: acme(), queue: replies(), ..unit() };
+                let id = reply.id;
+                ledger.reply(&ALL, reply).await.unwrap().map(|_| id)
+            });
+        }
+        world.store.close_session(session).await.unwrap();
+        for id in senders.join_all().await.into_iter().flatten() {
+            assert_eq!(world.state(id).await, UnitState::Cancelled);
+        }
+    }
 }
 
 pub(super) async fn a_reply_queue_goes_with_its_session(world: &World) {

@@ -138,6 +138,8 @@ macro_rules! __with_cases {
                 a_retry_that_would_miss_its_deadline_fails_now
                 snooze_uses_no_attempt
                 an_interruption_uses_no_attempt
+                a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often
+                a_unit_that_its_holder_lost_twice_runs_alone
                 failures_are_listed_oldest_first
                 done_in_spite_of_a_cancel_request_is_done
                 no_other_run_follows_a_cancel_request
@@ -385,6 +387,7 @@ macro_rules! __with_cases {
                 a_suspended_profile_keeps_what_it_says
                 profiles_are_listed_in_pages
                 another_tenants_profile_does_not_exist
+                a_tenant_that_is_suspended_may_use_no_profile
                 settings_are_announced_to_their_tenant
             }
             ledger_keys {
@@ -449,6 +452,8 @@ macro_rules! __with_cases {
             ledger_replies {
                 a_reply_queue_is_one_sessions
                 what_is_left_in_a_closed_reply_queue_is_cancelled
+                a_reply_to_a_queue_that_nobody_reads_is_not_taken
+                no_reply_is_left_in_a_queue_that_was_closed_meanwhile
                 a_reply_queue_goes_with_its_session
                 a_reply_queue_goes_over_to_the_next_life
                 a_session_that_has_ended_opens_no_reply_queue

@@ -113,6 +113,33 @@ pub(super) async fn an_interruption_uses_no_attempt(world: &World) {
     assert_eq!(world.take(session).await.unit.attempt, 1);
 }
 
+pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often(
+    world: &World,
+) {
+    let policy = Policy { max_lost: 2, ..attempts(1) };
+    let session = world.session_with(policy).await;
+    let id = world.ended(session, Outcome::Lost("node n7 is gone".into())).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 1, 1));
+    let again = world.take(session).await;
+    world.finish(session, again.lease, Outcome::Lost("node n8 is gone".into())).await;
+    let unit = world.unit(id).await;
+    assert_eq!((unit.state, unit.lost), (UnitState::Failed, 2));
+    let Failure { code, message } = unit.failure.unwrap();
+    assert_eq!((code.as_str(), message.as_str()), ("lost", "node n8 is gone (2 of 2 allowed)"));
+}
+
+pub(super) async fn a_unit_that_its_holder_lost_twice_runs_alone(world: &World) {
+    let session = world.session().await;
+    let id = world.ended(session, Outcome::Lost("gone".into())).await;
+    let again = world.take(session).await;
+    world.finish(session, again.lease, Outcome::Lost("gone".into())).await;
+    let held = world.take(session).await;
+    assert!(held.alone && held.unit.id == id);
+    world.finish(session, held.lease, Outcome::Interrupted).await;
+    assert_eq!(world.unit(id).await.lost, 0, "a run that comes to an end clears it");
+}
+
 pub(super) async fn failures_are_listed_oldest_first(world: &World) {
     let session = world.session_with(attempts(3)).await;
     let id = world.ended(session, retry_after(secs(0))).await;

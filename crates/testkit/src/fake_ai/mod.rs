@@ -11,6 +11,7 @@
 mod act;
 mod batches;
 mod body;
+mod responses;
 mod wire;
 
 use std::collections::VecDeque;

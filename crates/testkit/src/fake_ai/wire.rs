@@ -1,4 +1,4 @@
-//! The four wires, as far as a fake needs them: what is asked, answers, events, errors, catalogues.
+//! The wires, as far as a fake needs them: what is asked, answers, events, errors, catalogues.
 
 use hyper::Response;
 use hyper::header::CONTENT_TYPE;
@@ -6,13 +6,15 @@ use hyper::http::response::Builder;
 use serde_json::{Value, json};
 
 use super::body::{FakeBody, Step};
-use super::{End, Say, made};
+use super::{End, Say, made, responses};
 
 /// A provider's wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wire {
     Anthropic,
     Openai,
+    /// OpenAI's `/v1/responses`
+    Responses,
     /// `/api/chat`
     Ollama,
     /// `/api/generate`
@@ -30,6 +32,7 @@ impl Wire {
         Some(match path {
             "/v1/messages" => Self::Anthropic,
             "/v1/chat/completions" => Self::Openai,
+            "/v1/responses" => Self::Responses,
             "/api/chat" => Self::Ollama,
             "/api/generate" => Self::OllamaGenerate,
             _ if path.ends_with(":generateContent") => Self::Gemini,
@@ -42,7 +45,7 @@ impl Wire {
     pub(super) fn is_streamed(self, path: &str, asked: &Value) -> bool {
         let said = asked["stream"].as_bool();
         match self {
-            Self::Anthropic | Self::Openai => said.unwrap_or(false),
+            Self::Anthropic | Self::Openai | Self::Responses => said.unwrap_or(false),
             Self::Ollama | Self::OllamaGenerate => said.unwrap_or(true),
             Self::Gemini => path.contains(":streamGenerateContent"),
         }
@@ -78,6 +81,7 @@ impl Wire {
                     "model": model, "choices": [choice], "usage": self.usage(say),
                     "service_tier": "default" })
             }
+            Self::Responses => responses::answer(say, asked, &text),
             Self::Ollama | Self::OllamaGenerate => self.ollama(say, asked, &text, Part::All),
             Self::Gemini => self.gemini(say, &text, Part::All),
         }
@@ -91,6 +95,7 @@ impl Wire {
         let events: Vec<Value> = match self {
             Self::Anthropic => anthropic_events(self, say, asked, halves),
             Self::Openai => openai_events(self, say, asked, halves),
+            Self::Responses => responses::events(say, asked, halves),
             Self::Ollama | Self::OllamaGenerate => {
                 let mut events: Vec<Value> =
                     halves.iter().map(|text| self.ollama(say, asked, text, Part::Some)).collect();
@@ -109,7 +114,7 @@ impl Wire {
     /// How many events come before the first that is about the end, with some text among them.
     pub(super) fn events_before_the_end(self) -> usize {
         match self {
-            Self::Anthropic => 4,
+            Self::Anthropic | Self::Responses => 4,
             Self::Openai | Self::Gemini => 1,
             Self::Ollama | Self::OllamaGenerate => 2,
         }
@@ -118,7 +123,7 @@ impl Wire {
     /// One event as it travels.
     pub(super) fn event(self, event: &Value) -> String {
         match self {
-            Self::Anthropic => {
+            Self::Anthropic | Self::Responses => {
                 format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
             }
             Self::Openai | Self::Gemini => format!("data: {event}\n\n"),
@@ -142,7 +147,7 @@ impl Wire {
             Self::Anthropic => {
                 json!({ "type": "error", "error": { "type": kind, "message": words } })
             }
-            Self::Openai => {
+            Self::Openai | Self::Responses => {
                 json!({ "error": { "message": words, "type": kind, "param": null, "code": null } })
             }
             Self::Ollama | Self::OllamaGenerate => json!({ "error": words }),
@@ -162,6 +167,8 @@ impl Wire {
         match self {
             Self::OllamaGenerate => words(&asked["prompt"]),
             Self::Gemini => words(&last("contents").unwrap_or_default()["parts"]),
+            Self::Responses if asked["input"].is_string() => words(&asked["input"]),
+            Self::Responses => words(&last("input").unwrap_or_default()["content"]),
             _ => words(&last("messages").unwrap_or_default()["content"]),
         }
     }

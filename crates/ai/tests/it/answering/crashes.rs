@@ -1,9 +1,9 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::CallStatus;
-use longshore::{UnitState, WorkerBuilder};
-use longshore_testkit::{Fault, FaultyStore};
+use longshore::store::{Inspect, Queues};
+use longshore::{Scope, UnitState, WorkerBuilder};
+use longshore_testkit::standstill::{Kill, Tripwire};
 use serde_json::json;
 
 use super::office::{Office, answered, is_empty, next, said};
@@ -42,17 +42,19 @@ async fn a_worker_that_dies_while_the_question_is_out_leaves_maybe_billed_and_an
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
+    let reply: fn(&str) -> bool = |verb| verb == "reply";
+    let finish: fn(&str) -> bool = |verb| verb == "finish";
     // The crash comes before the reply is sent, or after it was sent and before anybody heard.
-    for (verb, sent) in [("send", false), ("finish", true)] {
+    let crashes = [(reply, Kill::Before), (reply, Kill::After), (finish, Kill::Before)];
+    for (at, (verb, kill)) in crashes.into_iter().enumerate() {
+        let sent = at > 0;
         let office = Office::new();
         office.rig.scripted("acme", "slow", SLOW, json!({})).await;
         let inbox = office.inbox("acme", "r").await;
         let id = office.send("acme", answered("r-1", "slow", &json!({}))).await;
-        let store = FaultyStore::new(Arc::clone(&office.rig.store) as _);
-        store.always(verb, Some(Fault::Delay(Duration::from_secs(3600))));
-        let store = Arc::new(store);
-        let stuck = async || office.unit(id).await.checkpoint.is_some() && store.calls(verb) > 0;
-        crash_when(office.worker_on(Arc::clone(&store) as _), stuck).await;
+        let wire = Tripwire::at(0, kill, verb);
+        crash_when(office.worker_with(&wire), async || wire.is_spent()).await;
+        assert!(office.unit(id).await.checkpoint.is_some());
         assert_eq!(office.unit(id).await.state, UnitState::Leased);
         assert_eq!(office.books().await, [("r-1".to_owned(), CallStatus::Success)], "it is booked");
         if sent {
@@ -62,8 +64,30 @@ async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
         if !sent {
             assert_eq!(said(&next(&inbox).await), "asked 0 times before");
         }
-        assert!(is_empty(&inbox).await, "once, {verb}");
+        assert!(is_empty(&inbox).await, "once, {at}");
         assert_eq!(office.unit(id).await.state, UnitState::Done);
         assert_eq!(office.books().await.len(), 1, "one call");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_whose_reader_leaves_at_the_last_moment_is_dead_lettered_and_in_the_books() {
+    let office = Office::new();
+    office.rig.scripted("acme", "slow", SLOW, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    let id = office.send("acme", answered("r-1", "slow", &json!({}))).await;
+    let wire = Tripwire::at(0, Kill::Before, |verb| verb == "reply");
+    let leaving = async {
+        wire.tripped.notified().await;
+        inbox.close().await.unwrap();
+        wire.let_go.notify_one();
+    };
+    let worker = office.worker_with(&wire).until_idle(true).build().unwrap();
+    let (ran, ()) = tokio::join!(worker.run(), leaving);
+    ran.unwrap();
+    assert_eq!(office.failure(id).await.0, "REPLY_QUEUE_GONE");
+    assert_eq!(office.books().await, [("r-1".to_owned(), CallStatus::Success)]);
+    let units = office.rig.store.totals(&Scope::All, &Queues::All).await.unwrap().counts;
+    assert_eq!((units.failed, units.total()), (1, 1), "nothing is in the queue that is gone");
+    office.is_clean().await;
 }

@@ -59,6 +59,25 @@ async fn a_suspended_profile_is_disabled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_of_a_tenant_that_was_suspended_while_it_ran_is_answered_at_once() {
+    let office = Office::new();
+    office.rig.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = office.inbox("acme", "r").await;
+    office.send("acme", answered("r-1", "fast", &json!({}))).await;
+    office.rig.suspend("acme", true).await;
+    // As if it had been claimed just before: lanes of suspended tenants are passed by. The desk
+    // still knows.
+    office.rig.ask("acme", "fast", "hi").await.result.unwrap_err();
+    office.rig.suspend("acme", false).await;
+    office.work().await;
+    let reply = next(&inbox).await;
+    let Said::Error(failure) = &reply.said else { panic!("{reply:?}") };
+    let told = (failure.code.as_str(), failure.message.as_str());
+    assert_eq!(told, ("PROFILE_DISABLED", "tenant `acme` is suspended"));
+    assert!(failure.retry_after.is_some(), "a profile's own suspension does not say that");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_month_that_is_spent_is_over_budget_and_nobody_is_asked() {
     let office = Office::new();
     office.rig.scripted("acme", "fast", FINE, json!({})).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ledger::{Call, CallStatus};
+use longshore::ledger::{Call, CallStatus, Ledger};
 use longshore::store::{Inspect, Queues};
 use longshore::{
     Client, Clock, Heartbeat, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
@@ -13,6 +13,7 @@ use longshore_ai::contract::{Libraries, Reply, Said};
 use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
 use longshore_ai::{NoPrompts, Prompts};
 use longshore_testkit::ManualClock;
+use longshore_testkit::standstill::{StandstillLedger, StandstillStore, Tripwire};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -56,14 +57,20 @@ impl Office {
     }
 
     pub(super) fn worker(&self) -> WorkerBuilder {
-        self.worker_on(Arc::clone(&self.rig.store) as _)
+        self.worker_on(Arc::clone(&self.rig.store) as _, Arc::clone(&self.rig.store) as _)
     }
 
-    /// A worker that sees the office's store as `store` shows it.
-    pub(super) fn worker_on(&self, store: Arc<dyn Store>) -> WorkerBuilder {
+    /// A worker that sees store and ledger through a tripwire.
+    pub(super) fn worker_with(&self, wire: &Arc<Tripwire>) -> WorkerBuilder {
+        let store = StandstillStore::new(Arc::clone(&self.rig.store) as _, Arc::clone(wire));
+        let ledger = StandstillLedger::new(Arc::clone(&self.rig.store) as _, Arc::clone(wire));
+        self.worker_on(Arc::new(store), Arc::new(ledger))
+    }
+
+    fn worker_on(&self, store: Arc<dyn Store>, ledger: Arc<dyn Ledger>) -> WorkerBuilder {
         let handler = RequestHandler::new(
             self.rig.desk.clone(),
-            Arc::clone(&self.rig.store) as _,
+            ledger,
             Libraries::default(),
             Arc::clone(&self.prompts),
             Arc::clone(&self.clock),

@@ -9,4 +9,5 @@ mod profiles;
 mod raw;
 pub(crate) mod rig;
 mod schemas;
+mod suspended;
 mod tries;

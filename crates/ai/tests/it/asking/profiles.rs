@@ -86,6 +86,27 @@ async fn a_key_that_was_lent_is_not_taken_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_template_lends_costs_what_the_template_says() {
+    let rig = Rig::new();
+    let priced = json!({ "template": true, "prices": { "input": 1, "output": 10 } });
+    rig.profile("default", "prices", priced).await;
+    let house = json!({
+        "template": true, "extends": "prices", "provider": "scripted", "model": "m", "script": FINE,
+    });
+    rig.profile("default", "house", house).await;
+    let own = json!({ "extends": "house", "prices": { "input": 0, "output": 0 } });
+    rig.profile("acme", "cheap", own).await;
+    let error = rig.ask("acme", "cheap", "hi").await.result.unwrap_err();
+    assert!(error.message.contains("at the template's prices"), "{error}");
+    // What the house's template extends is the house's, whatever others call theirs.
+    let free = json!({ "template": true, "prices": { "input": 0, "output": 0 } });
+    rig.profile("acme", "prices", free).await;
+    rig.profile("acme", "fair", json!({ "extends": "house" })).await;
+    let settled = rig.ask("acme", "fair", "12345678").await;
+    assert_eq!(settled.cost_picos, 2 * 1_000_000 + 10_000_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspended_profile_says_so_and_works_again_when_resumed() {
     let rig = Rig::new();
     rig.scripted("acme", "fast", FINE, json!({})).await;

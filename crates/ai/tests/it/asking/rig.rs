@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::ledger::{Call, Calls, Ledger, Limits, Profiles, PutProfile, UsageFilter};
+use longshore::store::{TenantChange, Tenants};
 use longshore::{MemoryStore, ProfileName, Scope, TenantId};
 use longshore_ai::{Desk, Errand, Http, Question, Settled, Vault};
 use serde_json::{Value, json};
@@ -60,6 +61,12 @@ impl Rig {
             body[key] = value.clone();
         }
         self.profile(owner, name, body).await;
+    }
+
+    /// Suspends a tenant, or lets it go on. Nobody tells the desk.
+    pub(crate) async fn suspend(&self, owner: &str, suspended: bool) {
+        let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+        self.store.put_tenant(&Scope::All, &tenant(owner), change).await.unwrap();
     }
 
     pub(crate) async fn ask(&self, owner: &str, profile: &str, prompt: &str) -> Settled {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
 use longshore::Scope;
 use longshore::ledger::{Budget, CallStatus, Limits};
 use serde_json::{Value, json};
 
-use super::{ANTHROPIC, Front, OPENAI};
+use super::{ANTHROPIC, Front, OPENAI, TOKEN};
 use crate::asking::rig::{Rig, tenant};
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -32,6 +33,22 @@ async fn every_request_is_in_the_books_at_its_price() {
         let told = (call.status, call.call.profile.as_str(), end.tokens_in, end.cost_picos);
         assert_eq!(told, (CallStatus::Success, "fast", 2, 2 * 1_000_000 + 10_000_000));
     }
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_is_refused_at_every_door() {
+    let rig = Rig::new();
+    rig.scripted("default", "fast", FINE, json!({})).await;
+    rig.suspend("default", true).await;
+    let front = Front::before(Arc::new(rig.desk.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = front.post(path, hello("fast")).await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.body);
+        assert!(reply.body.contains("tenant `default` is suspended"), "{}", reply.body);
+    }
+    let request = Request::get("/v1/models").header("authorization", format!("Bearer {TOKEN}"));
+    let models = front.reply(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(models.status, StatusCode::FORBIDDEN, "{}", models.body);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use longshore_testkit::fake_ai::{Act, Say};
 use serde_json::json;
 
 use crate::wires::bench::{question, saying, stream};
-use proxy::Proxy;
+use proxy::{Proxy, Translates};
 
 const WIRES: [ProviderName; 2] = [ProviderName::Openai, ProviderName::Anthropic];
 const MODELS: [&str; 2] = ["plain", "claude"];
@@ -17,7 +17,7 @@ const MODELS: [&str; 2] = ["plain", "claude"];
 #[tokio::test]
 #[ignore = "needs LiteLLM: see crates/ai/tests/litellm/run"]
 async fn our_providers_understand_a_litellm_proxy() {
-    let proxy = Proxy::start().await;
+    let proxy = Proxy::start(Translates::ToChat).await;
     for wire in WIRES {
         for model in MODELS {
             answers(&proxy, wire, model).await;
@@ -27,6 +27,20 @@ async fn our_providers_understand_a_litellm_proxy() {
         }
         refuses_a_wrong_key(&proxy, wire).await;
     }
+}
+
+/// As it comes out of the box, it asks models of OpenAI's for their responses when it is asked on Anthropic's wire.
+#[tokio::test]
+#[ignore = "needs LiteLLM: see crates/ai/tests/litellm/run"]
+async fn our_anthropic_provider_understands_responses_translated_by_a_litellm_proxy() {
+    let proxy = Proxy::start(Translates::ToResponses).await;
+    let (wire, model) = (ProviderName::Anthropic, "plain");
+    answers(&proxy, wire, model).await;
+    let path = proxy.fake.seen().pop().unwrap().path;
+    assert_eq!(path, "/v1/responses", "that is the way that is tried here");
+    streams(&proxy, wire, model).await;
+    follows_a_schema(&proxy, wire, model).await;
+    tells_what_went_wrong(&proxy, wire, model).await;
 }
 
 async fn answers(proxy: &Proxy, wire: ProviderName, model: &str) {

@@ -22,13 +22,22 @@ pub(super) struct Proxy {
     _folder: TempDir,
 }
 
+/// To which of OpenAI's wires it translates Anthropic's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Translates {
+    /// Chat completions, if it is told so.
+    ToChat,
+    /// Responses, unless it is told otherwise.
+    ToResponses,
+}
+
 impl Proxy {
     /// Starts it, and waits until it answers.
-    pub(super) async fn start() -> Self {
+    pub(super) async fn start(translates: Translates) -> Self {
         let program = std::env::var_os("LONGSHORE_LITELLM").expect("where `litellm` is");
         let (fake, folder) = (FakeAi::start().await.unwrap(), tempfile::tempdir().unwrap());
         let config = folder.path().join("litellm.yaml");
-        std::fs::write(&config, settings(&fake.url())).unwrap();
+        std::fs::write(&config, settings(&fake.url(), translates)).unwrap();
         let port =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         // It refuses keys that everybody knows. This one lives as long as the proxy.
@@ -81,9 +90,9 @@ impl Drop for Proxy {
     }
 }
 
-/// Two models behind it: one speaks OpenAI's wire, one Anthropic's. Unless it is told otherwise it
-/// translates Anthropic's wire to OpenAI's responses, which the fake does not speak.
-fn settings(fake: &str) -> String {
+/// Two models behind it: one speaks OpenAI's wire, one Anthropic's.
+fn settings(fake: &str, translates: Translates) -> String {
+    let to_chat = translates == Translates::ToChat;
     format!(
         "model_list:
   - model_name: plain
@@ -94,7 +103,7 @@ general_settings: {{master_key: os.environ/LITELLM_MASTER_KEY}}
 litellm_settings:
   telemetry: false
   num_retries: 0
-  use_chat_completions_url_for_anthropic_messages: true
+  use_chat_completions_url_for_anthropic_messages: {to_chat}
 router_settings: {{num_retries: 0, disable_cooldowns: true}}
 "
     )

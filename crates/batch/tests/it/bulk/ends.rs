@@ -1,13 +1,15 @@
 //! Batches that do not come to a good end: cancelled, too late, without money, without a profile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::ledger::{Budget, CallStatus};
-use longshore::{BatchStatus, Clock, Scope, SystemClock, TenantId};
+use longshore::{BatchId, BatchStatus, Clock, Scope, SystemClock, TenantId};
 use longshore_ai::ProviderName;
 use longshore_batch::definition::Definition;
-use longshore_testkit::fake_ai::BatchPlan;
+use longshore_testkit::ManualClock;
+use longshore_testkit::fake_ai::{Act, BatchPlan, Fate};
 use longshore_testkit::standstill::{Kill, Tripwire};
 
 use super::kit::{BOTH, Port};
@@ -76,6 +78,113 @@ async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_ar
     // What the fake answers when it is cancelled is used: it was paid for.
     assert_eq!((counts.done, counts.total()), (3, 3));
     port.assert_nothing_is_left(&id).await;
+}
+
+/// Every row was told that its time was over, and nobody else was asked.
+async fn assert_timed_out(port: &Port, id: &BatchId, rows: u64) {
+    let units = port.units(id).await;
+    assert_eq!(units.len() as u64, rows);
+    for unit in units {
+        assert_eq!(unit.failure.unwrap().code, "timeout");
+    }
+    for call in port.calls(id).await {
+        let end = call.end.unwrap();
+        assert_eq!((call.status, end.code.as_deref()), (CallStatus::Error, Some("TIMEOUT")));
+        assert_eq!(end.cost_picos, 0);
+    }
+    port.assert_nothing_is_left(id).await;
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A batch that has a day.
+fn due_tomorrow(port: &Port) -> Definition {
+    Definition { deadline: Some(SystemClock.now() + DAY), ..port.definition() }
+}
+
+/// From now on conductors live this much later.
+fn later(port: &mut Port, by: Duration) -> Arc<ManualClock> {
+    let clock = Arc::new(ManualClock::at(SystemClock.now() + by));
+    port.clock = Arc::clone(&clock) as _;
+    clock
+}
+
+#[tokio::test]
+async fn rows_whose_questions_still_wait_at_the_deadline_are_told_timeout() {
+    let mut port = Port::new(ProviderName::Openai, 3).await;
+    let mut definition = due_tomorrow(&port);
+    if let Some(patient) = &mut definition.ai.provider_batch {
+        patient.gather = 10 * DAY;
+    }
+    // More rows may come, so that those that are there wait for them.
+    let id = port.open("b-1", &definition).await;
+    let all_wait = async || port.ledger.parked(&id).await.unwrap().waiting == 3;
+    port.work_until(port.until(all_wait)).await;
+    later(&mut port, 2 * DAY);
+    port.wake_conductors().await;
+    port.work_until(port.until(async || port.batch(&id).await.counts.failed == 3)).await;
+    assert!(port.fake.batches().is_empty(), "nobody was asked");
+    assert_timed_out(&port, &id, 3).await;
+}
+
+#[tokio::test]
+async fn rows_whose_questions_are_out_and_unanswered_at_the_deadline_are_told_timeout() {
+    for provider in BOTH {
+        let mut port = Port::new(provider, 3).await;
+        port.fake.plan(vec![endless(); 10]);
+        let id = port.start("b-1", &due_tomorrow(&port)).await;
+        for unit in port.units(&id).await {
+            port.fake.doom(&format!("{}-1", unit.id), Fate::Missing);
+        }
+        port.work_until(all_are_out(&port, 3)).await;
+        let clock = later(&mut port, 2 * DAY);
+        port.work_until(async {
+            port.until(async || {
+                clock.advance(Duration::from_secs(1));
+                port.batch(&id).await.status.is_final()
+            })
+            .await;
+            port.over(&id).await;
+        })
+        .await;
+        assert!(port.sent().values().all(|times| *times == 1), "{provider}: {:?}", port.sent());
+        assert_timed_out(&port, &id, 3).await;
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_say_what_became_of_a_batch_is_waited_for_three_days() {
+    for provider in BOTH {
+        let mut port = Port::new(provider, 2).await;
+        port.fake.plan(vec![endless(); 10]);
+        let id = port.start("b-1", &due_tomorrow(&port)).await;
+        port.work_until(all_are_out(&port, 2)).await;
+        // From now on it says nothing.
+        port.fake.usually(Act::refuse(500));
+        let clock = later(&mut port, DAY + DAY / 2);
+        port.work_until(async {
+            let before = port.fake.seen().len();
+            port.until(async || {
+                clock.advance(Duration::from_secs(60));
+                port.fake.seen().len() > before + 3
+            })
+            .await;
+            assert_eq!(port.ledger.parked(&id).await.unwrap().out, 2, "it may still say");
+            clock.advance(2 * DAY);
+            port.over(&id).await;
+        })
+        .await;
+        for unit in port.units(&id).await {
+            assert_eq!(unit.failure.unwrap().code, "provider-error");
+        }
+        let calls = port.calls(&id).await;
+        assert_eq!(calls.len(), 2, "what may have been billed is not asked again by itself");
+        for call in calls {
+            assert_eq!(call.status, CallStatus::MaybeBilled, "{provider}");
+            assert!(call.end.unwrap().cost_picos > 0, "it counts as spent");
+        }
+        port.assert_nothing_is_left(&id).await;
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Workers that are killed at every step: before and after each word to the store and the ledger.
 
+use longshore::OnLost;
 use longshore::ledger::CallStatus;
 use longshore_ai::ProviderName;
+use longshore_batch::definition::Definition;
 use longshore_testkit::fake_ai::{BatchPlan, Fate};
 use longshore_testkit::standstill::{Kill, Tripwire};
 
@@ -125,6 +127,34 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
         assert!(wire.is_spent());
         assert!(port.sent().values().all(|times| *times == 1), "{provider}: {:?}", port.sent());
         assert_eq!(port.number("SELECT count(*) FROM rows WHERE seen = 1"), 2);
+        port.assert_nothing_is_left(&id).await;
+    }
+}
+
+/// A row whose question is parked is in nobody's hands: that its worker died says nothing about it. So a row that
+/// fails when it is lost does not, and is asked once.
+#[tokio::test]
+async fn a_row_that_is_lost_while_its_question_is_parked_is_no_lost_question() {
+    let admitted: fn(&str) -> bool = |verb| verb == "admit_calls";
+    let parked: fn(&str) -> bool = |verb| verb == "park";
+    for (at, kill) in [(admitted, Kill::After), (parked, Kill::Before), (parked, Kill::After)] {
+        let port = Port::new(ProviderName::Openai, ROWS).await;
+        let definition = Definition { on_lost: OnLost::Fail, ..port.definition() };
+        let id = port.start("b-1", &definition).await;
+        let wire = Tripwire::at(1, kill, at);
+        let (worker, desk) = port.worker_with(&wire);
+        tokio::select! {
+            ended = worker.run() => panic!("{ended:?}"),
+            () = desk.keep_books() => {}
+            () = wire.tripped.notified() => {}
+        }
+        port.bury().await;
+        assert!(port.units(&id).await.iter().any(|unit| unit.lost > 0), "{kill:?}");
+        port.work_until_over(&id).await;
+        assert_eq!(port.batch(&id).await.counts.done, 2, "{kill:?}");
+        assert!(port.sent().values().all(|times| *times == 1), "{kill:?}");
+        let calls = port.calls(&id).await;
+        assert!(calls.iter().all(|call| call.status == CallStatus::Success), "{calls:#?}");
         port.assert_nothing_is_left(&id).await;
     }
 }

@@ -12,8 +12,8 @@ use longshore::ledger::{Call, CallEnd, Ledger, PutProfile, UsageFilter};
 use longshore::stall::Dead;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
-    BatchId, Client, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
-    Scope, Services, Store, TenantId, Unit, UnitId, Worker, WorkerBuilder,
+    BatchId, Client, Clock, Heartbeat, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::{Desk, Http, ProviderName, Vault};
 use longshore_batch::definition::{
@@ -52,6 +52,8 @@ pub(super) struct Port {
     pub(super) store: Arc<dyn Store>,
     pub(super) ledger: Arc<dyn Ledger>,
     pub(super) desk: Desk,
+    /// What conductors take for the time.
+    pub(super) clock: Arc<dyn Clock>,
     rows: u32,
     path: PathBuf,
     _dir: TempDir,
@@ -67,7 +69,8 @@ impl Port {
         write_secret(&key);
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
         let desk = desk(Arc::clone(&ledger));
-        let port = Self { fake, store, ledger, desk, rows, path, _dir: dir };
+        let clock = Arc::new(SystemClock);
+        let port = Self { fake, store, ledger, desk, clock, rows, path, _dir: dir };
         let body = json!({
             "provider": provider.as_str(), "model": "fake-1", "endpoint": port.fake.url(),
             "key": format!("file:{}", key.display()),
@@ -149,7 +152,7 @@ impl Port {
         let store = StandstillStore::new(Arc::clone(&self.store), Arc::clone(wire));
         let ledger = StandstillLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
-        carrying(builder.heartbeat(Heartbeat::Task), &desk(Arc::new(ledger))).build().unwrap()
+        self.carrying(builder.heartbeat(Heartbeat::Task), &desk(Arc::new(ledger))).build().unwrap()
     }
 
     /// A worker for nothing but rows.
@@ -163,7 +166,12 @@ impl Port {
             .slots(8)
             .heartbeat(Heartbeat::Task)
             .grace(Duration::from_millis(100));
-        carrying(self.rowing(builder, desk), desk).build().unwrap()
+        self.carrying(self.rowing(builder, desk), desk).build().unwrap()
+    }
+
+    fn carrying(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
+        let bulk = BulkHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
+        builder.handle(Kind::new(BULK_KIND).unwrap(), BulkHandler::policy(), bulk)
     }
 
     fn rowing(&self, builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
@@ -267,11 +275,6 @@ impl Port {
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));
         assert_eq!(self.store.verify().await.unwrap(), vec![]);
     }
-}
-
-fn carrying(builder: WorkerBuilder, desk: &Desk) -> WorkerBuilder {
-    let (kind, bulk) = (Kind::new(BULK_KIND).unwrap(), BulkHandler::new(desk.clone()));
-    builder.handle(kind, BulkHandler::policy(), bulk)
 }
 
 fn desk(ledger: Arc<dyn Ledger>) -> Desk {

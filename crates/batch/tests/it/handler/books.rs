@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use longshore::ledger::{Call, CallStatus};
-use longshore::{BatchId, UnitState};
+use longshore::store::{TenantChange, UnitAction, UnitSelection};
+use longshore::{BatchId, Scope, TenantId, UnitState};
 use longshore_ai::{Again, AskError, Code, Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Post, Rule, SqlPost, Verdict};
@@ -157,6 +158,37 @@ async fn a_row_whose_key_has_no_money_is_parked() {
 #[tokio::test(start_paused = true)]
 async fn a_row_whose_key_has_no_money_is_parked_through_the_queue() {
     money(Way::Queue).await;
+}
+
+/// Suspends the tenant of all rows, as the desk sees it, or lets it go on.
+async fn suspend(rig: &Rig, suspended: bool) {
+    let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+    rig.store.put_tenant(&Scope::All, &TenantId::default(), change).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_tenant_was_suspended_while_it_ran_waits_and_uses_no_attempt() {
+    let rig = Rig::by(Way::Desk, FakeProvider::saying(FINE)).await;
+    let id = rig.start(&rig.definition(), &[json!(1)]).await;
+    // As if it had been claimed just before: the store claims for it, the desk still refuses.
+    suspend(&rig, true).await;
+    rig.office().desk.profile(&TenantId::default(), None).await.unwrap_err();
+    suspend(&rig, false).await;
+    let parked = async {
+        while rig.only_unit(&id).await.state != UnitState::Scheduled {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    rig.work_by(rig.worker(1, rig.handler()), parked).await;
+    let unit = rig.only_unit(&id).await;
+    assert_eq!((unit.attempt, unit.failure), (0, None));
+    assert_eq!(rig.provider.count(), 0, "nobody was asked");
+    // Its time comes by the store's own clock.
+    let wake = (UnitSelection::Ids(vec![unit.id]), UnitAction::Wake);
+    rig.store.operate_units(&Scope::All, wake.0, wake.1).await.unwrap();
+    rig.office().desk.clear();
+    rig.work(rig.handler()).await;
+    assert_eq!(rig.only_unit(&id).await.state, UnitState::Done);
 }
 
 #[tokio::test(start_paused = true)]

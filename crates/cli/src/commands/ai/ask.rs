@@ -179,10 +179,13 @@ async fn through_the_queue(
 
 /// The error, and what can be done about it.
 fn failed(error: AskError) -> anyhow::Error {
-    use longshore_ai::Code;
+    use longshore_ai::{Again, Code};
     let hint = match error.code {
         Code::ProfileNotFound => {
             "`longshore profile list` shows the profiles; `profile add` makes one"
+        }
+        Code::ProfileDisabled if error.again == Again::Resumed => {
+            "`longshore tenant resume NAME` lets it ask again"
         }
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",

@@ -38,7 +38,11 @@ fn unmade(error: SheetError) -> anyhow::Error {
         }
         SheetError::Endless(_) => "`longshore profile show` shows what each extends".to_owned(),
         SheetError::LentElsewhere(_) => {
-            "leave out --endpoint, or name a key of your own".to_owned()
+            "leave out --endpoint and --provider, or name a key of your own".to_owned()
+        }
+        SheetError::LentAtOwnPrice(_) => {
+            "leave out prices, or name a key of your own; another price is another template's"
+                .to_owned()
         }
         SheetError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),

@@ -66,4 +66,11 @@ impl Profiles for MemoryStore {
             page(seen.cloned(), limit, cursor::after_profile)
         }))
     }
+
+    async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
+        if !scope.covers(tenant) {
+            return Err(Error::not_found("tenant", tenant));
+        }
+        Ok(self.read(|state, _| state.is_suspended(tenant)))
+    }
 }

@@ -2,10 +2,14 @@
 
 use async_trait::async_trait;
 use longshore_core::ledger::Replies;
-use longshore_core::{Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
+use longshore_core::store::Sent;
+use longshore_core::{
+    Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
+};
 
 use super::Books;
 use crate::memory::MemoryStore;
+use crate::memory::intake::check;
 use crate::memory::state::State;
 
 #[async_trait]
@@ -41,6 +45,15 @@ impl Replies for MemoryStore {
             }
         });
         Ok(())
+    }
+
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+        check(scope, std::slice::from_ref(&unit))?;
+        Ok(self.write(|state, now| {
+            let place = (unit.tenant.clone(), unit.queue.clone());
+            let open = state.books.replies.contains_key(&place);
+            open.then(|| state.take_in(unit, None, now))
+        }))
     }
 
     async fn replies_open(

@@ -42,7 +42,7 @@ impl Conductor<'_> {
         let definition = initiation.definition();
         let workers = self.workers.unwrap_or(definition.workers);
         let source = self.place.sources.resolve(&definition.database)?;
-        let asking = definition.ai.provider_batch.map_or(Asking::Alone, |_| Asking::Together);
+        let asking = Asking::by(definition);
         let mut view = self.show.batch(id, expected(&initiation, &*source).await, asking);
         let initiator = Initiator::new(self.place.client.clone(), source);
         let (worker, pilot) = self.crew.rows(id, workers)?;

@@ -1,0 +1,146 @@
+//! How much dispatching scripts costs, against the limit (a loop that spawns them) and against other
+//! ways to run many scripts.
+//!
+//! `cargo run --release -p bench-dispatch` prints a table and our goals. `--peers` installs GNU parallel
+//! and HyperQueue first. Medians of interleaved rounds are shown: trust the ratios, not the rates.
+//! `--once` runs everything small, so that the benchmark cannot rot unseen.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+mod figures;
+mod floor;
+mod many;
+mod ours;
+mod peers;
+mod process;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::figures::Figures;
+
+/// What to measure, and how much of it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Runs of each; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Scripts in each run.
+    #[arg(long, default_value_t = 10_000)]
+    scripts: u64,
+    /// Scripts in each run where none is really run.
+    #[arg(long, default_value_t = 200_000)]
+    idle_scripts: u64,
+    /// Scripts that wait for a thousand workers.
+    #[arg(long, default_value_t = 1_000_000)]
+    waiting: u64,
+    /// Other products as well: installs them first.
+    #[arg(long)]
+    peers: bool,
+    /// Only those parts whose name contains one of these.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Everything once and small: only to see that it works.
+    #[arg(long)]
+    once: bool,
+    /// The `longshore` binary, for submissions one by one [default: beside this one].
+    #[arg(long)]
+    longshore: Option<PathBuf>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is when it is started by itself.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// A server, in a folder.
+    #[command(hide = true)]
+    Server { folder: PathBuf },
+    /// Workers of that server.
+    #[command(hide = true)]
+    Workers {
+        folder: PathBuf,
+        count: usize,
+        threads: u32,
+        /// Scripts are not run, but take so many milliseconds.
+        idle_run: Option<u64>,
+    },
+}
+
+impl Args {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    /// Small, if that is asked for.
+    fn sized(mut self) -> Self {
+        if self.once {
+            (self.rounds, self.scripts, self.idle_scripts, self.waiting) = (1, 50, 500, 2_000);
+        }
+        self
+    }
+}
+
+fn main() -> ExitCode {
+    // As the warden of another process of ours, this one is nothing else.
+    if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
+        return ended;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let args = Args::parse().sized();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match args.role {
+        Some(Role::Server { folder }) => ours::serve(&folder),
+        Some(Role::Workers { folder, count, threads, idle_run }) => {
+            ours::work(&folder, count, threads, idle_run)
+        }
+        None => measure(&args),
+    }
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let mut figures = Figures::default();
+    let peers = peers::all(args)?;
+    if args.wants("scripts") {
+        let place = floor::Place::new(args.scripts)?;
+        for round in 0..args.rounds {
+            println!("round {} of {}", round + 1, args.rounds);
+            figures.note("spawn loop (the limit)", floor::run(&place)?);
+            figures.note_used("Longshore, local worker", ours::scripts(&place)?);
+            for peer in &peers {
+                figures.note(peer.name(), peer.run(&place)?);
+            }
+        }
+        figures.table(args.scripts);
+    }
+    if args.wants("idle") {
+        for _ in 0..args.rounds {
+            figures.idle.push(ours::idle(args.idle_scripts)?);
+        }
+        figures.idle_table();
+    }
+    if args.wants("latency") {
+        figures.latency = Some(ours::latency(if args.once { 5 } else { 300 })?);
+        figures.latency_table();
+    }
+    if args.wants("submit") {
+        figures.submit = ours::submit(args.longshore.as_deref(), if args.once { 3 } else { 200 })?;
+        figures.submit_table();
+    }
+    if args.wants("many") {
+        many::run(args.waiting, args.once)?.print();
+    }
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! Longshore: a server and a worker, each a process of its own, with a store on disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use longshore::store::{Inspect, Retention};
+use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
+use longshore_dispatch::client::Client;
+use longshore_dispatch::request::{Items, Many, Reply, Request, Status, Submission};
+use longshore_dispatch::script::{Output, Script};
+use longshore_dispatch::server::{Options, Server, Timing};
+use longshore_dispatch::worker::{self, Hooks};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::floor::{Place, SLOTS};
+use crate::process::{Process, Used};
+
+/// How often an array is looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// A run, and what server and worker have used for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) time: Duration,
+    pub(crate) server: Duration,
+    pub(crate) worker: Duration,
+}
+
+/// The server's part.
+pub(crate) fn serve(folder: &Path) -> Result<()> {
+    runtime()?.block_on(async {
+        let store = SqliteStore::open(&folder.join("units.db"), SqliteOptions::default())?;
+        store.migrate().await?;
+        let server = Server::bind(Options {
+            folder: folder.to_path_buf(),
+            state: folder.join("state"),
+            store: Arc::new(store),
+            listen: vec![[127, 0, 0, 1].into()],
+            launch: None,
+            timing: Timing::default(),
+            retention: Retention::default(),
+        })
+        .await?;
+        server.run().await?;
+        Ok(())
+    })
+}
+
+/// The workers' part: many in one process.
+pub(crate) fn work(folder: &Path, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut workers = JoinSet::new();
+        let mut lines = Vec::new();
+        for _ in 0..count {
+            let (tell, commands) = mpsc::channel(1);
+            lines.push(tell);
+            workers.spawn(worker::work(options(folder, threads, idle_run), commands, |_| {}));
+        }
+        while let Some(ended) = workers.join_next().await {
+            ended??;
+        }
+        Ok(())
+    })
+}
+
+fn options(folder: &Path, threads: u32, idle_run: Option<u64>) -> worker::Options {
+    worker::Options {
+        folder: folder.to_path_buf(),
+        threads,
+        resources: BTreeMap::new(),
+        launch: None,
+        lifetime: None,
+        idle: None,
+        server_lost: Duration::from_secs(30),
+        drain: Duration::from_secs(30),
+        roots: Vec::new(),
+        env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
+        hooks: Hooks::default(),
+        idle_run: idle_run.map(Duration::from_millis),
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// A pool with processes of its own.
+pub(crate) struct Pool {
+    folder: TempDir,
+    server: Process,
+    workers: Process,
+    runtime: Runtime,
+}
+
+impl Pool {
+    pub(crate) fn start(count: usize, threads: u32, idle_run: Option<u64>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().display().to_string();
+        let server = Process::start(&["server", &path])?;
+        let (count_text, threads) = (count.to_string(), threads.to_string());
+        let idle_text = idle_run.map(|time| time.to_string());
+        let mut words = vec!["workers", &path, &count_text, &threads];
+        words.extend(idle_text.as_deref());
+        until(|| folder.path().join("access.json").exists())?;
+        let workers = Process::start(&words)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let pool = Self { folder, server, workers, runtime };
+        until(|| pool.status().is_ok_and(|status| status.workers.len() >= count))?;
+        Ok(pool)
+    }
+
+    pub(crate) fn status(&self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => bail!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn ask(&self, request: &Request) -> Result<Reply> {
+        self.runtime.block_on(async {
+            let mut client = Client::connect(self.folder.path()).await?;
+            Ok(client.ask(request).await?)
+        })
+    }
+
+    pub(crate) fn used(&self) -> Result<(Used, Used)> {
+        Ok((self.server.used()?, self.workers.used()?))
+    }
+
+    /// Submits an array and waits for its end.
+    pub(crate) fn array(&self, script: &Path, count: u64) -> Result<Run> {
+        let (server, worker) = self.used()?;
+        let begin = Instant::now();
+        let batch = BatchId::new(format!("array-{}", UnitId::new()))?;
+        self.runtime.block_on(async {
+            let mut client = Client::connect(self.folder.path()).await?;
+            let submission = array(script, batch.clone(), count);
+            client.ask(&Request::Submit(Box::new(submission))).await?;
+            loop {
+                match client.ask(&Request::Array(batch.clone())).await? {
+                    Reply::Array(view) if view.done == count => return anyhow::Ok(()),
+                    Reply::Array(view) if view.failed > 0 => bail!("scripts failed: {view:?}"),
+                    Reply::Array(_) => tokio::time::sleep(LOOK).await,
+                    other => bail!("{other:?}"),
+                }
+            }
+        })?;
+        let time = begin.elapsed();
+        let (server_then, worker_then) = self.used()?;
+        Ok(Run { time, server: server_then.cpu - server.cpu, worker: worker_then.cpu - worker.cpu })
+    }
+}
+
+/// Waits until something is so, for half a minute at most.
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let begin = Instant::now();
+    while !is_so() {
+        if begin.elapsed() > Duration::from_secs(30) {
+            bail!("the pool did not come up");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn script(path: &Path) -> Script {
+    let dir = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+    Script {
+        path: path.to_path_buf(),
+        args: Vec::new(),
+        root: Some(dir.clone()),
+        dir,
+        name: None,
+        env: BTreeMap::new(),
+        output: Output::Nothing,
+        time: None,
+        sentinels: None,
+        limits: BTreeMap::new(),
+    }
+}
+
+fn submission(path: &Path, items: Items) -> Submission {
+    Submission {
+        tenant: TenantId::default(),
+        script: script(path),
+        items,
+        priority: Priority::NORMAL,
+        threads: 1,
+        resources: BTreeMap::new(),
+        after: Vec::new(),
+        policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
+        awaited: true,
+    }
+}
+
+/// An array of a script.
+pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
+    let of = Many::Ranges(vec![(1, count)]);
+    submission(path, Items::Each { batch, of, at_most: None, max_fails: None })
+}
+
+/// Scripts that do nothing, on one worker.
+pub(crate) fn scripts(place: &Place) -> Result<Run> {
+    Pool::start(1, SLOTS as u32, None)?.array(&place.script(), place.scripts)
+}
+
+/// Scripts that are not run at all, on one worker.
+pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
+    let place = Place::new(count)?;
+    Ok((count, Pool::start(1, SLOTS as u32, Some(0))?.array(&place.script(), count)?))
+}
+
+/// One script on an idle pool, from submission to recorded end, and bash by itself: medians.
+pub(crate) fn latency(count: usize) -> Result<(Duration, Duration)> {
+    let place = Place::new(1)?;
+    let pool = Pool::start(1, SLOTS as u32, None)?;
+    let (mut ours, mut bash) = (Vec::new(), Vec::new());
+    let mut client = pool.runtime.block_on(Client::connect(pool.folder.path()))?;
+    for _ in 0..count {
+        let begin = Instant::now();
+        Command::new("/bin/bash").arg(place.script()).stdin(Stdio::null()).status()?;
+        bash.push(begin.elapsed());
+        let unit = UnitId::new();
+        let submission = submission(&place.script(), Items::Once(unit));
+        let begin = Instant::now();
+        pool.runtime.block_on(async {
+            client.ask(&Request::Submit(Box::new(submission))).await?;
+            client.ask(&Request::Unit(unit, Duration::from_secs(10))).await
+        })?;
+        ours.push(begin.elapsed());
+    }
+    Ok((median(ours), median(bash)))
+}
+
+/// `longshore submit`, one process each: the median.
+pub(crate) fn submit(binary: Option<&Path>, count: usize) -> Result<Option<Duration>> {
+    let beside = std::env::current_exe()?.with_file_name("longshore");
+    let binary = binary.map_or(beside, PathBuf::from);
+    if !binary.exists() {
+        return Ok(None);
+    }
+    let place = Place::new(1)?;
+    let pool = Pool::start(1, SLOTS as u32, Some(0))?;
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let begin = Instant::now();
+        let mut command = Command::new(&binary);
+        command.arg("submit").arg("--script").arg(place.script()).arg("--dir");
+        command.arg(pool.folder.path()).current_dir(place.folder.path()).stdout(Stdio::null());
+        let status = command.status().context("cannot run longshore")?;
+        anyhow::ensure!(status.success(), "longshore submit: {status}");
+        times.push(begin.elapsed());
+    }
+    Ok(Some(median(times)))
+}
+
+/// The one in the middle.
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! `submit --script …` as typed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::dispatch::Pool;
+use crate::size::Size;
+use crate::span::Span;
+
+/// What makes a unit of a script.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options for --script")]
+pub struct ScriptCall {
+    /// Run this script with bash on a worker of a pool (see `dispatch start`)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines", "url"])]
+    pub script: Option<PathBuf>,
+    #[command(flatten)]
+    pub pool: Pool,
+    /// Threads that it takes up
+    #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nthr: Option<u32>,
+    /// Memory that it takes up of its worker's, as 4GB
+    #[arg(long, value_name = "SIZE", requires = "script")]
+    pub mem: Option<Size>,
+    /// How long it may run: TERM then, and KILL five seconds later
+    #[arg(long, value_name = "TIME", requires = "script")]
+    pub time: Option<Span>,
+    /// A name for people, and for the array
+    #[arg(long, value_name = "NAME", requires = "script")]
+    pub name: Option<String>,
+    /// Once for each number, as 1-1000, 1-9,20,30-39, or 1-1000%50 with at most 50 at once
+    #[arg(long, value_name = "RANGE", requires = "script", conflicts_with = "each_line")]
+    pub array: Option<Range>,
+    /// Once for each line of this file (`-`: stdin), which the script finds in LONGSHORE_LINE
+    #[arg(long, value_name = "FILE", requires = "script")]
+    pub each_line: Option<String>,
+    /// With an array: give the rest up after so many failures
+    #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_fails: Option<u64>,
+    /// How often it is run again if it ends badly
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "script")]
+    pub retries: u32,
+    /// How often it may be lost with its worker before it fails
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
+    pub crash_limit: u32,
+    /// Where its output goes: none, tail (the last of it, shown by `unit show`), files:PATTERN or
+    /// stream:DIR; in a pattern %u is the unit, %i its number, %a the attempt
+    #[arg(long, value_name = "WHERE", default_value = "tail", requires = "script")]
+    pub output: Where,
+    /// Standard error apart: a pattern as in files:PATTERN
+    #[arg(long, value_name = "PATTERN", requires = "script")]
+    pub stderr: Option<PathBuf>,
+    /// A variable that it gets, as NAME=VALUE, or NAME as it is here (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "script")]
+    pub env: Vec<String>,
+    /// Leave JOB_FINISHED_<n> and EXIT_CODE_JOB_<n> in this folder
+    #[arg(long, value_name = "DIR", requires = "script")]
+    pub sentinels: Option<PathBuf>,
+    /// It must be inside this folder [default: the working directory]
+    #[arg(long, value_name = "DIR", requires = "script")]
+    pub root: Option<PathBuf>,
+    /// Hold it to a limit of the system, as cpu=60, nofile=100 or as=4000000000 (may be repeated)
+    #[arg(long, value_name = "NAME=N", requires = "script", value_parser = limit)]
+    pub limit: Vec<(String, u64)>,
+    /// With --wait: show how far it is
+    #[arg(long, requires = "script")]
+    pub progress: bool,
+    /// Arguments of the script
+    #[arg(last = true, value_name = "ARGUMENTS", requires = "script")]
+    pub args: Vec<String>,
+}
+
+fn limit(text: &str) -> Result<(String, u64), String> {
+    const KNOWN: [&str; 8] = ["as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack"];
+    let bad = || format!("`{text}` is not a limit as cpu=60; there are {}", KNOWN.join(", "));
+    let (name, most) = text.split_once('=').ok_or_else(bad)?;
+    let most = most.parse().map_err(|_| bad())?;
+    if KNOWN.contains(&name) { Ok((name.to_owned(), most)) } else { Err(bad()) }
+}
+
+/// Where output goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Where {
+    Nothing,
+    Tail,
+    Files(PathBuf),
+    Stream(PathBuf),
+}
+
+impl std::str::FromStr for Where {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "none" => Ok(Self::Nothing),
+            None if text == "tail" => Ok(Self::Tail),
+            Some(("files", pattern)) if !pattern.is_empty() => Ok(Self::Files(pattern.into())),
+            Some(("stream", folder)) if !folder.is_empty() => Ok(Self::Stream(folder.into())),
+            _ => Err(format!("`{text}` is none of none, tail, files:PATTERN, stream:DIR")),
+        }
+    }
+}
+
+/// Numbers of an array, and how many may run at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    pub ranges: Vec<(u64, u64)>,
+    pub at_most: Option<u32>,
+}
+
+impl std::str::FromStr for Range {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is not a range as 1-1000, 1-9,20 or 1-1000%50");
+        let (numbers, at_most) = match text.split_once('%') {
+            Some((numbers, most)) => {
+                let most = most.parse().ok().filter(|most| *most > 0).ok_or_else(bad)?;
+                (numbers, Some(most))
+            }
+            None => (text, None),
+        };
+        let part = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range: (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            Some(range).filter(|(first, last)| first <= last)
+        };
+        let ranges: Option<Vec<_>> = numbers.split(',').map(part).collect();
+        Ok(Self { ranges: ranges.ok_or_else(bad)?, at_most })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_read_as_it_is_meant() {
+        let read =
+            |text: &str| text.parse::<Range>().ok().map(|range| (range.ranges, range.at_most));
+        assert_eq!(read("1-1000"), Some((vec![(1, 1000)], None)));
+        assert_eq!(read("1-9,20,30-39%4"), Some((vec![(1, 9), (20, 20), (30, 39)], Some(4))));
+        for bad in ["", "a", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `dispatch serve`: the server itself.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use longshore::Store;
+use longshore_dispatch::launch::Recipe;
+use longshore_dispatch::launch::scale::Size;
+use longshore_dispatch::request::Ending;
+use longshore_dispatch::server::{Control, Launch, Options, Server, Timing};
+use longshore_dispatch::system::{BaseSystem, Site, Terms, system};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::start::Wanted;
+use crate::args::dispatch::Start;
+use crate::args::resource;
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+use crate::store::{self, StoreUrl};
+
+/// How long a server that is told to end by a signal waits for scripts that run.
+const BY_SIGNAL: Duration = Duration::from_secs(30);
+
+/// Serves until it is told to end, or whoever it belongs to has ended.
+pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> {
+    // Away from the terminal it was started at: its end must not be ours.
+    let _ = rustix::process::setsid();
+    let wanted = Wanted::of(&typed, settings)?;
+    let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
+    let workers = folder.join("workers");
+    std::fs::create_dir_all(&workers)
+        .with_context(|| format!("cannot make {}", workers.display()))?;
+    let folder = folder.canonicalize()?;
+    let state = state_folder(&typed, &folder)?;
+    let store = open_store(settings, &state).await?;
+    let size = Size {
+        min: wanted.workers,
+        max: wanted.max_workers,
+        threads: wanted.threads,
+        idle: typed.idle.0,
+    };
+    let recipe = recipe(&typed, &folder, &wanted)?;
+    let launch = Launch { system: system(wanted.qsys.base, Site::default()), recipe, size };
+    let listen = match typed.listen.is_empty() {
+        false => typed.listen.clone(),
+        true => addresses(wanted.qsys.base),
+    };
+    let server = Server::bind(Options {
+        folder: folder.clone(),
+        state,
+        store,
+        listen,
+        launch: Some(launch),
+        timing: Timing::default(),
+        retention: settings.retention,
+    })
+    .await?;
+    tracing::info!(addresses = ?server.addresses(), folder = %folder.display(), "listening");
+    let control = server.control();
+    let report = tokio::select! {
+        report = server.run() => report?,
+        never = until_told(control, typed.owner) => never?,
+    };
+    tracing::info!(done = report.done, failed = report.failed, "the pool has ended");
+    Ok(ExitCode::Good)
+}
+
+/// Has the server end at a signal, or with its owner. Never returns otherwise.
+async fn until_told<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let ending = tokio::select! {
+        _ = terminate.recv() => Ending::Drain(BY_SIGNAL),
+        _ = interrupt.recv() => Ending::Drain(BY_SIGNAL),
+        () = gone(owner) => {
+            tracing::info!("whoever started this pool has ended");
+            Ending::Now
+        }
+    };
+    control.end(ending).await;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    control.end(Ending::Now).await;
+    std::future::pending().await
+}
+
+/// Returns once this process has ended.
+async fn gone(owner: Option<i32>) {
+    let Some(pid) = owner.filter(|pid| *pid > 1).and_then(rustix::process::Pid::from_raw) else {
+        return std::future::pending().await;
+    };
+    longshore_pool::warden::Exit::of_process(pid).ended().await;
+}
+
+/// Where the server keeps what must survive it: beside the access file, unless that is on a network.
+fn state_folder(typed: &Start, folder: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(state) = &typed.state {
+        return Ok(state.clone());
+    }
+    let beside = folder.join("state");
+    if longshore_sqlite::is_local(folder) {
+        return Ok(beside);
+    }
+    let name: String = folder.to_string_lossy().replace('/', "-");
+    let user = rustix::process::geteuid().as_raw();
+    Ok(PathBuf::from(format!("/var/tmp/longshore-{user}")).join(name.trim_matches('-')))
+}
+
+async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn Store>> {
+    let own = StoreUrl::Sqlite(state.join("units.db"));
+    std::fs::create_dir_all(state).with_context(|| format!("cannot make {}", state.display()))?;
+    let url = if settings.store_named { &settings.store } else { &own };
+    let store = store::open_at(url, settings).await?;
+    store.migrate().await?;
+    Ok(store)
+}
+
+fn recipe(typed: &Start, folder: &Path, wanted: &Wanted) -> anyhow::Result<Recipe> {
+    let text = |path: &Path| path.display().to_string();
+    let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
+    let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
+    add("--server", text(folder));
+    add("--nthr", wanted.threads.to_string());
+    add("--launch", "%n".to_owned());
+    for (name, amount) in resource::sum_up(&typed.resource)? {
+        add("--resource", format!("{name}={amount}"));
+    }
+    if let Some(size) = typed.mem {
+        add("--resource", format!("mem={}", size.0 >> 20));
+    }
+    if let Some(time) = typed.time {
+        add("--lifetime", format!("{}s", time.0.as_secs()));
+    }
+    for (name, hook) in [("--before", &typed.before), ("--after", &typed.after)] {
+        if let Some(hook) = hook {
+            add(name, text(&hook.canonicalize()?));
+        }
+    }
+    Ok(Recipe {
+        command,
+        folder: folder.join("workers"),
+        threads: wanted.threads,
+        time: typed.time.map(|span| span.0),
+        memory: typed.mem.map(|size| size.0 >> 20),
+        terms: Terms::default(),
+        options: typed.options.clone(),
+    })
+}
+
+/// Where workers of this base can reach us.
+fn addresses(base: BaseSystem) -> Vec<IpAddr> {
+    let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+    if base == BaseSystem::Local {
+        return vec![local];
+    }
+    let mut all = crate::whoami::addresses();
+    all.push(local);
+    all
+}

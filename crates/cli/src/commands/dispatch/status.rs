@@ -1,0 +1,100 @@
+//! `dispatch status` and `dispatch explain`.
+
+use longshore_dispatch::launch::Explanation;
+use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
+
+use super::{ask_status, connect, unexpected};
+use crate::args::dispatch::Pool;
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::span::brief;
+
+/// Shows how a pool does.
+pub async fn run(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let status = ask_status(&mut connect(pool, settings).await?).await?;
+    if settings.output.is_json() {
+        settings.output.json(&status)?;
+        return Ok(ExitCode::Good);
+    }
+    settings.output.record(&status, || record(&status))?;
+    if !status.workers.is_empty() {
+        settings.output.line("")?;
+        settings.output.list(&status.workers, || workers(&status.workers))?;
+    }
+    Ok(ExitCode::Good)
+}
+
+fn record(status: &Status) -> Table {
+    let mut table = Table::record();
+    table.field("server", format!("process {}, up for {}", status.pid, brief(status.up)));
+    table.field("state", &status.mood);
+    let (min, max) = status.size;
+    let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };
+    table.field("workers", format!("{} of {wanted}, by {}", status.workers.len(), status.base));
+    table.field("waiting", status.ready + status.claimed.saturating_sub(status.running));
+    table.field("for others", status.later);
+    table.field("running", status.running);
+    table.field("done", status.done);
+    table.field("failed", status.failed);
+    table.field("cancelled", status.cancelled);
+    table
+}
+
+fn workers(workers: &[WorkerStatus]) -> Table {
+    let heading = [
+        cell("worker"),
+        cell("host"),
+        right("process"),
+        cell("state"),
+        right("threads"),
+        right("given"),
+        right("scripts"),
+        right("load"),
+    ];
+    let mut table = Table::new(heading, "no workers");
+    for worker in workers {
+        let start = worker.uid.get(..8).unwrap_or(&worker.uid);
+        table.row([
+            cell(start),
+            cell(&worker.host),
+            right(worker.pid),
+            cell(&worker.mood),
+            right(worker.threads),
+            right(worker.load),
+            right(worker.holds),
+            right(format!("{:.2}", worker.average)),
+        ]);
+    }
+    table
+}
+
+/// Says why workers are not being launched.
+pub async fn explain(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let mut client = connect(pool, settings).await?;
+    let explanation = match client.ask(&Request::Explain).await? {
+        Reply::Explained(explanation) => explanation,
+        other => return Err(unexpected(&other)),
+    };
+    settings.output.record(&explanation, || explained(&explanation))?;
+    Ok(ExitCode::Good)
+}
+
+fn explained(explanation: &Explanation) -> Table {
+    let Explanation { wanted, here, pending, trouble, next_try } = explanation;
+    let mut table = Table::record();
+    table.field("workers", format!("{wanted} wanted, {here} here, {} on their way", pending.len()));
+    for words in pending {
+        table.field("on its way", words);
+    }
+    if let Some(trouble) = trouble {
+        table.field("trouble", trouble);
+    }
+    if let Some(seconds) = next_try {
+        table.field("next try", format!("in {seconds} s"));
+    }
+    if pending.is_empty() && trouble.is_none() && wanted <= here {
+        table.field("because", "there are as many as there should be");
+    }
+    table
+}

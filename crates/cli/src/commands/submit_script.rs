@@ -1,0 +1,230 @@
+//! `submit --script`: scripts for a pool.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use longshore::{BatchId, Policy, RetryPolicy, UnitId, UnitState};
+use longshore_dispatch::client::Client;
+use longshore_dispatch::request::{ArrayView, Items, Many, Reply, Request, Submission, UnitView};
+use longshore_dispatch::script::{Output, Script};
+use serde::Serialize;
+
+use super::dispatch::{connect, unexpected};
+use super::wait::unit_code;
+use crate::args::resource;
+use crate::args::script::{ScriptCall, Where};
+use crate::args::submit::Submit;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// How long the server is asked to wait before it answers.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often an array is looked at.
+const OFTEN: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let submission = submission(&typed, settings)?;
+    let mut client = connect(&typed.script.pool, settings).await?;
+    let items = submission.items.clone();
+    let units = match client.ask(&Request::Submit(Box::new(submission))).await? {
+        Reply::Submitted { units } => units,
+        other => return Err(unexpected(&other)),
+    };
+    match items {
+        Items::Once(unit) if typed.wait => wait_for_unit(&mut client, unit, settings).await,
+        Items::Once(unit) => {
+            settings.output.answer(&serde_json::json!({ "unit": unit }), || unit.to_string())?;
+            Ok(ExitCode::Good)
+        }
+        Items::Each { batch, .. } if typed.wait => {
+            wait_for_array(&mut client, batch, typed.script.progress, settings).await
+        }
+        Items::Each { batch, .. } => {
+            #[derive(Serialize)]
+            struct Answer<'a> {
+                batch: &'a BatchId,
+                units: u64,
+            }
+            settings.output.answer(&Answer { batch: &batch, units }, || batch.to_string())?;
+            Ok(ExitCode::Good)
+        }
+    }
+}
+
+fn submission(typed: &Submit, settings: &Settings) -> anyhow::Result<Submission> {
+    let call = &typed.script;
+    let mut resources = resource::sum_up(&typed.resource)?;
+    if let Some(size) = call.mem {
+        let mebibytes = size.0.div_ceil(1 << 20);
+        resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
+    }
+    let retry =
+        RetryPolicy { max_attempts: call.retries.saturating_add(1), ..RetryPolicy::default() };
+    Ok(Submission {
+        tenant: settings.tenant.clone().unwrap_or_default(),
+        script: script(call)?,
+        items: items(call)?,
+        priority: typed.priority,
+        threads: call.nthr.unwrap_or(typed.weight),
+        resources,
+        after: typed.after.clone(),
+        policy: Policy { retry, max_lost: call.crash_limit, ..Policy::default() },
+        awaited: typed.wait,
+    })
+}
+
+fn script(call: &ScriptCall) -> anyhow::Result<Script> {
+    let given = call.script.clone().unwrap_or_default();
+    let dir = std::env::current_dir().context("there is no working directory")?;
+    let path = given.canonicalize();
+    let path = path.with_context(|| format!("cannot find script {}", given.display()))?;
+    if !path.is_file() {
+        return Err(usage(format!("script {} is not a regular file", given.display())));
+    }
+    let root = call.root.clone().unwrap_or_else(|| dir.clone());
+    let root =
+        root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
+    if !path.starts_with(&root) {
+        let outside = usage(format!("script {} is not inside {}", path.display(), root.display()));
+        let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
+        return Err(outside).hint(format!("`--root {folder}` allows it"));
+    }
+    let absolute = |path: &Path| dir.join(path);
+    let output = match &call.output {
+        Where::Nothing => Output::Nothing,
+        Where::Tail => Output::Tail,
+        Where::Stream(folder) => Output::Stream(absolute(folder)),
+        Where::Files(pattern) => Output::Files {
+            stdout: absolute(pattern),
+            stderr: call.stderr.as_deref().map(absolute),
+        },
+    };
+    Ok(Script {
+        path,
+        args: call.args.clone(),
+        root: Some(root),
+        name: call.name.clone(),
+        env: variables(&call.env)?,
+        output,
+        time: call.time.map(|span| span.0),
+        sentinels: call.sentinels.as_deref().map(absolute),
+        limits: call.limit.iter().cloned().collect(),
+        dir,
+    })
+}
+
+fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut variables = BTreeMap::new();
+    for text in typed {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.to_owned(), value.to_owned()),
+            None => {
+                let value = std::env::var(text);
+                (text.clone(), value.with_context(|| format!("variable {text} is not set here"))?)
+            }
+        };
+        if name.is_empty() {
+            return Err(usage(format!("`{text}` names no variable")));
+        }
+        variables.insert(name, value);
+    }
+    Ok(variables)
+}
+
+fn items(call: &ScriptCall) -> anyhow::Result<Items> {
+    let (of, at_most) = match (&call.array, &call.each_line) {
+        (None, None) if call.max_fails.is_some() => {
+            return Err(usage("--max-fails is for arrays")).hint("add --array or --each-line");
+        }
+        (None, None) => return Ok(Items::Once(UnitId::new())),
+        (Some(range), _) => (Many::Ranges(range.ranges.clone()), range.at_most),
+        (None, Some(file)) => (Many::Lines(lines(file)?), None),
+    };
+    let name = match &call.name {
+        Some(name) => name.clone(),
+        None => format!("array-{}", UnitId::new()),
+    };
+    let batch = BatchId::new(name).hint("--name also names the array")?;
+    Ok(Items::Each { batch, of, at_most, max_fails: call.max_fails })
+}
+
+fn lines(file: &str) -> anyhow::Result<Vec<String>> {
+    let mut text = String::new();
+    let read = match file {
+        "-" => std::io::stdin().lock().read_to_string(&mut text),
+        path => std::fs::File::open(PathBuf::from(path))
+            .and_then(|mut file| file.read_to_string(&mut text)),
+    };
+    read.with_context(|| format!("cannot read {file}"))?;
+    if text.is_empty() {
+        return Err(usage(format!("{file} has no lines")));
+    }
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+async fn wait_for_unit(
+    client: &mut Client,
+    unit: UnitId,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    settings.output.note(format!("unit {unit}"));
+    loop {
+        let view = match client.ask(&Request::Unit(unit, LOOK)).await? {
+            Reply::Unit(view) => *view,
+            other => return Err(unexpected(&other)),
+        };
+        if view.state.is_final() {
+            return ended(&view, settings);
+        }
+    }
+}
+
+fn ended(view: &UnitView, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let output = settings.output;
+    if output.is_json() {
+        output.json(view)?;
+    } else if let Some(report) = &view.report {
+        output.piece(&report.tail)?;
+    }
+    if view.state != UnitState::Done {
+        let why = view.failure.as_ref().map_or(String::new(), |failure| format!(": {failure}"));
+        output.note(format!("{}{why}", view.state));
+    }
+    Ok(unit_code(view.state))
+}
+
+async fn wait_for_array(
+    client: &mut Client,
+    batch: BatchId,
+    progress: bool,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    settings.output.note(format!("array {batch}"));
+    let bar = progress.then(|| settings.output.bar("{bar:24.green/dim} {percent:>3} %  {msg}"));
+    loop {
+        let view = match client.ask(&Request::Array(batch.clone())).await? {
+            Reply::Array(view) => view,
+            other => return Err(unexpected(&other)),
+        };
+        let ArrayView { total, done, failed, cancelled, .. } = view;
+        let words = format!("{done} done, {failed} failed, {cancelled} cancelled of {total}");
+        if let Some(bar) = &bar {
+            bar.set_length(total);
+            bar.set_position(done + failed + cancelled);
+            bar.set_message(words.clone());
+        }
+        if !view.status.is_open() {
+            if let Some(bar) = &bar {
+                bar.finish_and_clear();
+            }
+            settings.output.answer(&view, || words)?;
+            return Ok(if failed + cancelled > 0 { ExitCode::Failures } else { ExitCode::Good });
+        }
+        tokio::time::sleep(OFTEN).await;
+    }
+}

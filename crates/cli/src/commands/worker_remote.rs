@@ -1,0 +1,77 @@
+//! `worker --server`: a worker of a pool, which takes scripts from a server over TCP.
+
+use std::ffi::OsString;
+
+use longshore_dispatch::worker::{self, Command, Hooks, Life};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::args::resource;
+use crate::args::worker::Worker;
+use crate::env;
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Runs the command.
+pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let resources = resource::sum_up(&typed.resource)?;
+    let remote = typed.remote;
+    let threads = remote.nthr.map(|typed| u32::try_from(typed.max(1)).unwrap_or(u32::MAX));
+    let options = worker::Options {
+        folder: remote.server.unwrap_or_default(),
+        threads: threads.unwrap_or(settings.dispatch.threads),
+        resources,
+        launch: remote.launch,
+        lifetime: remote.lifetime.map(|span| span.0),
+        idle: remote.idle.map(|span| span.0),
+        server_lost: remote.server_lost.0,
+        drain: typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0),
+        roots: remote.root,
+        env: inherited(&remote.env),
+        hooks: Hooks { before: remote.before, after: remote.after },
+        idle_run: remote.idle_run.map(|span| span.0),
+    };
+    let (tell, commands) = mpsc::channel(2);
+    let connected = |address| tracing::info!(%address, "connected");
+    let life = tokio::select! {
+        life = worker::work(options, commands, connected) => life?,
+        never = signals(tell) => never?,
+    };
+    self::tell(&life, settings)?;
+    Ok(if life.interrupted > 0 { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+/// The first signal drains, the second stops.
+async fn signals<T>(tell: mpsc::Sender<Command>) -> anyhow::Result<T> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    for command in [Command::Drain, Command::Stop] {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!(?command, "told to end");
+        let _ = tell.send(command).await;
+    }
+    std::future::pending().await
+}
+
+/// What scripts inherit: the same as commands do, and what is named.
+fn inherited(named: &[String]) -> Vec<(OsString, OsString)> {
+    let wanted = |name: &OsString| {
+        let name = name.to_string_lossy();
+        let known = env::exec::INHERITED.iter().any(|known| *known == name);
+        known || name.starts_with("LC_") || named.iter().any(|named| *named == name)
+    };
+    std::env::vars_os().filter(|(name, _)| wanted(name)).collect()
+}
+
+fn tell(life: &Life, settings: &Settings) -> anyhow::Result<()> {
+    if settings.output.is_json() {
+        return settings.output.json(life);
+    }
+    let Life { done, failed, interrupted, why } = life;
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    settings.output.note(format!("{done} done, {failed} failed, {interrupted} interrupted{why}"));
+    Ok(())
+}

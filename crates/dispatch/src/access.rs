@@ -1,0 +1,183 @@
+//! The access file: how workers and clients find their server, know it, and prove that they may
+//! speak to it.
+//!
+//! Written by the server when it listens, mode 0600, in a folder that all machines of the pool see.
+//! Whoever can read it is the pool's owner; a file that others can read is refused.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::{ExposeSecret, SecretSlice};
+use serde::{Deserialize, Serialize};
+
+/// The file's name in a pool's folder.
+pub const FILE: &str = "access.json";
+
+/// What leads to a server.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Where it may be reached, in the order in which to try.
+    pub addresses: Vec<SocketAddr>,
+    /// Its certificate, in DER: the only one that is believed.
+    pub certificate: Vec<u8>,
+    /// What a peer has to know.
+    pub secret: SecretSlice<u8>,
+}
+
+/// Why an access file is of no use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// There is none.
+    #[error("no server has left its access file at {0}")]
+    Missing(PathBuf),
+    /// Others can read or write it.
+    #[error("{path} may be read by others (mode {mode:04o})")]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is somebody else's.
+    #[error("{0} belongs to another user")]
+    Foreign(PathBuf),
+    /// It is not an access file.
+    #[error("{path} is not an access file: {problem}")]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// It cannot be read or written.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What went wrong.
+        error: io::Error,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    addresses: Vec<SocketAddr>,
+    certificate: String,
+    secret: String,
+}
+
+impl Access {
+    /// Reads the access file of the pool in `folder`.
+    pub fn read(folder: &Path) -> Result<Self, AccessError> {
+        let path = folder.join(FILE);
+        let io = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => AccessError::Missing(path.clone()),
+            _ => AccessError::Io { path: path.clone(), error },
+        };
+        let mut file = fs::File::open(&path).map_err(io)?;
+        let facts = file.metadata().map_err(io)?;
+        if facts.mode() & 0o077 != 0 {
+            return Err(AccessError::Open { path, mode: facts.mode() & 0o7777 });
+        }
+        if facts.uid() != rustix::process::geteuid().as_raw() {
+            return Err(AccessError::Foreign(path));
+        }
+        let mut text = String::new();
+        io::Read::read_to_string(&mut file, &mut text).map_err(io)?;
+        Self::parse(&text).map_err(|problem| AccessError::Damaged { path, problem })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let bytes = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
+        let secret = bytes(&written.secret)?;
+        if written.addresses.is_empty() || secret.len() < 16 {
+            return Err("it names no address, or its secret is too short".into());
+        }
+        Ok(Self {
+            addresses: written.addresses,
+            certificate: bytes(&written.certificate)?,
+            secret: secret.into(),
+        })
+    }
+
+    /// Writes the access file of the pool in `folder`: whole or not at all.
+    pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
+        let path = folder.join(FILE);
+        let written = Written {
+            addresses: self.addresses.clone(),
+            certificate: STANDARD.encode(&self.certificate),
+            secret: STANDARD.encode(self.secret.expose_secret()),
+        };
+        let text = serde_json::to_string_pretty(&written);
+        let text = text.map_err(|error| AccessError::Damaged {
+            path: path.clone(),
+            problem: error.to_string(),
+        })?;
+        write_whole(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
+    }
+
+    /// Removes the access file of the pool in `folder`: nobody is to come any more.
+    pub fn remove(folder: &Path) {
+        let _ = fs::remove_file(folder.join(FILE));
+    }
+}
+
+/// Writes a file of mode 0600 beside its place, and moves it there.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&beside);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let moved = written.and_then(|()| fs::rename(&beside, path));
+    moved.inspect_err(|_| _ = fs::remove_file(&beside))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn access() -> Access {
+        Access {
+            addresses: vec!["127.0.0.1:7".parse().unwrap()],
+            certificate: vec![1, 2, 3],
+            secret: vec![7; 32].into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        access().write(folder.path()).unwrap();
+        let read = Access::read(folder.path()).unwrap();
+        assert_eq!(read.addresses, access().addresses);
+        assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
+        assert!(!format!("{read:?}").contains("7, 7"));
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        access().write(folder.path()).unwrap();
+        let open = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(folder.path().join(FILE), open).unwrap();
+        let error = Access::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("0640"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_or_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Access::read(folder.path()), Err(AccessError::Missing(_))));
+        write_whole(&folder.path().join(FILE), b"{}").unwrap();
+        assert!(matches!(Access::read(folder.path()), Err(AccessError::Damaged { .. })));
+    }
+}

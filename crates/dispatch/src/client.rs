@@ -1,0 +1,55 @@
+//! A client of a server: one connection, one request at a time.
+
+use std::io;
+use std::path::Path;
+
+use tokio::io::AsyncWriteExt;
+
+use crate::access::Access;
+use crate::link::{Link, LinkError, connect};
+use crate::request::{Reply, Request};
+use crate::wire::Role;
+use crate::wire::frame::{put_json, take_json};
+
+/// Why a request got no answer, or a bad one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// There is no connection.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The connection broke.
+    #[error("the server went away: {0}")]
+    Broken(#[from] io::Error),
+    /// The server cannot do it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    link: Link,
+}
+
+impl Client {
+    /// Connects to the server of the pool in `folder`.
+    pub async fn connect(folder: &Path) -> Result<Self, ClientError> {
+        let access = Access::read(folder).map_err(LinkError::from)?;
+        Ok(Self { link: connect(&access, Role::Client).await? })
+    }
+
+    /// Asks, and waits for the answer.
+    pub async fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
+        let mut bytes = Vec::new();
+        put_json(request, &mut bytes)?;
+        self.link.writer.write_all(&bytes).await?;
+        self.link.writer.flush().await?;
+        let frame = self.link.reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof);
+        let frame = frame.map_err(io::Error::from)?;
+        match take_json(&frame)? {
+            Reply::Error(why) => Err(ClientError::Refused(why)),
+            reply => Ok(reply),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Carries out what the scaler decides: submits jobs, watches them, cancels them.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::scale::{Launch, Present, Scaler, Size, Step};
+use crate::board::SeatId;
+use crate::system::{Job, JobId, JobState, Program, System, Terms};
+
+/// How often the system is asked about jobs whose workers have not come, at most.
+const ASK: Duration = Duration::from_secs(2);
+/// How often it is asked about those whose workers are here.
+const ASK_SELDOM: Duration = Duration::from_secs(30);
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    /// Its command line; `%n` is what it is launched as.
+    pub command: Vec<String>,
+    /// Where it runs, and where its log and script go.
+    pub folder: PathBuf,
+    /// Threads of each.
+    pub threads: u32,
+    /// What the job is held to.
+    pub time: Option<Duration>,
+    /// Memory of each, in MiB.
+    pub memory: Option<u64>,
+    /// On whose account, in which queue.
+    pub terms: Terms,
+    /// What is passed on to the system as it is.
+    pub options: Vec<String>,
+}
+
+/// A job that was submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its id.
+    pub job: JobId,
+    /// Its worker has been here.
+    pub arrived: bool,
+}
+
+/// Why things are as they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Workers that are wanted.
+    pub wanted: u32,
+    /// Workers that are here.
+    pub here: u32,
+    /// Jobs whose workers have not come yet, with what their system says.
+    pub pending: Vec<String>,
+    /// What went wrong last.
+    pub trouble: Option<String>,
+    /// When it is tried again, in seconds from now.
+    pub next_try: Option<u64>,
+}
+
+/// The launcher of a pool.
+pub struct Launcher {
+    system: Box<dyn System>,
+    recipe: Recipe,
+    scaler: Scaler,
+    jobs: BTreeMap<u64, Submitted>,
+    said: BTreeMap<u64, String>,
+    next: u64,
+    asked: Option<Instant>,
+    trouble: Option<String>,
+    wanted: u32,
+    here: u32,
+}
+
+impl Launcher {
+    /// A launcher that goes on with the jobs of an earlier life.
+    pub fn new(
+        system: Box<dyn System>,
+        recipe: Recipe,
+        size: Size,
+        jobs: BTreeMap<u64, Submitted>,
+    ) -> Self {
+        let next = jobs.keys().max().copied().unwrap_or(0);
+        Self {
+            system,
+            recipe,
+            scaler: Scaler::new(size),
+            jobs,
+            said: BTreeMap::new(),
+            next,
+            asked: None,
+            trouble: None,
+            wanted: 0,
+            here: 0,
+        }
+    }
+
+    /// What starts the workers.
+    pub fn base(&self) -> &'static str {
+        self.system.name()
+    }
+
+    /// The jobs, for whoever keeps them.
+    pub fn jobs(&self) -> &BTreeMap<u64, Submitted> {
+        &self.jobs
+    }
+
+    /// What is wanted of the pool's size.
+    pub fn size(&self) -> Size {
+        self.scaler.size
+    }
+
+    /// Another size is wanted.
+    pub fn resize(&mut self, min: u32, max: u32) {
+        self.scaler.size = Size { min, max: max.max(min), ..self.scaler.size };
+    }
+
+    /// Looks, decides and acts. Returns the workers that are to be let go.
+    pub async fn round(&mut self, now: Duration, threads: u64, present: &[Present]) -> Vec<SeatId> {
+        self.note_arrivals(present);
+        self.ask_system(now).await;
+        let launches = self.jobs.iter().map(|(number, job)| {
+            (*number, if job.arrived { Launch::Arrived } else { Launch::Pending })
+        });
+        let launches = launches.collect();
+        self.wanted = self.scaler.wanted(threads);
+        self.here = u32::try_from(present.len()).unwrap_or(u32::MAX);
+        let mut released = Vec::new();
+        for step in self.scaler.decide(now, threads, present, &launches) {
+            match step {
+                Step::Launch(count) => self.launch(now, count).await,
+                Step::Release(seat) => released.push(seat),
+                Step::Withdraw(number) => self.withdraw(&[number]).await,
+            }
+        }
+        released
+    }
+
+    fn note_arrivals(&mut self, present: &[Present]) {
+        for number in present.iter().filter_map(|worker| worker.launch) {
+            if let Some(job) = self.jobs.get_mut(&number).filter(|job| !job.arrived) {
+                job.arrived = true;
+                self.said.remove(&number);
+                self.scaler.on_arrival();
+                self.trouble = None;
+            }
+        }
+    }
+
+    async fn launch(&mut self, now: Duration, count: u32) {
+        for _ in 0..count {
+            self.next += 1;
+            let number = self.next;
+            match self.system.submit(&self.job(number)).await {
+                Ok(job) => {
+                    tracing::info!(%job, system = self.base(), number, "a worker was asked for");
+                    self.jobs.insert(number, Submitted { job, arrived: false });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, system = self.base(), "no worker could be asked for");
+                    self.trouble = Some(error.to_string());
+                    return self.scaler.on_failure(now);
+                }
+            }
+        }
+    }
+
+    fn job(&self, number: u64) -> Job {
+        let Recipe { command, folder, threads, time, memory, terms, options } = &self.recipe;
+        let words = command.iter().map(|word| word.replace("%n", &number.to_string())).collect();
+        let log = folder.join(format!("{number:04}.log"));
+        Job {
+            threads: NonZeroU32::new(*threads).unwrap_or(NonZeroU32::MIN),
+            memory: *memory,
+            time: *time,
+            stdout: Some(log.clone()),
+            stderr: Some(log),
+            terms: terms.clone(),
+            options: options.clone(),
+            ..Job::new(format!("longshore-{number:04}"), Program::Command(words), folder)
+        }
+    }
+
+    /// Asks the system about all jobs in one query, now and then.
+    async fn ask_system(&mut self, now: Duration) {
+        let waiting = self.jobs.values().any(|job| !job.arrived);
+        let every = if waiting { ASK } else { ASK_SELDOM };
+        if self.jobs.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < every) {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let ids: Vec<JobId> = self.jobs.values().map(|job| job.job.clone()).collect();
+        let states = match self.system.status(&ids).await {
+            Ok(states) => states,
+            Err(error) => return self.trouble = Some(error.to_string()),
+        };
+        let mut over = Vec::new();
+        for (number, job) in &self.jobs {
+            match states.get(&job.job) {
+                Some(state) if job.arrived && state.is_live() => {}
+                Some(JobState::Waiting { why }) => {
+                    let why = why.as_deref().unwrap_or("it waits for its turn");
+                    self.said.insert(*number, format!("job {}: {why}", job.job));
+                }
+                Some(JobState::Stuck { why }) => {
+                    self.said.insert(*number, format!("job {} is stuck: {why}", job.job));
+                }
+                Some(JobState::Running) => {
+                    let words = format!("job {} runs, its worker has not come yet", job.job);
+                    self.said.insert(*number, words);
+                }
+                Some(JobState::Ended(_) | JobState::Gone) | None => over.push(*number),
+            }
+        }
+        for number in over {
+            let Some(job) = self.jobs.remove(&number) else { continue };
+            self.said.remove(&number);
+            if !job.arrived {
+                let log = self.recipe.folder.join(format!("{number:04}.log"));
+                let words = format!("job {} ended before its worker came", job.job);
+                let words = format!("{words}; see {}", log.display());
+                tracing::warn!("{words}");
+                self.trouble = Some(words);
+                self.scaler.on_failure(now);
+            }
+        }
+    }
+
+    /// Cancels these jobs.
+    async fn withdraw(&mut self, numbers: &[u64]) {
+        let ids: Vec<JobId> =
+            numbers.iter().filter_map(|number| Some(self.jobs.get(number)?.job.clone())).collect();
+        match self.system.cancel(&ids).await {
+            Ok(()) => self.jobs.retain(|number, _| !numbers.contains(number)),
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+    }
+
+    /// Ends every job that is left. To be called when the workers have been told to go.
+    pub async fn end(&mut self) {
+        let all: Vec<u64> = self.jobs.keys().copied().collect();
+        if !all.is_empty() {
+            self.withdraw(&all).await;
+        }
+    }
+
+    /// Why things are as they are.
+    pub fn explain(&self, now: Duration) -> Explanation {
+        Explanation {
+            wanted: self.wanted,
+            here: self.here,
+            pending: self.said.values().cloned().collect(),
+            trouble: self.trouble.clone(),
+            next_try: self.scaler.waits(now).map(|(left, _)| left.as_secs()),
+        }
+    }
+}

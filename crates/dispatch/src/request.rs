@@ -1,0 +1,208 @@
+//! What clients ask of a server, in JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore::{BatchId, BatchStatus, Failure, Policy, Priority, TenantId, UnitId, UnitState};
+use serde::{Deserialize, Serialize};
+
+use crate::launch::Explanation;
+use crate::script::{Report, Script};
+
+/// A client's request. Each is answered by one [`Reply`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Take this in.
+    Submit(Box<Submission>),
+    /// How do you do?
+    Status,
+    /// What is known of this unit? If it has not ended, so much time may pass until it has.
+    Unit(UnitId, Duration),
+    /// How far is this array?
+    Array(BatchId),
+    /// Why is nothing being launched?
+    Explain,
+    /// Have so many workers: at least, and at most.
+    Scale {
+        /// At least.
+        min: u32,
+        /// At most.
+        max: u32,
+    },
+    /// Come to an end.
+    Stop(Ending),
+}
+
+/// How a server comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// Nothing new is begun; what runs is ended first, for at most this long.
+    Drain(Duration),
+    /// What runs is interrupted, and will run again some day.
+    Now,
+}
+
+/// One script, or an array of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What is run.
+    pub script: Script,
+    /// How often, and with what.
+    pub items: Items,
+    /// How early it goes.
+    pub priority: Priority,
+    /// Threads that each takes up.
+    pub threads: u32,
+    /// What else each takes up.
+    pub resources: BTreeMap<String, u32>,
+    /// What has to be done before.
+    pub after: Vec<UnitId>,
+    /// How a run is repeated.
+    pub policy: Policy,
+    /// Someone will wait for it.
+    pub awaited: bool,
+}
+
+/// How often a script is run, and with what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Items {
+    /// Once. The client makes the id, so that asking again changes nothing.
+    Once(UnitId),
+    /// Once for each of these, counted together under a name.
+    Each {
+        /// The name. Asking again with it goes on where it stopped.
+        batch: BatchId,
+        /// For what.
+        of: Many,
+        /// How many may run at once.
+        at_most: Option<u32>,
+        /// So many failures are too many: the rest is given up.
+        max_fails: Option<u64>,
+    },
+}
+
+/// What an array is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Many {
+    /// Every number of these ranges, each with its ends.
+    Ranges(Vec<(u64, u64)>),
+    /// Every line, numbered from 0.
+    Lines(Vec<String>),
+}
+
+/// A server's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// It is in, durably.
+    Submitted {
+        /// How many.
+        units: u64,
+    },
+    /// This is how.
+    Status(Box<Status>),
+    /// This is known.
+    Unit(Box<UnitView>),
+    /// So far.
+    Array(ArrayView),
+    /// This is why.
+    Explained(Explanation),
+    /// It shall be done.
+    Yes,
+    /// It cannot be done, and why.
+    Error(String),
+}
+
+/// What is known of a unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnitView {
+    /// Its identity.
+    pub unit: UnitId,
+    /// Where it stands.
+    pub state: UnitState,
+    /// Attempts used so far.
+    pub attempt: u32,
+    /// Runs lost with their workers.
+    pub lost: u32,
+    /// Why it failed, or why its last run did.
+    pub failure: Option<Failure>,
+    /// What its worker told of its last run.
+    pub report: Option<Report>,
+}
+
+/// How far an array is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayView {
+    /// Its name.
+    pub batch: BatchId,
+    /// Where it stands.
+    pub status: BatchStatus,
+    /// How many units it has.
+    pub total: u64,
+    /// Those that were done.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+}
+
+/// How a pool does.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// The process of the server.
+    pub pid: u32,
+    /// How long it has been up.
+    pub up: Duration,
+    /// What is to come of it: `working`, `draining`.
+    pub mood: String,
+    /// What its workers are started by.
+    pub base: String,
+    /// Workers that there should be, at least and at most.
+    pub size: (u32, u32),
+    /// Threads of each worker that it launches.
+    pub threads: u32,
+    /// Its workers.
+    pub workers: Vec<WorkerStatus>,
+    /// Scripts that wait in the store.
+    pub ready: u64,
+    /// Scripts that wait for others, or for their time.
+    pub later: u64,
+    /// Scripts that the server has claimed; some run, some wait for room.
+    pub claimed: u64,
+    /// Scripts that run, as far as it is known.
+    pub running: u64,
+    /// Scripts that were done, failed and cancelled since the store was made.
+    pub done: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+}
+
+/// How a worker does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its identity.
+    pub uid: String,
+    /// Where it runs.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// Threads in all.
+    pub threads: u32,
+    /// Threads of what it was given, running or not.
+    pub load: u32,
+    /// Scripts that it was given and has not ended.
+    pub holds: u64,
+    /// `working`, `draining`, `away`.
+    pub mood: String,
+    /// The load average of its machine.
+    pub average: f32,
+}

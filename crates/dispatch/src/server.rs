@@ -1,0 +1,349 @@
+//! The worker server: hands scripts from the store to workers, and records how they ended.
+//!
+//! It alone opens the store. Everything that must survive it is in there, or in its state file:
+//! killed and started again in the same folder it takes its claims and its workers back.
+
+mod bodies;
+mod claims;
+mod core;
+mod desk;
+mod door;
+mod ends;
+mod line;
+mod state;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::session::{Lease, NewSession};
+use longshore::store::{HeldUnit, Retention};
+use longshore::{Error, Kind, Policy, RetryPolicy, SessionId, Store, UnitId, services};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use self::core::{Core, Event};
+use self::desk::Desk;
+use self::door::{Door, Guest};
+use self::state::State;
+use crate::access::{Access, AccessError};
+use crate::launch::scale::Size;
+use crate::launch::{Launcher, Recipe};
+use crate::request::Ending;
+use crate::script::{End, KIND};
+use crate::system::System;
+use crate::wire::Role;
+
+/// Events that may wait for the core; whoever has more to say waits.
+const EVENTS: usize = 1024;
+
+/// How often the number of workers is looked at.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// How often workers beat.
+    pub beat: Duration,
+    /// A worker that is silent for so long is lost.
+    pub ttl: Duration,
+    /// A worker whose connection broke is lost if it has not come back within this.
+    pub grace: Duration,
+    /// How long workers of an earlier life may take to come back.
+    pub reunion: Duration,
+    /// After this long without a beat the store takes the server for dead.
+    pub store_ttl: Duration,
+    /// How long the last words may take.
+    pub farewell: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            beat: Duration::from_secs(2),
+            ttl: Duration::from_secs(15),
+            grace: Duration::from_secs(3),
+            reunion: Duration::from_secs(20),
+            store_ttl: Duration::from_secs(60),
+            farewell: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a server has to know.
+pub struct Options {
+    /// Where its access file goes: a folder that its workers see.
+    pub folder: PathBuf,
+    /// Where it keeps what must survive it: a folder on a local disk.
+    pub state: PathBuf,
+    /// Where the units are.
+    pub store: Arc<dyn Store>,
+    /// Addresses that it listens on, and that workers try in this order.
+    pub listen: Vec<IpAddr>,
+    /// How its workers are started; `None` if others do that.
+    pub launch: Option<Launch>,
+    /// How long things may take.
+    pub timing: Timing,
+    /// How long ended units are kept.
+    pub retention: Retention,
+}
+
+/// How a server starts its workers.
+pub struct Launch {
+    /// Who is asked.
+    pub system: Box<dyn System>,
+    /// For what.
+    pub recipe: Recipe,
+    /// For how many.
+    pub size: Size,
+}
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// It cannot listen, or keep its state.
+    #[error("{0}: {1}")]
+    Io(String, #[source] io::Error),
+    /// Its access file cannot be written.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// TLS could not be set up.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The store could not do it.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The store took the server for dead while it ran.
+    #[error("the store took this server for dead and gave its scripts to others")]
+    SessionGone,
+}
+
+/// What a server has done, in one life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Runs that ended well.
+    pub done: u64,
+    /// Runs that did not.
+    pub failed: u64,
+    session_lost: bool,
+}
+
+impl Report {
+    fn on_end(&mut self, end: &End) {
+        match end {
+            End::Exited(0) => self.done += 1,
+            _ => self.failed += 1,
+        }
+    }
+}
+
+/// A server that listens.
+pub struct Server {
+    options: Options,
+    state: State,
+    listeners: Vec<TcpListener>,
+    events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+    seats: watch::Sender<usize>,
+}
+
+/// Ends a server, from beside it.
+#[derive(Clone)]
+pub struct Control {
+    events: mpsc::Sender<Event>,
+    seats: watch::Receiver<usize>,
+}
+
+impl Control {
+    /// Has the server come to its end.
+    pub async fn end(&self, ending: Ending) {
+        let _ = self.events.send(Event::End(ending)).await;
+    }
+
+    /// Returns once there are so many workers.
+    pub async fn workers(&mut self, count: usize) {
+        let _ = self.seats.wait_for(|seats| *seats >= count).await;
+    }
+}
+
+impl Server {
+    /// Listens, and leaves the access file.
+    pub async fn bind(options: Options) -> Result<Self, ServerError> {
+        let at = |path: &Path| path.display().to_string();
+        for folder in [&options.folder, &options.state] {
+            let made = std::fs::create_dir_all(folder);
+            made.map_err(|error| ServerError::Io(at(folder), error))?;
+        }
+        let mut state = State::load(&options.state)
+            .map_err(|error| ServerError::Io(at(&options.state), error))?;
+        let listeners = listen(&options.listen, state.port).await?;
+        let addresses =
+            listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
+        let addresses = addresses.map_err(|error| ServerError::Io("its address".into(), error))?;
+        state.port = addresses.first().map_or(0, SocketAddr::port);
+        let saved = state.save(&options.state);
+        saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
+        let certificate = state.identity.certificate.clone();
+        let access = Access { addresses, certificate, secret: state.secret() };
+        access.write(&options.folder)?;
+        let seats = watch::Sender::new(0);
+        Ok(Self { options, state, listeners, events: mpsc::channel(EVENTS), seats })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// How it is ended.
+    pub fn control(&self) -> Control {
+        Control { events: self.events.0.clone(), seats: self.seats.subscribe() }
+    }
+
+    /// Serves until it is ended.
+    pub async fn run(self) -> Result<Report, ServerError> {
+        let Self { mut options, mut state, listeners, events: (send, events), seats } = self;
+        let launch = options.launch.take();
+        let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
+        let jobs = state.jobs.clone();
+        let launcher = launch.map(|Launch { system, recipe, size }| {
+            Arc::new(Mutex::new(Launcher::new(system, recipe, size, jobs)))
+        });
+        let Options { store, timing, .. } = &options;
+        let session = SessionId::new();
+        let (held, told) = former(&options, &mut state, session).await?;
+        let held = claims::prepare(store, held, HashSet::new()).await;
+        let mut core = Core::new(Arc::clone(store), session, *timing, seats);
+        core.adopt(held, &told);
+        let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
+        let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
+        let doors = listeners.into_iter().map(|listener| {
+            let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
+            door.open(listener, move |guest: Guest| {
+                let (desk, send) = (desk.clone(), send.clone());
+                async move {
+                    match guest.role {
+                        Role::Worker => line::carry(guest, send).await,
+                        Role::Client => desk.serve(guest).await,
+                    }
+                }
+            })
+        });
+        let doors = futures_util::future::join_all(doors);
+        let upkeep = services::all(
+            Arc::clone(store),
+            move || Some(session),
+            Arc::new(Notify::new()),
+            options.retention,
+        );
+        let report = tokio::select! {
+            report = core.run(events) => report,
+            _ = doors => Report::default(),
+            () = upkeep => Report::default(),
+            () = scale(&desk, &send, &mut state, &options.state) => Report::default(),
+        };
+        Access::remove(&options.folder);
+        if let Some(launcher) = launcher {
+            launcher.lock().await.end().await;
+            state.jobs.clear();
+        }
+        if report.session_lost {
+            return Err(ServerError::SessionGone);
+        }
+        state.sessions.clear();
+        let _ = state.save(&options.state);
+        Ok(report)
+    }
+}
+
+/// Keeps as many workers as there should be, for ever.
+async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
+    let Some(launcher) = &desk.launcher else { return std::future::pending().await };
+    loop {
+        if let Ok(view) = desk.view().await {
+            let threads = view.threads + desk.ready().await;
+            let mut launcher = launcher.lock().await;
+            let released = launcher.round(view.now, threads, &view.present).await;
+            if !released.is_empty() {
+                let _ = core.send(Event::Release(released)).await;
+            }
+            if state.keep_jobs(launcher.jobs())
+                && let Err(error) = state.save(folder)
+            {
+                tracing::warn!(%error, "the jobs of the workers cannot be noted");
+            }
+        }
+        tokio::time::sleep(ROUND).await;
+    }
+}
+
+/// Listens on every address, all at one port: the former one if it is free.
+async fn listen(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {
+    let mut port = port;
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let mut bound = TcpListener::bind((*address, port)).await;
+        if bound.is_err() && listeners.is_empty() {
+            bound = TcpListener::bind((*address, 0)).await;
+        }
+        let failed = |error| ServerError::Io(format!("cannot listen on {address}"), error);
+        let listener = bound.map_err(failed)?;
+        port = listener.local_addr().map_err(failed)?.port();
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// Opens this life's session and takes over what earlier ones had claimed, with the leases that
+/// workers know.
+async fn former(
+    options: &Options,
+    state: &mut State,
+    session: SessionId,
+) -> Result<(Vec<HeldUnit>, HashMap<UnitId, Lease>), ServerError> {
+    let store = &options.store;
+    store.open_session(introduction(options, session)).await?;
+    let earlier = state.sessions.clone();
+    state.sessions.push(session);
+    let saved = state.save(&options.state);
+    saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
+    let mut told = HashMap::new();
+    let mut held = Vec::new();
+    for from in earlier {
+        let known = match store.held(from).await {
+            Ok(known) => known,
+            Err(Error::SessionGone(_) | Error::NotFound { .. }) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        told.extend(known.into_iter().map(|lease| (lease.unit, lease)));
+        match store.adopt(from, session).await {
+            Ok(units) => held.extend(units),
+            Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    state.sessions = vec![session];
+    let saved = state.save(&options.state);
+    saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
+    if !held.is_empty() {
+        tracing::info!(scripts = held.len(), "taken over from an earlier life");
+    }
+    Ok((held, told))
+}
+
+fn introduction(options: &Options, session: SessionId) -> NewSession {
+    // A script may have done half its work: it is repeated only by request.
+    let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
+    NewSession {
+        id: session,
+        label: format!("dispatch server, process {}", std::process::id()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, policy.clone())).collect(),
+        slots: u32::MAX / 2,
+        ttl: options.timing.store_ttl,
+    }
+}

@@ -1,0 +1,547 @@
+//! The heart of a server: one task that owns the board, hears everybody and tells everybody.
+//!
+//! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
+//! words wait in its line. What is decided is decided by the board.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use longshore::session::Lease;
+use longshore::store::{Beat, BeatAnswer, Finish, Finished};
+use longshore::{Error, Outcome, Store, UnitId};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::bodies::Bodies;
+use super::claims::{Cargo, Claims, Entry, Taken, running};
+use super::ends::{Ends, Settled};
+use super::line::{LineId, Out};
+use super::{Report, Timing};
+use crate::board::{Board, Mood, Seat, SeatId};
+use crate::launch::scale::Present;
+use crate::request::{Ending, Status, WorkerStatus};
+use crate::script;
+use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
+
+/// How many events are heard at once.
+const AT_ONCE: usize = 512;
+/// How often the board is looked over without an event.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What the core hears of.
+pub(super) enum Event {
+    Joined(LineId, Box<Register>, Out),
+    Words(LineId, FromWorker),
+    Gone(LineId),
+    Status(oneshot::Sender<Status>),
+    View(oneshot::Sender<View>),
+    Release(Vec<SeatId>),
+    End(Ending),
+}
+
+/// What a launcher has to see.
+pub(super) struct View {
+    pub(super) now: Duration,
+    /// Threads of everything that is claimed.
+    pub(super) threads: u64,
+    pub(super) present: Vec<Present>,
+}
+
+/// What is known of a worker beside its seat.
+struct Member {
+    launch: Option<u64>,
+    line: LineId,
+    out: Out,
+    host: String,
+    pid: u32,
+    load: Load,
+    /// When it will end by itself, on the board's clock.
+    expires: Option<Duration>,
+    /// It was told to go.
+    dismissed: bool,
+}
+
+/// Everything that the core owns.
+pub(super) struct Core {
+    store: Arc<dyn Store>,
+    session: longshore::SessionId,
+    timing: Timing,
+    began: Instant,
+    board: Board<Cargo>,
+    bodies: Bodies,
+    members: BTreeMap<SeatId, Member>,
+    lines: HashMap<LineId, SeatId>,
+    claims: Claims,
+    ends: Ends,
+    beat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
+    next_beat: Instant,
+    next_tidy: Instant,
+    ending: Option<(Ending, Instant)>,
+    astray_until: Option<Duration>,
+    report: Report,
+    /// Tells others how many workers there are.
+    seats: watch::Sender<usize>,
+}
+
+impl Core {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        session: longshore::SessionId,
+        timing: Timing,
+        seats: watch::Sender<usize>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            claims: Claims::new(Arc::clone(&store), session),
+            ends: Ends::new(Arc::clone(&store), session),
+            store,
+            session,
+            timing,
+            began: now,
+            board: Board::default(),
+            bodies: Bodies::default(),
+            members: BTreeMap::new(),
+            lines: HashMap::new(),
+            beat: None,
+            next_beat: now,
+            next_tidy: now,
+            ending: None,
+            astray_until: None,
+            report: Report::default(),
+            seats,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Takes over what an earlier life had claimed, as its workers know it. They have a while to come
+    /// back.
+    pub(super) fn adopt(&mut self, former: Taken, told: &HashMap<UnitId, Lease>) {
+        let now = self.now();
+        for unit in self.enter(former) {
+            let as_told = told.get(&unit.lease.unit).copied().unwrap_or(unit.lease);
+            let (lease, rank, need) = (unit.lease, unit.rank, unit.need);
+            self.board.add_astray(now, (lease, as_told), rank, need, unit.cargo);
+        }
+        self.astray_until = Some(now + self.timing.reunion);
+    }
+
+    /// Runs until it has been ended and nothing is left to be said.
+    pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) -> Report {
+        let mut heard = Vec::with_capacity(AT_ONCE);
+        let mut tick = tokio::time::interval(LOOK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while !self.is_over() {
+            tokio::select! {
+                _ = events.recv_many(&mut heard, AT_ONCE) => {}
+                taken = self.claims.next() => self.on_taken(taken),
+                settled = self.ends.next() => self.on_settled(settled),
+                answer = running(&mut self.beat) => self.on_beat(answer),
+                _ = tick.tick() => self.look_over(),
+            }
+            for event in heard.drain(..) {
+                self.on_event(event);
+            }
+            self.give();
+            self.ends.flush();
+            if self.ending.is_none() {
+                self.claims.want(&self.board, &self.bodies);
+            }
+        }
+        self.farewell().await;
+        self.report
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Joined(line, register, out) => self.on_joined(line, *register, out),
+            Event::Words(line, words) => self.on_words(line, words),
+            Event::Gone(line) => self.on_gone(line),
+            Event::Status(answer) => _ = answer.send(self.status()),
+            Event::View(answer) => _ = answer.send(self.view()),
+            Event::Release(seats) => seats.into_iter().for_each(|id| self.release(id)),
+            Event::End(ending) => self.begin_to_end(ending),
+        }
+    }
+
+    fn on_joined(&mut self, line: LineId, register: Register, out: Out) {
+        let now = self.now();
+        let Register { uid, host, pid, launch, threads, resources, lifetime, holds, .. } = register;
+        let seat = Seat::new(uid, threads, resources);
+        let settling: Vec<Lease> =
+            holds.iter().filter(|lease| self.ends.is_settling(**lease)).copied().collect();
+        let (id, mut reunion) = self.board.on_register(now, seat, &holds);
+        // Its end is being written: it will hear of that.
+        reunion.forget.retain(|lease| !settling.contains(lease));
+        tracing::info!(worker = %id, host, pid, threads, "a worker is here");
+        self.bodies.untell(id);
+        let seated = ToWorker::Seated { beat: self.timing.beat, forget: reunion.forget };
+        let _ = out.send(seated);
+        if self.ending.is_some() {
+            let _ = out.send(ToWorker::Drain);
+            self.board.on_draining(id);
+        }
+        let expires = lifetime.map(|left| now + left);
+        let load = Load::default();
+        let member = Member { launch, line, out, host, pid, load, expires, dismissed: false };
+        if let Some(known) = self.members.insert(id, member) {
+            self.lines.remove(&known.line);
+        }
+        self.lines.insert(line, id);
+        self.seats.send_replace(self.members.len());
+    }
+
+    fn on_words(&mut self, line: LineId, words: FromWorker) {
+        let Some(id) = self.lines.get(&line).copied() else { return };
+        let now = self.now();
+        self.board.on_heartbeat(now, id);
+        match words {
+            FromWorker::Register(_) => {}
+            FromWorker::Beat(load) => {
+                if let Some(member) = self.members.get_mut(&id) {
+                    member.load = load;
+                }
+            }
+            FromWorker::Said(words) => {
+                for word in words {
+                    self.on_word(now, id, word);
+                }
+            }
+            FromWorker::Draining => self.board.on_draining(id),
+            FromWorker::Leaving => {
+                self.board.on_worker_left(now, id);
+                self.forget(id);
+            }
+        }
+    }
+
+    fn on_word(&mut self, now: Duration, id: SeatId, word: Word) {
+        match word {
+            Word::Started(lease) => self.board.on_task_started(id, lease),
+            Word::Returned(lease) => self.board.on_task_returned(now, id, lease),
+            Word::Ended(lease, report) => {
+                let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
+                match self.board.on_task_done(now, id, lease, Duration::from_micros(ran)) {
+                    Some(task) => {
+                        self.drop_body(task.cargo.body);
+                        self.report.on_end(&report.end);
+                        let finish = Finish::new(task.lease, report.outcome());
+                        self.ends.push(finish, Some((id, lease)));
+                    }
+                    // Said before, or somebody else's by now.
+                    None if self.ends.is_settling(lease) => {}
+                    None => self.tell(id, ToWorker::Recorded(vec![lease])),
+                }
+            }
+        }
+    }
+
+    fn on_gone(&mut self, line: LineId) {
+        let Some(id) = self.lines.remove(&line) else { return };
+        self.board.on_disconnect(self.now(), id);
+    }
+
+    fn on_taken(&mut self, taken: Taken) {
+        let now = self.now();
+        for unit in self.enter(taken) {
+            self.board.add(now, unit.lease, unit.rank, unit.need, unit.cargo);
+        }
+    }
+
+    /// Gives each unit its body's number; those that cannot be read are ended.
+    fn enter(&mut self, taken: Taken) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for (source, body) in taken.bodies {
+            if self.bodies.number_of(&source).is_none() {
+                self.bodies.insert(source, body);
+            }
+        }
+        for mut unit in taken.units {
+            match self.bodies.number_of(&unit.source) {
+                Some(number) => {
+                    self.bodies.used(number);
+                    unit.cargo.body = number;
+                    entries.push(unit);
+                }
+                None => self.ends.push(Finish::new(unit.lease, unreadable()), None),
+            }
+        }
+        for (lease, outcome) in taken.refused {
+            self.ends.push(Finish::new(lease, outcome), None);
+        }
+        entries
+    }
+
+    fn on_settled(&mut self, settled: Settled) {
+        let mut told: BTreeMap<SeatId, Vec<Lease>> = BTreeMap::new();
+        for (end, answer) in settled.ends {
+            if matches!(answer, Finished::LeaseLost) {
+                tracing::warn!(unit = %end.lease.unit, "its end came too late: it is somebody else's");
+            }
+            if let Some((seat, lease)) = end.worker {
+                told.entry(seat).or_default().push(lease);
+            }
+        }
+        for (seat, leases) in told {
+            self.tell(seat, ToWorker::Recorded(leases));
+        }
+        if settled.session_gone {
+            self.session_gone();
+        }
+    }
+
+    /// Somebody took the server for dead: nothing that it holds is its own any more.
+    fn session_gone(&mut self) {
+        tracing::error!("the session is gone: everything that was claimed is somebody else's");
+        self.report.session_lost = true;
+        self.begin_to_end(Ending::Now);
+    }
+
+    /// What the board gives, to those who get it.
+    fn give(&mut self) {
+        let now = self.now();
+        let mut orders: BTreeMap<SeatId, Vec<Order>> = BTreeMap::new();
+        for given in self.board.schedule(now) {
+            let Some(task) = self.board.task(given.unit) else { continue };
+            let order = task.cargo.order(task.told, &task.need);
+            if let Some(body) = self.bodies.tell(task.cargo.body, given.seat) {
+                let number = task.cargo.body;
+                self.tell(given.seat, ToWorker::Body(number, Box::new((*body).clone())));
+            }
+            orders.entry(given.seat).or_default().push(order);
+        }
+        for (seat, orders) in orders {
+            self.tell(seat, ToWorker::Run(orders));
+        }
+    }
+
+    fn tell(&self, id: SeatId, word: ToWorker) {
+        if let Some(member) = self.members.get(&id) {
+            // A line that has just gone: what is said here is said again when its worker is back.
+            let _ = member.out.send(word);
+        }
+    }
+
+    fn drop_body(&mut self, number: u64) {
+        for seat in self.bodies.unused(number).into_iter().flatten() {
+            self.tell(seat, ToWorker::Drop(number));
+        }
+    }
+
+    fn forget(&mut self, id: SeatId) {
+        if let Some(member) = self.members.remove(&id) {
+            self.lines.remove(&member.line);
+        }
+        self.bodies.untell(id);
+        self.seats.send_replace(self.members.len());
+    }
+
+    /// What has to be looked at without an event.
+    fn look_over(&mut self) {
+        let now = self.now();
+        for id in self.board.overdue(now, self.timing.ttl, self.timing.grace) {
+            self.on_lost(now, id);
+        }
+        for recall in self.board.recalls() {
+            let told = self.board.task(recall.unit).map(|task| task.told);
+            self.tell(recall.seat, ToWorker::Recall(told.into_iter().collect()));
+        }
+        if self.astray_until.is_some_and(|until| now >= until || self.board.astray() == 0) {
+            self.astray_until = None;
+            for task in self.board.give_up_astray() {
+                self.drop_body(task.cargo.body);
+                let story = "its worker did not come back after the server was restarted";
+                self.ends.push(Finish::new(task.lease, Outcome::Lost(story.into())), None);
+            }
+        }
+        if Instant::now() >= self.next_beat && self.beat.is_none() {
+            self.next_beat = Instant::now() + self.timing.store_ttl / 6;
+            let (store, session) = (Arc::clone(&self.store), self.session);
+            self.beat = Some(Box::pin(async move { store.beat(session, Beat::default()).await }));
+        }
+        if Instant::now() >= self.next_tidy && self.claims.is_idle() {
+            self.next_tidy = Instant::now() + Duration::from_secs(30);
+            for (number, seats) in self.bodies.idle() {
+                for seat in seats {
+                    self.tell(seat, ToWorker::Drop(number));
+                }
+            }
+        }
+        if let Some((Ending::Drain(_), until)) = self.ending
+            && Instant::now() >= until
+        {
+            self.begin_to_end(Ending::Now);
+        }
+    }
+
+    fn on_lost(&mut self, now: Duration, id: SeatId) {
+        let lost = self.board.on_worker_lost(now, id);
+        let Some(member) = self.members.get(&id) else { return };
+        // At the end of its allocation or by request: not the scripts' fault.
+        let expected = member.dismissed || member.expires.is_some_and(|at| now >= at);
+        let story = format!("worker {} (process {}) was lost", member.host, member.pid);
+        tracing::warn!(worker = %id, lost = lost.lost.len(), kept = lost.kept, expected, "{story}");
+        for lease in lost.lost {
+            let outcome =
+                if expected { Outcome::Interrupted } else { Outcome::Lost(story.clone()) };
+            self.ends.push(Finish::new(lease, outcome), None);
+        }
+        self.forget(id);
+    }
+
+    fn on_beat(&mut self, answer: longshore::Result<BeatAnswer>) {
+        self.beat = None;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Error::SessionGone(_)) => return self.session_gone(),
+            Err(error) => return tracing::warn!(%error, "the store does not answer"),
+        };
+        for unit in answer.cancel {
+            match self.board.withdraw(unit) {
+                Some(task) => {
+                    self.drop_body(task.cargo.body);
+                    self.ends.push(Finish::new(task.lease, Outcome::Cancel), None);
+                }
+                None => {
+                    if let Some(seat) = self.board.holder(unit) {
+                        self.tell(seat, ToWorker::Cancel(vec![unit]));
+                    }
+                }
+            }
+        }
+        for unit in answer.unwanted {
+            self.give_back(unit);
+        }
+    }
+
+    fn give_back(&mut self, unit: UnitId) {
+        if let Some(task) = self.board.withdraw(unit) {
+            self.drop_body(task.cargo.body);
+            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
+        }
+    }
+
+    fn begin_to_end(&mut self, ending: Ending) {
+        let limit = match ending {
+            Ending::Drain(limit) => limit,
+            Ending::Now => self.timing.farewell,
+        };
+        self.ending = Some((ending, Instant::now() + limit));
+        for task in self.board.withdraw_all() {
+            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
+        }
+        for (id, member) in &mut self.members {
+            member.dismissed = true;
+            self.board.on_draining(*id);
+            let word = match ending {
+                Ending::Drain(_) => ToWorker::Drain,
+                Ending::Now => ToWorker::Stop("the pool ends".into()),
+            };
+            let _ = member.out.send(word);
+        }
+    }
+
+    /// Whether everybody has left and everything was recorded, or there is no more time for it.
+    fn is_over(&self) -> bool {
+        let Some((ending, until)) = self.ending else { return false };
+        let late = ending == Ending::Now && Instant::now() >= until;
+        let settled = self.ends.is_empty() && self.claims.is_idle();
+        late || self.report.session_lost || (self.members.is_empty() && settled)
+    }
+
+    async fn farewell(&mut self) {
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            self.on_lost(self.now(), id);
+        }
+        for task in self.board.give_up_astray() {
+            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
+        }
+        let _ = tokio::time::timeout(self.timing.farewell, async {
+            while !self.ends.is_empty() {
+                self.ends.flush();
+                let settled = self.ends.next().await;
+                self.on_settled(settled);
+            }
+            if let Err(error) = self.store.close_session(self.session).await {
+                tracing::warn!(%error, "the session is left to expire");
+            }
+        })
+        .await;
+    }
+
+    /// Lets a worker go that is not needed any more.
+    fn release(&mut self, id: SeatId) {
+        if let Some(member) = self.members.get_mut(&id) {
+            tracing::info!(worker = %id, host = member.host, "a worker is let go");
+            member.dismissed = true;
+            let _ = member.out.send(ToWorker::Drain);
+            self.board.on_draining(id);
+        }
+    }
+
+    fn view(&self) -> View {
+        let present = self.members.iter().filter_map(|(id, member)| {
+            let seat = self.board.seat(*id)?;
+            Some(Present {
+                seat: *id,
+                launch: member.launch,
+                idle_since: (seat.holds() == 0).then_some(seat.idle_since),
+                working: seat.mood != Mood::Draining,
+            })
+        });
+        let present = present.collect();
+        View { now: self.now(), threads: self.board.threads(), present }
+    }
+
+    fn status(&self) -> Status {
+        let worker = |(id, member): (&SeatId, &Member)| {
+            let seat = self.board.seat(*id)?;
+            Some(WorkerStatus {
+                uid: seat.uid.clone(),
+                host: member.host.clone(),
+                pid: member.pid,
+                threads: seat.threads,
+                load: seat.load(),
+                holds: seat.holds() as u64,
+                mood: match seat.mood {
+                    Mood::Working => "working",
+                    Mood::Draining => "draining",
+                    Mood::Away(_) => "away",
+                }
+                .to_owned(),
+                average: member.load.average,
+            })
+        };
+        Status {
+            pid: std::process::id(),
+            up: self.now(),
+            mood: if self.ending.is_some() { "draining" } else { "working" }.to_owned(),
+            workers: self.members.iter().filter_map(worker).collect(),
+            claimed: self.board.len() as u64,
+            running: self.members.values().map(|member| u64::from(member.load.running)).sum(),
+            ..Status::default()
+        }
+    }
+}
+
+fn unreadable() -> Outcome {
+    let words = format!(
+        "its payload is neither a script nor an item of an array of kind `{}`",
+        script::KIND
+    );
+    Outcome::Fail(longshore::Failure::new("bad-input", words))
+}
+
+/// The next of futures that may be none: then never.
+pub(super) async fn next_of<T>(futures: &mut FuturesUnordered<BoxFuture<'static, T>>) -> T {
+    match futures.next().await {
+        Some(done) => done,
+        None => std::future::pending().await,
+    }
+}

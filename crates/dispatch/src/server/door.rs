@@ -1,0 +1,119 @@
+//! The door: who comes in, and what they are asked first.
+//!
+//! Whoever does not know the secret hears nothing but the end of the connection.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::SecretSlice;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::state::same;
+use crate::wire::frame::{Frames, put_json, take_json};
+use crate::wire::{Hello, LIMIT, Role, STRANGER_LIMIT, Welcome, common_version};
+
+/// How long somebody may take to introduce themselves.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+/// How many may be about it at once.
+const STRANGERS: usize = 256;
+
+pub(super) type Reader = Frames<ReadHalf<TlsStream<TcpStream>>>;
+pub(super) type Writer = WriteHalf<TlsStream<TcpStream>>;
+
+/// Somebody who knows the secret.
+pub(super) struct Guest {
+    pub(super) role: Role,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
+/// What is needed to let somebody in.
+#[derive(Clone)]
+pub(super) struct Door {
+    tls: TlsAcceptor,
+    secret: SecretSlice<u8>,
+    strangers: Arc<Semaphore>,
+}
+
+impl Door {
+    pub(super) fn new(tls: TlsAcceptor, secret: SecretSlice<u8>) -> Self {
+        Self { tls, secret, strangers: Arc::new(Semaphore::new(STRANGERS)) }
+    }
+
+    /// Lets people in for ever; `meet` is what happens with each.
+    pub(super) async fn open<M, F>(self, listener: TcpListener, meet: M)
+    where
+        M: Fn(Guest) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut inside = JoinSet::new();
+        loop {
+            tokio::select! {
+                came = listener.accept() => match came {
+                    Ok((stream, _)) => {
+                        let (door, meet) = (self.clone(), meet.clone());
+                        inside.spawn(async move {
+                            if let Some(guest) = door.let_in(stream).await {
+                                meet(guest).await;
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "nobody can be let in at the moment");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(_) = inside.join_next(), if !inside.is_empty() => {}
+            }
+        }
+    }
+
+    async fn let_in(self, stream: TcpStream) -> Option<Guest> {
+        let _place = self.strangers.try_acquire().ok()?;
+        let peer = stream.peer_addr().ok();
+        match timeout(INTRODUCTION, self.introduce(stream)).await {
+            Ok(Ok(guest)) => Some(guest),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, ?peer, "somebody was not let in");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(?peer, "somebody took too long to introduce themselves");
+                None
+            }
+        }
+    }
+
+    async fn introduce(&self, stream: TcpStream) -> io::Result<Guest> {
+        stream.set_nodelay(true)?;
+        let (read, mut writer) = tokio::io::split(self.tls.accept(stream).await?);
+        let mut reader = Frames::new(read, STRANGER_LIMIT);
+        let hello = reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let hello: Hello = take_json(&hello)?;
+        let given = STANDARD.decode(&hello.secret).map_err(io::Error::other)?;
+        if !same(&self.secret, &given) {
+            return Err(io::Error::other("a wrong secret"));
+        }
+        let version = common_version(hello.oldest, hello.newest);
+        let welcome = match &version {
+            Ok(version) => Welcome::Version(*version),
+            Err(why) => Welcome::Refused(why.clone()),
+        };
+        let mut bytes = Vec::new();
+        put_json(&welcome, &mut bytes)?;
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+        version.map_err(io::Error::other)?;
+        reader.set_limit(LIMIT);
+        Ok(Guest { role: hello.role, reader, writer })
+    }
+}

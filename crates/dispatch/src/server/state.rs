@@ -1,0 +1,71 @@
+//! What a server keeps between two lives, on a local disk: who it is, and which session it had.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use longshore::SessionId;
+use secrecy::{ExposeSecret, SecretSlice};
+use serde::{Deserialize, Serialize};
+
+use crate::access::write_whole;
+use crate::launch::Submitted;
+use crate::secure::Identity;
+
+const FILE: &str = "server.json";
+
+/// What is kept. Mode 0600: it holds the key and the secret.
+#[derive(Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) identity: Identity,
+    secret: Vec<u8>,
+    /// Where it listened last: workers look there first.
+    pub(super) port: u16,
+    /// The session of its last life, and the one before if that was not adopted yet.
+    pub(super) sessions: Vec<SessionId>,
+    /// Jobs of workers that it has asked for.
+    #[serde(default)]
+    pub(super) jobs: BTreeMap<u64, Submitted>,
+}
+
+impl State {
+    /// What an earlier life left in `folder`, or a new beginning.
+    pub(super) fn load(folder: &Path) -> io::Result<Self> {
+        match std::fs::read(folder.join(FILE)) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::begin(),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin() -> io::Result<Self> {
+        let identity = Identity::generate().map_err(io::Error::other)?;
+        // Two random ids hold 244 random bits between them.
+        let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
+        Ok(Self { identity, secret, port: 0, sessions: Vec::new(), jobs: BTreeMap::new() })
+    }
+
+    /// Notes the jobs; whether there are others than before.
+    pub(super) fn keep_jobs(&mut self, jobs: &BTreeMap<u64, Submitted>) -> bool {
+        if self.jobs == *jobs {
+            return false;
+        }
+        self.jobs.clone_from(jobs);
+        true
+    }
+
+    pub(super) fn save(&self, folder: &Path) -> io::Result<()> {
+        let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
+        write_whole(&folder.join(FILE), &bytes)
+    }
+
+    pub(super) fn secret(&self) -> SecretSlice<u8> {
+        self.secret.clone().into()
+    }
+}
+
+/// Whether two secrets are the same, in a time that says nothing about them.
+pub(super) fn same(known: &SecretSlice<u8>, given: &[u8]) -> bool {
+    use subtle::ConstantTimeEq;
+    known.expose_secret().ct_eq(given).into()
+}

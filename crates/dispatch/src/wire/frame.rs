@@ -1,0 +1,174 @@
+//! Messages as bytes: a length of four bytes, then so many of a message.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
+
+/// A frame that has begun must be whole within this: who sends slower costs memory for nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Reads frames.
+#[derive(Debug)]
+pub struct Frames<R> {
+    from: R,
+    buffer: BytesMut,
+    limit: usize,
+    begun: Option<Instant>,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    /// Frames of at most `limit` bytes.
+    pub fn new(from: R, limit: usize) -> Self {
+        Self { from, buffer: BytesMut::new(), limit, begun: None }
+    }
+
+    /// From now on frames may be as large as this.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// The next frame; `None` once the other side has closed. Dropped while it waits, it has lost
+    /// nothing.
+    pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            if let Some(frame) = self.whole()? {
+                self.begun = None;
+                return Ok(Some(frame));
+            }
+            self.buffer.reserve(CHUNK);
+            let read = self.from.read_buf(&mut self.buffer);
+            let count = match self.begun {
+                Some(begun) => timeout_at(begun + PATIENCE, read).await.map_err(|_| slow())??,
+                None => read.await?,
+            };
+            self.begun.get_or_insert_with(Instant::now);
+            match (count, self.buffer.is_empty()) {
+                (0, true) => return Ok(None),
+                (0, false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => {}
+            }
+        }
+    }
+
+    /// A frame that has come already, without waiting.
+    pub fn ready(&mut self) -> io::Result<Option<Bytes>> {
+        self.whole()
+    }
+
+    fn whole(&mut self) -> io::Result<Option<Bytes>> {
+        let Some(length) = self.buffer.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > self.limit {
+            let words = format!("a message of {length} bytes, where {} are the limit", self.limit);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, words));
+        }
+        if self.buffer.len() < 4 + length {
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+}
+
+fn slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "a message came too slowly")
+}
+
+/// Appends a message in the compact form.
+pub fn put<M: Serialize>(message: &M, to: &mut Vec<u8>) -> io::Result<()> {
+    framed(to, |to| postcard::to_io(message, to).map(drop).map_err(invalid))
+}
+
+/// Reads a message in the compact form.
+pub fn take<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
+    postcard::from_bytes(frame).map_err(invalid)
+}
+
+/// Appends a message in JSON.
+pub fn put_json<M: Serialize>(message: &M, to: &mut Vec<u8>) -> io::Result<()> {
+    framed(to, |to| serde_json::to_writer(to, message).map_err(invalid))
+}
+
+/// Reads a message in JSON.
+pub fn take_json<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
+    serde_json::from_slice(frame).map_err(invalid)
+}
+
+fn framed(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
+    let start = to.len();
+    to.extend_from_slice(&[0; 4]);
+    write(to).inspect_err(|_| to.truncate(start))?;
+    let length = u32::try_from(to.len() - start - 4).map_err(invalid)?;
+    to[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    Ok(())
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::wire::{FromWorker, Load};
+
+    #[tokio::test]
+    async fn messages_arrive_whole_in_whatever_pieces_they_come() {
+        let mut bytes = Vec::new();
+        let beat = FromWorker::Beat(Load { running: 3, ..Load::default() });
+        for message in [&beat, &FromWorker::Leaving] {
+            put(message, &mut bytes).unwrap();
+        }
+        let (pieces, mut theirs) = tokio::io::duplex(1);
+        let send = async move { theirs.write_all(&bytes).await.unwrap() };
+        let mut frames = Frames::new(pieces, 100);
+        let receive = async {
+            for message in [beat, FromWorker::Leaving] {
+                let frame = frames.next().await.unwrap().unwrap();
+                assert_eq!(take::<FromWorker>(&frame).unwrap(), message);
+            }
+            assert!(frames.next().await.unwrap().is_none());
+        };
+        tokio::join!(send, receive);
+    }
+
+    #[tokio::test]
+    async fn a_message_above_the_limit_is_refused_before_it_is_read() {
+        let mut frames = Frames::new(&[0xff, 0xff, 0xff, 0x7f, 1][..], 100);
+        let error = frames.next().await.unwrap_err();
+        assert!(error.to_string().contains("100 are the limit"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_message_that_breaks_off_is_an_error() {
+        let mut frames = Frames::new(&[9, 0, 0, 0, 1][..], 100);
+        let error = frames.next().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_comes_too_slowly_is_an_error() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        theirs.write_all(&[9, 0, 0, 0, 1]).await.unwrap();
+        let error = Frames::new(ours, 100).next().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+            let _ = take::<FromWorker>(&bytes);
+            let _ = take::<crate::wire::ToWorker>(&bytes);
+            let _ = take_json::<crate::wire::Hello>(&bytes);
+        }
+    }
+}
