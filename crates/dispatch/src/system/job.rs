@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::SystemError;
@@ -54,6 +54,13 @@ impl Job {
             terms: Terms::default(),
             options: Vec::new(),
         }
+    }
+
+    /// Where its output goes, and its errors if elsewhere: one file must not be opened twice, since each
+    /// would write over the other.
+    pub(super) fn files(&self) -> (Option<&Path>, Option<&Path>) {
+        let (out, err) = (self.stdout.as_deref(), self.stderr.as_deref());
+        (out, err.filter(|err| Some(*err) != out))
     }
 
     /// Makes the folders of its output: a scheduler fails a job without them, some without a word.

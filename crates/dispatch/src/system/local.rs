@@ -135,13 +135,13 @@ fn words(job: &Job) -> Result<Vec<String>, SystemError> {
 /// Opens the files of a job's output.
 fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     job.make_folders()?;
-    let Some(path) = &job.stdout else {
-        let err =
-            job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
+    let (out, err) = job.files();
+    let Some(out) = out else {
+        let err = err.map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
         return Ok((Stdio::null(), err?));
     };
-    let out = open(path)?;
-    let err = match &job.stderr {
+    let out = open(out)?;
+    let err = match err {
         Some(path) => open(path)?,
         None => out.try_clone().map_err(|error| SystemError::io("no second output", error))?,
     };

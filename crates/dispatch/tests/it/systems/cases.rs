@@ -75,11 +75,15 @@ async fn outputs_go_where_they_should(place: &Place) {
     both.stdout = Some(path("both"));
     let mut each = both.clone();
     (each.stdout, each.stderr) = (Some(path("out")), Some(path("err")));
-    for job in [&both, &each] {
+    let mut same = both.clone();
+    (same.stdout, same.stderr) = (Some(path("same")), Some(path("same")));
+    for job in [&both, &each, &same] {
         let id = place.system.submit(job).await.unwrap();
         place.end(&id).await;
     }
-    eventually(async || read("both") == "out\nerr\n").await;
+    for name in ["both", "same"] {
+        eventually(async || read(name) == "out\nerr\n").await;
+    }
     eventually(async || read("out") == "out\n" && read("err") == "err\n").await;
 }
 

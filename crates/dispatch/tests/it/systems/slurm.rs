@@ -96,6 +96,30 @@ async fn a_job_that_slurm_has_forgotten_is_gone() {
     assert_eq!(place.end(&id).await, End::unknown());
 }
 
+/// A site may have Slurm run such jobs again. Ours are not: their former selves may still run.
+#[tokio::test]
+async fn a_job_that_makes_way_for_another_is_told_so_and_not_run_again() {
+    let slurm = PrivateSlurm::start_with(&[
+        ("PreemptType", "preempt/partition_prio"),
+        ("PreemptMode", "REQUEUE"),
+        ("PartitionName", "urgent Nodes=ALL PriorityTier=100 State=UP"),
+    ])
+    .unwrap();
+    let place = place(&slurm);
+    let mut job = place.job("echo run >> runs; touch ready; exec sleep 600");
+    job.threads = 2.try_into().unwrap();
+    job.options = vec!["--nodelist=n1".to_owned()];
+    let id = place.system.submit(&job).await.unwrap();
+    place.file("ready").await;
+    let mut urgent = place.job("exit 0");
+    urgent.terms.queue = Some("urgent".to_owned());
+    urgent.options = job.options.clone();
+    let urgent = place.system.submit(&urgent).await.unwrap();
+    assert_eq!(place.end(&id).await.cause, Cause::Preempted);
+    assert!(place.end(&urgent).await.is_success());
+    assert_eq!(place.read("runs"), "run\n");
+}
+
 #[tokio::test]
 async fn a_controller_that_is_away_is_tried_again_and_then_told() {
     let folder = tempfile::tempdir().unwrap();
