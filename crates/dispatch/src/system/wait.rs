@@ -11,8 +11,8 @@ use super::state::{End, JobId, JobState};
 
 /// How often a job must be gone before we believe it: lists lag behind what was submitted.
 const TWICE: u32 = 2;
-/// How often we look for a gone job's end: books lag behind lists.
-const LOOKS: u32 = 6;
+/// For how long we look for a gone job's end: books lag behind lists, Grid Engine's a quarter of a minute.
+const LATE: Duration = Duration::from_secs(60);
 
 /// How often a system is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub async fn wait(
 struct Watch {
     left: BTreeSet<JobId>,
     ends: BTreeMap<JobId, End>,
-    /// How often in a row a job was gone.
-    gone: BTreeMap<JobId, u32>,
+    /// How often in a row a job was gone, and since when.
+    gone: BTreeMap<JobId, (u32, Instant)>,
 }
 
 impl Watch {
@@ -75,11 +75,11 @@ impl Watch {
         for (id, state) in system.status(&ids).await? {
             match state {
                 JobState::Ended(end) => self.end(id, end),
-                JobState::Gone => *self.gone.entry(id).or_default() += 1,
+                JobState::Gone => self.gone.entry(id).or_insert_with(|| (0, Instant::now())).0 += 1,
                 _ => _ = self.gone.remove(&id),
             }
         }
-        let gone = self.gone.iter().filter(|(_, times)| **times >= TWICE);
+        let gone = self.gone.iter().filter(|(_, (times, _))| *times >= TWICE);
         let gone: Vec<JobId> = gone.map(|(id, _)| id.clone()).collect();
         self.close(system, &gone).await
     }
@@ -91,7 +91,7 @@ impl Watch {
         }
         let mut ends = system.ends(gone).await?;
         for id in gone {
-            let given_up = self.gone.get(id).is_none_or(|times| *times >= TWICE + LOOKS);
+            let given_up = self.gone.get(id).is_none_or(|(_, since)| since.elapsed() > LATE);
             match ends.remove(id) {
                 Some(end) => self.end(id.clone(), end),
                 None if given_up => self.end(id.clone(), End::unknown()),
