@@ -24,7 +24,7 @@ use crate::floor::{Place, SLOTS};
 use crate::process::{Process, Used};
 
 /// How often an array is looked at.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A run, and what server and worker have used for it.
 #[derive(Debug, Clone, Copy)]

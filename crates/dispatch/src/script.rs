@@ -4,11 +4,17 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longshore::{Failure, Outcome, Payload};
+use longshore::{Failure, Outcome, Payload, Policy, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
 /// The kind of units that are scripts.
 pub const KIND: &str = "script";
+
+/// How runs of scripts are repeated unless their submitter says otherwise: one that was lost with its
+/// worker is, one that failed is not, since it may have done half its work.
+pub fn policy() -> Policy {
+    Policy { retry: RetryPolicy::never(), ..Policy::default() }
+}
 
 /// What is run. The payload of a lone unit, or what the units of an array have in common.
 ///

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use longshore::session::{Lease, NewSession};
 use longshore::store::{HeldUnit, Retention};
-use longshore::{Error, Kind, Policy, RetryPolicy, SessionId, Store, UnitId, services};
+use longshore::{Error, Kind, SessionId, Store, UnitId, services};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -34,7 +34,7 @@ use crate::access::{Access, AccessError};
 use crate::launch::scale::Size;
 use crate::launch::{Launcher, Recipe};
 use crate::request::Ending;
-use crate::script::{End, KIND};
+use crate::script::{self, End, KIND};
 use crate::system::System;
 use crate::wire::Role;
 
@@ -336,13 +336,11 @@ async fn former(
 }
 
 fn introduction(options: &Options, session: SessionId) -> NewSession {
-    // A script may have done half its work: it is repeated only by request.
-    let policy = Policy { retry: RetryPolicy::never(), ..Policy::default() };
     NewSession {
         id: session,
         label: format!("dispatch server, process {}", std::process::id()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, policy.clone())).collect(),
+        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, script::policy())).collect(),
         slots: u32::MAX / 2,
         ttl: options.timing.store_ttl,
     }

@@ -38,6 +38,8 @@ use crate::script::{End, Report};
 use crate::wire::frame::{put, take};
 use crate::wire::{Body, FromWorker, Load, Register, Role, ToWorker, Word};
 
+/// How long words gather while there is something to do: each message costs both sides something.
+const GATHER: Duration = Duration::from_millis(20);
 /// How long the last words to a server may take.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How long before its end a worker takes nothing new, at most; else a tenth of its life.
@@ -262,6 +264,7 @@ impl Worker {
         let mut beat = Duration::from_secs(2);
         let mut next_beat = Instant::now();
         let mut told_of_drain = false;
+        let mut gathered = None;
         loop {
             self.begin_scripts();
             if self.mood != Mood::Working && !told_of_drain {
@@ -272,7 +275,16 @@ impl Worker {
                 next_beat = Instant::now() + beat;
                 put(&FromWorker::Beat(self.load()), &mut bytes)?;
             }
-            if !self.words.is_empty() {
+            // Whoever has scripts ahead need not hurry: the server has nothing to give it now.
+            let gathering = match self.hands.has_ahead() && bytes.is_empty() {
+                true if !self.words.is_empty() => {
+                    Some(*gathered.get_or_insert(Instant::now() + GATHER))
+                }
+                _ => None,
+            };
+            let gathering = gathering.filter(|until| Instant::now() < *until);
+            if gathering.is_none() && !self.words.is_empty() {
+                gathered = None;
                 put(&FromWorker::Said(std::mem::take(&mut self.words)), &mut bytes)?;
             }
             let over = self.is_over();
@@ -288,7 +300,7 @@ impl Worker {
                 let _ = link.writer.shutdown().await;
                 return Ok(());
             }
-            let wake = self.wake().min(next_beat);
+            let wake = self.wake().min(next_beat).min(gathering.unwrap_or(next_beat));
             tokio::select! {
                 frame = link.reader.next() => {
                     let frame = frame?.ok_or(io::ErrorKind::UnexpectedEof)?;

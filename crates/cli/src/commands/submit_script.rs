@@ -9,7 +9,7 @@ use anyhow::Context;
 use longshore::{BatchId, Policy, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{ArrayView, Items, Many, Reply, Request, Submission, UnitView};
-use longshore_dispatch::script::{Output, Script};
+use longshore_dispatch::script::{Output, Script, policy as script_policy};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected};
@@ -63,8 +63,8 @@ fn submission(typed: &Submit, settings: &Settings) -> anyhow::Result<Submission>
         let mebibytes = size.0.div_ceil(1 << 20);
         resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
     }
-    let retry =
-        RetryPolicy { max_attempts: call.retries.saturating_add(1), ..RetryPolicy::default() };
+    let usual = script_policy();
+    let retry = RetryPolicy { max_attempts: call.retries.saturating_add(1), ..usual.retry };
     Ok(Submission {
         tenant: settings.tenant.clone().unwrap_or_default(),
         script: script(call)?,
@@ -73,7 +73,7 @@ fn submission(typed: &Submit, settings: &Settings) -> anyhow::Result<Submission>
         threads: call.nthr.unwrap_or(typed.weight),
         resources,
         after: typed.after.clone(),
-        policy: Policy { retry, max_lost: call.crash_limit, ..Policy::default() },
+        policy: Policy { retry, max_lost: call.crash_limit, ..usual },
         awaited: typed.wait,
     })
 }

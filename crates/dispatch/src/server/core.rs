@@ -141,7 +141,7 @@ impl Core {
             tokio::select! {
                 _ = events.recv_many(&mut heard, AT_ONCE) => {}
                 taken = self.claims.next() => self.on_taken(taken),
-                settled = self.ends.next() => self.on_settled(settled),
+                settled = self.ends.next() => settled.into_iter().for_each(|it| self.on_settled(it)),
                 answer = running(&mut self.beat) => self.on_beat(answer),
                 _ = tick.tick() => self.look_over(),
             }
@@ -149,7 +149,11 @@ impl Core {
                 self.on_event(event);
             }
             self.give();
-            self.ends.flush();
+            if self.board.is_empty() {
+                self.ends.flush()
+            } else {
+                self.ends.flush_due()
+            }
             if self.ending.is_none() {
                 self.claims.want(&self.board, &self.bodies);
             }
@@ -465,8 +469,9 @@ impl Core {
         let _ = tokio::time::timeout(self.timing.farewell, async {
             while !self.ends.is_empty() {
                 self.ends.flush();
-                let settled = self.ends.next().await;
-                self.on_settled(settled);
+                if let Some(settled) = self.ends.next().await {
+                    self.on_settled(settled);
+                }
             }
             if let Err(error) = self.store.close_session(self.session).await {
                 tracing::warn!(%error, "the session is left to expire");

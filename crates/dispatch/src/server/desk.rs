@@ -16,7 +16,7 @@ use super::core::{Event, View};
 use super::door::Guest;
 use crate::launch::Launcher;
 use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView};
-use crate::script::{Item, KIND};
+use crate::script::{self, Item, KIND};
 use crate::wire::frame::{put_json, take_json};
 
 /// Units of an array that are sent at once.
@@ -240,8 +240,10 @@ fn pattern(submission: &Submission, payload: Payload) -> Result<NewUnit, String>
             resources: submission.resources.clone(),
         },
         after,
-        policy: Some(submission.policy.clone()),
-        awaited: submission.awaited,
+        // What says the same as its kind need not be kept with every unit.
+        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::policy()),
+        // An array is waited for by its counts, not by each end.
+        awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
         ..NewUnit::new(kind, payload)
     })
 }

@@ -1,14 +1,19 @@
 //! Ends of runs, on their way into the store: whatever has gathered goes in one call, two calls at a
 //! time, so that one is written while the other is brought to disk.
+//!
+//! While others run, ends gather for a moment: a commit for each would cost more than everything else.
+//! Nobody waits for them meanwhile, since workers have something to do. The last one goes at once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Finish, Finished};
 use longshore::{Backoff, Error, Failure, Outcome, SessionId, Store};
+use tokio::time::Instant;
 
 use super::core::next_of;
 use crate::board::SeatId;
@@ -17,6 +22,8 @@ use crate::board::SeatId;
 const AT_ONCE: usize = 1000;
 /// Calls under way.
 const CALLS: usize = 2;
+/// How long ends gather while others run.
+const GATHER: Duration = Duration::from_millis(50);
 
 /// An end, and who must hear that it is recorded.
 pub(super) struct Noted {
@@ -35,20 +42,29 @@ pub(super) struct Ends {
     store: Arc<dyn Store>,
     session: SessionId,
     gathered: Vec<(Finish, Noted)>,
+    /// When the first of them came.
+    since: Option<Instant>,
     settling: HashSet<Lease>,
     calls: FuturesUnordered<BoxFuture<'static, Settled>>,
 }
 
 impl Ends {
     pub(super) fn new(store: Arc<dyn Store>, session: SessionId) -> Self {
-        let (gathered, settling) = (Vec::new(), HashSet::new());
-        Self { store, session, gathered, settling, calls: FuturesUnordered::new() }
+        Self {
+            store,
+            session,
+            gathered: Vec::new(),
+            since: None,
+            settling: HashSet::new(),
+            calls: FuturesUnordered::new(),
+        }
     }
 
     pub(super) fn push(&mut self, finish: Finish, worker: Option<(SeatId, Lease)>) {
         let noted = Noted { lease: finish.lease, worker };
         self.settling.extend(worker.map(|(_, told)| told));
         self.gathered.push((finish, noted));
+        self.since.get_or_insert_with(Instant::now);
     }
 
     /// Whether the end of what a worker knows by this lease is on its way.
@@ -60,24 +76,47 @@ impl Ends {
         self.gathered.is_empty() && self.calls.is_empty()
     }
 
+    /// Begins a call with what has gathered long enough, if there may be one more.
+    pub(super) fn flush_due(&mut self) {
+        let gathering = self.since.is_some_and(|since| since.elapsed() < GATHER);
+        if !gathering || self.gathered.len() >= AT_ONCE {
+            self.flush();
+        }
+    }
+
     /// Begins a call with what has gathered, if there may be one more.
     pub(super) fn flush(&mut self) {
         while self.calls.len() < CALLS && !self.gathered.is_empty() {
+            self.since = None;
             let count = self.gathered.len().min(AT_ONCE);
             let ends: Vec<(Finish, Noted)> = self.gathered.drain(..count).collect();
             self.calls.push(Box::pin(settle(Arc::clone(&self.store), self.session, ends)));
         }
+        if !self.gathered.is_empty() {
+            self.since.get_or_insert_with(Instant::now);
+        }
     }
 
-    /// The end of a call.
-    pub(super) async fn next(&mut self) -> Settled {
-        let settled = next_of(&mut self.calls).await;
+    /// The end of a call; `None` if it is time to flush.
+    pub(super) async fn next(&mut self) -> Option<Settled> {
+        let due = self.since.filter(|_| self.calls.len() < CALLS).map(|since| since + GATHER);
+        let settled = tokio::select! {
+            settled = next_of(&mut self.calls) => settled,
+            () = at(due) => return None,
+        };
         for (noted, _) in &settled.ends {
             if let Some((_, told)) = noted.worker {
                 self.settling.remove(&told);
             }
         }
-        settled
+        Some(settled)
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

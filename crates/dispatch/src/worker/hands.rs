@@ -155,6 +155,11 @@ impl Hands {
         self.running.len()
     }
 
+    /// There is enough ahead: as much as can run at once, and once more.
+    pub(super) fn has_ahead(&self) -> bool {
+        self.waiting.len() > self.threads as usize * 2
+    }
+
     /// Nothing waits or runs.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
