@@ -59,9 +59,7 @@ impl Figures {
         };
         let (time, server, worker) =
             (each(|run| run.time), each(|run| run.server), each(|run| run.worker));
-        println!(
-            "\n{count} scripts that are not run, one worker of two threads, submission included:"
-        );
+        println!("\n{count} scripts that are not run, one worker of two threads, from its start:");
         println!(
             "  {:.0} scripts/s; server {server:.1} us, worker {worker:.1} us of CPU each",
             1e6 / time

@@ -97,25 +97,34 @@ fn runtime() -> Result<Runtime> {
 pub(crate) struct Pool {
     folder: TempDir,
     server: Process,
-    workers: Process,
+    workers: Option<Process>,
     runtime: Runtime,
 }
 
 impl Pool {
     pub(crate) fn start(count: usize, threads: u32, idle_run: Option<u64>) -> Result<Self> {
+        let mut pool = Self::without_workers()?;
+        pool.join(count, threads, idle_run)?;
+        Ok(pool)
+    }
+
+    fn without_workers() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let path = folder.path().display().to_string();
-        let server = Process::start(&["server", &path])?;
+        let server = Process::start(&["server", &folder.path().display().to_string()])?;
+        until(|| folder.path().join("access.json").exists())?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { folder, server, workers: None, runtime })
+    }
+
+    /// Starts workers, and waits until they are there.
+    fn join(&mut self, count: usize, threads: u32, idle_run: Option<u64>) -> Result<()> {
+        let path = self.folder.path().display().to_string();
         let (count_text, threads) = (count.to_string(), threads.to_string());
         let idle_text = idle_run.map(|time| time.to_string());
         let mut words = vec!["workers", &path, &count_text, &threads];
         words.extend(idle_text.as_deref());
-        until(|| folder.path().join("access.json").exists())?;
-        let workers = Process::start(&words)?;
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let pool = Self { folder, server, workers, runtime };
-        until(|| pool.status().is_ok_and(|status| status.workers.len() >= count))?;
-        Ok(pool)
+        self.workers = Some(Process::start(&words)?);
+        until(|| self.status().is_ok_and(|status| status.workers.len() >= count))
     }
 
     pub(crate) fn status(&self) -> Result<Status> {
@@ -133,27 +142,37 @@ impl Pool {
     }
 
     pub(crate) fn used(&self) -> Result<(Used, Used)> {
-        Ok((self.server.used()?, self.workers.used()?))
+        let workers = self.workers.as_ref().map_or(Ok(Used::default()), Process::used)?;
+        Ok((self.server.used()?, workers))
     }
 
-    /// Submits an array and waits for its end.
-    pub(crate) fn array(&self, script: &Path, count: u64) -> Result<Run> {
-        let (server, worker) = self.used()?;
-        let begin = Instant::now();
+    /// Submits an array.
+    fn submit(&self, script: &Path, count: u64) -> Result<BatchId> {
         let batch = BatchId::new(format!("array-{}", UnitId::new()))?;
+        self.ask(&Request::Submit(Box::new(array(script, batch.clone(), count))))?;
+        Ok(batch)
+    }
+
+    /// Waits for the end of an array.
+    fn wait(&self, batch: &BatchId, count: u64) -> Result<()> {
         self.runtime.block_on(async {
             let mut client = Client::connect(self.folder.path()).await?;
-            let submission = array(script, batch.clone(), count);
-            client.ask(&Request::Submit(Box::new(submission))).await?;
             loop {
                 match client.ask(&Request::Array(batch.clone())).await? {
-                    Reply::Array(view) if view.done == count => return anyhow::Ok(()),
+                    Reply::Array(view) if view.done == count => return Ok(()),
                     Reply::Array(view) if view.failed > 0 => bail!("scripts failed: {view:?}"),
                     Reply::Array(_) => tokio::time::sleep(LOOK).await,
                     other => bail!("{other:?}"),
                 }
             }
-        })?;
+        })
+    }
+
+    /// What all that took.
+    fn measured(&self, run: impl FnOnce() -> Result<()>) -> Result<Run> {
+        let (server, worker) = self.used()?;
+        let begin = Instant::now();
+        run()?;
         let time = begin.elapsed();
         let (server_then, worker_then) = self.used()?;
         Ok(Run { time, server: server_then.cpu - server.cpu, worker: worker_then.cpu - worker.cpu })
@@ -210,13 +229,21 @@ pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
 
 /// Scripts that do nothing, on one worker.
 pub(crate) fn scripts(place: &Place) -> Result<Run> {
-    Pool::start(1, SLOTS as u32, None)?.array(&place.script(), place.scripts)
+    let pool = Pool::start(1, SLOTS as u32, None)?;
+    pool.measured(|| pool.wait(&pool.submit(&place.script(), place.scripts)?, place.scripts))
 }
 
-/// Scripts that are not run at all, on one worker.
+/// Scripts that are not run at all, on one worker; they wait in the store when it starts.
 pub(crate) fn idle(count: u64) -> Result<(u64, Run)> {
     let place = Place::new(count)?;
-    Ok((count, Pool::start(1, SLOTS as u32, Some(0))?.array(&place.script(), count)?))
+    let mut pool = Pool::without_workers()?;
+    let batch = pool.submit(&place.script(), count)?;
+    let (begin, server) = (Instant::now(), pool.server.used()?.cpu);
+    pool.join(1, SLOTS as u32, Some(0))?;
+    pool.wait(&batch, count)?;
+    let time = begin.elapsed();
+    let (server_then, worker) = pool.used()?;
+    Ok((count, Run { time, server: server_then.cpu - server, worker: worker.cpu }))
 }
 
 /// One script on an idle pool, from submission to recorded end, and bash by itself: medians.

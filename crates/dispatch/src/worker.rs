@@ -13,6 +13,7 @@ mod stop;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,13 +31,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::hands::Hands;
-use self::run::Shop;
+use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
 use crate::access::Access;
 use crate::link::{Link, LinkError, connect};
 use crate::script::{End, Report};
 use crate::wire::frame::{put, take};
-use crate::wire::{Body, FromWorker, Load, Register, Role, ToWorker, Word};
+use crate::wire::{FromWorker, Load, Register, Role, ToWorker, Word};
 
 /// How long words gather while there is something to do: each message costs both sides something.
 const GATHER: Duration = Duration::from_millis(20);
@@ -112,6 +113,9 @@ pub enum WorkerError {
     /// There is no server.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// There is no `/dev/null`.
+    #[error("/dev/null: {0}")]
+    Nowhere(#[from] io::Error),
     /// There is no `bash`.
     #[error("there is no `bash` here")]
     NoBash,
@@ -161,7 +165,7 @@ pub async fn work(
             Err(error) => tracing::debug!(%error, "no server yet"),
         }
         // Scripts go on meanwhile.
-        let until = Instant::now() + backoff.next();
+        let until = Instant::now() + backoff.next_wait();
         worker.run_until(until).await;
     };
     worker.close().await;
@@ -184,7 +188,7 @@ struct Worker {
     uid: String,
     began: Instant,
     hands: Hands,
-    bodies: HashMap<u64, Arc<Body>>,
+    bodies: HashMap<u64, Arc<Known>>,
     stops: HashMap<UnitId, Arc<Stop>>,
     running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
     /// What has to be said.
@@ -216,6 +220,7 @@ impl Worker {
             env,
             clock: Arc::new(SystemClock),
             idle_run: options.idle_run,
+            nowhere: File::options().read(true).write(true).open("/dev/null")?,
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
@@ -340,7 +345,9 @@ impl Worker {
                 );
                 self.stop_all(gone, Why::Cancelled);
             }
-            ToWorker::Body(number, body) => _ = self.bodies.insert(number, Arc::new(*body)),
+            ToWorker::Body(number, body) => {
+                self.bodies.insert(number, Arc::new(Known::new(*body)));
+            }
             ToWorker::Drop(number) => _ = self.bodies.remove(&number),
             ToWorker::Run(orders) => {
                 for order in orders {

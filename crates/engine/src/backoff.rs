@@ -23,7 +23,7 @@ impl Backoff {
     }
 
     /// The next wait: between half of the present ceiling and all of it.
-    pub fn next(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let ceiling = self.base.saturating_mul(1 << self.tries.min(20)).min(self.cap);
         self.tries = self.tries.saturating_add(1);
         jitter(ceiling)
@@ -41,7 +41,7 @@ impl Backoff {
 
     /// Waits.
     pub async fn wait(&mut self) {
-        tokio::time::sleep(self.next()).await;
+        tokio::time::sleep(self.next_wait()).await;
     }
 }
 
@@ -61,11 +61,11 @@ mod tests {
     fn waits_double_up_to_the_cap_and_keep_their_jitter() {
         let mut backoff = Backoff::store();
         for ceiling in [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000] {
-            let wait = backoff.next();
+            let wait = backoff.next_wait();
             let most = Duration::from_millis(ceiling);
             assert!(wait >= most / 2 && wait <= most, "{wait:?} of {most:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= Duration::from_millis(50));
+        assert!(backoff.next_wait() <= Duration::from_millis(50));
     }
 }

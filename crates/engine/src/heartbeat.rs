@@ -70,7 +70,7 @@ impl Heart {
             Err(error) => {
                 station.desk.keep_progress(progress);
                 station.store_failed(&error);
-                self.backoff.next().min(self.every)
+                self.backoff.next_wait().min(self.every)
             }
         }
     }
@@ -138,7 +138,7 @@ impl Heart {
             }
             Err(error) => {
                 self.station.store_failed(&error);
-                self.backoff.next()
+                self.backoff.next_wait()
             }
         }
     }

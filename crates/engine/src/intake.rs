@@ -184,7 +184,7 @@ impl Intake {
 
     /// How long to go without news.
     fn patience(&mut self) -> Duration {
-        if self.station.settings.until_idle { jitter(POLL.0) } else { self.idle.next() }
+        if self.station.settings.until_idle { jitter(POLL.0) } else { self.idle.next_wait() }
     }
 
     async fn wait_for_more(&mut self, or_slots: bool) {

@@ -54,7 +54,7 @@ async fn open(station: &Station) -> Result<bool, WorkerError> {
             Err(error) if error.is_retryable() => station.store_failed(&error),
             Err(error) => return Err(error.into()),
         }
-        let _ = timeout(backoff.next(), station.control.reached(Order::Drain)).await;
+        let _ = timeout(backoff.next_wait(), station.control.reached(Order::Drain)).await;
     }
     Ok(false)
 }

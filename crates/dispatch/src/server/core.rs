@@ -150,9 +150,9 @@ impl Core {
             }
             self.give();
             if self.board.is_empty() {
-                self.ends.flush()
+                self.ends.flush();
             } else {
-                self.ends.flush_due()
+                self.ends.flush_due();
             }
             if self.ending.is_none() {
                 self.claims.want(&self.board, &self.bodies);

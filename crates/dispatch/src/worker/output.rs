@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -45,10 +45,14 @@ impl Destination {
     }
 
     /// Connects a command, and returns what listens to it.
-    pub(super) fn connect(&mut self, command: &mut Command) -> io::Result<Option<Capture>> {
+    pub(super) fn connect(
+        &mut self,
+        command: &mut Command,
+        nowhere: &File,
+    ) -> io::Result<Option<Capture>> {
         match self {
             Self::Nothing => {
-                command.stdout(Stdio::null()).stderr(Stdio::null());
+                command.stdout(nowhere.try_clone()?).stderr(nowhere.try_clone()?);
                 Ok(None)
             }
             Self::Files(out, err) => {

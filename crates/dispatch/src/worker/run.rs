@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use longshore::session::Lease;
 use longshore::time::{Clock, Timestamp};
@@ -30,6 +31,9 @@ use crate::wire::{Body, Order};
 /// hold the pipe; then they are killed.
 const LINGER: Duration = Duration::from_millis(200);
 
+/// How long it is believed that a script may be run.
+const BELIEVED: Duration = Duration::from_secs(1);
+
 /// What all runs of a worker have in common.
 pub(super) struct Shop {
     pub(super) host: String,
@@ -41,13 +45,36 @@ pub(super) struct Shop {
     pub(super) clock: Arc<dyn Clock>,
     /// Scripts are not run, but count as done after this long: to measure everything else.
     pub(super) idle_run: Option<Duration>,
+    /// What goes nowhere goes there.
+    pub(super) nowhere: File,
+}
+
+/// What scripts have in common, and whether it may be run, as it was a moment ago: looking again for
+/// each of a million would cost as much as starting a tenth of them.
+pub(super) struct Known {
+    pub(super) body: Body,
+    checked: Mutex<Option<(Instant, Result<PathBuf, String>)>>,
+}
+
+impl Known {
+    pub(super) fn new(body: Body) -> Self {
+        Self { body, checked: Mutex::new(None) }
+    }
+
+    fn checked(&self, look: impl FnOnce() -> Result<PathBuf, String>) -> Result<PathBuf, String> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*checked {
+            Some((at, answer)) if at.elapsed() < BELIEVED => answer.clone(),
+            _ => checked.insert((Instant::now(), look())).1.clone(),
+        }
+    }
 }
 
 /// Runs one script and says how it went. Dropped, the whole group is killed.
 pub(super) async fn run(
     shop: Arc<Shop>,
     begin: Begin,
-    body: Arc<Body>,
+    body: Arc<Known>,
     stop: Arc<Stop>,
 ) -> (Lease, Report) {
     let lease = begin.order.lease;
@@ -112,16 +139,16 @@ impl Ended {
 struct Run<'a> {
     shop: &'a Shop,
     begin: &'a Begin,
-    body: &'a Body,
+    body: &'a Known,
 }
 
 impl Run<'_> {
     fn script(&self) -> &Script {
-        &self.body.script
+        &self.body.body.script
     }
 
     async fn perform(&self, stop: &Stop) -> Ended {
-        let path = match self.checked() {
+        let path = match self.body.checked(|| self.check()) {
             Ok(path) => path,
             Err(problem) => return Ended::of(End::Refused(problem)),
         };
@@ -138,7 +165,7 @@ impl Run<'_> {
         ended
     }
 
-    fn checked(&self) -> Result<PathBuf, String> {
+    fn check(&self) -> Result<PathBuf, String> {
         let script = self.script();
         let own: Vec<PathBuf> = script.root.iter().cloned().collect();
         let path = check(&script.path, &own)?;
@@ -158,7 +185,7 @@ impl Run<'_> {
             Err(problem) => return Ended::of(End::Hindered(problem)),
         };
         let child = self.command(path).and_then(|mut command| {
-            let capture = destination.connect(&mut command)?;
+            let capture = destination.connect(&mut command, &self.shop.nowhere)?;
             Ok((command.spawn()?, capture))
         });
         let (child, capture) = match child {
@@ -178,7 +205,7 @@ impl Run<'_> {
         }
         command.arg(path).args(&script.args).current_dir(&script.dir).process_group(0);
         command.env_clear().envs(self.shop.env.iter().map(|(name, value)| (name, value)));
-        command.envs(&script.env).envs(self.variables()).stdin(Stdio::null());
+        command.envs(&script.env).envs(self.variables()).stdin(self.shop.nowhere.try_clone()?);
         Ok(command)
     }
 
@@ -198,7 +225,7 @@ impl Run<'_> {
         };
         set("LONGSHORE_ARRAY_INDEX", order.index.map(|index| index.to_string()));
         set("LONGSHORE_LINE", order.line.clone());
-        set("LONGSHORE_BATCH", self.body.batch.clone());
+        set("LONGSHORE_BATCH", self.body.body.batch.clone());
         set("LONGSHORE_NAME", self.script().name.clone());
         for (name, ids) in ids {
             let name: String = name.chars().map(variable_character).collect();

@@ -2,6 +2,7 @@
 
 use longshore::UnitState;
 use longshore_dispatch::script::{End, Output, Report};
+use longshore_dispatch::worker::Command;
 
 use crate::kit::{Pool, array, eventually, once};
 
@@ -83,6 +84,23 @@ async fn scripts_of_a_lost_worker_run_again() {
     let _other = pool.worker(2);
     let counts = pool.at_rest().await;
     assert_eq!((counts.done, counts.failed, runs()), (2, 0, 4));
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_ends_what_runs_and_gives_back_the_rest() {
+    let pool = Pool::start().await;
+    let first = pool.worker(1);
+    let script = pool.script("job.sh", "echo x >> runs; until [ -e go ]; do sleep 0.02; done");
+    pool.submit(array(script, "a", 1, 3)).await;
+    let runs = || std::fs::read_to_string(pool.path("runs")).unwrap_or_default().lines().count();
+    eventually(async || (runs() == 1).then_some(())).await;
+    first.commands.send(Command::Drain).await.unwrap();
+    std::fs::write(pool.path("go"), "").unwrap();
+    let life = first.life.await.unwrap().unwrap();
+    assert_eq!((life.done, life.interrupted), (1, 0));
+    let _second = pool.worker(2);
+    let counts = pool.at_rest().await;
+    assert_eq!((counts.done, runs()), (3, 3), "nothing ran twice");
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ impl Elector {
                 Err(error) => {
                     // What was granted lasts until its end.
                     tracing::debug!(%error, role = self.role, "the role could not be asked for");
-                    tokio::time::sleep(backoff.next().min(RETRY)).await;
+                    tokio::time::sleep(backoff.next_wait().min(RETRY)).await;
                     continue;
                 }
             };

@@ -106,7 +106,7 @@ pub async fn serve<S: Service>(mut service: S, mut leadership: Leadership) {
             Err(error) => {
                 tracing::debug!(%error, service = S::NAME, "the round could not be done");
                 service.interrupted();
-                tokio::time::sleep(backoff.next().max(service.every() / 4)).await;
+                tokio::time::sleep(backoff.next_wait().max(service.every() / 4)).await;
                 continue;
             }
         };
