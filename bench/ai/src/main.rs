@@ -1,6 +1,6 @@
 //! What the AI gateway and the durable path cost, against the limit and against other gateways.
 //!
-//! `cargo run --release -p bench-ai` prints two tables: everybody by turns in front of the same
+//! `cargo run --profile dist -p bench-ai` prints two tables: everybody by turns in front of the same
 //! upstream, and our goals. Each is a process of its own, so that its CPU and its memory are its own.
 //! `--peers` adds TensorZero's gateway and LiteLLM, which it installs first. Medians are shown, since a
 //! machine is never the same twice: trust the ratios, not the rates. `--once` runs everything small, so

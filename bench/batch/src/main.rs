@@ -1,6 +1,6 @@
 //! How fast the main job is: a batch of rows, each prepared, asked, kept, applied.
 //!
-//! `cargo run --release -p bench-batch` prints one table. Whatever is compared is run by turns and
+//! `cargo run --profile dist -p bench-batch` prints one table. Whatever is compared is run by turns and
 //! medians are shown, with the least and the most beside them: trust the ratios, not the rates.
 //! `--once` runs everything small, so that the benchmark cannot rot unseen.
 

@@ -1,7 +1,7 @@
 //! How much dispatching scripts costs, against the limit (a loop that spawns them) and against other
 //! ways to run many scripts.
 //!
-//! `cargo run --release -p bench-dispatch` prints a table and our goals. `--peers` installs GNU parallel
+//! `cargo run --profile dist -p bench-dispatch` prints a table and our goals. `--peers` installs GNU parallel
 //! and HyperQueue first. Medians of interleaved rounds are shown: trust the ratios, not the rates.
 //! `--once` runs everything small, so that the benchmark cannot rot unseen.
 

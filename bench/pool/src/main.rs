@@ -1,6 +1,6 @@
 //! How fast the worker pools are, against the limit (a raw framed pipe) and against other pools.
 //!
-//! `cargo run --release -p bench-pool` prints two tables: calls that do nothing, everybody by turns;
+//! `cargo run --profile dist -p bench-pool` prints two tables: calls that do nothing, everybody by turns;
 //! and our goals. `--peers` installs other languages' pools first and lets them take their turns.
 //! Medians are shown, since a machine is never the same twice: trust the ratios, not the rates.
 //! `--once` runs everything small, so that the benchmark cannot rot unseen.

@@ -1,6 +1,6 @@
 //! How fast the queues are, against the limit: the same statements in a plain loop.
 //!
-//! `cargo run --release -p bench-queues` prints one table. Runs are interleaved and medians
+//! `cargo run --profile dist -p bench-queues` prints one table. Runs are interleaved and medians
 //! shown, since the machine's disk is never the same twice: trust the ratios, not the rates.
 //! `--once` runs everything small, so that the benchmark cannot rot unseen.
 
