@@ -113,12 +113,14 @@ impl<C> Board<C> {
         }
     }
 
-    /// Threads' worth of tasks that should be claimed: what can be given at once and ahead, and as
-    /// much again, so that nobody waits for a claim.
+    /// Threads' worth of tasks that should be claimed: what can be given at once, and so much more of
+    /// what is quick that claims are few and nobody waits for one.
     pub fn wants(&self) -> u32 {
         let seats = self.seats.values().filter(|seat| seat.noted.is_some());
         let most: u32 = seats
-            .map(|seat| seat.threads.saturating_add(seat.pace.credit(seat.threads)))
+            .map(|seat| {
+                seat.pace.credit(seat.threads).saturating_mul(4).saturating_add(seat.threads)
+            })
             .fold(0, u32::saturating_add);
         let lines = self.waiting.iter();
         let here: u32 = lines

@@ -32,6 +32,11 @@ pub(super) struct Cargo {
 }
 
 impl Cargo {
+    /// Whether it is no part of an array.
+    pub(super) fn is_lone(&self) -> bool {
+        self.item.is_none()
+    }
+
     pub(super) fn order(&self, lease: Lease, need: &Need) -> Order {
         Order {
             lease,

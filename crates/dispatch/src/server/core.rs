@@ -237,6 +237,9 @@ impl Core {
                         self.report.on_end(&report.end);
                         let finish = Finish::new(task.lease, report.outcome());
                         self.ends.push(finish, Some((id, lease)));
+                        if task.cargo.is_lone() {
+                            self.ends.hurry();
+                        }
                     }
                     // Said before, or somebody else's by now.
                     None if self.ends.is_settling(lease) => {}

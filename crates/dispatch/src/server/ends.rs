@@ -2,7 +2,8 @@
 //! time, so that one is written while the other is brought to disk.
 //!
 //! While others run, ends gather for a moment: a commit for each would cost more than everything else.
-//! Nobody waits for them meanwhile, since workers have something to do. The last one goes at once.
+//! Nobody waits for them meanwhile, since workers have something to do. The last one goes at once, and
+//! so does that of a script that was submitted alone: somebody may wait for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const AT_ONCE: usize = 1000;
 /// Calls under way.
 const CALLS: usize = 2;
 /// How long ends gather while others run.
-const GATHER: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(100);
 
 /// An end, and who must hear that it is recorded.
 pub(super) struct Noted {
@@ -42,8 +43,8 @@ pub(super) struct Ends {
     store: Arc<dyn Store>,
     session: SessionId,
     gathered: Vec<(Finish, Noted)>,
-    /// When the first of them came.
-    since: Option<Instant>,
+    /// When they are to go.
+    due: Option<Instant>,
     settling: HashSet<Lease>,
     calls: FuturesUnordered<BoxFuture<'static, Settled>>,
 }
@@ -54,7 +55,7 @@ impl Ends {
             store,
             session,
             gathered: Vec::new(),
-            since: None,
+            due: None,
             settling: HashSet::new(),
             calls: FuturesUnordered::new(),
         }
@@ -64,7 +65,12 @@ impl Ends {
         let noted = Noted { lease: finish.lease, worker };
         self.settling.extend(worker.map(|(_, told)| told));
         self.gathered.push((finish, noted));
-        self.since.get_or_insert_with(Instant::now);
+        self.due.get_or_insert_with(|| Instant::now() + GATHER);
+    }
+
+    /// What has gathered shall go at once.
+    pub(super) fn hurry(&mut self) {
+        self.due = self.due.map(|_| Instant::now());
     }
 
     /// Whether the end of what a worker knows by this lease is on its way.
@@ -78,7 +84,7 @@ impl Ends {
 
     /// Begins a call with what has gathered long enough, if there may be one more.
     pub(super) fn flush_due(&mut self) {
-        let gathering = self.since.is_some_and(|since| since.elapsed() < GATHER);
+        let gathering = self.due.is_some_and(|due| Instant::now() < due);
         if !gathering || self.gathered.len() >= AT_ONCE {
             self.flush();
         }
@@ -87,19 +93,19 @@ impl Ends {
     /// Begins a call with what has gathered, if there may be one more.
     pub(super) fn flush(&mut self) {
         while self.calls.len() < CALLS && !self.gathered.is_empty() {
-            self.since = None;
+            self.due = None;
             let count = self.gathered.len().min(AT_ONCE);
             let ends: Vec<(Finish, Noted)> = self.gathered.drain(..count).collect();
             self.calls.push(Box::pin(settle(Arc::clone(&self.store), self.session, ends)));
         }
         if !self.gathered.is_empty() {
-            self.since.get_or_insert_with(Instant::now);
+            self.due.get_or_insert_with(Instant::now);
         }
     }
 
     /// The end of a call; `None` if it is time to flush.
     pub(super) async fn next(&mut self) -> Option<Settled> {
-        let due = self.since.filter(|_| self.calls.len() < CALLS).map(|since| since + GATHER);
+        let due = self.due.filter(|_| self.calls.len() < CALLS);
         let settled = tokio::select! {
             settled = next_of(&mut self.calls) => settled,
             () = at(due) => return None,
