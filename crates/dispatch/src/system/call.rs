@@ -237,8 +237,11 @@ mod tests {
         let answer = caller.tell("bash", &["-c", script], folder.path(), "").await;
         assert!(matches!(answer, Err(SystemError::Silent { .. })), "{answer:?}");
         let child = std::fs::read_to_string(folder.path().join("child")).unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "the child lives");
+        // Killed is not yet gone: the system takes a moment.
+        let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+        while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]
