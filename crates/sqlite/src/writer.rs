@@ -165,7 +165,8 @@ struct State {
 
 impl State {
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
-        while let Some(first) = receive(inbox) {
+        let mut patience = Patience::default();
+        while let Some(first) = patience.receive(inbox) {
             let mut jobs = Vec::new();
             let mut look = false;
             let mut next = Some(first);
@@ -333,17 +334,32 @@ fn rolled_back() -> Error {
     Error::unavailable("SQLite rolled the transaction back")
 }
 
-/// The next message. Looks for a moment before it sleeps: a send is followed by a claim, a claim by
-/// a finish, and waking a sleeping thread takes longer than any of them.
-fn receive(inbox: &mpsc::Receiver<Message>) -> Option<Message> {
-    let until = Instant::now() + LINGER;
-    loop {
-        match inbox.try_recv() {
-            Ok(message) => return Some(message),
-            Err(mpsc::TryRecvError::Disconnected) => return None,
-            Err(mpsc::TryRecvError::Empty) if Instant::now() < until => std::thread::yield_now(),
-            Err(mpsc::TryRecvError::Empty) => return inbox.recv().ok(),
-        }
+/// How the writer waits for messages. Looks for a moment before it sleeps: a send is followed by a
+/// claim, a claim by a finish, and waking a sleeping thread takes longer than any of them. Where
+/// nothing came in such a moment twice in a row it sleeps at once, until something comes as quickly:
+/// looking would cost more than all the work of a store that is written to now and then.
+#[derive(Default)]
+struct Patience {
+    in_vain: u32,
+}
+
+impl Patience {
+    fn receive(&mut self, inbox: &mpsc::Receiver<Message>) -> Option<Message> {
+        let began = Instant::now();
+        let looks = self.in_vain < 2;
+        let message = loop {
+            match inbox.try_recv() {
+                Ok(message) => break Some(message),
+                Err(mpsc::TryRecvError::Disconnected) => return None,
+                Err(mpsc::TryRecvError::Empty) if looks && began.elapsed() < LINGER => {
+                    std::thread::yield_now();
+                }
+                Err(mpsc::TryRecvError::Empty) => break inbox.recv().ok(),
+            }
+        };
+        let quick = began.elapsed() < LINGER;
+        self.in_vain = if quick { 0 } else { self.in_vain.saturating_add(1) };
+        message
     }
 }
 
