@@ -10,6 +10,7 @@ mod output;
 mod run;
 mod sentinel;
 mod stop;
+mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -32,6 +33,7 @@ use tokio::time::{Instant, sleep_until};
 use self::hands::Hands;
 use self::run::Shop;
 use self::stop::{Stop, Why};
+use self::stream::Streams;
 use crate::access::Access;
 use crate::link::{Link, LinkError, connect};
 use crate::script::{End, Report};
@@ -207,6 +209,7 @@ impl Worker {
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
         env.push((name.into(), mark.into()));
+        let uid = SessionId::new().to_string();
         let shop = Shop {
             host: host(),
             bash: find_bash().ok_or(WorkerError::NoBash)?,
@@ -214,6 +217,7 @@ impl Worker {
             env,
             clock: Arc::new(SystemClock),
             idle_run: options.idle_run,
+            streams: Streams::new(uid.clone()),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
@@ -221,7 +225,7 @@ impl Worker {
             hands: Hands::new(threads, options.resources.clone()),
             options: Options { threads, ..options },
             shop: Arc::new(shop),
-            uid: SessionId::new().to_string(),
+            uid,
             began: now,
             bodies: HashMap::new(),
             stops: HashMap::new(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use longshore::{BatchId, UnitId};
 use longshore_dispatch::system::QueueSystem;
 
 use super::resource::Resource;
@@ -18,6 +19,8 @@ pub enum Dispatch {
     Status(Pool),
     /// Why workers are not being launched
     Explain(Pool),
+    /// Print what scripts said that were submitted with --output stream:DIR
+    Output(Output),
     /// Have another number of workers
     Scale(Scale),
     /// Wait until nothing is left to do
@@ -102,6 +105,50 @@ pub struct Start {
     /// Passed to the base system as they are, as --partition=long
     #[arg(last = true, value_name = "BASE OPTIONS")]
     pub options: Vec<String>,
+}
+
+/// Prints output.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore dispatch output nightly --from logs            all of an array, in its order
+  longshore dispatch output nightly --from logs --index 7  one script of it
+  longshore dispatch output UNIT --from logs --stderr
+
+Of a script that ran more than once, the last run is shown. Needs no pool: the files are enough.")]
+pub struct Output {
+    /// A unit, or the name of an array
+    #[arg(value_name = "UNIT|ARRAY")]
+    pub whose: Whose,
+    /// The folder of `submit --output stream:DIR`
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Standard output only
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Standard error only
+    #[arg(long)]
+    pub stderr: bool,
+    /// Only the script with this number in the array
+    #[arg(long, value_name = "N")]
+    pub index: Option<u64>,
+}
+
+/// A unit or an array.
+#[derive(Debug, Clone)]
+pub enum Whose {
+    Unit(UnitId),
+    Array(BatchId),
+}
+
+impl std::str::FromStr for Whose {
+    type Err = longshore::name::NameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse() {
+            Ok(unit) => Ok(Self::Unit(unit)),
+            Err(_) => BatchId::new(text).map(Self::Array),
+        }
+    }
 }
 
 /// Another number of workers.

@@ -1,5 +1,6 @@
 //! `dispatch`: pools of script workers.
 
+mod output;
 mod serve;
 mod start;
 mod status;
@@ -30,6 +31,7 @@ pub async fn run(typed: Dispatch, settings: &Settings) -> anyhow::Result<ExitCod
         Dispatch::Serve(typed) => serve::run(*typed, settings).await,
         Dispatch::Status(pool) => status::run(&pool, settings).await,
         Dispatch::Explain(pool) => status::explain(&pool, settings).await,
+        Dispatch::Output(typed) => output::run(&typed, settings),
         Dispatch::Scale(typed) => scale(typed, settings).await,
         Dispatch::Wait(typed) => wait(typed, settings).await,
         Dispatch::Stop(typed) => stop(typed, settings).await,

@@ -23,6 +23,7 @@ use super::hands::Begin;
 use super::output::{Capture, Destination};
 use super::sentinel::Sentinels;
 use super::stop::{Stop, Why};
+use super::stream::Streams;
 use crate::script::{End, Kept, Report, Script};
 use crate::wire::{Body, Order};
 
@@ -41,6 +42,8 @@ pub(super) struct Shop {
     pub(super) clock: Arc<dyn Clock>,
     /// Scripts are not run, but count as done after this long: to measure everything else.
     pub(super) idle_run: Option<Duration>,
+    /// Where output goes that is kept in few files.
+    pub(super) streams: Streams,
 }
 
 /// Runs one script and says how it went. Dropped, the whole group is killed.
@@ -152,7 +155,8 @@ impl Run<'_> {
     }
 
     async fn started(&self, path: PathBuf, stop: &Stop) -> Ended {
-        let destination = Destination::open(&self.script().output, &self.begin.order);
+        let streams = (&self.shop.streams, self.body.batch.as_deref());
+        let destination = Destination::open(&self.script().output, &self.begin.order, streams);
         let mut destination = match destination {
             Ok(destination) => destination,
             Err(problem) => return Ended::of(End::Hindered(problem)),

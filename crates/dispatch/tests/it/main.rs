@@ -4,4 +4,5 @@
 
 mod kit;
 mod pool;
+mod streams;
 mod systems;
