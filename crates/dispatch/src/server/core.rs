@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Beat, BeatAnswer, Finish, Finished};
-use longshore::{Error, Outcome, Store, UnitId};
+use longshore::{Error, Outcome, Payload, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -40,6 +40,8 @@ pub(super) enum Event {
     Status(oneshot::Sender<Status>),
     View(oneshot::Sender<View>),
     Release(Vec<SeatId>),
+    /// Something was cancelled: the store says what.
+    BeatNow,
     End(Ending),
 }
 
@@ -166,6 +168,10 @@ impl Core {
             Event::Status(answer) => _ = answer.send(self.status()),
             Event::View(answer) => _ = answer.send(self.view()),
             Event::Release(seats) => seats.into_iter().for_each(|id| self.release(id)),
+            Event::BeatNow => {
+                self.next_beat = Instant::now();
+                self.look_over();
+            }
             Event::End(ending) => self.begin_to_end(ending),
         }
     }
@@ -231,7 +237,11 @@ impl Core {
                     Some(task) => {
                         self.drop_body(task.cargo.body);
                         self.report.on_end(&report.end);
-                        let finish = Finish::new(task.lease, report.outcome());
+                        let mut finish = Finish::new(task.lease, report.outcome());
+                        if report.end != script::End::Exited(0) {
+                            // A failure has only words: the rest of the story is kept beside it.
+                            finish.checkpoint = Payload::json(&*report).ok();
+                        }
                         self.ends.push(finish, Some((id, lease)));
                     }
                     // Said before, or somebody else's by now.

@@ -3,6 +3,7 @@
 #![expect(unreachable_pub, reason = "modules of one binary")]
 
 mod kit;
+mod operate;
 mod pool;
 mod streams;
 mod systems;
