@@ -17,6 +17,8 @@ pub enum Dispatch {
     Start(Box<Start>),
     /// How a pool does: its workers, what waits and what runs
     Status(Pool),
+    /// How a pool does, as it happens; `q` ends it
+    Top(Top),
     /// Why workers are not being launched
     Explain(Pool),
     /// Print what scripts said that were submitted with --output stream:DIR
@@ -39,6 +41,17 @@ pub struct Pool {
     /// [default: ~/.longshore/dispatch]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// Watches a pool.
+#[derive(Debug, Args)]
+#[command(after_help = "Where stdout is no terminal, or with --json, one frame is printed.")]
+pub struct Top {
+    #[command(flatten)]
+    pub pool: Pool,
+    /// How often it is drawn anew
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub every: Span,
 }
 
 /// Starts a pool.
@@ -141,12 +154,12 @@ pub enum Whose {
 }
 
 impl std::str::FromStr for Whose {
-    type Err = longshore::name::NameError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(unit) => Ok(Self::Unit(unit)),
-            Err(_) => BatchId::new(text).map(Self::Array),
+            Err(_) => BatchId::new(text).map(Self::Array).map_err(|error| error.to_string()),
         }
     }
 }
