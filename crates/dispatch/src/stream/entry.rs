@@ -78,7 +78,8 @@ impl Entry {
             return None;
         }
         let unit = UnitId::from_bytes(rest.take()?);
-        let [fence, batch, index, offset] = [rest.long()?, rest.long()?, rest.long()?, rest.long()?];
+        let [fence, batch, index, offset] =
+            [rest.long()?, rest.long()?, rest.long()?, rest.long()?];
         let [length, sum, attempt] = [rest.short()?, rest.short()?, rest.short()?];
         let [channel, last, _, _] = rest.take()?;
         Some(Self {
@@ -174,7 +175,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
-        let lone = Entry { index: None, batch: 0, channel: Channel::Stdout, last: false, ..entry() };
+        let lone =
+            Entry { index: None, batch: 0, channel: Channel::Stdout, last: false, ..entry() };
         for entry in [entry(), lone] {
             assert_eq!(Entry::of_bytes(&entry.to_bytes()), Some(entry));
         }

@@ -218,7 +218,8 @@ impl Sink {
             self.write(true);
         }
         let dropped = self.dropped;
-        let problem = self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
+        let problem =
+            self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
         let path = self.stream.map(|stream| stream.path.clone());
         let kept = path.zip(self.first);
         (kept.map(|(file, entry)| Kept { file, entry, bytes: self.kept }), problem)
