@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::serve::ListenerExt as _;
 use longshore::ledger::{Ledger, PutProfile};
 use longshore::{ProfileName, Scope, Store, TenantId};
 use longshore_ai::gateway::{Gateway, OneTenant};
@@ -68,15 +67,12 @@ pub(crate) async fn run(at: &str, folder: &Path) -> Result<()> {
     ];
     let House { store, desk, .. } = open(folder, &profiles).await?;
     let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
-    let router = Gateway::new(Arc::new(desk.clone()), Arc::new(guests)).router();
-    let listener = listen().await?.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
+    let gateway = Gateway::new(Arc::new(desk.clone()), Arc::new(guests));
+    let listener = listen().await?;
     tokio::select! {
-        ended = axum::serve(listener, router) => Ok(ended?),
+        () = gateway.serve(listener, input_ended()) => Ok(()),
         ended = desk.hear_of_changes(&*store) => Ok(ended?),
         () = desk.keep_books() => Ok(()),
         () = desk.be_present(&*store) => Ok(()),
-        () = input_ended() => Ok(()),
     }
 }

@@ -25,10 +25,11 @@ async fn main() -> std::io::Result<()> {
     let token = arguments.next().expect("a token");
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let guests = OneTenant { tenant: TenantId::default(), token: Some(token.into()) };
-    let router = Gateway::new(Arc::new(fake::Fake::default()), Arc::new(guests)).router();
+    let gateway = Gateway::new(Arc::new(fake::Fake::default()), Arc::new(guests));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);
-    axum::serve(listener, router).with_graceful_shutdown(input_ended()).await
+    gateway.serve(listener, input_ended()).await;
+    Ok(())
 }
 
 async fn input_ended() {

@@ -1,7 +1,8 @@
 //! A process's share of a bucket that all processes draw from.
 //!
 //! Pure: the time is a parameter. A process draws ahead what it is likely to use within 100 ms and has
-//! to use it within 200 ms, so that it asks the store ten times a second and not with every question.
+//! to use it within 200 ms, so that it asks the store ten or twenty times a second and not with every
+//! question. Whoever leaves less than half of that has more drawn, so that the next need not wait.
 //!
 //! **No window exceeds limit + burst.** What is used between `s` and `e` was drawn between `s - 200 ms`
 //! and `e`. A bucket that holds `C` and fills at `r` gives at most `C + r (e - s + 200 ms)` in that time,
@@ -114,6 +115,15 @@ impl Need {
         Draw { want: at_least.max(soon - left), at_least, ..self.settle(0.0) }
     }
 
+    /// The draw that fetches ahead what is likely to be used soon, so that nobody has to wait for it;
+    /// nothing while there is more than half of that. The same bounds hold as for whoever waits. A lone
+    /// question has nothing before it, and fetches nothing ahead.
+    pub(crate) fn refill(&self, chunk: &Chunk, now: Instant) -> Option<Draw> {
+        let (left, soon) = (chunk.left(now), chunk.recent(now).min(self.per(AHEAD)));
+        let at_least = (self.amount - left).max(NEARLY);
+        (left < soon / 2.0).then(|| Draw { want: soon - left, at_least, ..self.settle(0.0) })
+    }
+
     /// The draw that gives back so much, or takes it after the fact if it is below zero.
     pub(crate) fn settle(&self, credit: f64) -> Draw {
         Draw {
@@ -152,24 +162,41 @@ impl Chunk {
 
     /// Whether so much may be used now.
     pub(crate) fn has(&self, amount: f64, now: Instant) -> bool {
-        self.left(now) + NEARLY >= amount
+        let mut missing = amount - NEARLY;
+        let mut fresh = self.lots.iter().filter(|lot| now <= lot.until);
+        // Mostly the oldest lot has enough.
+        while missing > 0.0 {
+            let Some(lot) = fresh.next() else { return false };
+            missing -= lot.left;
+        }
+        true
     }
 
     /// Takes so much, the oldest first; says what it was taken from, for [`Chunk::put_back`].
     pub(crate) fn take(&mut self, amount: f64, now: Instant) -> Vec<Lot> {
+        let mut taken = Vec::new();
+        self.take_from(amount, now, |lot| taken.push(lot));
+        taken
+    }
+
+    /// Takes so much for somebody who surely uses it.
+    pub(crate) fn use_up(&mut self, amount: f64, now: Instant) {
+        self.take_from(amount, now, drop);
+    }
+
+    fn take_from(&mut self, amount: f64, now: Instant, mut taken: impl FnMut(Lot)) {
         self.lots.retain(|lot| now <= lot.until);
         self.count(amount, now);
-        let (mut missing, mut taken) = (amount, Vec::new());
+        let mut missing = amount;
         while let Some(lot) = self.lots.front_mut().filter(|_| missing > 0.0) {
             let part = lot.left.min(missing);
-            taken.push(Lot { left: part, until: lot.until });
+            taken(Lot { left: part, until: lot.until });
             missing -= part;
             lot.left -= part;
             if lot.left <= NEARLY {
                 self.lots.pop_front();
             }
         }
-        taken
     }
 
     /// Puts back what was taken and will not be used. It grows no younger by that.
@@ -253,6 +280,24 @@ mod tests {
         chunk.put_back(taken);
         assert_eq!(chunk.left(now + millis(60)), 3.0);
         assert_eq!((chunk.left(now + millis(210)), chunk.left(now + millis(260))), (2.0, 0.0));
+    }
+
+    #[test]
+    fn what_runs_low_is_fetched_ahead_if_as_much_was_used_lately() {
+        let now = Instant::now();
+        let mut chunk = Chunk::default();
+        chunk.drew(8.0, now, now);
+        let refill = |chunk: &Chunk, now| {
+            let draw = need(1.0).refill(chunk, now)?;
+            Some((draw.want, draw.at_least))
+        };
+        assert_eq!(refill(&chunk, now), None, "nothing was used");
+        chunk.take(4.0, now);
+        chunk.take(1.0, now + millis(100));
+        assert_eq!(refill(&chunk, now + millis(100)), None, "there is enough");
+        chunk.take(2.5, now + millis(120));
+        assert_eq!(refill(&chunk, now + millis(120)), Some((3.5, 0.5)));
+        assert_eq!(refill(&chunk, now + millis(350)), None, "long ago is forgotten");
     }
 
     #[test]

@@ -96,6 +96,9 @@ impl Limiter {
         {
             return Err(Full::Limit { bucket: never.bucket.to_string(), wait: NEVER });
         }
+        if self.inner.take_now(&needs) {
+            return Ok(taken);
+        }
         let mut waiting = self.inner.join(needs, until, when_full);
         let told = timeout_at(until, &mut waiting.told).await;
         waiting.done = told.is_ok();
@@ -177,6 +180,16 @@ impl Drop for Waiting<'_> {
 }
 
 impl Inner {
+    /// Takes all that is needed if it is there; or nothing.
+    fn take_now(&self, needs: &[Need]) -> bool {
+        let mut queue = self.shared.queue();
+        let Some(news) = queue.take_now(needs, Instant::now()) else { return false };
+        if news {
+            self.pump(queue, news);
+        }
+        true
+    }
+
     fn join(&self, needs: Arc<[Need]>, until: Instant, when_full: WhenFull) -> Waiting<'_> {
         let mut queue = self.shared.queue();
         let joined = queue.join(needs, until, when_full, Instant::now());

@@ -5,15 +5,11 @@
 //! the wire sends that on, everybody else asks by the translation.
 
 use std::borrow::Cow;
-use std::fmt;
 
-use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::ask::{AskError, Code, Question};
+use crate::object::Object;
 use crate::profile::ProviderName;
 
 /// A question as it came over a wire.
@@ -21,8 +17,8 @@ use crate::profile::ProviderName;
 pub struct Raw {
     /// Whose wire it is.
     pub wire: ProviderName,
-    /// The request's body: a JSON object.
-    pub body: Bytes,
+    /// The request's body.
+    pub body: Object,
     /// What of it the translation leaves out although it means something, in words for people.
     pub left_out: Vec<Cow<'static, str>>,
     /// It tells the model about its role. One that does not is of no use where the profile does.
@@ -33,15 +29,12 @@ impl Raw {
     /// The body with other values in the place of some of its members: the model, whether it is
     /// streamed. What is not there yet is added; `None` takes it away.
     pub fn rewritten(&self, changes: &[(&str, Option<Value>)]) -> serde_json::Result<Vec<u8>> {
-        let members: Members<'_> = serde_json::from_slice(&self.body)?;
-        serde_json::to_vec(&Rewritten { members, changes })
+        self.body.with(changes)
     }
 
     /// One of the body's members, if it is there.
     pub fn member(&self, name: &str) -> Option<Value> {
-        let members: Members<'_> = serde_json::from_slice(&self.body).ok()?;
-        let (_, value) = members.0.iter().rfind(|(other, _)| other == name)?;
-        serde_json::from_str(value.get()).ok()
+        self.body.member(name)
     }
 
     /// Why a provider of another wire may not ask the question.
@@ -69,73 +62,13 @@ impl Question {
     }
 }
 
-/// The members of a JSON object, in their order, unread.
-pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(InOrder)
-    }
-}
-
-struct InOrder;
-
-impl<'de> Visitor<'de> for InOrder {
-    type Value = Members<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::with_capacity(16);
-        while let Some(Key(key)) = map.next_key()? {
-            members.push((key, map.next_value()?));
-        }
-        Ok(Members(members))
-    }
-}
-
-/// A member's name, borrowed where nothing in it is escaped.
-#[derive(serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-struct Rewritten<'a> {
-    members: Members<'a>,
-    changes: &'a [(&'a str, Option<Value>)],
-}
-
-impl Serialize for Rewritten<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        let changed = |key: &str| self.changes.iter().any(|(other, _)| *other == key);
-        for (key, value) in self.members.0.iter().filter(|(key, _)| !changed(key)) {
-            map.serialize_entry(key, value)?;
-        }
-        for (key, value) in self.changes {
-            if let Some(value) = value {
-                map.serialize_entry(key, value)?;
-            }
-        }
-        map.end()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn raw(body: &'static str) -> Raw {
-        let body = Bytes::from_static(body.as_bytes());
+        let body = Object::read(body).unwrap();
         Raw { wire: ProviderName::Openai, body, left_out: Vec::new(), has_system: false }
-    }
-
-    #[test]
-    fn a_body_is_rewritten_without_touching_the_rest() {
-        let raw = raw(r#"{"model":"p", "x": {"b":1, "a":[ 2 ]},"stream":true}"#);
-        let changes = [("model", Some("m".into())), ("stream", None), ("n", Some(1.into()))];
-        let body = String::from_utf8(raw.rewritten(&changes).unwrap()).unwrap();
-        assert_eq!(body, r#"{"x":{"b":1, "a":[ 2 ]},"model":"m","n":1}"#);
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! Base systems: what starts jobs on this machine or on a cluster.
 //!
-//! One seam, [`System`], and one small file for each: [`local`](self), Slurm, Grid Engine, PBS in two
+//! One seam, [`System`], and one small file for each: this machine, Slurm, Grid Engine, PBS in two
 //! dialects, LSF. A system is asked for the state of many jobs in one query; a job that it does not
 //! know any more is [`JobState::Gone`] and never an error. What a job's script says is decided by a
-//! pure function per system; [`call`] runs the system's commands; [`wait`] waits for many jobs.
+//! pure function per system; `call` runs the system's commands; [`wait`] waits for many jobs.
 //!
 //! A system knows nothing of pools: whether a job is somebody's script or a persistent worker is the
 //! business of [`QueueSystem`] and of whoever made the [`Job`].
 
-mod account;
 mod call;
 mod error;
 mod job;

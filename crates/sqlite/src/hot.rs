@@ -37,13 +37,15 @@ pub(crate) enum Hot {
     FindCall,
     /// Reads a call that another would be a duplicate of: [`call_row::COLUMNS`].
     DuplicateCall,
-    /// Writes a call that is not there yet.
+    /// Writes a call, if it is not there yet.
     InsertCall,
+    /// Writes [`call_row::TOGETHER`] calls that are not there yet.
+    InsertCalls,
     /// Writes a later word on a call that is open.
     UpdateCall,
 }
 
-const COUNT: usize = 13;
+const COUNT: usize = 14;
 
 impl Hot {
     fn sql(self) -> &'static str {
@@ -62,21 +64,17 @@ impl Hot {
                 call_row::COLUMNS
             )
         });
+        static INSERT_CALL: LazyLock<String> =
+            LazyLock::new(|| insert_calls(1) + " ON CONFLICT (id) DO NOTHING");
+        static INSERT_CALLS: LazyLock<String> = LazyLock::new(|| insert_calls(call_row::TOGETHER));
         match self {
             Self::FindCall => {
                 "SELECT status, tenant, opened_at, reserve_tokens, reserve_picos
                  FROM longshore_call WHERE id = ?1"
             }
             Self::DuplicateCall => &DUPLICATE_CALL,
-            Self::InsertCall => {
-                "INSERT INTO longshore_call (id, profile, provider, model, worker, reserve_tokens,
-                 reserve_picos, status, logged_at, code, answered_by, tokens_in, tokens_out,
-                 tokens_cached, tokens_cache_write, latency_ms, attempts, cost_picos, estimated,
-                 mode, tier, tokens_cache_write_long, request_id, tenant, unit, batch, session,
-                 opened_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16,
-                 ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28)"
-            }
+            Self::InsertCall => &INSERT_CALL,
+            Self::InsertCalls => &INSERT_CALLS,
             // Without the columns of the other indexes, so that only the one of open calls moves.
             Self::UpdateCall => {
                 "UPDATE longshore_call SET profile = ?2, provider = ?3, model = ?4, worker = ?5,
@@ -124,6 +122,13 @@ impl Hot {
             }
         }
     }
+}
+
+fn insert_calls(rows: usize) -> String {
+    let columns = call_row::WRITTEN;
+    let row = format!("({})", vec!["?"; columns.len()].join(", "));
+    let rows = vec![row; rows].join(", ");
+    format!("INSERT INTO longshore_call ({}) VALUES {rows}", columns.join(", "))
 }
 
 /// The statements a verb has used so far.

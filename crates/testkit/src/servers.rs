@@ -6,6 +6,9 @@
 
 mod account;
 mod certificate;
+mod fakes;
+mod gridengine;
+mod keeper;
 mod mariadb;
 mod netns;
 mod pgbouncer;
@@ -17,6 +20,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
+pub use fakes::{Away, FakeBatch};
+pub use gridengine::PrivateGridEngine;
 pub use mariadb::PrivateMariaDb;
 pub use netns::PrivateNetwork;
 pub use pgbouncer::PrivatePgbouncer;
@@ -40,6 +45,13 @@ fn program(name: &str, folders: &[PathBuf], package: &str) -> io::Result<PathBuf
 /// A port that nobody listens on.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// Several of them; all are held until all are known.
+fn free_ports(count: usize) -> io::Result<Vec<u16>> {
+    let held = (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let held = held.collect::<io::Result<Vec<TcpListener>>>()?;
+    held.iter().map(|port| Ok(port.local_addr()?.port())).collect()
 }
 
 /// Tries `start` with several ports.

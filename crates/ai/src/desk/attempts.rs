@@ -39,10 +39,16 @@ impl TriesOf<'_, '_> {
             return Ok(answer);
         }
         let Some(again) = repair(question, &answer) else { return Ok(answer) };
+        // In a box, as all that is seldom: every question carries the room for what is not.
+        Ok(Box::pin(self.mended(answer, again)).await)
+    }
+
+    /// An answer, after one more try to have it in the form that was wanted.
+    async fn mended(&mut self, answer: Answer, again: Question) -> Answer {
         match self.patiently(&again).await {
-            Ok(better) => Ok(both(&answer, better)),
+            Ok(better) => both(&answer, better),
             // It was paid for: whoever reads it says what is wrong with it.
-            Err(error) => Ok(with_bill(answer, &again, error.bill)),
+            Err(error) => with_bill(answer, &again, error.bill),
         }
     }
 
@@ -93,8 +99,19 @@ impl TriesOf<'_, '_> {
     }
 
     async fn once(&mut self, question: &Question) -> Result<Answer, AskError> {
+        match self.pieces {
+            None => self.call.entry.provider.ask(question).await,
+            Some(out) => Box::pin(self.in_pieces(question, out)).await,
+        }
+    }
+
+    /// Asks, and hands on what comes.
+    async fn in_pieces(
+        &mut self,
+        question: &Question,
+        out: &mpsc::Sender<Piece>,
+    ) -> Result<Answer, AskError> {
         let provider = &self.call.entry.provider;
-        let Some(out) = self.pieces else { return provider.ask(question).await };
         // An answer of which nothing was handed on may be asked for anew.
         let (sender, mut pieces) = mpsc::channel(1);
         let asking = provider.stream(question, &sender);

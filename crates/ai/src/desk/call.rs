@@ -1,5 +1,7 @@
 //! One profile is asked: room, leave, tries, and what it came to.
 
+use std::borrow::Cow;
+
 use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -83,6 +85,8 @@ impl CallToMake<'_> {
         settled.cost_picos = settled.cost_picos.saturating_add(end.cost_picos);
         settled.attempts += attempts;
         settled.begun |= handed_on;
+        // One is the rule; a vector by itself would make room for four.
+        settled.records.reserve_exact(1);
         settled.records.extend(call.ended(end));
         settled.result = result.map(|answer| Answer { latency_ms, ..answer });
     }
@@ -117,12 +121,14 @@ impl CallToMake<'_> {
         }
     }
 
-    /// The question as this profile has it asked.
-    fn question(&self) -> Question {
-        let (profile, asked) = (&self.entry.profile, &self.errand.question);
-        Question {
-            system: asked.system.clone().or_else(|| profile.system.clone()),
-            ..asked.clone()
+    /// The question as this profile has it asked: mostly as it is.
+    fn question(&self) -> Cow<'_, Question> {
+        let (own, asked) = (&self.entry.profile.system, &self.errand.question);
+        match own {
+            Some(_) if asked.system.is_none() => {
+                Cow::Owned(Question { system: own.clone(), ..asked.clone() })
+            }
+            _ => Cow::Borrowed(asked),
         }
     }
 
@@ -140,6 +146,15 @@ impl CallToMake<'_> {
             self.desk.journal.note(CallRecord { call: call.clone(), end: None });
             return Ok(OpenCall::new(self.desk, call));
         }
+        Box::pin(self.admitted(call, settled)).await
+    }
+
+    /// Waits for the ledger's word on a call.
+    async fn admitted(
+        &self,
+        call: NewCall,
+        settled: &mut Settled,
+    ) -> Result<OpenCall<'_>, AskError> {
         let admitted = self.desk.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| away(&error))?.pop() {
             Some(Admission::OverBudget(month)) => Err(used_up(&month)),

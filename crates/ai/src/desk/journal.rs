@@ -5,10 +5,10 @@
 //! killed leaves the intents that were written (they become "maybe billed" with its session) and loses
 //! at most what gathered for that moment and during one write.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use longshore::CallId;
 use longshore::ledger::{CallRecord, Calls};
 use tokio::sync::Notify;
@@ -34,16 +34,26 @@ pub(super) struct Journal {
 
 #[derive(Default)]
 struct Waiting {
-    order: Vec<CallId>,
-    records: HashMap<CallId, CallRecord>,
+    records: Vec<CallRecord>,
+    /// Where each is among them.
+    places: HashMap<CallId, usize>,
     /// Kept until it is surely written: whoever writes may be dropped in the middle.
     writing: Vec<CallRecord>,
 }
 
 impl Waiting {
+    /// Adds a record, or puts it in the place of an earlier one of the same call.
+    fn put(&mut self, record: CallRecord) {
+        let place = *self.places.entry(record.call.id).or_insert(self.records.len());
+        match self.records.get_mut(place) {
+            Some(earlier) => *earlier = record,
+            None => self.records.push(record),
+        }
+    }
+
     /// Everything is written.
     fn is_over(&self) -> bool {
-        self.order.is_empty() && self.writing.is_empty()
+        self.records.is_empty() && self.writing.is_empty()
     }
 }
 
@@ -55,12 +65,7 @@ impl Journal {
 
     /// Notes a call, or what it came to.
     pub(super) fn note(&self, record: CallRecord) {
-        let mut waiting = self.waiting();
-        let id = record.call.id;
-        if waiting.records.insert(id, record).is_none() {
-            waiting.order.push(id);
-        }
-        drop(waiting);
+        self.waiting().put(record);
         self.news.notify_one();
     }
 
@@ -68,7 +73,7 @@ impl Journal {
     pub(super) async fn room(&self) {
         loop {
             let written = self.written.notified();
-            if self.waiting().order.len() < MOST {
+            if self.waiting().records.len() < MOST {
                 return;
             }
             written.await;
@@ -113,9 +118,10 @@ impl Journal {
 
     /// What is to be written now: what was taken before, or else all that waits.
     fn take(&self) -> Vec<CallRecord> {
-        let Waiting { order, records, writing } = &mut *self.waiting();
+        let Waiting { records, places, writing } = &mut *self.waiting();
         if writing.is_empty() {
-            writing.extend(order.drain(..).filter_map(|id| records.remove(&id)));
+            places.clear();
+            std::mem::swap(records, writing);
         }
         writing.clone()
     }

@@ -1,5 +1,6 @@
 //! Leave to ask: waited for in a given order, so that whoever waits holds as little as possible.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use longshore::Context;
@@ -61,7 +62,7 @@ impl CallToMake<'_> {
                 Some(room.map_err(|_| full("as many questions are out as the profile allows"))?)
             }
             Some(room) => {
-                let room = timeout_at(until, Arc::clone(room).acquire_owned());
+                let room = pin!(timeout_at(until, Arc::clone(room).acquire_owned()));
                 let room = over(wait(run, until, room).await)?;
                 // Nobody closes it.
                 room.map_err(|_| full("no room for the question in its time"))?.ok()
@@ -69,9 +70,9 @@ impl CallToMake<'_> {
         };
         let owner = self.desk.register.owner(&self.errand.tenant).await?;
         let needs = self.needs(&owner, tokens);
-        let taking = self.desk.limiter.take(Arc::clone(&needs), until, limits.when_full);
+        let taking = pin!(self.desk.limiter.take(Arc::clone(&needs), until, limits.when_full));
         let taken = over(wait(run, until, taking).await)?.map_err(refusal)?;
-        match over(wait(run, until, line.send(tokens, until)).await) {
+        match over(wait(run, until, pin!(line.send(tokens, until))).await) {
             Ok(Ok(out)) => Ok(Leave { _room: room, taken, needs, out }),
             Ok(Err(error)) => {
                 taken.give_back();

@@ -187,30 +187,42 @@ impl Desk {
         };
         let desk = &*self.inner;
         CallToMake { desk, entry: &first, errand }.make(pieces, &mut settled).await;
-        let mut asked = vec![first.name.clone()];
-        if settled.is_final() {
-            return settled;
+        if !settled.is_final() {
+            // In a box: few need it, and all would carry the room for it.
+            Box::pin(self.ask_others(&first, errand, pieces, &mut settled)).await;
         }
+        settled
+    }
+
+    /// Asks the profiles that stand in for one that could not answer.
+    async fn ask_others(
+        &self,
+        first: &Entry,
+        errand: &Errand,
+        pieces: Option<&mpsc::Sender<Piece>>,
+        settled: &mut Settled,
+    ) {
+        let desk = &*self.inner;
+        let mut asked = vec![first.name.clone()];
         // Another model was wished for from the first: it is not one of theirs.
         let question = Question { model: None, ..errand.question.clone() };
         let elsewhere = Errand { question, ..errand.clone() };
-        for name in self.fallbacks(errand, &first).await {
+        for name in self.fallbacks(errand, first).await {
             if asked.contains(&name) {
                 continue;
             }
             match self.inner.register.find(&errand.tenant, Some(&name)).await {
                 Ok(entry) => {
                     let call = CallToMake { desk, entry: &entry, errand: &elsewhere };
-                    call.make(pieces, &mut settled).await;
+                    call.make(pieces, settled).await;
                 }
-                Err(error) => self.refused(errand, Some(&name), error, &mut settled),
+                Err(error) => self.refused(errand, Some(&name), error, settled),
             }
             asked.push(name);
             if settled.is_final() {
                 break;
             }
         }
-        settled
     }
 
     /// Writes what calls came to that no unit's end carries.

@@ -4,10 +4,10 @@
 //! in its tenant and nowhere else, on every use: another tenant's does not exist. Only templates may
 //! come from elsewhere, and a key belongs to whoever wrote the document that names it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use foldhash::HashMap;
 use longshore::ledger::{Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use secrecy::SecretString;
@@ -105,12 +105,17 @@ impl Register {
             None => self.default_of(tenant).await?,
         };
         let key = (tenant.clone(), name);
-        let now = Instant::now();
         if let Some((entry, until)) = self.known().entries.get(&key)
-            && now < *until
+            && Instant::now() < *until
         {
             return Ok(Arc::clone(entry));
         }
+        // In a box: whoever finds it known carries no room for the reading.
+        Box::pin(self.found_anew(key)).await
+    }
+
+    async fn found_anew(&self, key: (TenantId, ProfileName)) -> Result<Arc<Entry>, AskError> {
+        let now = Instant::now();
         let (tenant, name) = &key;
         self.may_ask(tenant).await?;
         let record = self.record(tenant, name).await?;
@@ -159,12 +164,16 @@ impl Register {
 
     /// What holds for all profiles of a tenant.
     pub(super) async fn owner(&self, tenant: &TenantId) -> Result<Arc<Owner>, AskError> {
-        let now = Instant::now();
         if let Some((owner, until)) = self.known().tenants.get(tenant)
-            && now < *until
+            && Instant::now() < *until
         {
             return Ok(Arc::clone(owner));
         }
+        Box::pin(self.owner_anew(tenant)).await
+    }
+
+    async fn owner_anew(&self, tenant: &TenantId) -> Result<Arc<Owner>, AskError> {
+        let now = Instant::now();
         let name = ProfileName::new(TENANT_SHEET).map_err(internal)?;
         let sheet = match self.ledger.profile(&scope(tenant), tenant, &name).await {
             Ok(record) => TenantSheet::read(&record.body).map_err(internal)?,

@@ -11,6 +11,7 @@ use super::fields::{Fields, Said};
 use super::refusal::Refusal;
 use super::wire::{Asked, Delivery};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::object::Object;
 
 /// Members that do not change what is answered.
 const HARMLESS: &[&str] = &["metadata", "cache_control", "inference_geo"];
@@ -104,7 +105,7 @@ struct Format {
 type LeftOut = Vec<Cow<'static, str>>;
 
 /// Reads a request whose answer is wanted.
-pub(super) fn read(body: &[u8]) -> Result<Asked, Refusal> {
+pub(super) fn read(body: &Object) -> Result<Asked, Refusal> {
     let asked = read_uncounted(body)?;
     if asked.max_tokens.is_none() {
         return Err(Refusal::of("max_tokens", "`max_tokens` is missing"));
@@ -113,8 +114,8 @@ pub(super) fn read(body: &[u8]) -> Result<Asked, Refusal> {
 }
 
 /// Reads a request that may leave open how long its answer is.
-pub(super) fn read_uncounted(body: &[u8]) -> Result<Asked, Refusal> {
-    let mut fields = Fields::read(body)?;
+pub(super) fn read_uncounted(body: &Object) -> Result<Asked, Refusal> {
+    let mut fields = Fields::of(body);
     let mut left_out = LeftOut::new();
     let model = fields.need("model")?;
     let messages = messages(fields.need("messages")?, &mut left_out)?;

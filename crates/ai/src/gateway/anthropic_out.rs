@@ -10,6 +10,7 @@ use super::sse;
 use super::wire::{About, Asked, Delivery, Teller, Wire};
 use crate::ask::{Answer, FinishReason};
 use crate::chat::{Piece, ToolCall};
+use crate::object::Object;
 use crate::profile::ProviderName;
 
 /// The wire of Anthropic's messages.
@@ -20,7 +21,7 @@ impl Wire for Anthropic {
         ProviderName::Anthropic
     }
 
-    fn read(&self, body: &[u8]) -> Result<Asked, Refusal> {
+    fn read(&self, body: &Object) -> Result<Asked, Refusal> {
         anthropic_in::read(body)
     }
 

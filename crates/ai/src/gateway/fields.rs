@@ -2,22 +2,27 @@
 
 use std::borrow::Cow;
 
+use axum::body::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::refusal::{Refusal, Why};
-use crate::raw::Members;
+use crate::object::Object;
 
 /// The members of a request that were not read yet.
-pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
+
+/// Reads a body, but not its members.
+pub(super) fn object(body: Bytes) -> Result<Object, Refusal> {
+    Object::read(body).map_err(|error| {
+        Refusal::new(Why::Malformed, format!("the body is not a JSON object: {error}"))
+    })
+}
 
 impl<'a> Fields<'a> {
-    /// Reads a body, but not its members.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, Refusal> {
-        let members: Members<'a> = serde_json::from_slice(body).map_err(|error| {
-            Refusal::new(Why::Malformed, format!("the body is not a JSON object: {error}"))
-        })?;
-        Ok(Self(members.0))
+    /// The members of a body.
+    pub(super) fn of(body: &'a Object) -> Self {
+        Self(body.members().collect())
     }
 
     /// A member, if it is there and not null.
@@ -26,7 +31,7 @@ impl<'a> Fields<'a> {
             return Ok(None);
         };
         let (_, raw) = self.0.swap_remove(at);
-        let value = serde_json::from_str(raw.get());
+        let value = serde_json::from_str(raw);
         value.map_err(|error| Refusal::of(name, format!("`{name}`: {error}")))
     }
 
@@ -43,8 +48,8 @@ impl<'a> Fields<'a> {
         harmless: &[&str],
         usual: &[(&str, &[&str])],
     ) -> impl Iterator<Item = Cow<'static, str>> {
-        let means_nothing = |name: &str, value: &RawValue| {
-            let value = || value.get().split_ascii_whitespace().collect::<String>();
+        let means_nothing = |name: &str, value: &str| {
+            let value = || value.split_ascii_whitespace().collect::<String>();
             harmless.contains(&name)
                 || value() == "null"
                 || usual.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
@@ -102,8 +107,9 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_noticed_unless_it_means_nothing() {
-        let body = br#"{"a":1,"b":null,"c":"x","n":1,"m":[ "text" ],"n2":2,"d":{}}"#;
-        let mut fields = Fields::read(body).unwrap();
+        let body = r#"{"a":1,"b":null,"c":"x","n":1,"m":[ "text" ],"n2":2,"d":{}}"#;
+        let body = Object::read(body).unwrap();
+        let mut fields = Fields::of(&body);
         assert_eq!(fields.take::<u32>("a").unwrap(), Some(1));
         assert_eq!(fields.take::<u32>("a").unwrap(), None);
         let usual: &[(&str, &[&str])] = &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
@@ -114,7 +120,8 @@ mod tests {
 
     #[test]
     fn a_member_that_is_wrong_is_named() {
-        let mut fields = Fields::read(br#"{"stop":3,"max":"many"}"#).unwrap();
+        let body = Object::read(r#"{"stop":3,"max":"many"}"#).unwrap();
+        let mut fields = Fields::of(&body);
         let error = fields.take::<u32>("max").unwrap_err();
         assert_eq!(error.param.as_deref(), Some("max"));
         assert!(error.message.contains("`max`: invalid type"), "{error:?}");
@@ -122,6 +129,6 @@ mod tests {
         assert!(error.message.contains("a text or a list of texts"), "{error:?}");
         let error = fields.need::<u32>("none").unwrap_err();
         assert_eq!(error.message, "`none` is missing");
-        assert!(Fields::read(b"[1]").is_err() && Fields::read(b"{").is_err());
+        assert!(object("[1]".into()).is_err() && object("{".into()).is_err());
     }
 }

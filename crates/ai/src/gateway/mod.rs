@@ -9,9 +9,11 @@
 
 mod anthropic_in;
 mod anthropic_out;
+mod body;
 mod counter;
 mod fields;
 mod guests;
+mod listen;
 mod models;
 mod openai_in;
 mod openai_out;
@@ -25,10 +27,11 @@ mod wire;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, Request};
+use axum::extract::{Path, Request};
 use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use longshore::{Clock, SystemClock};
+use tokio::net::TcpListener;
 
 use self::anthropic_out::Anthropic;
 use self::openai_out::OpenAi;
@@ -38,6 +41,12 @@ pub use self::guests::{Guests, OneTenant};
 
 /// Longest request that is read.
 const LONGEST: usize = 32 * 1024 * 1024;
+
+/// Where OpenAI's questions come.
+const COMPLETIONS: &str = "/v1/chat/completions";
+
+/// Where Anthropic's questions come.
+const MESSAGES: &str = "/v1/messages";
 
 /// The tenants' profiles behind the wires of OpenAI and Anthropic.
 pub struct Gateway {
@@ -63,27 +72,35 @@ impl Gateway {
         Self { house: House { clock, ..self.house } }
     }
 
-    /// The routes, all below `/v1`.
+    /// The routes, all below `/v1`, to be mounted beside others.
     pub fn router(self) -> Router {
-        let house = Arc::new(self.house);
-        let ask = |wire: &'static dyn wire::Wire| {
-            let house = Arc::clone(&house);
-            post(move |request: Request| serve::serve(wire, house, request))
-        };
-        let (counting, listing, looking) =
-            (Arc::clone(&house), Arc::clone(&house), Arc::clone(&house));
-        let count = post(move |request: Request| serve::count(&Anthropic, counting, request));
-        let list = get(move |headers: HeaderMap| models::list(listing, headers));
-        let show = get(move |Path(id): Path<String>, headers: HeaderMap| {
-            models::show(looking, id, headers)
-        });
-        Router::new()
-            .route("/v1/chat/completions", ask(&OpenAi))
-            .route("/v1/messages", ask(&Anthropic))
-            .route("/v1/messages/count_tokens", count)
-            .route("/v1/models", list)
-            // A model may be `profile/model`.
-            .route("/v1/models/{*id}", show)
-            .layer(DefaultBodyLimit::max(LONGEST))
+        routes(&Arc::new(self.house))
     }
+
+    /// Serves the same over a listener until `end`, and then what is under way. Cheaper than a router:
+    /// for whoever serves nothing else.
+    pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()>) {
+        let house = Arc::new(self.house);
+        let router = routes(&house);
+        listen::listen(listener, house, router, end).await;
+    }
+}
+
+fn routes(house: &Arc<House>) -> Router {
+    let ask = |wire: &'static dyn wire::Wire| {
+        let house = Arc::clone(house);
+        post(async move |request: Request| serve::serve(wire, &house, request).await)
+    };
+    let (counting, listing, looking) = (Arc::clone(house), Arc::clone(house), Arc::clone(house));
+    let count = post(move |request: Request| serve::count(&Anthropic, counting, request));
+    let list = get(move |headers: HeaderMap| models::list(listing, headers));
+    let show =
+        get(move |Path(id): Path<String>, headers: HeaderMap| models::show(looking, id, headers));
+    Router::new()
+        .route(COMPLETIONS, ask(&OpenAi))
+        .route(MESSAGES, ask(&Anthropic))
+        .route("/v1/messages/count_tokens", count)
+        .route("/v1/models", list)
+        // A model may be `profile/model`.
+        .route("/v1/models/{*id}", show)
 }

@@ -12,6 +12,7 @@ use super::fields::{Fields, OneOrMore, Said};
 use super::refusal::Refusal;
 use super::wire::{Asked, Delivery};
 use crate::chat::{Chat, Message, Part, Role, Tool, ToolCall, ToolChoice};
+use crate::object::Object;
 
 /// Members that do not change what is answered.
 const HARMLESS: &[&str] = &[
@@ -125,8 +126,8 @@ struct StreamOptions {
 }
 
 /// Reads a request.
-pub(super) fn read(body: &[u8]) -> Result<Asked, Refusal> {
-    let mut fields = Fields::read(body)?;
+pub(super) fn read(body: &Object) -> Result<Asked, Refusal> {
+    let mut fields = Fields::of(body);
     let model = fields.need("model")?;
     let said: Vec<SaidBy<'_>> = fields.need("messages")?;
     let mut listener = Listener::default();

@@ -10,6 +10,7 @@ use super::sse;
 use super::wire::{About, Asked, Delivery, Teller, Wire};
 use crate::ask::{Answer, FinishReason};
 use crate::chat::{Piece, ToolCall};
+use crate::object::Object;
 use crate::profile::ProviderName;
 
 /// The wire of OpenAI's chat completions.
@@ -20,7 +21,7 @@ impl Wire for OpenAi {
         ProviderName::Openai
     }
 
-    fn read(&self, body: &[u8]) -> Result<Asked, Refusal> {
+    fn read(&self, body: &Object) -> Result<Asked, Refusal> {
         openai_in::read(body)
     }
 

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
+use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use longshore::{ProfileName, TenantId};
 use tokio::time::Instant;
 
 use super::House;
+use super::body::{Incoming, whole_body};
 use super::counter::Terms;
+use super::fields::object;
 use super::guests::welcome;
 use super::refusal::{Refusal, Why};
 use super::slip;
@@ -20,6 +21,7 @@ use super::wire::{About, Asked, Delivery, Wire};
 use super::{anthropic_in, sse};
 use crate::ask::{Answer, Question};
 use crate::desk::Errand;
+use crate::object::Object;
 use crate::raw::Raw;
 
 /// Most tokens of an answer where neither the question nor the profile says: a page or four.
@@ -32,15 +34,15 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
 /// Answers a request.
-pub(super) async fn serve(
+pub(super) async fn serve<B: Incoming>(
     wire: &'static dyn Wire,
-    house: Arc<House>,
-    request: Request,
+    house: &House,
+    request: Request<B>,
 ) -> Response {
     let id = slip::request_id(request.headers());
-    let order = take(wire, &house, request, &id).await;
+    let order = take(wire, house, request, &id).await;
     let served = match order {
-        Ok(order) => order.serve(wire, &house).await,
+        Ok(order) => order.serve(wire, house).await,
         Err(refusal) => Err(refusal),
     };
     finish(wire, &id, served)
@@ -50,15 +52,15 @@ pub(super) async fn serve(
 pub(super) async fn count(
     wire: &'static dyn Wire,
     house: Arc<House>,
-    request: Request,
+    request: Request<Body>,
 ) -> Response {
     let id = slip::request_id(request.headers());
     finish(wire, &id, counted(&house, request).await)
 }
 
-async fn counted(house: &House, request: Request) -> Result<Response, Refusal> {
+async fn counted(house: &House, request: Request<Body>) -> Result<Response, Refusal> {
     let tenant = welcome(&*house.guests, request.headers())?;
-    let asked = anthropic_in::read_uncounted(&body(request).await?)?;
+    let asked = anthropic_in::read_uncounted(&object(whole_body(request).await?)?)?;
     let (profile, _) = profile_and_model(&asked.model)?;
     house.counter.terms(&tenant, &profile).await?;
     let about = Question {
@@ -79,15 +81,15 @@ struct Order {
 }
 
 /// Reads a request.
-async fn take(
+async fn take<B: Incoming>(
     wire: &'static dyn Wire,
     house: &House,
-    request: Request,
+    request: Request<B>,
     id: &str,
 ) -> Result<Order, Refusal> {
     let tenant = welcome(&*house.guests, request.headers())?;
     let until = slip::until(request.headers(), Instant::now())?;
-    let body = body(request).await?;
+    let body = object(whole_body(request).await?)?;
     let asked = wire.read(&body)?;
     let (profile, model) = profile_and_model(&asked.model)?;
     // A profile that cannot be used is refused where it is asked, so that the books say so.
@@ -109,7 +111,7 @@ fn order(
     wire: &dyn Wire,
     house: &House,
     asked: Asked,
-    body: Bytes,
+    body: Object,
     ask: Ask<'_>,
 ) -> Result<Order, Refusal> {
     let Ask { id, until, tenant, profile, model, terms } = ask;
@@ -154,15 +156,6 @@ pub(super) fn profile_and_model(asked: &str) -> Result<(ProfileName, Option<Stri
         Refusal { param, ..Refusal::new(Why::Unknown, format!("there is no profile `{shown}`")) }
     };
     Ok((ProfileName::new(profile).map_err(none)?, model.filter(|model| !model.is_empty())))
-}
-
-async fn body(request: Request) -> Result<Bytes, Refusal> {
-    Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            Refusal::new(Why::TooLong, "the request is longer than 32 MB")
-        }
-        _ => Refusal::new(Why::Malformed, "the request's body did not come whole"),
-    })
 }
 
 impl Order {

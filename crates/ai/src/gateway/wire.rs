@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::refusal::Refusal;
 use crate::ask::Answer;
 use crate::chat::{Chat, Piece};
+use crate::object::Object;
 use crate::profile::ProviderName;
 
 /// A wire that the gateway speaks.
@@ -17,7 +18,7 @@ pub(crate) trait Wire: Send + Sync + 'static {
     fn name(&self) -> ProviderName;
 
     /// Reads a request.
-    fn read(&self, body: &[u8]) -> Result<Asked, Refusal>;
+    fn read(&self, body: &Object) -> Result<Asked, Refusal>;
 
     /// A whole answer.
     fn whole(&self, about: &About, answer: &Answer) -> Vec<u8>;

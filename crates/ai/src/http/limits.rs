@@ -55,8 +55,12 @@ const TOKENS: [Names; 4] = [
     ],
 ];
 
-/// What is left of the provider's limits.
+/// What is left of the provider's limits. Servers of one's own say nothing of any: that is seen at once,
+/// not by looking for each of the names.
 pub(crate) fn headroom(headers: &HeaderMap) -> Headroom {
+    if !headers.keys().any(|name| name.as_str().contains("ratelimit")) {
+        return Headroom::default();
+    }
     let least = |all: &[Names]| all.iter().filter_map(|names| left(headers, names)).reduce(scarcer);
     Headroom { requests: least(&REQUESTS), tokens: least(&TOKENS) }
 }

@@ -5,10 +5,10 @@
 //! buckets that it will need: a tenant that has used up its share does not stop those that it shares a
 //! profile with.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::{HashMap, HashSet};
 use longshore::ledger::{Draw, Drawn};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -52,9 +52,21 @@ struct Bucket {
     again_at: Option<Instant>,
     /// When it said that there would be enough.
     full_until: Option<Instant>,
+    refill: Refill,
     /// What is to be given back (or taken, below zero), by which limits, and when.
     credit: f64,
     settle: Option<(Need, Instant)>,
+}
+
+/// Whether something is fetched that nobody waits for yet.
+#[derive(Debug, Default)]
+enum Refill {
+    #[default]
+    No,
+    /// To be asked for.
+    Wanted(Need),
+    /// Asked for.
+    Asked,
 }
 
 #[derive(Debug)]
@@ -87,6 +99,23 @@ pub(super) enum Step {
 }
 
 impl Queue {
+    /// Takes all that is needed at once, if nobody is before and there is enough; or nothing. Says also
+    /// whether there is something to be done, for those who come next.
+    pub(super) fn take_now(&mut self, needs: &[Need], now: Instant) -> Option<bool> {
+        let free = |need: &Need| !self.wanted.contains(&need.bucket) && self.has(need, now);
+        if !needs.iter().all(free) {
+            return None;
+        }
+        let mut news = false;
+        for need in needs {
+            if let Some(bucket) = self.buckets.get_mut(&need.bucket) {
+                bucket.chunk.use_up(need.amount, now);
+                news |= bucket.runs_low(need, now);
+            }
+        }
+        Some(news)
+    }
+
     /// Somebody comes, and is served at once if nobody is before them and there is enough. Says also
     /// whether there is something to be done for them: not if others wait for the same already.
     pub(super) fn join(
@@ -157,7 +186,7 @@ impl Queue {
 
     /// Serves all who can be served, in order.
     fn serve(&mut self, now: Instant) {
-        let mut wanted = HashSet::new();
+        let mut wanted = HashSet::default();
         for waiter in std::mem::take(&mut self.waiters) {
             if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
                 self.waiters.push(waiter);
@@ -238,7 +267,8 @@ impl Queue {
         if !settled.is_empty() {
             return Step::Settle(settled);
         }
-        let draws = self.draws(now);
+        let mut draws = self.draws(now);
+        self.refill(&mut draws, now);
         if !draws.is_empty() {
             return Step::Draw(draws);
         }
@@ -246,7 +276,7 @@ impl Queue {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.waiters.is_empty() && self.buckets.values().all(|bucket| bucket.settle.is_none())
+        self.waiters.is_empty() && self.buckets.values().all(Bucket::is_settled)
     }
 
     fn rest(&mut self, now: Instant) -> Step {
@@ -292,6 +322,18 @@ impl Queue {
         wants.into_iter().map(draw).collect()
     }
 
+    /// What is to be fetched ahead, beside what is drawn anyway.
+    fn refill(&mut self, draws: &mut Vec<Draw>, now: Instant) {
+        for bucket in self.buckets.values_mut() {
+            let Refill::Wanted(need) = std::mem::take(&mut bucket.refill) else { continue };
+            let drawn = draws.iter().any(|draw| *draw.bucket == *need.bucket);
+            if let Some(draw) = need.refill(&bucket.chunk, now).filter(|_| !drawn) {
+                bucket.refill = Refill::Asked;
+                draws.push(draw);
+            }
+        }
+    }
+
     fn missing<'a>(&self, waiter: &'a Waiter, now: Instant) -> Vec<&'a Need> {
         let missing: Vec<&Need> = waiter.needs.iter().filter(|n| !self.has(n, now)).collect();
         let scarce = |need: &&Need| self.again_at(need).is_some();
@@ -314,6 +356,7 @@ impl Queue {
         self.away_until = None;
         for (draw, drawn) in draws.iter().zip(drawn) {
             let bucket = self.bucket(&Arc::from(draw.bucket.as_str()));
+            bucket.refill = Refill::No;
             if drawn.got > 0.0 {
                 bucket.chunk.drew(drawn.got, begun, now);
                 (bucket.again_at, bucket.full_until) = (None, None);
@@ -330,6 +373,7 @@ impl Queue {
     /// The store could not be asked, and may be later.
     pub(super) fn away(&mut self, now: Instant) {
         self.away_until = Some(now + PAUSE);
+        self.buckets.values_mut().for_each(|bucket| bucket.refill = Refill::No);
     }
 
     /// The store does not work: nobody can be served.
@@ -338,5 +382,24 @@ impl Queue {
             let _ = waiter.tell.send(Err(Full::Store(why.to_owned())));
         }
         self.wanted.clear();
+        self.buckets.values_mut().for_each(|bucket| bucket.refill = Refill::No);
+    }
+}
+
+impl Bucket {
+    /// Sees to it that more is fetched before it is needed; whether that is to be done now.
+    fn runs_low(&mut self, need: &Need, now: Instant) -> bool {
+        // What had nothing lately is left to those who wait.
+        let asked = !matches!(self.refill, Refill::No) || self.again_at.is_some();
+        if asked || need.refill(&self.chunk, now).is_none() {
+            return false;
+        }
+        self.refill = Refill::Wanted(need.clone());
+        true
+    }
+
+    /// There is nothing to be done for it.
+    fn is_settled(&self) -> bool {
+        self.settle.is_none() && !matches!(self.refill, Refill::Wanted(_))
     }
 }

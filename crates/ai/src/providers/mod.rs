@@ -11,6 +11,7 @@
 //! [`capabilities()`] is the same as data.
 
 pub(crate) mod anthropic;
+mod base;
 mod capabilities;
 pub(crate) mod dialect;
 pub(crate) mod failure;
@@ -30,6 +31,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::ask::Provider;
 use crate::http::Http;
 use crate::profile::{self, Profile, ProfileError, ProviderName};
+use base::Base;
 pub use capabilities::{Caching, Capabilities, capabilities};
 use dialect::Dialect;
 use remote::Remote;
@@ -81,7 +83,7 @@ pub(crate) fn wired<D: Dialect>(
 
 /// Where requests go, without the path of each. An address may end with the version of the API, as
 /// other clients want it, or leave it out.
-fn base<D: Dialect>(profile: &Profile) -> Result<String, ProfileError> {
+fn base<D: Dialect>(profile: &Profile) -> Result<Base, ProfileError> {
     let address = profile.endpoint.as_deref().unwrap_or(D::ADDRESS).trim_end_matches('/');
     let wrong = |why: &str| ProfileError::Endpoint(profile.name.clone(), why.to_owned());
     let uri: Uri = address.parse().map_err(|_| wrong("it is no address"))?;
@@ -97,7 +99,7 @@ fn base<D: Dialect>(profile: &Profile) -> Result<String, ProfileError> {
         last.strip_prefix('v').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
     let prefix =
         if versioned || D::PREFIX.strip_prefix('/') == Some(last) { "" } else { D::PREFIX };
-    Ok(format!("{address}{prefix}"))
+    Ok(Base::new(format!("{address}{prefix}")))
 }
 
 /// The headers of each request. What the profile adds takes the place of what is usual.

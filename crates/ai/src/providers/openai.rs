@@ -104,14 +104,15 @@ impl Dialect for Openai {
     /// it; a stream has to say at its end what it took.
     fn changes(&self, model: &str, question: &Question, raw: &Raw, how: How) -> Changes {
         let (most, not_most) = self.most();
-        let mut changes: Changes = vec![
+        let mut changes = Changes::with_capacity(7);
+        changes.extend([
             ("model", Some(model.into())),
             (most, Some(question.max_tokens.into())),
             (not_most, None),
             ("temperature", self.wire.sampling.then(|| question.temperature.into())),
             ("stream", how.is_streamed().then(|| true.into())),
             ("stream_options", how.is_streamed().then(|| stream_options(raw))),
-        ];
+        ]);
         if !self.wire.sampling {
             changes.push(("top_p", None));
         }

@@ -1,6 +1,7 @@
 //! A provider behind a wire: sends what its [`Dialect`] writes, waits no longer than the question allows, and
 //! hands what comes back to the dialect.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::base::Base;
 use super::dialect::{Dialect, Draft, Fault, Flow, How, Reading};
 use super::failure;
 use super::veil::Veil;
@@ -29,8 +31,7 @@ const TAIL: Duration = Duration::from_millis(100);
 pub(crate) struct Remote<D> {
     pub(crate) dialect: D,
     pub(crate) http: Http,
-    /// Scheme, host, and the paths' beginning.
-    pub(crate) base: String,
+    pub(crate) base: Base,
     /// Of each request; those with secrets are marked as such.
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
@@ -41,7 +42,8 @@ pub(crate) struct Remote<D> {
 impl<D: Dialect> Provider for Remote<D> {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
         let sent = Sent::default();
-        within(question.until, &sent, self.whole(question, &sent)).await
+        let asking = pin!(self.whole(question, &sent));
+        within(question.until, &sent, asking).await
     }
 
     async fn stream(
@@ -50,16 +52,16 @@ impl<D: Dialect> Provider for Remote<D> {
         pieces: &mpsc::Sender<Piece>,
     ) -> Result<Answer, AskError> {
         let (began, sent) = (Instant::now(), Sent::default());
-        let sending = self.send(question, How::Streamed, &sent);
+        let sending = pin!(self.send(question, How::Streamed, &sent));
         let reply = within(question.until, &sent, sending).await?;
         let headroom = headroom(&reply.headers);
         if comes_whole::<D>(&reply.headers) {
-            let reading = self.read_to(reply, pieces);
+            let reading = pin!(self.read_to(reply, pieces));
             let draft = within(question.until, &sent, reading).await?;
             return self.checked(question, draft, began, headroom);
         }
         let mut stream = Stream::new(self.form(question), D::FRAMING, self.dialect.reading());
-        let following = self.follow(reply, &mut stream, pieces);
+        let following = Box::pin(self.follow(reply, &mut stream, pieces));
         let followed = within(question.until, &sent, following).await;
         let draft = stream.reading.draft();
         let error = match followed {
@@ -79,7 +81,8 @@ impl<D: Dialect> Provider for Remote<D> {
     }
 }
 
-/// Runs something until a moment. Nothing is sent that has no time left.
+/// Runs something until a moment. Nothing is sent that has no time left. Work that is large comes pinned:
+/// moved in here it would need its room twice.
 async fn within<T>(
     until: Instant,
     sent: &Sent,
@@ -228,12 +231,13 @@ impl<D: Dialect> Remote<D> {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Request<Full<Bytes>>, AskError> {
-        let address = format!("{}{path}", self.base);
-        let made = Request::builder().method(method).uri(address).body(Full::from(body));
         // Not with the error's words: the address may have secrets in its path.
-        let mut request = made.map_err(|_| {
+        let address = self.base.uri(path).ok_or_else(|| {
             AskError::new(Code::InvalidRequest, "the question makes no address of the provider")
         })?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = address;
         *request.headers_mut() = self.headers.clone();
         Ok(request)
     }
@@ -243,11 +247,16 @@ impl<D: Dialect> Remote<D> {
         if reply.status.is_success() {
             return Ok(reply);
         }
+        Err(Box::pin(self.refused(reply)).await)
+    }
+
+    /// Why an answer is none.
+    async fn refused(&self, reply: Reply) -> AskError {
         let (status, headers) = (reply.status.as_u16(), reply.headers.clone());
         let mut body = Vec::new();
         // What is known already is not kept waiting for words.
         let _ = timeout(WORDS, reply.beginning(MOST_REFUSAL, &mut body)).await;
-        Err(failure::refused(status, &headers, &body, &self.veil))
+        failure::refused(status, &headers, &body, &self.veil)
     }
 
     /// An answer with status 200 that cannot be read: perhaps it is an error after all.

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Stdio;
 
 use longshore_pool::warden::Group;
@@ -123,14 +124,23 @@ impl Caller {
             _ => SystemError::io(format!("{program} does not start"), error),
         })?;
         let group = Group::of(child.id());
-        if let Some(mut stdin) = child.stdin.take() {
-            // A command that does not read its input says why.
-            let _ = stdin.write_all(input.as_bytes()).await;
-        }
-        let output = tokio::time::timeout(self.site.limit, child.wait_with_output()).await;
-        drop(group);
+        let stdin = child.stdin.take();
+        let mut conversation = pin!(async move {
+            if let Some(mut stdin) = stdin {
+                // A command that does not read its input says why.
+                let _ = stdin.write_all(input.as_bytes()).await;
+            }
+            child.wait_with_output().await
+        });
+        let output = tokio::time::timeout(self.site.limit, conversation.as_mut()).await;
+        let Ok(output) = output else {
+            // While nobody has waited for the leader, the group's number is its own.
+            drop(group);
+            return Err(SystemError::too_slow(self.system, program, self.site.limit));
+        };
+        // It has been waited for: the number may be another's already, and must not be killed.
+        std::mem::forget(group);
         let output = output
-            .map_err(|_| SystemError::too_slow(self.system, program, self.site.limit))?
             .map_err(|error| SystemError::io(format!("{program} cannot be waited for"), error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
@@ -223,10 +233,10 @@ mod tests {
     async fn a_command_that_takes_too_long_is_ended_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let script = "sleep 600 & echo $! > pid; mv pid child; wait";
-        let caller = caller(std::time::Duration::from_millis(300));
+        let caller = caller(std::time::Duration::from_secs(1));
         let answer = caller.tell("bash", &["-c", script], folder.path(), "").await;
         assert!(matches!(answer, Err(SystemError::Silent { .. })), "{answer:?}");
-        let Ok(child) = std::fs::read_to_string(folder.path().join("child")) else { return };
+        let child = std::fs::read_to_string(folder.path().join("child")).unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "the child lives");
     }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use super::error::SystemError;
 
 /// What a system is to start.
 #[derive(Debug, Clone)]
@@ -52,6 +54,24 @@ impl Job {
             terms: Terms::default(),
             options: Vec::new(),
         }
+    }
+
+    /// Where its output goes, and its errors if elsewhere: one file must not be opened twice, since each
+    /// would write over the other.
+    pub(super) fn files(&self) -> (Option<&Path>, Option<&Path>) {
+        let (out, err) = (self.stdout.as_deref(), self.stderr.as_deref());
+        (out, err.filter(|err| Some(*err) != out))
+    }
+
+    /// Makes the folders of its output: a scheduler fails a job without them, some without a word.
+    pub(super) fn make_folders(&self) -> Result<(), SystemError> {
+        let files = [&self.stdout, &self.stderr].into_iter().flatten();
+        for folder in files.filter_map(|file| file.parent()) {
+            std::fs::create_dir_all(folder).map_err(|error| {
+                SystemError::io(format!("no folder {}", folder.display()), error)
+            })?;
+        }
+        Ok(())
     }
 }
 

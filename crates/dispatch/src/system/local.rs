@@ -22,7 +22,7 @@ use super::job::Job;
 use super::name::BaseSystem;
 use super::site::Site;
 use super::state::{JobId, JobState};
-use super::{System, account, script, span};
+use super::{System, script, span};
 use process::Leader;
 use table::{Row, Table};
 
@@ -134,14 +134,14 @@ fn words(job: &Job) -> Result<Vec<String>, SystemError> {
 
 /// Opens the files of a job's output.
 fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
-    account::prepare(job)?;
-    let Some(path) = &job.stdout else {
-        let err =
-            job.stderr.as_deref().map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
+    job.make_folders()?;
+    let (out, err) = job.files();
+    let Some(out) = out else {
+        let err = err.map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
         return Ok((Stdio::null(), err?));
     };
-    let out = open(path)?;
-    let err = match &job.stderr {
+    let out = open(out)?;
+    let err = match err {
         Some(path) => open(path)?,
         None => out.try_clone().map_err(|error| SystemError::io("no second output", error))?,
     };

@@ -13,8 +13,8 @@ use super::job::Job;
 use super::name::BaseSystem;
 use super::script::{Opens, Writer, tame};
 use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState};
-use super::{System, account, span};
+use super::state::{Cause, End, Exit, JobId, JobState, states};
+use super::{System, span};
 
 const SIGNS: Signs = Signs {
     away: &[
@@ -74,7 +74,7 @@ impl System for Lsf {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let script = script(job)?;
-        account::prepare(job)?;
+        job.make_folders()?;
         let script = &script;
         again(self.caller.site.retries, move || async move {
             let answer = self.caller.tell("bsub", &[], &job.dir, script).await?;
@@ -91,7 +91,7 @@ impl System for Lsf {
         for ids in ids.chunks(CHUNK) {
             seen.extend(self.look(ids).await?);
         }
-        Ok(account::states(ids, seen))
+        Ok(states(ids, seen))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
@@ -184,4 +184,42 @@ fn end(code: &str, reason: &str) -> End {
     };
     let exit = code.parse().ok().map(Exit::of_shell);
     End { exit: exit.filter(|exit| *exit != Exit::Code(0)), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_the_state_and_who_ended_the_job() {
+        let ended = |exit, cause| JobState::Ended(End { exit, cause });
+        let why = Some("New job is waiting for scheduling".to_owned());
+        let all = [
+            ("PEND|-|-|New job is waiting for scheduling", JobState::Waiting { why }),
+            ("PSUSP|-|-|-", JobState::Stuck { why: "it is held".to_owned() }),
+            ("RUN|-|-|-", JobState::Running),
+            ("DONE|-|-|-", ended(Some(Exit::Code(0)), Cause::Itself)),
+            ("EXIT|42|-|-", ended(Some(Exit::Code(42)), Cause::Itself)),
+            ("EXIT|139|-|-", ended(Some(Exit::Signal(11)), Cause::Itself)),
+            ("EXIT|-|TERM_OWNER: job killed by owner|-", ended(None, Cause::Cancelled)),
+            (
+                "EXIT|140|TERM_RUNLIMIT: job killed|-",
+                ended(Some(Exit::Signal(12)), Cause::TimeLimit),
+            ),
+            ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(Exit::Signal(9)), Cause::Memory)),
+            ("ZOMBI|-|-|-", ended(None, Cause::NodeLost)),
+        ];
+        for (said, wanted) in all {
+            assert_eq!(state(&format!("7[2]|{said}")), Some((JobId::new("7"), wanted)), "{said}");
+        }
+        assert_eq!(state("7|NONSENSE|-|-|-"), None);
+    }
+
+    #[test]
+    fn the_id_is_read_from_a_sentence() {
+        let id = Some(JobId::new("12"));
+        assert_eq!(submitted("Job <12> is submitted to queue <normal>.\n"), id);
+        assert_eq!(submitted("Note.\nJob <12> is submitted to default queue <normal>."), id);
+        assert_eq!(submitted("Request aborted by esub. Job not submitted."), None);
+    }
 }

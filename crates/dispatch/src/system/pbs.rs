@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 
+use super::System;
 use super::call::{Answer, CHUNK, Caller, Signs, again};
 use super::error::SystemError;
 use super::job::Job;
 use super::name::BaseSystem;
 use super::script::{Opens, Writer, tame};
 use super::site::{Dialect, Site};
-use super::state::{Exit, JobId, JobState};
-use super::{System, account};
+use super::state::{Exit, JobId, JobState, states};
 
 const SIGNS: Signs = Signs {
     away: &[
@@ -104,7 +104,7 @@ impl System for Pbs {
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let dialect = self.dialect().await?;
         let script = script(job, dialect)?;
-        account::prepare(job)?;
+        job.make_folders()?;
         let script = &script;
         again(self.caller.site.retries, move || async move {
             let answer = match dialect {
@@ -131,7 +131,7 @@ impl System for Pbs {
         for ids in ids.chunks(CHUNK) {
             seen.extend(self.look(dialect, ids).await?);
         }
-        Ok(account::states(ids, seen))
+        Ok(states(ids, seen))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {

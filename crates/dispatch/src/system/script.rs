@@ -6,7 +6,7 @@
 //! quoted. Some systems look for directives in the whole script, so no line of it is the job's own.
 
 use std::fmt::{Display, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::error::SystemError;
 use super::job::Job;
@@ -93,12 +93,12 @@ impl<'a> Writer<'a> {
 
     /// Where the system is to write the job's output, and its errors if elsewhere.
     pub(super) fn outputs(&self) -> (String, Option<String>) {
-        let plain =
-            |path: &Option<PathBuf>| path.as_deref().and_then(Path::to_str).map(str::to_owned);
         if self.redirects() {
             return (NOWHERE.to_owned(), None);
         }
-        (plain(&self.job.stdout).unwrap_or_else(|| NOWHERE.to_owned()), plain(&self.job.stderr))
+        let plain = |path: Option<&Path>| path.and_then(Path::to_str).map(str::to_owned);
+        let (out, err) = self.job.files();
+        (plain(out).unwrap_or_else(|| NOWHERE.to_owned()), plain(err))
     }
 
     /// Whether bash has to open the files: systems expand signs in paths, each its own, and tasks
@@ -133,12 +133,13 @@ impl<'a> Writer<'a> {
     /// Opens the files of the job's output.
     fn redirection(&self) -> Result<String, SystemError> {
         let index = if self.job.array.is_some() { ".\"$LONGSHORE_ARRAY_INDEX\"" } else { "" };
-        let open = |path: &Option<PathBuf>| {
-            path.as_deref().map(|path| Ok(format!("{}{index}", self.path(path)?))).transpose()
+        let open = |path: Option<&Path>| {
+            path.map(|path| Ok(format!("{}{index}", self.path(path)?))).transpose()
         };
-        let out = open(&self.job.stdout)?.unwrap_or_else(|| NOWHERE.to_owned());
-        let err = open(&self.job.stderr)?;
-        Ok(err.map_or_else(|| format!("exec >{out} 2>&1"), |err| format!("exec >{out} 2>{err}")))
+        let (out, err) = self.job.files();
+        let out = open(out)?.unwrap_or_else(|| NOWHERE.to_owned());
+        Ok(open(err)?
+            .map_or_else(|| format!("exec >{out} 2>&1"), |err| format!("exec >{out} 2>{err}")))
     }
 
     fn path(&self, path: &Path) -> Result<String, SystemError> {

@@ -4,7 +4,7 @@
 //! `qdel`. A job leaves the list as soon as it has ended; how it ended is in the books (`qacct`), a
 //! while later and one job at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
@@ -14,8 +14,8 @@ use super::job::Job;
 use super::name::BaseSystem;
 use super::script::{Opens, Writer, tame};
 use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState};
-use super::{System, account, span};
+use super::state::{Cause, End, Exit, JobId, JobState, states};
+use super::{System, span};
 
 const SIGNS: Signs = Signs {
     away: &[
@@ -61,7 +61,9 @@ impl GridEngine {
         if answer.is_ok() {
             return Ok(end(&answer.out));
         }
-        if answer.words().contains("not found") {
+        // Not yet, or nothing at all yet.
+        let words = answer.words();
+        if words.contains("not found") || words.contains("No such file") {
             return Ok(None);
         }
         Err(self.caller.failure(&answer, &SIGNS))
@@ -80,7 +82,7 @@ impl System for GridEngine {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let script = script(job)?;
-        account::prepare(job)?;
+        job.make_folders()?;
         let script = &script;
         again(self.caller.site.retries, move || async move {
             let answer = self.caller.tell("qsub", &["-terse"], &job.dir, script).await?;
@@ -101,8 +103,8 @@ impl System for GridEngine {
             return Err(self.caller.failure(&answer, &SIGNS));
         }
         let jobs = jobs(&answer.out).ok_or_else(|| self.caller.garbled("qstat", &answer.out))?;
-        let is_ours = |id: &str| ids.iter().any(|ours| ours.as_str() == id);
-        let wrong = jobs.iter().filter(|(id, state)| state.contains('E') && is_ours(id));
+        let ours: BTreeSet<&str> = ids.iter().map(JobId::as_str).collect();
+        let wrong = jobs.iter().filter(|(id, state)| state.contains('E') && ours.contains(id));
         let wrong: Vec<&str> = wrong.map(|(id, _)| *id).collect();
         let reasons = self.reasons(&wrong).await?;
         let seen = jobs.into_iter().map(|(id, letters)| {
@@ -110,7 +112,7 @@ impl System for GridEngine {
             let state = state(letters, reasons.get(&id));
             (id, state)
         });
-        Ok(account::states(ids, seen))
+        Ok(states(ids, seen))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
@@ -252,5 +254,37 @@ fn one_end(failed: i32, code: i32) -> End {
         0 | 100 => End { exit, cause: Cause::Itself },
         37 => End { exit, cause: Cause::TimeLimit },
         _ => End::unknown(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_say_where_a_job_is() {
+        let waiting = |why: Option<&str>| JobState::Waiting { why: why.map(str::to_owned) };
+        assert_eq!(state("qw", None), waiting(None));
+        assert_eq!(state("hqw", None), waiting(Some("it is held")));
+        for letters in ["t", "r", "Rr", "dr", "s", "T"] {
+            assert_eq!(state(letters, None), JobState::Running, "{letters}");
+        }
+        assert_eq!(state("Eqw", None), JobState::Stuck { why: "Eqw".to_owned() });
+    }
+
+    #[test]
+    fn the_books_tell_an_end_and_of_an_array_the_worst() {
+        let book = |failed: &str, exit: &str| {
+            format!("taskid       1\nfailed       {failed}\nexit_status  {exit}\n====\n")
+        };
+        let good = book("0    ", "0                   ");
+        assert_eq!(end(&good), Some(End::by_itself(Exit::Code(0))));
+        let killed = book("100 : assumedly after job", "137                  (Killed)");
+        assert_eq!(end(&killed), Some(End::by_itself(Exit::Signal(9))));
+        assert_eq!(end(&format!("{good}{killed}{good}")), end(&killed));
+        let late = book("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137");
+        assert_eq!(end(&late).map(|end| end.cause), Some(Cause::TimeLimit));
+        assert_eq!(end(&book("26  : opening input/output file", "0")), Some(End::unknown()));
+        assert_eq!(end("error: job id 3 not found"), None);
     }
 }

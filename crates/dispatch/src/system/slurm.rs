@@ -14,8 +14,8 @@ use super::job::Job;
 use super::name::BaseSystem;
 use super::script::{Opens, Writer, tame};
 use super::site::Site;
-use super::state::{Cause, End, Exit, JobId, JobState};
-use super::{System, account, span};
+use super::state::{Cause, End, Exit, JobId, JobState, states};
+use super::{System, span};
 
 const SIGNS: Signs = Signs {
     away: &[
@@ -84,7 +84,7 @@ impl System for Slurm {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let script = script(job)?;
-        account::prepare(job)?;
+        job.make_folders()?;
         let script = &script;
         again(self.caller.site.retries, move || async move {
             let answer = self.caller.tell("sbatch", &["--parsable"], &job.dir, script).await?;
@@ -104,7 +104,7 @@ impl System for Slurm {
         for ids in ids.chunks(CHUNK) {
             seen.extend(self.look(ids).await?);
         }
-        Ok(account::states(ids, seen))
+        Ok(states(ids, seen))
     }
 
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
@@ -190,7 +190,8 @@ fn is_hopeless(reason: &str) -> bool {
         || reason.starts_with("launch failed")
 }
 
-/// A job that was ended has a zero here, too, which is not its program's.
+/// A job that was ended has a zero here, too, which is not its program's; one without memory has a
+/// signal that there is not.
 fn end(exit: &str, cause: Cause) -> End {
     let exit = match exit.split_once(':') {
         Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {
@@ -199,5 +200,44 @@ fn end(exit: &str, cause: Cause) -> End {
         }),
         None => exit.parse().ok().map(Exit::of_wait_status),
     };
-    End { exit: exit.filter(|exit| cause == Cause::Itself || *exit != Exit::Code(0)), cause }
+    let is_its_own = |exit: &Exit| match exit {
+        Exit::Code(0) => cause == Cause::Itself,
+        Exit::Code(_) => true,
+        Exit::Signal(signal) => *signal <= 64,
+    };
+    End { exit: exit.filter(is_its_own), cause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(exit: Option<Exit>, cause: Cause) -> JobState {
+        JobState::Ended(End { exit, cause })
+    }
+
+    #[test]
+    fn a_line_tells_the_state_and_who_ended_the_job() {
+        let all = [
+            ("PENDING|0|Resources", JobState::Waiting { why: Some("Resources".to_owned()) }),
+            ("PENDING|0|None", JobState::Waiting { why: None }),
+            ("PENDING|0|JobHeldAdmin", JobState::Stuck { why: "JobHeldAdmin".to_owned() }),
+            ("RUNNING|0|None", JobState::Running),
+            ("COMPLETING|0|None", JobState::Running),
+            ("COMPLETED|0|None", ended(Some(Exit::Code(0)), Cause::Itself)),
+            ("FAILED|10752|NonZeroExitCode", ended(Some(Exit::Code(42)), Cause::Itself)),
+            ("FAILED|42:0|NonZeroExitCode", ended(Some(Exit::Code(42)), Cause::Itself)),
+            ("FAILED|0:11|RaisedSignal:11", ended(Some(Exit::Signal(11)), Cause::Itself)),
+            ("CANCELLED|15|None", ended(Some(Exit::Signal(15)), Cause::Cancelled)),
+            ("CANCELLED|0|Priority", ended(None, Cause::Cancelled)),
+            ("TIMEOUT|0|TimeLimit", ended(None, Cause::TimeLimit)),
+            ("OUT_OF_MEMORY|125|OutOfMemory", ended(None, Cause::Memory)),
+            ("NODE_FAIL|0|NodeDown", ended(None, Cause::NodeLost)),
+            ("PREEMPTED|0|None", ended(None, Cause::Preempted)),
+        ];
+        for (said, wanted) in all {
+            assert_eq!(state(&format!("7|{said}|")), Some((JobId::new("7"), wanted)), "{said}");
+        }
+        assert_eq!(state("slurm_load_jobs error"), None);
+    }
 }

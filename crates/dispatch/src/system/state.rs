@@ -1,5 +1,6 @@
 //! What a system says about a job.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A job's name in its system, as the system wrote it.
@@ -74,6 +75,21 @@ impl JobState {
             Self::Running => 5,
         }
     }
+}
+
+/// The state of each of `ids`: what was seen of it, tasks of an array together, or that it is gone.
+pub(super) fn states(
+    ids: &[JobId],
+    seen: impl IntoIterator<Item = (JobId, JobState)>,
+) -> BTreeMap<JobId, JobState> {
+    let mut states: BTreeMap<JobId, JobState> =
+        ids.iter().map(|id| (id.clone(), JobState::Gone)).collect();
+    for (id, state) in seen {
+        if let Some(known) = states.get_mut(&id) {
+            *known = std::mem::replace(known, JobState::Gone).with(state);
+        }
+    }
+    states
 }
 
 /// How a job ended.

@@ -223,9 +223,9 @@ impl Run<'_> {
         let mut remarks = limit(&child, &self.script().limits);
         let mut capture = capture;
         let why = {
+            let mut heard_all = capture.is_none();
             let mut listening = std::pin::pin!(listen(capture.as_mut()));
             let mut limit = std::pin::pin!(self.out_of_time());
-            let mut heard_all = false;
             let why = loop {
                 tokio::select! {
                     biased;

@@ -1,7 +1,5 @@
 //! Dispatch from outside.
 
-#![expect(unreachable_pub, reason = "modules of one binary")]
-
 mod kit;
 mod operate;
 mod pool;

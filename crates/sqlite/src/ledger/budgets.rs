@@ -2,8 +2,6 @@
 //!
 //! Verbs say which calls count ([`MonthMoves`]); the months move once per verb, when it is flushed.
 
-use std::collections::BTreeMap;
-
 use longshore_core::ledger::{Budget, BudgetState, CallEnd, NewCall};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
@@ -15,7 +13,8 @@ use crate::tx::Tx;
 /// How the months of tenants move.
 #[derive(Debug, Default)]
 pub(crate) struct MonthMoves {
-    moves: BTreeMap<(TenantId, String), Weight>,
+    /// Few: the calls of a verb are of one month, or of two.
+    moves: Vec<(TenantId, String, Weight)>,
     /// The month of an hour, in hours since the epoch: writing it anew costs more than adding.
     last: Option<(i64, String)>,
 }
@@ -71,16 +70,21 @@ impl MonthMoves {
     fn month(&mut self, tenant: &TenantId, time: Timestamp) -> &mut Weight {
         let hour = time.as_micros().div_euclid(HOUR);
         let month = match &self.last {
-            Some((last, month)) if *last == hour => month.clone(),
-            _ => BudgetState::month_of(time),
+            Some((last, month)) if *last == hour => month,
+            _ => &self.last.insert((hour, BudgetState::month_of(time))).1,
         };
-        self.last = Some((hour, month.clone()));
-        self.moves.entry((tenant.clone(), month)).or_default()
+        let same =
+            |(other, moved, _): &(TenantId, String, Weight)| other == tenant && moved == month;
+        let place = self.moves.iter().position(same).unwrap_or_else(|| {
+            self.moves.push((tenant.clone(), month.clone(), Weight::default()));
+            self.moves.len() - 1
+        });
+        &mut self.moves[place].2
     }
 
     /// Moves the months.
     pub(crate) fn write(&mut self, db: &Connection) -> Result<()> {
-        for ((tenant, month), by) in std::mem::take(&mut self.moves) {
+        for (tenant, month, by) in std::mem::take(&mut self.moves) {
             let Weight { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
             let moves = (
                 tenant.as_str(),

@@ -1,10 +1,10 @@
 //! Rows of `longshore_call`: how calls are written and read. Columns, no JSON: they are hot.
 
-use longshore_core::ledger::{Call, CallEnd, CallMode, CallStatus, NewCall};
+use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{
     BatchId, CallId, ProfileName, Result, SessionId, TenantId, Timestamp, UnitId,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, params};
 
 use crate::error::{Translate, damaged};
 use crate::hot::Hot;
@@ -43,43 +43,110 @@ fn mode_code(mode: CallMode) -> u8 {
     }
 }
 
-/// Writes a call that is not there yet.
-pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+/// The columns that a new call is written to, in the order of [`bind`].
+pub(crate) const WRITTEN: [&str; 28] = [
+    "id",
+    "profile",
+    "provider",
+    "model",
+    "worker",
+    "reserve_tokens",
+    "reserve_picos",
+    "status",
+    "logged_at",
+    "code",
+    "answered_by",
+    "tokens_in",
+    "tokens_out",
+    "tokens_cached",
+    "tokens_cache_write",
+    "latency_ms",
+    "attempts",
+    "cost_picos",
+    "estimated",
+    "mode",
+    "tier",
+    "tokens_cache_write_long",
+    // Beyond what a later word may change.
+    "request_id",
+    "tenant",
+    "unit",
+    "batch",
+    "session",
+    "opened_at",
+];
+
+/// How many calls one statement writes. Cursors that stay at an index's end find the next place at once:
+/// a row then costs two thirds of what it costs by itself.
+pub(crate) const TOGETHER: usize = 16;
+
+/// Writes a call, if it is not there yet; whether it was not.
+pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
     let now = tx.now.as_micros();
-    tx.hot(Hot::InsertCall)?
-        .execute(params![
-            call.id.as_bytes(),
-            call.profile.as_str(),
-            call.provider,
-            call.model,
-            call.worker,
-            call.reserve_tokens,
-            call.reserve_picos,
-            code(end.map_or(CallStatus::Open, |end| end.status)),
-            end.map(|_| now),
-            end.and_then(|end| end.code.as_deref()),
-            end.map(|end| end.model.as_str()),
-            end.map(|end| end.tokens_in),
-            end.map(|end| end.tokens_out),
-            end.map(|end| end.tokens_cached),
-            end.map(|end| end.tokens_cache_write),
-            end.map(|end| end.latency_ms),
-            end.map(|end| end.attempts),
-            end.map(|end| end.cost_picos),
-            end.map(|end| end.estimated),
-            end.map(|end| mode_code(end.mode)),
-            end.and_then(|end| end.tier.as_deref()),
-            end.map(|end| end.tokens_cache_write_long),
-            // Beyond what a later word may change.
-            call.request_id,
-            call.tenant.as_str(),
-            call.unit.as_ref().map(UnitId::as_bytes),
-            call.batch.as_ref().map(BatchId::as_str),
-            call.session.as_ref().map(SessionId::as_bytes),
-            now,
-        ])
-        .or_translate()?;
-    Ok(())
+    let statement = tx.hot(Hot::InsertCall)?;
+    bind(statement, 0, call, end, now).or_translate()?;
+    Ok(statement.raw_execute().or_translate()? > 0)
+}
+
+/// Writes [`TOGETHER`] calls, or none of them if one is there already; whether none was.
+pub(crate) fn insert_together(tx: &mut Tx<'_>, records: &[&CallRecord]) -> Result<bool> {
+    let now = tx.now.as_micros();
+    let statement = tx.hot(Hot::InsertCalls)?;
+    for (place, CallRecord { call, end }) in records.iter().enumerate() {
+        bind(statement, place, call, end.as_ref(), now).or_translate()?;
+    }
+    match statement.raw_execute() {
+        Err(error) if is_there(&error) => Ok(false),
+        written => written.map(|_| true).or_translate(),
+    }
+}
+
+fn is_there(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY)
+}
+
+/// Binds a new call to the row of a statement that has this place.
+fn bind(
+    statement: &mut Statement<'_>,
+    place: usize,
+    call: &NewCall,
+    end: Option<&CallEnd>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let values = params![
+        call.id.as_bytes(),
+        call.profile.as_str(),
+        call.provider,
+        call.model,
+        call.worker,
+        call.reserve_tokens,
+        call.reserve_picos,
+        code(end.map_or(CallStatus::Open, |end| end.status)),
+        end.map(|_| now),
+        end.and_then(|end| end.code.as_deref()),
+        end.map(|end| end.model.as_str()),
+        end.map(|end| end.tokens_in),
+        end.map(|end| end.tokens_out),
+        end.map(|end| end.tokens_cached),
+        end.map(|end| end.tokens_cache_write),
+        end.map(|end| end.latency_ms),
+        end.map(|end| end.attempts),
+        end.map(|end| end.cost_picos),
+        end.map(|end| end.estimated),
+        end.map(|end| mode_code(end.mode)),
+        end.and_then(|end| end.tier.as_deref()),
+        end.map(|end| end.tokens_cache_write_long),
+        call.request_id,
+        call.tenant.as_str(),
+        call.unit.as_ref().map(UnitId::as_bytes),
+        call.batch.as_ref().map(BatchId::as_str),
+        call.session.as_ref().map(SessionId::as_bytes),
+        now,
+    ];
+    let first = place * WRITTEN.len() + 1;
+    let mut places = (first..).zip(values);
+    places.try_for_each(|(at, value)| statement.raw_bind_parameter(at, value))
 }
 
 /// Writes a later word on an open call.

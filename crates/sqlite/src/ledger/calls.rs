@@ -52,12 +52,17 @@ fn admit_one(tx: &mut Tx<'_>, months: &mut Months, call: &NewCall) -> Result<Adm
     Ok(admission)
 }
 
-/// Writes a call that is not there yet, and counts it.
-fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
-    call_row::insert(tx, call, end)?;
+/// Writes a call and counts it, if it is not there yet; whether it was not.
+fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
+    if !call_row::insert(tx, call, end)? {
+        return Ok(false);
+    }
+    if end.is_none() {
+        tx.known.journalled(call.id);
+    }
     let now = tx.now;
     tx.months.count(&call.tenant, now, Weight::of(call, end));
-    Ok(())
+    Ok(true)
 }
 
 /// The months of tenants that have a budget, as they are after the calls so far.
@@ -90,15 +95,47 @@ fn duplicated_by(tx: &mut Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
 /// Writes what calls came to. Nothing of it if one of them makes no sense.
 pub(crate) fn record(tx: &mut Tx<'_>, records: &[CallRecord]) -> Result<()> {
     records.iter().try_for_each(CallRecord::check)?;
-    records.iter().try_for_each(|record| settle(tx, &record.call, record.end.as_ref()))
+    // Calls that ended before their intent was written are written without a look whether they are there.
+    let (new, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| is_new(tx, record));
+    new.chunks(call_row::TOGETHER).try_for_each(|some| open_some(tx, some))?;
+    others.into_iter().try_for_each(|record| settle(tx, &record.call, record.end.as_ref()))
+}
+
+/// Whether a call ends of which nothing was written, as far as is known. An intent counts as written: what
+/// comes after it in the same list is of a known call.
+fn is_new(tx: &mut Tx<'_>, record: &CallRecord) -> bool {
+    if record.end.is_none() {
+        tx.known.journalled(record.call.id);
+    }
+    !tx.known.is_journalled(record.call.id)
+}
+
+/// Writes calls that are not there yet, as far as is known.
+fn open_some(tx: &mut Tx<'_>, some: &[&CallRecord]) -> Result<()> {
+    if some.len() == call_row::TOGETHER && call_row::insert_together(tx, some)? {
+        let now = tx.now;
+        for CallRecord { call, end } in some {
+            tx.months.count(&call.tenant, now, Weight::of(call, end.as_ref()));
+        }
+        return Ok(());
+    }
+    for CallRecord { call, end } in some {
+        if !open(tx, call, end.as_ref())? {
+            settle(tx, call, end.as_ref())?;
+        }
+    }
+    Ok(())
 }
 
 fn settle(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
+    if end.is_some() {
+        tx.known.forget(call.id);
+    }
     match find(tx, call.id)? {
         Found::Nothing => {
             let lost = end.is_none() && is_gone(tx, call.session)?;
             let billed = lost.then(|| call.maybe_billed());
-            open(tx, call, billed.as_ref().or(end))
+            open(tx, call, billed.as_ref().or(end)).map(drop)
         }
         Found::Open { tenant, opened_at, weight } => {
             call_row::update(tx, call, end)?;

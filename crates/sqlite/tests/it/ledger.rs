@@ -70,6 +70,27 @@ async fn books_are_exact() {
 }
 
 #[tokio::test]
+async fn calls_that_come_together_are_written_once_each_whoever_was_there_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("longshore.db"));
+    let other = open(&folder.path().join("longshore.db"));
+    let calls: Vec<NewCall> = (0..70).map(|_| call()).collect();
+    let ended = |call: &NewCall| CallRecord { call: call.clone(), end: Some(call.maybe_billed()) };
+    // One has ended, one is journalled here, one where it is not remembered here.
+    store.record_calls(vec![ended(&calls[5])]).await.unwrap();
+    store.admit_calls(vec![calls[20].clone()]).await.unwrap();
+    other.admit_calls(vec![calls[40].clone()]).await.unwrap();
+    let all: Vec<CallRecord> = calls.iter().chain(&calls[60..]).map(ended).collect();
+    for _ in 0..2 {
+        store.record_calls(all.clone()).await.unwrap();
+        let sums = store.usage(&Scope::All, &UsageFilter::default(), UsageBy::Tenant).await;
+        let sums = sums.unwrap().remove(0);
+        assert_eq!((sums.calls, sums.open, sums.tokens_in), (70, 0, 700));
+        assert_eq!(store.verify().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
 async fn the_schema_knows_what_a_call_may_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");

@@ -1,116 +1,86 @@
 //! A private Slurm: three nodes that are this machine, without munge, cgroups or a database.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
-use tempfile::TempDir;
-
-use super::{TRIES, program, run};
+use super::keeper::Keeper;
+use super::{free_ports, program, run};
 
 /// How many nodes there are: `n1`, `n2`, `n3`.
 const NODES: usize = 3;
 const PACKAGES: &str = "slurmctld, slurmd and slurm-client";
 
-/// Starts the daemons, obeys orders, and takes everything away once its input ends: when we say so, or
-/// when we are no more. What a node's daemon left behind when it was killed is known by its folder,
-/// and jobs by a variable that they inherit.
-const KEEP: &str = r#"folder=$1 nodes=$2
-export PATH="$PATH:/usr/sbin:/sbin"
-left() {
-  find /proc -maxdepth 2 -name cwd -lname "$folder*" -printf '%h\n'
-  grep -lsF "SLURM_CONF=$folder/slurm.conf" /proc/[0-9]*/environ
-}
-clean() {
-  cd /
-  kill -9 $(jobs -p)
-  looks=0
-  while [ "$looks" -lt 2 ]; do
-    looks=$((looks + 1))
-    for found in $(left); do
-      found=${found#/proc/}
-      kill -9 "${found%%/*}" && looks=0
-    done
-  done
-  wait
-  rm -rf "$folder"
-}
-trap '' INT TERM HUP
-trap 'clean >/dev/null 2>&1' EXIT
-start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/$1" 2>&1 & }
-are() { [ "$(SLURM_CONF="$folder/slurm.conf" sinfo -h -t "$2" -o %D 2>/dev/null)" = "$1" ]; }
-within() { # looks for a minute
-  local looks=0
-  until "$@"; do
-    looks=$((looks + 1))
-    [ "$looks" -lt 600 ] || { tail -n 30 "$folder"/log/* >&2; exit 1; }
-    sleep 0.1
-  done
+/// Where `./test` unpacks Slurm's imitation of Torque: its package and Grid Engine's exclude each other.
+const TORQUE: &str = "/opt/slurm-wlm-torque/usr/bin";
+
+const KEEP: &str = r#"nodes=$1
+start() { SLURM_CONF="$folder/slurm.conf" "$@" </dev/null >>"$folder/log/main" 2>&1 & }
+ask() { SLURM_CONF="$folder/slurm.conf" sinfo -h "$@" 2>/dev/null; }
+idle() { [ "$(ask -t idle -o %D)" = "$nodes" ]; }
+obey() {
+  case $1 in
+    lose) kill -9 "$(cat "$folder/slurmd.$2.pid")" ;;
+    halt) pid=$(cat "$folder/slurmctld.pid"); kill "$pid"; wait "$pid" ;;
+    go) start slurmctld -D; within ask ;;
+  esac
 }
 start slurmctld -D -c
 for n in $(seq "$nodes"); do start slurmd -D -N "n$n"; done
-within are "$nodes" idle
-echo ready
-while read -r order node; do
-  case $order in
-    lose) kill -9 "$(cat "$folder/slurmd.$node.pid")" ;;
-    find) start slurmd -D -N "$node" ;;
-    halt) pid=$(cat "$folder/slurmctld.pid"); kill -9 "$pid"; wait "$pid" 2>/dev/null ;;
-    go) start slurmctld -D; within are "$nodes" idle,allocated,mixed,down ;;
-  esac
-  echo done
-done"#;
+within idle
+ready obey"#;
 
 /// A Slurm of one test's own, over TCP on loopback. Stopped and removed when dropped, with its jobs.
 ///
 /// Jobs run as whoever runs the test. A node has two processors and 2000 MB, whatever the machine has.
 #[derive(Debug)]
 pub struct PrivateSlurm {
-    keeper: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    folder: TempDir,
+    keeper: Keeper,
 }
 
 impl PrivateSlurm {
     /// Starts one; takes a second or two.
     pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with settings of its own, as `("MinJobAge", "2")`.
+    pub fn start_with(chosen: &[(&str, &str)]) -> io::Result<Self> {
         let folders = [PathBuf::from("/usr/sbin")];
         for name in ["slurmctld", "slurmd", "sbatch"] {
             program(name, &folders, PACKAGES)?;
         }
-        let mut tries = TRIES;
-        loop {
-            tries -= 1;
-            match Self::start_once() {
-                Err(error) if tries > 0 && error.to_string().contains("in use") => {}
-                answer => return answer,
-            }
-        }
+        let folder = Keeper::folder("slurm")?;
+        std::fs::create_dir(folder.path().join("state"))?;
+        std::fs::write(folder.path().join("slurm.conf"), settings(folder.path(), chosen)?)?;
+        let keeper = Keeper::start(folder, KEEP, &[NODES.to_string()])?;
+        Ok(Self { keeper })
     }
 
-    fn start_once() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("longshore-slurm-").tempdir()?;
-        for name in ["state", "log"] {
-            std::fs::create_dir(folder.path().join(name))?;
+    /// A folder with Torque's commands, as Slurm imitates them. They, too, need the [`env`](Self::env).
+    pub fn torque(&self) -> io::Result<PathBuf> {
+        let package = "slurm-wlm-torque, unpacked below /opt/slurm-wlm-torque";
+        let folder = self.keeper.path().join("torque");
+        std::fs::create_dir_all(&folder)?;
+        let own = ["sbatch", "salloc", "srun", "scancel", "scontrol", "squeue", "sinfo"];
+        // The imitation looks for Slurm's own beside itself.
+        for name in ["qsub", "qstat", "qdel"].into_iter().chain(own) {
+            let found = match own.contains(&name) {
+                true => program(name, &[], PACKAGES)?,
+                false => {
+                    Some(Path::new(TORQUE).join(name)).filter(|path| path.is_file()).ok_or_else(
+                        || io::Error::other(format!("{name} is missing: install {package}")),
+                    )?
+                }
+            };
+            std::os::unix::fs::symlink(found, folder.join(name))?;
         }
-        std::fs::write(folder.path().join("slurm.conf"), settings(folder.path())?)?;
-        let mut command = Command::new("/bin/bash");
-        command.args(["-c", KEEP, "keep"]).arg(folder.path()).arg(NODES.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut keeper = command.spawn()?;
-        let missing = || io::Error::other("the keeper has no pipe");
-        let input = keeper.stdin.take().ok_or_else(missing)?;
-        let output = BufReader::new(keeper.stdout.take().ok_or_else(missing)?);
-        let mut slurm = Self { keeper, input: Some(input), output, folder };
-        slurm.hear("ready")?;
-        Ok(slurm)
+        Ok(folder)
     }
 
     /// The variable by which Slurm's commands find it.
     pub fn env(&self) -> (&'static str, String) {
-        ("SLURM_CONF", self.folder.path().join("slurm.conf").display().to_string())
+        ("SLURM_CONF", self.keeper.path().join("slurm.conf").display().to_string())
     }
 
     /// Runs one of Slurm's commands and returns what it prints.
@@ -122,57 +92,29 @@ impl PrivateSlurm {
 
     /// A node is lost: its daemon is killed, and what runs there runs on.
     pub fn lose(&mut self, node: &str) -> io::Result<()> {
-        self.order("lose", node)?;
+        self.keeper.order(&format!("lose {node}"))?;
         // Slurm itself takes half a minute to notice.
         let node = format!("nodename={node}");
         self.run("scontrol", &["update", &node, "state=down", "reason=lost"]).map(drop)
     }
 
-    /// Kills the controller. What runs, runs on.
+    /// Stops the controller. What runs, runs on.
+    ///
+    /// Not by force: a controller that is killed has forgotten the jobs of the last seconds when it
+    /// comes back, and ends them.
     pub fn halt(&mut self) -> io::Result<()> {
-        self.order("halt", "")
+        self.keeper.order("halt")
     }
 
     /// Starts the controller again.
     pub fn go(&mut self) -> io::Result<()> {
-        self.order("go", "")
-    }
-
-    fn order(&mut self, order: &str, node: &str) -> io::Result<()> {
-        let input = self.input.as_mut().ok_or_else(|| io::Error::other("it is stopped"))?;
-        writeln!(input, "{order} {node}")?;
-        self.hear("done")
-    }
-
-    fn hear(&mut self, word: &str) -> io::Result<()> {
-        let mut said = String::new();
-        self.output.read_line(&mut said)?;
-        if said.trim() == word {
-            return Ok(());
-        }
-        drop(self.input.take());
-        let mut words = String::new();
-        if let Some(mut complaints) = self.keeper.stderr.take() {
-            io::Read::read_to_string(&mut complaints, &mut words)?;
-        }
-        Err(io::Error::other(format!("no private Slurm: {said}{words}")))
+        self.keeper.order("go")
     }
 }
 
-impl Drop for PrivateSlurm {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // Nothing can be done about a process that cannot be waited for.
-        let _ = self.keeper.wait();
-    }
-}
-
-/// Each daemon on a port of its own; all are held until all are known.
-fn settings(folder: &Path) -> io::Result<String> {
-    let ports = (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let ports = ports.collect::<io::Result<Vec<TcpListener>>>()?;
-    let ports = ports.iter().map(|port| Ok(port.local_addr()?.port()));
-    let ports = ports.collect::<io::Result<Vec<u16>>>()?;
+/// Each daemon on a port of its own.
+fn settings(folder: &Path, chosen: &[(&str, &str)]) -> io::Result<String> {
+    let ports = free_ports(NODES + 1)?;
     let (folder, controller) = (folder.display(), ports[0]);
     let said = |program: &str, arg: &str| {
         let mut command = Command::new(program);
@@ -185,6 +127,7 @@ fn settings(folder: &Path) -> io::Result<String> {
         format!("NodeName=n{name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000\n")
     });
     let nodes: String = nodes.collect();
+    let chosen: String = chosen.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     // No cgroups, no accounting; a scheduler that looks every second and not every minute.
     Ok(format!(
         "ClusterName=longshore\n\
@@ -214,8 +157,8 @@ fn settings(folder: &Path) -> io::Result<String> {
          SlurmdParameters=config_overrides\n\
          ReturnToService=2\n\
          KillWait=2\n\
-         MessageTimeout=5\n\
-         {nodes}\
+         MessageTimeout=3\n\
+         {chosen}{nodes}\
          PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
     ))
 }

@@ -1,5 +1,7 @@
 //! Chat completions, whole and in chunks.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -10,21 +12,28 @@ use crate::http::Event;
 
 /// A completion, or a chunk of one: they differ in what a choice has.
 #[derive(Deserialize)]
-struct Completion {
+struct Completion<'a> {
     #[serde(default)]
     model: Option<String>,
-    choices: Option<Vec<Choice>>,
+    #[serde(borrow)]
+    choices: Option<Vec<Choice<'a>>>,
     usage: Option<Counts>,
-    service_tier: Option<String>,
+    #[serde(borrow)]
+    service_tier: Option<Word<'a>>,
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct Choice<'a> {
     #[serde(alias = "delta")]
     message: Option<Said>,
-    finish_reason: Option<String>,
+    #[serde(borrow)]
+    finish_reason: Option<Word<'a>>,
 }
+
+/// A word that is only looked at: not copied where nothing in it is escaped.
+#[derive(Deserialize)]
+struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 struct Said {
@@ -84,17 +93,21 @@ fn finish(reason: &str) -> FinishReason {
 }
 
 /// The tiers that have the usual price.
-fn tier(tier: Option<String>) -> Option<String> {
-    tier.filter(|tier| !matches!(tier.as_str(), "default" | "auto" | "standard"))
+fn tier(tier: Option<Word<'_>>) -> Option<String> {
+    let Word(tier) = tier?;
+    (!matches!(&*tier, "default" | "auto" | "standard")).then(|| tier.into_owned())
 }
 
 /// Reads a whole completion.
 pub(super) fn whole(body: &[u8]) -> Result<Draft, String> {
-    let completion: Completion = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    // Once for all: otherwise each word in it would be checked by itself.
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let completion: Completion<'_> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
     let choice = completion.choices.unwrap_or_default().into_iter().next();
     let choice = choice.ok_or("there is no choice in it")?;
     let message = choice.message.ok_or("there is no message in it")?;
-    let reason = choice.finish_reason.as_deref().map_or(FinishReason::Other, finish);
+    let reason = choice.finish_reason.map_or(FinishReason::Other, |Word(reason)| finish(&reason));
     let refused = message.refusal.is_some();
     let calls = message.tool_calls.unwrap_or_default();
     Ok(Draft {
@@ -147,7 +160,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    fn choice(&mut self, choice: Choice, pieces: &mut Vec<Piece>) {
+    fn choice(&mut self, choice: Choice<'_>, pieces: &mut Vec<Piece>) {
         if let Some(said) = choice.message {
             self.refused |= said.refusal.is_some();
             let text = said.content.or(said.refusal).filter(|text| !text.is_empty());
@@ -159,7 +172,7 @@ impl Chunks {
                 self.part(part);
             }
         }
-        if let Some(reason) = choice.finish_reason {
+        if let Some(Word(reason)) = choice.finish_reason {
             let reason = if self.refused { FinishReason::ContentFilter } else { finish(&reason) };
             self.draft.finish = Some(reason);
             self.called(pieces);
@@ -189,7 +202,7 @@ impl Reading for Chunks {
         if event.data.trim() == "[DONE]" {
             return Ok(Flow::Done);
         }
-        let chunk: Completion = serde_json::from_str(&event.data)?;
+        let chunk: Completion<'_> = serde_json::from_str(&event.data)?;
         if let Some(error) = chunk.error {
             return Err(Fault::Told(error));
         }

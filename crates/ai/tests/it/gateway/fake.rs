@@ -22,6 +22,7 @@ pub(crate) const PROFILES: &[&str] = &[
     "cut",    // ends for want of tokens
     "broken", // fails after a piece
     "stuck",  // says something, and no more
+    "held",   // answers when it is let go
     "lazy",   // hands on no pieces
     "raw",    // speaks OpenAI's wire
     "claude", // speaks Anthropic's wire
@@ -35,8 +36,10 @@ pub(crate) struct Fake {
     pub(crate) asked: Mutex<Vec<Errand>>,
     /// How many notes were made.
     pub(crate) notes: Mutex<usize>,
-    /// A call of `stuck` has begun.
+    /// A call of `stuck` or `held` has begun.
     pub(crate) begun: Notify,
+    /// Lets a call of `held` go.
+    pub(crate) let_go: Notify,
     /// A call of `stuck` was abandoned.
     pub(crate) abandoned: Arc<Notify>,
 }
@@ -101,6 +104,11 @@ impl Fake {
                 self.begun.notify_one();
                 hand_on(pieces, Piece::Text("So far".into())).await;
                 std::future::pending().await
+            }
+            "held" => {
+                self.begun.notify_one();
+                self.let_go.notified().await;
+                tell(said("At last"), pieces).await
             }
             "lazy" => Ok(tool_answer(chat)),
             "raw" => raw(question, ProviderName::Openai, OPENAI_EVENTS, pieces).await,

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod any_request;
+mod connections;
 mod fake;
 mod house;
 mod models;

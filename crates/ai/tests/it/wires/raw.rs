@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{Code, Piece, ProviderName, Question, Raw, Wire};
+use longshore_ai::{Code, Object, Piece, ProviderName, Question, Raw, Wire};
 use longshore_testkit::fake_ai::Act;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn asked_over(wire: ProviderName, mut body: Value) -> Question {
     body["messages"] = json!([{ "role": "user", "content": "hi" }]);
     let raw = Raw {
         wire,
-        body: body.to_string().into(),
+        body: Object::read(body.to_string()).unwrap(),
         left_out: vec!["`unheard_of`".into()],
         has_system: false,
     };

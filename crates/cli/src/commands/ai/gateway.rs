@@ -29,13 +29,12 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let listener = listener.with_context(|| format!("cannot listen on {}", typed.listen))?;
     let address = listener.local_addr()?;
     let guests = OneTenant { tenant: asking(settings), token };
-    let router = Gateway::new(Arc::new(desk.clone()), Arc::new(guests)).router();
+    let gateway = Gateway::new(Arc::new(desk.clone()), Arc::new(guests));
     settings.output.answer(&serde_json::json!({ "listen": address }), || {
         format!("serving http://{address}/v1 for tenant `{}`", asking(settings))
     })?;
-    let serving = axum::serve(listener, router).with_graceful_shutdown(told_to_end());
     tokio::select! {
-        ended = serving => ended?,
+        () = gateway.serve(listener, told_to_end()) => {}
         () = beside(&desk, &*connected.store) => {}
         () = desk.be_present(&*connected.store) => {}
     }

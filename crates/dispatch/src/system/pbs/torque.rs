@@ -30,8 +30,8 @@ pub(super) fn resources(script: &mut Writer<'_>, job: &Job) -> Result<(), System
     Ok(())
 }
 
-/// Submits a script from a file: not all that imitates Torque reads its input. That also believes
-/// only its command line about the output.
+/// Submits a script from a file: not all that imitates Torque reads its input. Slurm's imitation also
+/// believes only its command line about the output, and about not running a job again.
 pub(super) async fn submit(
     caller: &Caller,
     job: &Job,
@@ -39,7 +39,8 @@ pub(super) async fn submit(
 ) -> Result<Answer, SystemError> {
     let file = Brief::write(script)?;
     let path = file.0.display().to_string();
-    caller.tell("qsub", &["-o", "/dev/null", "-j", "oe", &path], &job.dir, "").await
+    let args = ["-r", "n", "-o", "/dev/null", "-j", "oe", &path];
+    caller.tell("qsub", &args, &job.dir, "").await
 }
 
 /// A script's file, there while it is submitted.

@@ -10,7 +10,7 @@ use super::place::{PACE, Place, code, eventually, is_alive};
 
 /// How a system tells that a job died of a signal, or was ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Tells {
+pub(super) enum Tells {
     /// Everything.
     All,
     /// The signal, and not who sent it.
@@ -20,7 +20,7 @@ pub enum Tells {
 }
 
 /// All of them, one after another: a system takes longer to start than to do this.
-pub async fn all(place: &Place, tells: Tells) {
+pub(super) async fn all(place: &Place, tells: Tells) {
     exits_are_told(place, tells).await;
     what_a_job_is_told_arrives(place).await;
     outputs_go_where_they_should(place).await;
@@ -75,11 +75,15 @@ async fn outputs_go_where_they_should(place: &Place) {
     both.stdout = Some(path("both"));
     let mut each = both.clone();
     (each.stdout, each.stderr) = (Some(path("out")), Some(path("err")));
-    for job in [&both, &each] {
+    let mut same = both.clone();
+    (same.stdout, same.stderr) = (Some(path("same")), Some(path("same")));
+    for job in [&both, &each, &same] {
         let id = place.system.submit(job).await.unwrap();
         place.end(&id).await;
     }
-    eventually(async || read("both") == "out\nerr\n").await;
+    for name in ["both", "same"] {
+        eventually(async || read(name) == "out\nerr\n").await;
+    }
     eventually(async || read("out") == "out\n" && read("err") == "err\n").await;
 }
 

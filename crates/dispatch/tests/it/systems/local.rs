@@ -39,7 +39,7 @@ async fn what_a_job_leaves_behind_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_job_that_ignores_its_time_limit_is_killed() {
+async fn a_job_that_takes_too_long_is_ended_with_its_children() {
     let place = place();
     let mut job = place.job("sleep 600 & echo $! > child; wait");
     job.time = Some(Duration::from_secs(1));

@@ -1,7 +1,7 @@
 //! Jobs of a real Slurm.
 
 use longshore_dispatch::system::{
-    Array, BaseSystem, Cause, Exit, JobState, Site, SystemError, system,
+    Array, BaseSystem, Cause, End, Exit, JobState, Site, SystemError, system,
 };
 use longshore_testkit::servers::PrivateSlurm;
 
@@ -19,7 +19,6 @@ async fn slurm_does_what_every_base_system_does() {
     all(&place, Tells::All).await;
     tasks_of_an_array_have_an_index_and_a_file_each(&place).await;
     what_slurm_refuses_is_told_at_once(&place).await;
-    a_job_that_slurm_has_forgotten_is_gone(&place, &slurm).await;
     a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(&place, &mut slurm).await;
     a_job_outlives_an_outage_of_the_controller(&place, &mut slurm).await;
 }
@@ -47,24 +46,6 @@ async fn what_slurm_refuses_is_told_at_once(place: &Place) {
     job.options = vec!["--no-such-option".to_owned()];
     let error = place.system.submit(&job).await.unwrap_err();
     assert!(matches!(error, SystemError::Refused { .. }), "{error}");
-}
-
-/// Both ways in which Slurm tells: with an error where it is asked for nothing else, else by leaving it out.
-async fn a_job_that_slurm_has_forgotten_is_gone(place: &Place, slurm: &PrivateSlurm) {
-    let id = place.submit("exit 0").await;
-    place.end(&id).await;
-    assert!(matches!(place.state(&id).await, JobState::Ended(_)));
-    // The shortest memory that Slurm can be given is two seconds.
-    let (_, path) = slurm.env();
-    let settings = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, format!("{settings}MinJobAge=2\n")).unwrap();
-    slurm.run("scontrol", &["reconfigure"]).unwrap();
-    eventually(async || place.state(&id).await == JobState::Gone).await;
-    let live = place.submit("sleep 600").await;
-    let states = place.system.status(&[id.clone(), live.clone()]).await.unwrap();
-    assert_eq!(states[&id], JobState::Gone);
-    assert!(states[&live].is_live());
-    place.system.cancel(&[live]).await.unwrap();
 }
 
 async fn a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(
@@ -98,6 +79,45 @@ async fn a_job_outlives_an_outage_of_the_controller(place: &Place, slurm: &mut P
         Ok(id) => assert_eq!(place.end(&id).await.exit, Some(Exit::Code(6))),
         Err(error) => assert!(error.is_retryable(), "{error}"),
     }
+}
+
+/// Slurm tells it in two ways: with an error where it is asked for nothing else, else by leaving it out.
+#[tokio::test]
+async fn a_job_that_slurm_has_forgotten_is_gone() {
+    // The shortest memory that Slurm can be given.
+    let slurm = PrivateSlurm::start_with(&[("MinJobAge", "2")]).unwrap();
+    let place = place(&slurm);
+    let live = place.submit("sleep 600").await;
+    let id = place.submit("exit 0").await;
+    eventually(async || place.state(&id).await == JobState::Gone).await;
+    let states = place.system.status(&[id.clone(), live.clone()]).await.unwrap();
+    assert_eq!(states[&id], JobState::Gone);
+    assert!(states[&live].is_live());
+    assert_eq!(place.end(&id).await, End::unknown());
+}
+
+/// A site may have Slurm run such jobs again. Ours are not: their former selves may still run.
+#[tokio::test]
+async fn a_job_that_makes_way_for_another_is_told_so_and_not_run_again() {
+    let slurm = PrivateSlurm::start_with(&[
+        ("PreemptType", "preempt/partition_prio"),
+        ("PreemptMode", "REQUEUE"),
+        ("PartitionName", "urgent Nodes=ALL PriorityTier=100 State=UP"),
+    ])
+    .unwrap();
+    let place = place(&slurm);
+    let mut job = place.job("echo run >> runs; touch ready; exec sleep 600");
+    job.threads = 2.try_into().unwrap();
+    job.options = vec!["--nodelist=n1".to_owned()];
+    let id = place.system.submit(&job).await.unwrap();
+    place.file("ready").await;
+    let mut urgent = place.job("exit 0");
+    urgent.terms.queue = Some("urgent".to_owned());
+    urgent.options = job.options.clone();
+    let urgent = place.system.submit(&urgent).await.unwrap();
+    assert_eq!(place.end(&id).await.cause, Cause::Preempted);
+    assert!(place.end(&urgent).await.is_success());
+    assert_eq!(place.read("runs"), "run\n");
 }
 
 #[tokio::test]

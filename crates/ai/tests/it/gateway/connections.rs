@@ -1,0 +1,99 @@
+//! The gateway over connections of its own.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use longshore::TenantId;
+use longshore_ai::gateway::{Gateway, OneTenant};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::fake::Fake;
+use super::{ANTHROPIC, Front, OPENAI, TOKEN};
+
+/// A gateway that listens, and the tasks that it and its client take.
+struct Served {
+    fake: Arc<Fake>,
+    end: Arc<Notify>,
+    gateway: JoinSet<()>,
+    _client: JoinSet<()>,
+    client: SendRequest<Body>,
+}
+
+impl Served {
+    async fn new() -> Self {
+        let (fake, end) = (Arc::new(Fake::default()), Arc::new(Notify::new()));
+        let guests = OneTenant { tenant: TenantId::default(), token: Some(TOKEN.into()) };
+        let gateway = Gateway::new(Arc::clone(&fake) as _, Arc::new(guests));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (client, connection) = handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut serving, mut asking) = (JoinSet::new(), JoinSet::new());
+        let told = Arc::clone(&end);
+        serving.spawn(async move { gateway.serve(listener, told.notified()).await });
+        asking.spawn(async move { connection.await.unwrap() });
+        Self { fake, end, gateway: serving, _client: asking, client }
+    }
+
+    async fn ask(&mut self, request: Request<Body>) -> (StatusCode, String) {
+        self.client.ready().await.unwrap();
+        let (head, body) = self.client.send_request(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes().to_vec();
+        (head.status, String::from_utf8(body).unwrap())
+    }
+}
+
+fn request(method: Method, path: &str, body: Value) -> Request<Body> {
+    let request = Request::builder().method(method).uri(path).header("host", "here");
+    let request = request.header("x-api-key", TOKEN).header("x-request-id", "r-1");
+    request.body(body.to_string().into()).unwrap()
+}
+
+fn hello(profile: &str) -> Value {
+    let said = [json!({ "role": "user", "content": "Hello" })];
+    json!({ "model": profile, "max_tokens": 9, "messages": said })
+}
+
+#[tokio::test]
+async fn everything_is_where_the_router_has_it() {
+    let (mut served, front) = (Served::new().await, Front::new());
+    for (method, path, status) in [
+        (Method::POST, OPENAI, StatusCode::OK),
+        (Method::POST, ANTHROPIC, StatusCode::OK),
+        (Method::POST, "/v1/messages/count_tokens", StatusCode::OK),
+        (Method::GET, "/v1/models", StatusCode::OK),
+        (Method::GET, "/v1/models/plain", StatusCode::OK),
+        (Method::GET, OPENAI, StatusCode::METHOD_NOT_ALLOWED),
+        (Method::POST, "/v1/completions", StatusCode::NOT_FOUND),
+    ] {
+        let request = || request(method.clone(), path, hello("raw"));
+        let (answered, body) = served.ask(request()).await;
+        let routed = front.reply(request()).await;
+        assert_eq!((answered, routed.status), (status, status), "{path}");
+        // Some answers say when they were made.
+        assert_eq!(body.len(), routed.body.len(), "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_answer_gets_it_after_the_gateway_was_told_to_end() {
+    let mut served = Served::new().await;
+    let (fake, end) = (Arc::clone(&served.fake), Arc::clone(&served.end));
+    let asking = served.ask(request(Method::POST, OPENAI, hello("held")));
+    let ending = async {
+        fake.begun.notified().await;
+        end.notify_one();
+        fake.let_go.notify_one();
+    };
+    let ((status, body), ()) = tokio::join!(asking, ending);
+    assert_eq!(status, StatusCode::OK, "{body}");
+    // Although the client keeps its connection.
+    served.gateway.join_next().await.unwrap().unwrap();
+    served.client.ready().await.unwrap_err();
+}
