@@ -29,6 +29,8 @@ use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
 
 /// How many events are heard at once.
 const AT_ONCE: usize = 512;
+/// Whoever did not turn to anybody for so long was deaf: a machine asleep, a disk that hangs.
+const DEAF: Duration = Duration::from_secs(1);
 /// How often the board is looked over without an event.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -83,6 +85,8 @@ pub(super) struct Core {
     next_beat: Instant,
     next_tidy: Instant,
     ending: Option<(Ending, Instant)>,
+    /// When it was last through with what it had heard.
+    turned: Instant,
     astray_until: Option<Duration>,
     report: Report,
     /// Tells others how many workers there are.
@@ -112,6 +116,7 @@ impl Core {
             next_beat: now,
             next_tidy: now,
             ending: None,
+            turned: now,
             astray_until: None,
             report: Report::default(),
             seats,
@@ -155,6 +160,7 @@ impl Core {
             if self.ending.is_none() {
                 self.claims.want(&self.board, &self.bodies);
             }
+            self.turned = Instant::now();
         }
         self.farewell().await;
         self.report
@@ -355,6 +361,9 @@ impl Core {
     /// What has to be looked at without an event.
     fn look_over(&mut self) {
         let now = self.now();
+        if self.turned.elapsed() >= DEAF {
+            self.board.on_deafness(now);
+        }
         for id in self.board.overdue(now, self.timing.ttl, self.timing.grace) {
             self.on_lost(now, id);
         }

@@ -3,5 +3,6 @@
 mod kit;
 mod operate;
 mod pool;
+mod silence;
 mod streams;
 mod systems;
