@@ -62,7 +62,7 @@ impl Screen {
             }
             ready.clear_ready();
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -79,8 +79,7 @@ impl Keys {
         let mut raw = before.clone();
         raw.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
-        let input = AsyncFd::with_interest(io::stdin(), tokio::io::Interest::READABLE);
-        match input {
+        match listen() {
             Ok(input) => Some(Self { input, before }),
             Err(_) => {
                 let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
@@ -94,6 +93,11 @@ impl Drop for Keys {
     fn drop(&mut self) {
         let _ = tcsetattr(self.input.get_ref(), OptionalActions::Now, &self.before);
     }
+}
+
+#[expect(deprecated, reason = "its replacement is unsafe; standard input stays open")]
+fn listen() -> io::Result<AsyncFd<io::Stdin>> {
+    AsyncFd::with_interest(io::stdin(), tokio::io::Interest::READABLE)
 }
 
 fn put(text: &str) -> io::Result<()> {
