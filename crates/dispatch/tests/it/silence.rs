@@ -6,6 +6,7 @@ use longshore_dispatch::access::Access;
 use longshore_dispatch::link::{Link, connect};
 use longshore_dispatch::wire::frame::{put, take};
 use longshore_dispatch::wire::{FromWorker, Register, Role, ToWorker};
+use longshore_dispatch::worker::Command;
 use tokio::io::AsyncWriteExt;
 
 use crate::kit::{LONG, Pool, once};
@@ -49,6 +50,8 @@ async fn a_worker_that_was_taken_for_lost_is_not_left_to_talk_to_nobody() {
     let given = |word: &ToWorker| matches!(word, ToWorker::Run(_));
     assert!(words.iter().any(given), "it was a worker: {words:?}");
     // What it may have begun is done by another.
-    let _other = pool.worker(1);
+    let other = pool.worker(1);
     assert_eq!(pool.ended(id).await.state, longshore::UnitState::Done);
+    other.commands.send(Command::Drain).await.unwrap();
+    assert_eq!(other.life.await.unwrap().unwrap().done, 1);
 }
