@@ -224,7 +224,7 @@ fn submission(path: &Path, items: Items) -> Submission {
 /// An array of a script.
 pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
     let of = Many::Ranges(vec![(1, count)]);
-    submission(path, Items::Each { batch, of, at_most: None, max_fails: None })
+    submission(path, Items::Each { batch, of, at_most: None, max_fails: None, first: None })
 }
 
 /// Scripts that do nothing, on one worker.

@@ -17,6 +17,8 @@ pub enum ExitCode {
     Refused,
     /// A signal ended it before it was through.
     Interrupted,
+    /// The program that was waited for ended with this code, and so do we.
+    Program(u8),
 }
 
 impl From<ExitCode> for std::process::ExitCode {
@@ -29,6 +31,7 @@ impl From<ExitCode> for std::process::ExitCode {
             ExitCode::Cancelled => 4,
             ExitCode::Refused => 5,
             ExitCode::Interrupted => 130,
+            ExitCode::Program(code) => code,
         })
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod exec;
 mod exit;
 mod http;
+mod job;
 mod lines;
 mod logging;
 mod misread;

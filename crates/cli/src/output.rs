@@ -71,6 +71,11 @@ impl Output {
         Ok(put(text.as_bytes())?)
     }
 
+    /// Where data goes that is not text.
+    pub fn raw(self) -> impl Write {
+        io::BufWriter::new(io::stdout().lock())
+    }
+
     /// Data as a table for people or as JSON for programs.
     pub fn list<T: Serialize>(
         self,

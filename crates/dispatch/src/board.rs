@@ -184,6 +184,16 @@ impl<C> Board<C> {
         self.refresh(id);
     }
 
+    /// Nobody could be heard until now: the silence was ours, and the watch begins anew.
+    pub fn on_deafness(&mut self, now: Duration) {
+        for seat in self.seats.values_mut() {
+            seat.heard = now;
+            if let Mood::Away(since) = &mut seat.mood {
+                *since = now;
+            }
+        }
+    }
+
     /// Workers that have been silent for `ttl`, or away for `grace`.
     pub fn overdue(&self, now: Duration, ttl: Duration, grace: Duration) -> Vec<SeatId> {
         let late = |seat: &Seat| match seat.mood {

@@ -12,6 +12,7 @@ pub mod request;
 pub mod script;
 pub mod secure;
 pub mod server;
+pub mod stream;
 pub mod system;
 pub mod wire;
 pub mod worker;

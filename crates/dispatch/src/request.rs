@@ -1,13 +1,19 @@
 //! What clients ask of a server, in JSON.
 
+mod operate;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::{BatchId, BatchStatus, Failure, Policy, Priority, TenantId, UnitId, UnitState};
+use longshore::{
+    Batch, BatchId, BatchStatus, Failure, Policy, Priority, TenantId, UnitId, UnitState,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Explanation;
 use crate::script::{Report, Script};
+
+pub use operate::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
 
 /// A client's request. Each is answered by one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +27,17 @@ pub enum Request {
     Unit(UnitId, Duration),
     /// How far is this array?
     Array(BatchId),
+    /// What is there to be seen of this unit? Of this tenant's only, if one is named; so with the
+    /// requests that follow.
+    Show(Option<TenantId>, UnitId),
+    /// Which units are there?
+    Units(Option<TenantId>, Units),
+    /// Do this to these units.
+    Operate(Option<TenantId>, Vec<UnitId>, Deed),
+    /// Which arrays are there?
+    Arrays(Option<TenantId>, Arrays),
+    /// Do this to this array, or only show it.
+    Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
     /// Why is nothing being launched?
     Explain,
     /// Have so many workers: at least, and at most.
@@ -83,7 +100,20 @@ pub enum Items {
         at_most: Option<u32>,
         /// So many failures are too many: the rest is given up.
         max_fails: Option<u64>,
+        /// The first one's id, from which [`nth`] makes the others', if the client must know them.
+        #[serde(default)]
+        first: Option<UnitId>,
     },
+}
+
+/// The id of a unit of an array, by its place from 0, whose first has the id `first`. Those of one
+/// array lie together, as ids do that are made one after the other.
+pub fn nth(first: UnitId, place: u64) -> UnitId {
+    // The low 62 bits are random; what is above them says when it was made, and how.
+    const RANDOM: u128 = (1 << 62) - 1;
+    let id = u128::from_be_bytes(*first.as_bytes());
+    let low = (id & RANDOM).wrapping_add(u128::from(place)) & RANDOM;
+    UnitId::from_bytes(((id & !RANDOM) | low).to_be_bytes())
 }
 
 /// What an array is made of.
@@ -111,6 +141,16 @@ pub enum Reply {
     Unit(Box<UnitView>),
     /// So far.
     Array(ArrayView),
+    /// This is to be seen.
+    Shown(Box<Shown>),
+    /// These units, and how the list goes on.
+    Units(Vec<Listed>, Option<String>),
+    /// It was done.
+    Operated(Changed),
+    /// These arrays, and how the list goes on.
+    Arrays(Vec<Batch>, Option<String>),
+    /// This is the array now.
+    Steered(Box<Batch>),
     /// This is why.
     Explained(Explanation),
     /// It shall be done.
@@ -205,4 +245,21 @@ pub struct WorkerStatus {
     pub mood: String,
     /// The load average of its machine.
     pub average: f32,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_of_an_array_are_all_different_and_as_old_as_the_first() {
+        let full = UnitId::from_bytes([0xff; 16]);
+        for first in [UnitId::new(), full] {
+            let ids: HashSet<UnitId> = (0..1000).map(|place| nth(first, place)).collect();
+            assert_eq!((ids.len(), nth(first, 0)), (1000, first));
+            assert!(ids.iter().all(|id| id.as_bytes()[..8] == first.as_bytes()[..8]));
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod output;
 mod run;
 mod sentinel;
 mod stop;
+mod stream;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -33,6 +34,7 @@ use tokio::time::{Instant, sleep_until};
 use self::hands::Hands;
 use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
+use self::stream::Streams;
 use crate::access::Access;
 use crate::link::{Link, LinkError, connect};
 use crate::script::{End, Report};
@@ -213,6 +215,7 @@ impl Worker {
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
         env.push((name.into(), mark.into()));
+        let uid = SessionId::new().to_string();
         let shop = Shop {
             host: host(),
             bash: find_bash().ok_or(WorkerError::NoBash)?,
@@ -221,6 +224,7 @@ impl Worker {
             clock: Arc::new(SystemClock),
             idle_run: options.idle_run,
             nowhere: File::options().read(true).write(true).open("/dev/null")?,
+            streams: Streams::new(uid.clone()),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
@@ -228,7 +232,7 @@ impl Worker {
             hands: Hands::new(threads, options.resources.clone()),
             options: Options { threads, ..options },
             shop: Arc::new(shop),
-            uid: SessionId::new().to_string(),
+            uid,
             began: now,
             bodies: HashMap::new(),
             stops: HashMap::new(),

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use longshore::{BatchId, BatchStatus, UnitState};
 use longshore_batch::definition::Workers;
 
-use super::operate::PageArgs;
+use super::operate::{InPool, PageArgs};
 use crate::span::Span;
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.
@@ -41,9 +41,11 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         status: Option<BatchStatus>,
         #[command(flatten)]
         page: PageArgs,
+        #[command(flatten)]
+        pool: InPool,
     },
     /// Where a batch stands
-    Status(Named),
+    Status(Somewhere),
     /// Follow a batch to its end; the exit code tells how it went
     #[command(after_help = "Examples:
   longshore batch watch demo                        a bar with rate and time left
@@ -61,13 +63,13 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
     /// Claim no more of its units
     Pause {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// Why, for people
         #[arg(long, value_name = "TEXT", default_value = "by hand")]
         reason: String,
     },
     /// Claim its units again; failures so far are forgiven
-    Resume(Named),
+    Resume(Somewhere),
     /// Pause it and wait until nothing of it runs any more
     Drain {
         #[command(flatten)]
@@ -77,11 +79,11 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         limit: Option<Span>,
     },
     /// Give it up: waiting units are cancelled, running ones asked to stop
-    Cancel(Named),
+    Cancel(Somewhere),
     /// Run its failed units again; after the end this opens a new generation
     Retry {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// The failed ones: there is no other choice yet, so it may be left out
         #[arg(long)]
         failed: bool,
@@ -118,6 +120,15 @@ pub struct Named {
     /// The batch
     #[arg(value_name = "NAME")]
     pub name: BatchId,
+}
+
+/// A batch by its name, in the store or in a pool.
+#[derive(Debug, Args)]
+pub struct Somewhere {
+    #[command(flatten)]
+    pub batch: Named,
+    #[command(flatten)]
+    pub pool: InPool,
 }
 
 /// `batch run`

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use longshore::{BatchId, UnitId};
 use longshore_dispatch::system::QueueSystem;
 
 use super::resource::Resource;
@@ -16,8 +17,12 @@ pub enum Dispatch {
     Start(Box<Start>),
     /// How a pool does: its workers, what waits and what runs
     Status(Pool),
+    /// How a pool does, as it happens; `q` ends it
+    Top(Top),
     /// Why workers are not being launched
     Explain(Pool),
+    /// Print what scripts said that were submitted with --output stream:DIR
+    Output(Output),
     /// Have another number of workers
     Scale(Scale),
     /// Wait until nothing is left to do
@@ -36,6 +41,17 @@ pub struct Pool {
     /// [default: ~/.longshore/dispatch]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// Watches a pool.
+#[derive(Debug, Args)]
+#[command(after_help = "Where stdout is no terminal, or with --json, one frame is printed.")]
+pub struct Top {
+    #[command(flatten)]
+    pub pool: Pool,
+    /// How often it is drawn anew
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub every: Span,
 }
 
 /// Starts a pool.
@@ -102,6 +118,50 @@ pub struct Start {
     /// Passed to the base system as they are, as --partition=long
     #[arg(last = true, value_name = "BASE OPTIONS")]
     pub options: Vec<String>,
+}
+
+/// Prints output.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore dispatch output nightly --from logs            all of an array, in its order
+  longshore dispatch output nightly --from logs --index 7  one script of it
+  longshore dispatch output UNIT --from logs --stderr
+
+Of a script that ran more than once, the last run is shown. Needs no pool: the files are enough.")]
+pub struct Output {
+    /// A unit, or the name of an array
+    #[arg(value_name = "UNIT|ARRAY")]
+    pub whose: Whose,
+    /// The folder of `submit --output stream:DIR`
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Standard output only
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Standard error only
+    #[arg(long)]
+    pub stderr: bool,
+    /// Only the script with this number in the array
+    #[arg(long, value_name = "N")]
+    pub index: Option<u64>,
+}
+
+/// A unit or an array.
+#[derive(Debug, Clone)]
+pub enum Whose {
+    Unit(UnitId),
+    Array(BatchId),
+}
+
+impl std::str::FromStr for Whose {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(unit) => Ok(Self::Unit(unit)),
+            Err(_) => BatchId::new(text).map(Self::Array).map_err(|error| error.to_string()),
+        }
+    }
 }
 
 /// Another number of workers.

@@ -1,5 +1,7 @@
 //! `longshore unit|workers …` as typed.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use longshore::{BatchId, Kind, QueueName, SessionId, UnitId, UnitState};
 
@@ -10,6 +12,8 @@ pub enum Unit {
     Show {
         /// The unit
         id: UnitId,
+        #[command(flatten)]
+        pool: InPool,
     },
     /// Units, newest first
     List(UnitList),
@@ -36,6 +40,16 @@ pub struct UnitList {
     pub batch: Option<BatchId>,
     #[command(flatten)]
     pub page: PageArgs,
+    #[command(flatten)]
+    pub pool: InPool,
+}
+
+/// Where to look, if not in the store.
+#[derive(Debug, Args)]
+pub struct InPool {
+    /// In the pool of this folder (see `dispatch start`): its server is asked, not the store
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Which part of a long list.
@@ -55,6 +69,8 @@ pub struct Units {
     /// The units
     #[arg(required = true, value_name = "ID")]
     pub ids: Vec<UnitId>,
+    #[command(flatten)]
+    pub pool: InPool,
 }
 
 /// Look at workers, or give them orders.

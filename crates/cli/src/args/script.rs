@@ -3,10 +3,31 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use longshore_dispatch::system::QueueSystem;
 
 use super::dispatch::Pool;
 use crate::size::Size;
 use crate::span::Span;
+
+/// What a job file says itself, or what scripts of a pool do not have.
+const NOT_WITH_JOB: [&str; 16] = [
+    "payload",
+    "lines",
+    "url",
+    "script",
+    "after",
+    "resource",
+    "weight",
+    "priority",
+    "delay",
+    "at",
+    "deadline",
+    "key",
+    "queue",
+    "timeout",
+    "max_attempts",
+    "cap_key",
+];
 
 /// What makes a unit of a script.
 #[derive(Debug, Args)]
@@ -15,6 +36,17 @@ pub struct ScriptCall {
     /// Run this script with bash on a worker of a pool (see `dispatch start`)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines", "url"])]
     pub script: Option<PathBuf>,
+    /// Run the tasks of this file, each after those it waits for (see docs/dispatch.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = NOT_WITH_JOB)]
+    pub job: Option<PathBuf>,
+    /// Who runs it: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
+    /// (local, slurm, sge, pbs, lsf) [env: LONGSHORE_QSYS] [default: local_worker]
+    #[arg(long, value_name = "NAME", requires = "script")]
+    pub qsys: Option<QueueSystem>,
+    /// Without a pool: passed to the base system as it is, as --base-option=--partition=long (may be
+    /// repeated)
+    #[arg(long, value_name = "OPTION", requires = "script", allow_hyphen_values = true)]
+    pub base_option: Vec<String>,
     #[command(flatten)]
     pub pool: Pool,
     /// Threads that it takes up
@@ -71,7 +103,7 @@ pub struct ScriptCall {
     pub args: Vec<String>,
 }
 
-fn limit(text: &str) -> Result<(String, u64), String> {
+pub fn limit(text: &str) -> Result<(String, u64), String> {
     const KNOWN: [&str; 8] = ["as", "core", "cpu", "data", "fsize", "nofile", "nproc", "stack"];
     let bad = || format!("`{text}` is not a limit as cpu=60; there are {}", KNOWN.join(", "));
     let (name, most) = text.split_once('=').ok_or_else(bad)?;

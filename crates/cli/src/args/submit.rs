@@ -18,6 +18,8 @@ use crate::span::Span;
   seq 1000 | sed 's/.*/{\"argv\":[\"echo\",\"&\"]}/' | longshore submit exec --lines - --batch demo
   longshore submit http --url https://example.com/hook --body '{\"n\":7}'
   longshore submit --script job.sh --array 1-1000%50 --nthr 2 --wait --progress
+  longshore submit --job nightly.toml --wait        tasks that wait for each other
+  longshore submit --script job.sh --qsys slurm --wait   straight to Slurm, without a pool
   longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
 
 A batch that was interrupted goes on where it stopped when the same command is run again with the
@@ -25,10 +27,10 @@ same input. A queue is unbounded until `queue set` or `tenant set` bounds it; in
 waits for room, unless --wait-room or --no-wait says otherwise. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
 pub struct Submit {
     /// What the unit is: names the handler, as `exec`
-    #[arg(required_unless_present = "script", conflicts_with = "script")]
+    #[arg(required_unless_present_any = ["script", "job"], conflicts_with_all = ["script", "job"])]
     pub kind: Option<Kind>,
     /// JSON, `@FILE`, or `-` for stdin
-    #[arg(required_unless_present_any = ["lines", "url", "script"], conflicts_with = "lines")]
+    #[arg(required_unless_present_any = ["lines", "url", "script", "job"], conflicts_with = "lines")]
     pub payload: Option<String>,
     /// Send one unit per line of JSON in this file (`-`: stdin)
     #[arg(long, value_name = "FILE")]

@@ -5,11 +5,13 @@ use std::collections::HashSet;
 use longshore::batch::{BatchAction, Sums};
 use longshore::ledger::ParkedCounts;
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
+use longshore_dispatch::request::ArrayAction;
 use serde::Serialize;
 
+use super::dispatch::arrays;
 use super::{Connected, connect, now, watch};
 use crate::args::batch::Batch as Typed;
-use crate::args::operate::PageArgs;
+use crate::args::operate::{InPool, PageArgs};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -39,12 +41,12 @@ pub use run::estimate;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (name, action) = match typed {
+    let (batch, action) = match typed {
         Typed::Run(typed) => return run::run(*typed, settings).await,
         Typed::Start(typed) => return run::start(*typed, settings).await,
         Typed::Recover { names } => return recover::run(names, settings).await,
-        Typed::List { status, page } => return list(status, &page, settings).await,
-        Typed::Status(batch) => return status(&batch.name, settings).await,
+        Typed::List { status, page, pool } => return list(status, &page, &pool, settings).await,
+        Typed::Status(batch) => return status(&batch.batch.name, &batch.pool, settings).await,
         Typed::Watch { batch, limit } => {
             let (_, client) = connect_to(&batch.name, settings).await?;
             return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
@@ -60,11 +62,22 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Report { batch, html, output } => {
             return report::run(&batch.name, html, output.as_deref(), settings).await;
         }
-        Typed::Pause { batch, reason } => (batch.name, BatchAction::Pause { reason }),
-        Typed::Resume(batch) => (batch.name, BatchAction::Resume),
-        Typed::Cancel(batch) => (batch.name, BatchAction::Cancel),
+        Typed::Pause { batch, reason } => (batch, ArrayAction::Pause { reason }),
+        Typed::Resume(batch) => (batch, ArrayAction::Resume),
+        Typed::Cancel(batch) => (batch, ArrayAction::Cancel),
         // Whether or not --failed was said: there is nothing else to retry.
-        Typed::Retry { batch, failed: _ } => (batch.name, BatchAction::RetryFailed),
+        Typed::Retry { batch, failed: _ } => (batch, ArrayAction::Retry),
+    };
+    let name = batch.batch.name;
+    if let Some(folder) = &batch.pool.dir {
+        let array = arrays::steer(folder, &name, Some(action), settings).await?;
+        return steered(&array, settings);
+    }
+    let action = match action {
+        ArrayAction::Pause { reason } => BatchAction::Pause { reason },
+        ArrayAction::Resume => BatchAction::Resume,
+        ArrayAction::Cancel => BatchAction::Cancel,
+        ArrayAction::Retry => BatchAction::RetryFailed,
     };
     let (_, client) = connect_to(&name, settings).await?;
     act(&client, &name, action, settings).await
@@ -78,14 +91,21 @@ pub fn obeys_signals(typed: &Typed) -> bool {
 async fn list(
     status: Option<BatchStatus>,
     page: &PageArgs,
+    pool: &InPool,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect(settings).await?;
-    let scope = client.scope();
-    let found = store.batches(scope, status, page.after.as_deref(), page.limit).await?;
-    let items: Vec<Summary<'_>> = found.items.iter().map(Summary::of).collect();
-    settings.output.list(&items, || table(&found.items))?;
-    if let Some(next) = found.next {
+    let (found, next) = match &pool.dir {
+        Some(folder) => arrays::list(folder, status, page, settings).await?,
+        None => {
+            let (store, client) = connect(settings).await?;
+            let (scope, after) = (client.scope(), page.after.as_deref());
+            let found = store.batches(scope, status, after, page.limit).await?;
+            (found.items, found.next)
+        }
+    };
+    let items: Vec<Summary<'_>> = found.iter().map(Summary::of).collect();
+    settings.output.list(&items, || table(&found))?;
+    if let Some(next) = next {
         settings.output.note(format!("more with --after {next}"));
     }
     Ok(ExitCode::Good)
@@ -115,7 +135,12 @@ fn table(batches: &[Batch]) -> Table {
     table
 }
 
-async fn status(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn status(name: &BatchId, pool: &InPool, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &pool.dir {
+        let array = arrays::steer(folder, name, None, settings).await?;
+        settings.output.record(&Summary::of(&array), || record(&array, None))?;
+        return Ok(ExitCode::Good);
+    }
     let Connected { store, ledger, client } = connect_to_both(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
     let parked = ledger.parked(name).await?;
@@ -176,9 +201,12 @@ async fn act(
         let woken = bulk::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
         woken.inspect_err(|error| tracing::debug!(%error, "nobody was woken")).ok();
     }
-    settings
-        .output
-        .answer(&Summary::of(&batch), || format!("batch `{name}` is {}", batch.status))?;
+    steered(&batch, settings)
+}
+
+fn steered(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let words = || format!("batch `{}` is {}", batch.id, batch.status);
+    settings.output.answer(&Summary::of(batch), words)?;
     Ok(ExitCode::Good)
 }
 

@@ -1,8 +1,12 @@
 //! `dispatch`: pools of script workers.
 
+pub mod arrays;
+mod output;
 mod serve;
 mod start;
 mod status;
+mod top;
+pub mod units;
 
 use std::path::Path;
 
@@ -29,7 +33,9 @@ pub async fn run(typed: Dispatch, settings: &Settings) -> anyhow::Result<ExitCod
         Dispatch::Start(typed) => start::run(*typed, settings).await,
         Dispatch::Serve(typed) => serve::run(*typed, settings).await,
         Dispatch::Status(pool) => status::run(&pool, settings).await,
+        Dispatch::Top(typed) => top::run(&typed, settings).await,
         Dispatch::Explain(pool) => status::explain(&pool, settings).await,
+        Dispatch::Output(typed) => output::run(&typed, settings),
         Dispatch::Scale(typed) => scale(typed, settings).await,
         Dispatch::Wait(typed) => wait(typed, settings).await,
         Dispatch::Stop(typed) => stop(typed, settings).await,

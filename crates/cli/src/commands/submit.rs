@@ -6,9 +6,12 @@ use anyhow::Context;
 use longshore::store::Sent;
 use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
 use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
+use longshore_dispatch::system::Role;
 use serde::Serialize;
 
-use super::{connect, now, submit_http, submit_lines, submit_script, wait};
+use super::{
+    connect, now, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait,
+};
 use crate::args::resource;
 use crate::args::submit::Submit;
 use crate::error::{WithHint, usage};
@@ -18,7 +21,14 @@ use crate::{exec, lines};
 
 /// Runs the command.
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &typed.script.job {
+        return submit_job::run(file, &typed, settings).await;
+    }
     if typed.script.script.is_some() {
+        let system = typed.script.qsys.unwrap_or(settings.dispatch.qsys);
+        if system.role == Role::Direct {
+            return submit_direct::run(&typed, system.base, settings).await;
+        }
         return submit_script::run(typed, settings).await;
     }
     if typed.lines.is_some() {

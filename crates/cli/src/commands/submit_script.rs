@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{BatchId, Policy, RetryPolicy, UnitId, UnitState};
+use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::Client;
 use longshore_dispatch::request::{ArrayView, Items, Many, Reply, Request, Submission, UnitView};
 use longshore_dispatch::script::{Output, Script, policy as script_policy};
@@ -28,7 +28,16 @@ const OFTEN: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let submission = submission(&typed, settings)?;
+    let dir = std::env::current_dir().context("there is no working directory")?;
+    let more = More {
+        dir: &dir,
+        priority: typed.priority,
+        slots: typed.weight,
+        resources: resource::sum_up(&typed.resource)?,
+        after: typed.after.clone(),
+        awaited: typed.wait,
+    };
+    let submission = submission(&typed.script, more, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let items = submission.items.clone();
     let units = match client.ask(&Request::Submit(Box::new(submission))).await? {
@@ -56,9 +65,25 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     }
 }
 
-fn submission(typed: &Submit, settings: &Settings) -> anyhow::Result<Submission> {
-    let call = &typed.script;
-    let mut resources = resource::sum_up(&typed.resource)?;
+/// What is said of a script beside its own options.
+pub struct More<'a> {
+    /// Where it runs, and what its paths are relative to.
+    pub dir: &'a Path,
+    pub priority: Priority,
+    /// What it takes up if `--nthr` does not say it.
+    pub slots: u32,
+    pub resources: BTreeMap<String, u32>,
+    pub after: Vec<UnitId>,
+    pub awaited: bool,
+}
+
+/// What is asked of the server.
+pub fn submission(
+    call: &ScriptCall,
+    more: More<'_>,
+    settings: &Settings,
+) -> anyhow::Result<Submission> {
+    let More { dir, priority, slots, mut resources, after, awaited } = more;
     if let Some(size) = call.mem {
         let mebibytes = size.0.div_ceil(1 << 20);
         resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
@@ -67,26 +92,31 @@ fn submission(typed: &Submit, settings: &Settings) -> anyhow::Result<Submission>
     let retry = RetryPolicy { max_attempts: call.retries.saturating_add(1), ..usual.retry };
     Ok(Submission {
         tenant: settings.tenant.clone().unwrap_or_default(),
-        script: script(call)?,
-        items: items(call)?,
-        priority: typed.priority,
-        threads: call.nthr.unwrap_or(typed.weight),
+        script: script(call, dir)?,
+        items: items(call, dir)?,
+        priority,
+        threads: call.nthr.unwrap_or(slots),
         resources,
-        after: typed.after.clone(),
+        after,
         policy: Policy { retry, max_lost: call.crash_limit, ..usual },
-        awaited: typed.wait,
+        awaited,
     })
 }
 
-fn script(call: &ScriptCall) -> anyhow::Result<Script> {
+/// Where the script is that was named.
+pub fn found(call: &ScriptCall, dir: &Path) -> anyhow::Result<PathBuf> {
     let given = call.script.clone().unwrap_or_default();
-    let dir = std::env::current_dir().context("there is no working directory")?;
-    let path = given.canonicalize();
+    let path = dir.join(&given).canonicalize();
     let path = path.with_context(|| format!("cannot find script {}", given.display()))?;
     if !path.is_file() {
         return Err(usage(format!("script {} is not a regular file", given.display())));
     }
-    let root = call.root.clone().unwrap_or_else(|| dir.clone());
+    Ok(path)
+}
+
+fn script(call: &ScriptCall, dir: &Path) -> anyhow::Result<Script> {
+    let path = found(call, dir)?;
+    let root = call.root.as_deref().map_or_else(|| dir.to_path_buf(), |root| dir.join(root));
     let root =
         root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
     if !path.starts_with(&root) {
@@ -114,11 +144,12 @@ fn script(call: &ScriptCall) -> anyhow::Result<Script> {
         time: call.time.map(|span| span.0),
         sentinels: call.sentinels.as_deref().map(absolute),
         limits: call.limit.iter().cloned().collect(),
-        dir,
+        dir: dir.to_path_buf(),
     })
 }
 
-fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+/// Variables as typed, with those that are taken from here.
+pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut variables = BTreeMap::new();
     for text in typed {
         let (name, value) = match text.split_once('=') {
@@ -136,29 +167,30 @@ fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(variables)
 }
 
-fn items(call: &ScriptCall) -> anyhow::Result<Items> {
+fn items(call: &ScriptCall, dir: &Path) -> anyhow::Result<Items> {
     let (of, at_most) = match (&call.array, &call.each_line) {
         (None, None) if call.max_fails.is_some() => {
             return Err(usage("--max-fails is for arrays")).hint("add --array or --each-line");
         }
         (None, None) => return Ok(Items::Once(UnitId::new())),
         (Some(range), _) => (Many::Ranges(range.ranges.clone()), range.at_most),
-        (None, Some(file)) => (Many::Lines(lines(file)?), None),
+        (None, Some(file)) => (Many::Lines(lines(file, dir)?), None),
     };
     let name = match &call.name {
         Some(name) => name.clone(),
         None => format!("array-{}", UnitId::new()),
     };
     let batch = BatchId::new(name).hint("--name also names the array")?;
-    Ok(Items::Each { batch, of, at_most, max_fails: call.max_fails })
+    Ok(Items::Each { batch, of, at_most, max_fails: call.max_fails, first: None })
 }
 
-fn lines(file: &str) -> anyhow::Result<Vec<String>> {
+fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
     let mut text = String::new();
     let read = match file {
         "-" => std::io::stdin().lock().read_to_string(&mut text),
-        path => std::fs::File::open(PathBuf::from(path))
-            .and_then(|mut file| file.read_to_string(&mut text)),
+        path => {
+            std::fs::File::open(dir.join(path)).and_then(|mut file| file.read_to_string(&mut text))
+        }
     };
     read.with_context(|| format!("cannot read {file}"))?;
     if text.is_empty() {

@@ -2,8 +2,10 @@
 
 use longshore::store::{Operated, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::{Payload, Unit, UnitId};
+use longshore_dispatch::request::Deed;
 use serde::Serialize;
 
+use super::dispatch::units;
 use super::{connect, now};
 use crate::args::operate::{Unit as Typed, UnitList, Units};
 use crate::exit::ExitCode;
@@ -17,10 +19,16 @@ const SHOWN: usize = 2000;
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
-        Typed::Show { id } => show(id, settings).await,
-        Typed::List(list) => self::list(list, settings).await,
-        Typed::Retry(units) => operate(units, UnitAction::Retry, "ready again", settings).await,
-        Typed::Cancel(units) => operate(units, UnitAction::Cancel, "cancelled", settings).await,
+        Typed::Show { id, pool } => match pool.dir {
+            Some(folder) => units::show(&folder, id, settings).await,
+            None => show(id, settings).await,
+        },
+        Typed::List(mut list) => match list.pool.dir.take() {
+            Some(folder) => units::list(&folder, list, settings).await,
+            None => self::list(list, settings).await,
+        },
+        Typed::Retry(units) => operate(units, UnitAction::Retry, settings).await,
+        Typed::Cancel(units) => operate(units, UnitAction::Cancel, settings).await,
     }
 }
 
@@ -97,7 +105,7 @@ struct Listed<'a> {
 }
 
 async fn list(typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let UnitList { state, queue, kind, batch, page } = typed;
+    let UnitList { state, queue, kind, batch, page, pool: _ } = typed;
     let filter = UnitFilter { state, queue, kind, batch };
     let (store, _) = connect(settings).await?;
     let scope = settings.scope();
@@ -155,9 +163,15 @@ fn short(failure: &longshore::Failure) -> String {
 async fn operate(
     units: Units,
     action: UnitAction,
-    became: &str,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    let (deed, became) = match action {
+        UnitAction::Cancel => (Deed::Cancel, "cancelled"),
+        _ => (Deed::Retry, "ready again"),
+    };
+    if let Some(folder) = &units.pool.dir {
+        return units::operate(folder, units.ids, deed, settings).await;
+    }
     let (store, _) = connect(settings).await?;
     let selection = UnitSelection::Ids(units.ids);
     let done = store.operate_units(&settings.scope(), selection, action).await?;

@@ -221,6 +221,18 @@ fn a_worker_that_drains_or_is_away_is_given_nothing() {
     assert_eq!(board.overdue(LATER, SLOW, Duration::from_secs(1)), [away]);
 }
 
+#[test]
+fn silence_does_not_count_while_nobody_listened() {
+    let mut board = Board::default();
+    let (quiet, away) = (seat(&mut board, 4), seat(&mut board, 4));
+    board.on_disconnect(NOW, away);
+    let second = Duration::from_secs(1);
+    assert_eq!(board.overdue(LATER, second, second), [quiet, away]);
+    board.on_deafness(LATER);
+    assert!(board.overdue(LATER, second, second).is_empty());
+    assert_eq!(board.overdue(LATER + second, second, second), [quiet, away]);
+}
+
 /// What may happen to a board.
 #[derive(Debug, Clone)]
 enum Event {

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Beat, BeatAnswer, Finish, Finished};
-use longshore::{Error, Outcome, Store, UnitId};
+use longshore::{Error, Outcome, Payload, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -29,6 +29,8 @@ use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
 
 /// How many events are heard at once.
 const AT_ONCE: usize = 512;
+/// Whoever did not turn to anybody for so long was deaf: a machine asleep, a disk that hangs.
+const DEAF: Duration = Duration::from_secs(1);
 /// How often the board is looked over without an event.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -40,6 +42,8 @@ pub(super) enum Event {
     Status(oneshot::Sender<Status>),
     View(oneshot::Sender<View>),
     Release(Vec<SeatId>),
+    /// Something was cancelled: the store says what.
+    BeatNow,
     End(Ending),
 }
 
@@ -81,6 +85,8 @@ pub(super) struct Core {
     next_beat: Instant,
     next_tidy: Instant,
     ending: Option<(Ending, Instant)>,
+    /// When it was last through with what it had heard.
+    turned: Instant,
     astray_until: Option<Duration>,
     report: Report,
     /// Tells others how many workers there are.
@@ -110,6 +116,7 @@ impl Core {
             next_beat: now,
             next_tidy: now,
             ending: None,
+            turned: now,
             astray_until: None,
             report: Report::default(),
             seats,
@@ -157,6 +164,7 @@ impl Core {
             if self.ending.is_none() {
                 self.claims.want(&self.board, &self.bodies);
             }
+            self.turned = Instant::now();
         }
         self.farewell().await;
         self.report
@@ -170,6 +178,10 @@ impl Core {
             Event::Status(answer) => _ = answer.send(self.status()),
             Event::View(answer) => _ = answer.send(self.view()),
             Event::Release(seats) => seats.into_iter().for_each(|id| self.release(id)),
+            Event::BeatNow => {
+                self.next_beat = Instant::now();
+                self.look_over();
+            }
             Event::End(ending) => self.begin_to_end(ending),
         }
     }
@@ -235,7 +247,11 @@ impl Core {
                     Some(task) => {
                         self.drop_body(task.cargo.body);
                         self.report.on_end(&report.end);
-                        let finish = Finish::new(task.lease, report.outcome());
+                        let mut finish = Finish::new(task.lease, report.outcome());
+                        if report.end != script::End::Exited(0) {
+                            // A failure has only words: the rest of the story is kept beside it.
+                            finish.checkpoint = Payload::json(&*report).ok();
+                        }
                         self.ends.push(finish, Some((id, lease)));
                         if task.cargo.is_lone() {
                             self.ends.hurry();
@@ -352,6 +368,9 @@ impl Core {
     /// What has to be looked at without an event.
     fn look_over(&mut self) {
         let now = self.now();
+        if self.turned.elapsed() >= DEAF {
+            self.board.on_deafness(now);
+        }
         for id in self.board.overdue(now, self.timing.ttl, self.timing.grace) {
             self.on_lost(now, id);
         }

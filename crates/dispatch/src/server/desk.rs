@@ -1,6 +1,8 @@
 //! The desk: what clients ask, and who answers. Submissions and looks go to the store; what concerns
 //! workers goes to the core.
 
+mod operate;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use super::core::{Event, View};
 use super::door::Guest;
 use crate::launch::Launcher;
-use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView};
+use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView, nth};
 use crate::script::{self, Item, KIND};
 use crate::wire::frame::{put_json, take_json};
 
@@ -88,6 +90,22 @@ impl Desk {
                 let status = batch.status;
                 Ok(Reply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
             }
+            Request::Show(tenant, id) => {
+                self.show(tenant, id).await.map(|shown| Reply::Shown(Box::new(shown)))
+            }
+            Request::Units(tenant, units) => {
+                self.list(tenant, units).await.map(|(units, next)| Reply::Units(units, next))
+            }
+            Request::Operate(tenant, units, deed) => {
+                self.operate(tenant, units, deed).await.map(Reply::Operated)
+            }
+            Request::Arrays(tenant, arrays) => {
+                self.arrays(tenant, arrays).await.map(|(arrays, next)| Reply::Arrays(arrays, next))
+            }
+            Request::Steer(tenant, id, action) => {
+                let array = self.array(tenant, &id, action).await;
+                array.map(|array| Reply::Steered(Box::new(array)))
+            }
             Request::Explain => {
                 let launcher = self.launcher()?.lock().await;
                 Ok(Reply::Explained(launcher.explain(self.view().await?.now)))
@@ -128,14 +146,7 @@ impl Desk {
                 unit.map_err(|error| error.to_string())?
             }
         };
-        Ok(UnitView {
-            unit: id,
-            state: unit.state,
-            attempt: unit.attempt,
-            lost: unit.lost,
-            failure: unit.failure,
-            report: unit.result.and_then(|result| result.parse().ok()),
-        })
+        Ok(operate::view(&unit))
     }
 
     async fn status(&self) -> Result<Status, String> {
@@ -183,7 +194,9 @@ impl Desk {
     }
 
     async fn submit_array(&self, script: Payload, submission: &Submission) -> Result<u64, String> {
-        let Items::Each { batch, of, at_most, max_fails } = &submission.items else { return Ok(0) };
+        let Items::Each { batch, of, at_most, max_fails, first } = &submission.items else {
+            return Ok(0);
+        };
         let words = |error: longshore::SendError| error.to_string();
         let threshold = max_fails.map(|most| FailureThreshold {
             limit: FailureLimit::Units(most),
@@ -206,9 +219,10 @@ impl Desk {
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
                 let cap = at_most.map(|limit| Cap { key: format!("array {batch}"), limit });
-                units.push(NewUnit { id: UnitId::new(), payload, cap, ..blank.clone() });
+                let id = first.map_or_else(UnitId::new, |first| nth(first, sent));
+                units.push(NewUnit { id, payload, cap, ..blank.clone() });
+                sent += 1;
             }
-            sent += units.len() as u64;
             writer.add(units, sent.to_string()).await.map_err(words)?;
         }
         writer.seal().await.map_err(words)?;

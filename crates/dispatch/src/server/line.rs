@@ -36,9 +36,15 @@ async fn hear(
     out: Out,
     events: &mpsc::Sender<Event>,
 ) -> std::io::Result<()> {
+    // Once a worker has introduced itself, the core alone can speak to it: a line that the core has
+    // forgotten ends, and its worker introduces itself again.
+    let mut out = Some(out);
     while let Some(frame) = reader.next().await? {
         let event = match take(&frame)? {
-            FromWorker::Register(register) => Event::Joined(line, register, out.clone()),
+            FromWorker::Register(register) => match out.take() {
+                Some(out) => Event::Joined(line, register, out),
+                None => break,
+            },
             words => Event::Words(line, words),
         };
         if events.send(event).await.is_err() {

@@ -9,7 +9,9 @@ use std::process::Command;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
+use super::stream::{Sink, Streams};
 use crate::script::{Kept, Output};
+use crate::stream::Channel;
 use crate::wire::Order;
 
 /// So much of the end is kept.
@@ -22,17 +24,26 @@ pub(super) enum Destination {
     Nothing,
     Tail,
     Files(File, File),
+    Stream(Option<Sink>),
 }
 
 impl Destination {
-    pub(super) fn open(output: &Output, order: &Order) -> Result<Self, String> {
+    /// Opens what has to be open before the script begins.
+    pub(super) fn open(
+        output: &Output,
+        order: &Order,
+        (streams, batch): (&Streams, Option<&str>),
+    ) -> Result<Self, String> {
         let open = |path: &Path| {
             let path = filled(path, order);
             open(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
         match output {
             Output::Nothing => Ok(Self::Nothing),
-            Output::Tail | Output::Stream(_) => Ok(Self::Tail),
+            Output::Tail => Ok(Self::Tail),
+            Output::Stream(folder) => {
+                streams.sink(folder, order, batch).map(|sink| Self::Stream(Some(sink)))
+            }
             Output::Files { stdout, stderr } => {
                 let out = open(stdout)?;
                 let err = match stderr {
@@ -62,8 +73,13 @@ impl Destination {
             Self::Tail => {
                 let (reader, writer) = io::pipe()?;
                 command.stdout(writer.try_clone()?).stderr(writer);
-                let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?;
-                Ok(Some(Capture { reader, tail: Vec::new(), bytes: 0 }))
+                Ok(Some(Capture::new(reader, None, None)?))
+            }
+            Self::Stream(sink) => {
+                let (out, to_out) = io::pipe()?;
+                let (err, to_err) = io::pipe()?;
+                command.stdout(to_out).stderr(to_err);
+                Ok(Some(Capture::new(out, Some(err), sink.take())?))
             }
         }
     }
@@ -92,17 +108,59 @@ fn filled(path: &Path, order: &Order) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Capture {
     reader: pipe::Receiver,
+    /// Of standard error, if it is apart.
+    errors: Option<pipe::Receiver>,
     tail: Vec<u8>,
     bytes: u64,
+    /// Where all of it goes, if it is kept.
+    sink: Option<Sink>,
 }
 
 impl Capture {
+    fn new(
+        reader: io::PipeReader,
+        errors: Option<io::PipeReader>,
+        sink: Option<Sink>,
+    ) -> io::Result<Self> {
+        let receiver = |pipe| pipe::Receiver::from_owned_fd(OwnedFd::from(pipe));
+        let errors = errors.map(receiver).transpose()?;
+        Ok(Self { reader: receiver(reader)?, errors, tail: Vec::new(), bytes: 0, sink })
+    }
+
     /// Listens until nobody can say anything any more. Dropped while it waits, it has lost nothing.
     pub(super) async fn listen(&mut self) {
+        if self.errors.is_some() {
+            return self.listen_to_both().await;
+        }
         let mut chunk = vec![0; CHUNK];
         while let Ok(count @ 1..) = self.reader.read(&mut chunk).await {
             keep(&mut self.tail, chunk.get(..count).unwrap_or_default());
             self.bytes += count as u64;
+        }
+    }
+
+    async fn listen_to_both(&mut self) {
+        let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let (mut out_open, mut err_open) = (true, true);
+        let Some(errors) = &mut self.errors else { return };
+        while out_open || err_open {
+            let (channel, said) = tokio::select! {
+                read = self.reader.read(&mut out), if out_open => {
+                    let count = read.unwrap_or(0);
+                    out_open = count > 0;
+                    (Channel::Stdout, out.get(..count).unwrap_or_default())
+                }
+                read = errors.read(&mut err), if err_open => {
+                    let count = read.unwrap_or(0);
+                    err_open = count > 0;
+                    (Channel::Stderr, err.get(..count).unwrap_or_default())
+                }
+            };
+            keep(&mut self.tail, said);
+            self.bytes += said.len() as u64;
+            if let Some(sink) = self.sink.as_mut().filter(|_| !said.is_empty()) {
+                sink.take(channel, said);
+            }
         }
     }
 
@@ -111,7 +169,8 @@ impl Capture {
         let from = self.tail.len().saturating_sub(TAIL);
         let tail = String::from_utf8_lossy(self.tail.get(from..).unwrap_or_default());
         let cut = if self.bytes > TAIL as u64 { "…" } else { "" };
-        (format!("{cut}{tail}"), None, None)
+        let (kept, problem) = self.sink.map_or((None, None), Sink::finish);
+        (format!("{cut}{tail}"), kept, problem)
     }
 }
 

@@ -24,6 +24,7 @@ use super::hands::Begin;
 use super::output::{Capture, Destination};
 use super::sentinel::Sentinels;
 use super::stop::{Stop, Why};
+use super::stream::Streams;
 use crate::script::{End, Kept, Report, Script};
 use crate::wire::{Body, Order};
 
@@ -47,6 +48,8 @@ pub(super) struct Shop {
     pub(super) idle_run: Option<Duration>,
     /// What goes nowhere goes there.
     pub(super) nowhere: File,
+    /// Where output goes that is kept in few files.
+    pub(super) streams: Streams,
 }
 
 /// What scripts have in common, and whether it may be run, as it was a moment ago: looking again for
@@ -179,7 +182,8 @@ impl Run<'_> {
     }
 
     async fn started(&self, path: PathBuf, stop: &Stop) -> Ended {
-        let destination = Destination::open(&self.script().output, &self.begin.order);
+        let streams = (&self.shop.streams, self.body.body.batch.as_deref());
+        let destination = Destination::open(&self.script().output, &self.begin.order, streams);
         let mut destination = match destination {
             Ok(destination) => destination,
             Err(problem) => return Ended::of(End::Hindered(problem)),

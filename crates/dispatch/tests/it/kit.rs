@@ -205,6 +205,7 @@ pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submis
         of: Many::Ranges(vec![(first, last)]),
         at_most: None,
         max_fails: None,
+        first: None,
     };
     Submission { items, ..once(script).1 }
 }

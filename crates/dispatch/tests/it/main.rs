@@ -1,5 +1,13 @@
 //! Dispatch from outside.
 
+#[cfg(test)]
 mod kit;
+#[cfg(test)]
+mod operate;
+#[cfg(test)]
 mod pool;
+#[cfg(test)]
+mod silence;
+#[cfg(test)]
+mod streams;
 mod systems;

@@ -54,7 +54,7 @@ pub fn worst(codes: impl IntoIterator<Item = ExitCode>) -> ExitCode {
         ExitCode::Interrupted => 4,
         ExitCode::Error | ExitCode::Usage | ExitCode::Refused => 3,
         ExitCode::Cancelled => 2,
-        ExitCode::Failures => 1,
+        ExitCode::Failures | ExitCode::Program(_) => 1,
         ExitCode::Good => 0,
     };
     codes.into_iter().max_by_key(rank).unwrap_or(ExitCode::Good)

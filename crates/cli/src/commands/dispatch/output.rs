@@ -1,0 +1,87 @@
+//! `dispatch output`: what scripts said, from the files of the workers.
+
+use std::io::Write;
+
+use anyhow::Context;
+use longshore_dispatch::stream::{Channel, Found, Run, Which, find};
+use serde::Serialize;
+
+use crate::args::dispatch::{Output, Whose};
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Prints it.
+pub fn run(typed: &Output, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let which = match &typed.whose {
+        Whose::Unit(_) if typed.index.is_some() => return Err(usage("--index is for arrays")),
+        Whose::Unit(unit) => Which::Unit(*unit),
+        Whose::Array(name) => Which::Array(name.as_str(), typed.index),
+    };
+    let folder = &typed.from;
+    let found = find(folder, which);
+    let Found { runs, torn } =
+        found.with_context(|| format!("cannot read the output in {}", folder.display()))?;
+    if runs.is_empty() {
+        return Err(anyhow::anyhow!("there is no output of it in {}", folder.display()))
+            .hint("a script's output is there soon after it began to say something");
+    }
+    let only = match (typed.stdout, typed.stderr) {
+        (true, _) => Some(Channel::Stdout),
+        (_, true) => Some(Channel::Stderr),
+        _ => None,
+    };
+    let lost = if settings.output.is_json() {
+        as_json(&runs, only, settings)?
+    } else {
+        as_it_is(&runs, only, settings)?
+    };
+    if torn + lost > 0 {
+        let words = "were cut when a worker was killed, or are damaged";
+        settings.output.note(format!("{torn} entries and {lost} bytes {words}"));
+    }
+    Ok(ExitCode::Good)
+}
+
+fn as_it_is(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+    let mut out = settings.output.raw();
+    let mut lost = 0;
+    for run in runs {
+        lost += run.copy(only, &mut out)?.lost;
+    }
+    out.flush()?;
+    Ok(lost)
+}
+
+/// A run as programs read it.
+#[derive(Serialize)]
+struct Said {
+    unit: longshore::UnitId,
+    index: Option<u64>,
+    attempt: u32,
+    /// Whether it was written to the end.
+    whole: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<String>,
+}
+
+/// One line of JSON for each run.
+fn as_json(runs: &[Run], only: Option<Channel>, settings: &Settings) -> anyhow::Result<u64> {
+    let mut lost = 0;
+    for run in runs {
+        let mut text = |channel| {
+            if only.is_some_and(|only| only != channel) {
+                return anyhow::Ok(None);
+            }
+            let mut bytes = Vec::new();
+            lost += run.copy(Some(channel), &mut bytes)?.lost;
+            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let (stdout, stderr) = (text(Channel::Stdout)?, text(Channel::Stderr)?);
+        let Run { unit, index, attempt, whole, .. } = *run;
+        settings.output.json(&Said { unit, index, attempt, whole, stdout, stderr })?;
+    }
+    Ok(lost)
+}

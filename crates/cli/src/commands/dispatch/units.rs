@@ -1,0 +1,171 @@
+//! `unit … --dir`: scripts of a pool, seen and steered through its server.
+
+use std::path::Path;
+
+use longshore::{Timestamp, UnitId};
+use longshore_dispatch::request::{Changed, Deed, Listed, Reply, Request, Shown, Units};
+use longshore_dispatch::script::{End, Report, Script};
+
+use super::{connect_in, unexpected};
+use crate::args::operate::UnitList;
+use crate::commands::now;
+use crate::error::usage;
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+use crate::size;
+use crate::span::{ago, brief};
+
+/// Shows one.
+pub async fn show(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let request = Request::Show(settings.tenant.clone(), id);
+    let shown = match connect_in(folder).await?.ask(&request).await? {
+        Reply::Shown(shown) => shown,
+        other => return Err(unexpected(&other)),
+    };
+    settings.output.record(&shown, || record(&shown))?;
+    let tail = shown.view.report.as_ref().map_or("", |report| report.tail.as_str());
+    if !settings.output.is_json() && !tail.is_empty() {
+        settings.output.line("")?;
+        settings.output.line(tail.trim_end())?;
+    }
+    Ok(ExitCode::Good)
+}
+
+fn record(shown: &Shown) -> Table {
+    let now = now();
+    let view = &shown.view;
+    let mut table = Table::record();
+    table.field("unit", view.unit);
+    table.field("state", view.state);
+    table.field("script", shown.script.as_ref().map_or(String::new(), command_line));
+    let script = shown.script.as_ref();
+    table.field("directory", script.map_or(String::new(), |script| path(&script.dir)));
+    table.field("name", script.and_then(|script| script.name.as_deref()).unwrap_or_default());
+    table.field("tenant", &shown.tenant);
+    let index = shown.index.map_or(String::new(), |index| format!(", number {index}"));
+    table.field("array", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{index}")));
+    table.field("priority", shown.priority);
+    table.field("attempt", view.attempt);
+    if view.lost > 0 {
+        table.field("lost", format!("{} times, with its worker", view.lost));
+    }
+    table.field("created", ago(shown.created_at, now));
+    table.field("since", ago(shown.since, now));
+    if shown.cancel_requested {
+        table.field("cancel", "requested");
+    }
+    for past in &shown.past {
+        let first = past.failure.message.lines().next().unwrap_or_default();
+        let words = format!("{}: {}: {first}", ago(past.at, now), past.failure.code);
+        table.field(&format!("attempt {}", past.attempt), words);
+    }
+    if let Some(report) = &view.report {
+        told(&mut table, report, now);
+    }
+    table
+}
+
+/// What the worker told of the last run.
+fn told(table: &mut Table, report: &Report, now: Timestamp) {
+    let at = Timestamp::from_micros;
+    let (queued, started, ended) = (at(report.queued), at(report.started), at(report.ended));
+    table.field("ended by", end(&report.end));
+    table.field("host", &report.host);
+    table.field("queued", ago(queued, now));
+    table
+        .field("started", format!("{}, after {}", ago(started, now), brief(started.since(queued))));
+    table.field("ended", format!("{}, after {}", ago(ended, now), brief(ended.since(started))));
+    table.field("CPU time", format!("{:.2} s", report.cpu.as_secs_f64()));
+    table.field("peak memory", size::brief(report.peak_memory));
+    if let Some(kept) = &report.output {
+        table.field("output", format!("{} in {}", size::brief(kept.bytes), path(&kept.file)));
+    }
+    for remark in &report.remarks {
+        table.field("remark", remark);
+    }
+}
+
+fn end(end: &End) -> String {
+    match end {
+        End::Exited(code) => format!("exit code {code}"),
+        End::Signalled(signal) => format!("signal {signal}"),
+        End::TimedOut => "its time limit".to_owned(),
+        End::Cancelled => "somebody who cancelled it".to_owned(),
+        End::Interrupted => "its worker, which had to stop".to_owned(),
+        End::Refused(why) | End::Hindered(why) => format!("never begun: {why}"),
+    }
+}
+
+fn command_line(script: &Script) -> String {
+    let words = std::iter::once(path(&script.path)).chain(script.args.iter().cloned());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Lists them.
+pub async fn list(folder: &Path, typed: UnitList, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let UnitList { state, batch, page, queue, kind, .. } = typed;
+    if queue.is_some() || kind.is_some() {
+        return Err(usage("a pool has scripts only, in one queue: --queue and --kind say nothing"));
+    }
+    let units = Units { state, batch, after: page.after, limit: page.limit };
+    let request = Request::Units(settings.tenant.clone(), units);
+    let (units, next) = match connect_in(folder).await?.ask(&request).await? {
+        Reply::Units(units, next) => (units, next),
+        other => return Err(unexpected(&other)),
+    };
+    settings.output.list(&units, || self::table(&units))?;
+    if let Some(next) = next {
+        settings.output.note(format!("more with --after {next}"));
+    }
+    Ok(ExitCode::Good)
+}
+
+fn table(units: &[Listed]) -> Table {
+    let [unit, state, what] = ["unit", "state", "what"].map(cell);
+    let heading = [unit, state, what, right("attempt"), cell("since"), cell("why")];
+    let mut table = Table::new(heading, "no scripts");
+    let now = now();
+    for unit in units {
+        let what = match (&unit.batch, unit.index) {
+            (Some(batch), Some(index)) => format!("{batch} {index}"),
+            _ => unit.name.clone().unwrap_or_default(),
+        };
+        let why = unit.failure.as_ref().map_or(String::new(), ToString::to_string);
+        table.row([
+            cell(unit.unit),
+            cell(unit.state),
+            cell(what),
+            right(unit.attempt),
+            cell(ago(unit.since, now)),
+            cell(why.chars().take(60).collect::<String>()),
+        ]);
+    }
+    table
+}
+
+/// Retries or cancels them.
+pub async fn operate(
+    folder: &Path,
+    units: Vec<UnitId>,
+    deed: Deed,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let request = Request::Operate(settings.tenant.clone(), units, deed);
+    let Changed { changed, requested, skipped } =
+        match connect_in(folder).await?.ask(&request).await? {
+            Reply::Operated(changed) => changed,
+            other => return Err(unexpected(&other)),
+        };
+    let became = match deed {
+        Deed::Cancel => "cancelled",
+        Deed::Retry => "ready again",
+    };
+    let done = longshore::store::Operated { changed, requested, skipped };
+    settings.output.answer(&done, || crate::commands::unit::told(&done, became))?;
+    Ok(if changed + requested == 0 { ExitCode::Error } else { ExitCode::Good })
+}

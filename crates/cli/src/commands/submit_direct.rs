@@ -1,0 +1,134 @@
+//! `submit --script --qsys slurm`: a script as a job of a base system itself, without a pool.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use longshore::{Priority, UnitId};
+use longshore_dispatch::system::{
+    Array, BaseSystem, Cause, End, Job, JobId, Pace, Program, Site, system, wait,
+};
+
+use super::submit_script::{found, variables};
+use crate::args::script::{Range, ScriptCall, Where};
+use crate::args::submit::Submit;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+
+/// Runs the command.
+pub async fn run(
+    typed: &Submit,
+    base: BaseSystem,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    check(typed, base)?;
+    let job = job(&typed.script, typed.weight)?;
+    let system = system(base, Site::default());
+    let id = system.submit(&job).await?;
+    if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == Where::Tail) {
+        settings.output.note(format!("its output goes to {}", path.display()));
+    }
+    if !typed.wait {
+        let answer = serde_json::json!({ "job": id, "system": base.name() });
+        settings.output.answer(&answer, || id.to_string())?;
+        return Ok(ExitCode::Good);
+    }
+    settings.output.note(format!("job {id} of {base}"));
+    let waiting = wait(&*system, std::slice::from_ref(&id), Pace::default());
+    let ends = match typed.wait_limit {
+        None => waiting.await?,
+        Some(limit) => tokio::time::timeout(limit.0, waiting).await.hint("the job goes on")??,
+    };
+    ended(&id, ends.get(&id).copied().unwrap_or_else(End::unknown), settings)
+}
+
+/// What a base system cannot do is refused, not left out.
+fn check(typed: &Submit, base: BaseSystem) -> anyhow::Result<()> {
+    let call = &typed.script;
+    let only_pools = [
+        ("--after", !typed.after.is_empty()),
+        ("--each-line", call.each_line.is_some()),
+        ("--max-fails", call.max_fails.is_some()),
+        ("--retries", call.retries > 0),
+        ("--sentinels", call.sentinels.is_some()),
+        ("--limit", !call.limit.is_empty()),
+        ("--resource", !typed.resource.is_empty()),
+        ("--priority", typed.priority != Priority::NORMAL),
+        ("--output stream:DIR", matches!(call.output, Where::Stream(_))),
+    ];
+    match only_pools.iter().find(|(_, said)| *said) {
+        Some((option, _)) => Err(usage(format!("{option} needs a pool; `{base}` has none")))
+            .hint(format!("`--qsys {base}_worker` submits to a pool")),
+        None => Ok(()),
+    }
+}
+
+fn job(call: &ScriptCall, slots: u32) -> anyhow::Result<Job> {
+    let dir = std::env::current_dir().context("there is no working directory")?;
+    let path = found(call, &dir)?;
+    let stem = path.file_stem().map_or_else(|| "job".into(), |stem| stem.to_string_lossy());
+    let name = call.name.clone().unwrap_or_else(|| stem.into_owned());
+    let stdout = match &call.output {
+        Where::Files(path) => Some(dir.join(path)),
+        Where::Tail => Some(own_file(&dir, &name)),
+        Where::Nothing | Where::Stream(_) => None,
+    };
+    let program = Program::Script { path, args: call.args.clone() };
+    Ok(Job {
+        threads: NonZeroU32::new(call.nthr.unwrap_or(slots)).unwrap_or(NonZeroU32::MIN),
+        memory: call.mem.map(|size| size.0.div_ceil(1 << 20)),
+        time: call.time.map(|span| span.0),
+        stdout,
+        stderr: call.stderr.as_deref().map(|path| dir.join(path)),
+        env: variables(&call.env)?,
+        array: call.array.as_ref().map(array).transpose()?,
+        options: call.base_option.clone(),
+        ..Job::new(name, program, dir)
+    })
+}
+
+/// Where output goes if nobody says: beside whoever submits, as schedulers do it.
+fn own_file(dir: &Path, name: &str) -> PathBuf {
+    let id = UnitId::new().to_string();
+    let end = id.get(id.len().saturating_sub(8)..).unwrap_or_default();
+    let tame: String = name.chars().map(|c| if c == '/' { '-' } else { c }).collect();
+    dir.join(format!("{tame}-{end}.out"))
+}
+
+fn array(range: &Range) -> anyhow::Result<Array> {
+    let whole = || usage("an array without a pool is one range, as 1-1000 or 1-1000%50");
+    let [(first, last)] = range.ranges.as_slice() else { return Err(whole()) };
+    let number = |number: &u64| u32::try_from(*number).map_err(|_| whole());
+    let throttle = range.at_most.and_then(NonZeroU32::new);
+    Ok(Array { first: number(first)?, last: number(last)?, throttle })
+}
+
+/// Says how it ended, by words and by our own exit code.
+fn ended(id: &JobId, end: End, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let code = end.exit.map(longshore_dispatch::system::Exit::code);
+    let cause = match end.cause {
+        Cause::Itself => None,
+        Cause::Cancelled => Some("it was cancelled"),
+        Cause::TimeLimit => Some("it ran longer than it might"),
+        Cause::Memory => Some("it used more memory than it might"),
+        Cause::NodeLost => Some("its node was lost"),
+        Cause::Preempted => Some("another job was more important"),
+        Cause::Unknown => Some("the system does not say how it ended"),
+    };
+    if settings.output.is_json() {
+        let answer = serde_json::json!({ "job": id, "exit_code": code, "cause": cause });
+        settings.output.json(&answer)?;
+    } else if let Some(cause) = cause {
+        settings.output.note(cause);
+    } else if let Some(code) = code.filter(|code| *code != 0) {
+        settings.output.note(format!("it ended with exit code {code}"));
+    }
+    Ok(match (code.and_then(|code| u8::try_from(code).ok()), end.cause) {
+        (Some(code), Cause::Itself) => ExitCode::Program(code),
+        (Some(code), _) if code != 0 => ExitCode::Program(code),
+        (_, Cause::Cancelled) => ExitCode::Cancelled,
+        (_, Cause::Unknown) => ExitCode::Error,
+        _ => ExitCode::Failures,
+    })
+}

@@ -1,0 +1,181 @@
+//! `submit --job`: scripts that wait for each other.
+//!
+//! Ids are made here, so that a task can name those it waits for before they are sent.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use longshore::{BatchId, UnitId, UnitState};
+use longshore_dispatch::client::Client;
+use longshore_dispatch::request::{Items, Many, Reply, Request, Submission, nth};
+use serde::Serialize;
+
+use super::dispatch::{connect, unexpected};
+use super::submit_script::{More, submission};
+use crate::args::submit::Submit;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::job::{self, Job, Task};
+use crate::output::{Table, cell, right};
+use crate::settings::Settings;
+
+/// More dependencies than this in one job are refused: an array that waits for an array has as many
+/// as their sizes' product.
+const MOST: u64 = 100_000;
+/// How long the server is asked to wait before it answers, and how often an array is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+pub async fn run(file: &Path, typed: &Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let job = job::read(file)?;
+    let submissions = submissions(&job, typed.wait, settings)?;
+    let mut client = connect(&typed.script.pool, settings).await?;
+    let mut sent = Vec::with_capacity(submissions.len());
+    for (task, submission) in submissions {
+        let items = submission.items.clone();
+        let reply = client.ask(&Request::Submit(Box::new(submission))).await;
+        let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
+        let Reply::Submitted { units } = reply else { return Err(unexpected(&reply)) };
+        let (unit, array) = match items {
+            Items::Once(unit) => (Some(unit), None),
+            Items::Each { batch, .. } => (None, Some(batch)),
+        };
+        sent.push(Sent { task, unit, array, units, state: None });
+    }
+    if !typed.wait {
+        settings.output.list(&sent, || table(&sent))?;
+        return Ok(ExitCode::Good);
+    }
+    settings.output.note(format!("{}: {} tasks", job.name, sent.len()));
+    let mut good = true;
+    for sent in &mut sent {
+        good &= wait_for(&mut client, sent).await?;
+        let state = sent.state.as_deref().unwrap_or_default();
+        settings.output.note(format!("{}: {state}", sent.task));
+    }
+    settings.output.list(&sent, || table(&sent))?;
+    Ok(if good { ExitCode::Good } else { ExitCode::Failures })
+}
+
+/// A task that was sent.
+#[derive(Serialize)]
+struct Sent {
+    task: String,
+    unit: Option<UnitId>,
+    array: Option<BatchId>,
+    units: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<String>,
+}
+
+fn table(sent: &[Sent]) -> Table {
+    let heading = [cell("task"), right("scripts"), cell("state"), cell("unit or array")];
+    let mut table = Table::new(heading, "no tasks");
+    for sent in sent {
+        let unit = sent.unit.map(|unit| unit.to_string());
+        let array = sent.array.as_ref().map(ToString::to_string);
+        table.row([
+            cell(&sent.task),
+            right(sent.units),
+            cell(sent.state.as_deref().unwrap_or("sent")),
+            cell(unit.or(array).unwrap_or_default()),
+        ]);
+    }
+    table
+}
+
+/// What is asked of the server, task by task. All scripts are looked for before the first is sent.
+fn submissions(
+    job: &Job,
+    awaited: bool,
+    settings: &Settings,
+) -> anyhow::Result<Vec<(String, Submission)>> {
+    let mut ids: BTreeMap<&str, Vec<UnitId>> = BTreeMap::new();
+    let mut edges = 0;
+    let mut submissions = Vec::with_capacity(job.tasks.len());
+    for task in &job.tasks {
+        let named = |id: &String| ids.get(id.as_str()).cloned().unwrap_or_default();
+        let after: Vec<UnitId> = task.after.iter().flat_map(named).collect();
+        let waits = after.len() as u64;
+        let mut submission = one(job, task, after, awaited, settings)?;
+        let own = own_ids(job, task, &mut submission)?;
+        edges += waits * own.len() as u64;
+        if edges > MOST {
+            let words = format!("task `{}` makes it more than {MOST} dependencies", task.id);
+            return Err(usage(words)).hint("put one small task between two large arrays");
+        }
+        ids.insert(&task.id, own);
+        submissions.push((task.id.clone(), submission));
+    }
+    Ok(submissions)
+}
+
+fn one(
+    job: &Job,
+    task: &Task,
+    after: Vec<UnitId>,
+    awaited: bool,
+    settings: &Settings,
+) -> anyhow::Result<Submission> {
+    let more = More {
+        dir: &job.dir,
+        priority: task.priority,
+        slots: 1,
+        resources: task.resources.clone(),
+        after,
+        awaited,
+    };
+    submission(&task.call, more, settings)
+        .map_err(|error| error.context(format!("task `{}`", task.id)))
+}
+
+/// The ids of a task's units. An array's name gets an end of its own: the same job may run again.
+fn own_ids(job: &Job, task: &Task, submission: &mut Submission) -> anyhow::Result<Vec<UnitId>> {
+    let (batch, of, first) = match &mut submission.items {
+        Items::Once(unit) => return Ok(vec![*unit]),
+        Items::Each { batch, of, first, .. } => (batch, of, first),
+    };
+    let id = UnitId::new();
+    *first = Some(id);
+    let text = id.to_string();
+    let end = text.get(text.len().saturating_sub(8)..).unwrap_or_default();
+    *batch = BatchId::new(format!("{}-{}-{end}", job.name, task.id))
+        .hint("arrays are named after the job and the task")?;
+    let count = match of {
+        Many::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
+        Many::Lines(lines) => lines.len() as u64,
+    };
+    if count > MOST {
+        // Nobody can wait for so many; if somebody tries, the limit above says so.
+        return Ok(vec![id; usize::try_from(MOST + 1).unwrap_or(usize::MAX)]);
+    }
+    Ok((0..count).map(|place| nth(id, place)).collect())
+}
+
+/// Waits for a task's end; whether it was a good one.
+async fn wait_for(client: &mut Client, sent: &mut Sent) -> anyhow::Result<bool> {
+    let Some(batch) = &sent.array else {
+        let Some(unit) = sent.unit else { return Ok(true) };
+        loop {
+            let reply = client.ask(&Request::Unit(unit, 10 * LOOK)).await?;
+            let Reply::Unit(view) = reply else { return Err(unexpected(&reply)) };
+            if view.state.is_final() {
+                sent.state = Some(view.state.to_string());
+                return Ok(view.state == UnitState::Done);
+            }
+        }
+    };
+    loop {
+        let reply = client.ask(&Request::Array(batch.clone())).await?;
+        let Reply::Array(view) = reply else { return Err(unexpected(&reply)) };
+        if !view.status.is_open() {
+            sent.state = Some(format!(
+                "{} done, {} failed, {} cancelled",
+                view.done, view.failed, view.cancelled
+            ));
+            return Ok(view.failed + view.cancelled == 0);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

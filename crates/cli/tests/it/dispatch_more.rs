@@ -1,0 +1,168 @@
+//! More of dispatch as users meet it: streamed output, units of a pool, job files, scripts without a
+//! pool, the live view.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, Run};
+
+/// A place with a pool in it, which ends with the place.
+struct Pool {
+    place: Place,
+}
+
+impl Pool {
+    fn start() -> Self {
+        let place = Place::new();
+        let args = ["dispatch", "start", "--dir", "pool", "--nthr", "2", "--workers", "1"];
+        place.run(&[&args[..], &["--detach"]].concat()).ok();
+        Self { place }
+    }
+
+    fn run(&self, args: &[&str]) -> Run {
+        self.place.run(&[args, &["--dir", "pool"]].concat())
+    }
+
+    /// Submits a script and returns what was printed: its id, or its array's name.
+    fn submit(&self, text: &str, more: &[&str]) -> String {
+        self.place.write("job.sh", text);
+        let args = [&["submit", "--script", "job.sh"], more].concat();
+        self.run(&args).ok().out.trim().to_owned()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.run(&["dispatch", "stop", "--now"]);
+    }
+}
+
+#[test]
+fn streamed_output_is_printed_in_the_order_of_the_array() {
+    let pool = Pool::start();
+    let text = "echo out $LONGSHORE_ARRAY_INDEX; echo err $LONGSHORE_ARRAY_INDEX >&2";
+    let more = ["--array", "1-20", "--name", "demo", "--output", "stream:logs", "--wait"];
+    pool.submit(text, &more);
+    let print = |more: &[&str]| {
+        let args = [&["dispatch", "output", "demo", "--from", "logs"], more].concat();
+        pool.place.run(&args).ok().out
+    };
+    let wanted: String = (1..=20).map(|n| format!("out {n}\n")).collect();
+    assert_eq!(print(&["--stdout"]), wanted);
+    assert_eq!(print(&["--stderr", "--index", "3"]), "err 3\n");
+    let lines = print(&["--json"]);
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["index"], &first["stdout"]), (&1.into(), &"out 1\n".into()));
+    let files = std::fs::read_dir(pool.place.path("logs")).unwrap().count();
+    assert_eq!(files, 2, "two files of the one worker");
+    let nobody = pool.place.run(&["dispatch", "output", "nobody", "--from", "logs"]).ends(1);
+    assert!(nobody.err.contains("there is no output of it"), "{}", nobody.err);
+}
+
+#[test]
+fn units_of_a_pool_are_shown_listed_retried_and_cancelled_through_its_server() {
+    let pool = Pool::start();
+    let failed = pool.submit("echo hello; [ -e good ] || exit 42", &[]);
+    pool.run(&["dispatch", "wait"]).ends(3);
+    let shown = pool.run(&["unit", "show", &failed]).ok().out;
+    for words in ["exit code 42", "peak memory", "job.sh", "host", "\nhello\n"] {
+        assert!(shown.contains(words), "{words} in {shown}");
+    }
+    let listed = pool.run(&["unit", "list", "--state", "failed", "--json"]).ok().json();
+    assert_eq!(listed[0]["unit"], failed.as_str());
+    pool.place.write("good", "");
+    pool.run(&["unit", "retry", &failed]).ok();
+    pool.run(&["dispatch", "wait"]).ok();
+    let long = pool.submit("sleep 300", &[]);
+    let began = || pool.run(&["dispatch", "status", "--json"]).ok().json()["running"] == 1;
+    eventually(began);
+    pool.run(&["unit", "cancel", &long]).ok();
+    let state = || pool.run(&["unit", "show", &long, "--json"]).ok().json()["state"].clone();
+    eventually(|| state() == "cancelled");
+    pool.submit("true", &["--array", "1-3", "--name", "three", "--wait"]);
+    let array = pool.run(&["batch", "status", "three", "--json"]).ok().json();
+    assert_eq!((&array["done"], &array["total"]), (&3.into(), &3.into()));
+    assert!(pool.run(&["batch", "list"]).ok().out.contains("three"));
+}
+
+fn eventually(mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "it should have happened by now");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const JOB: &str = "
+name = 'etl'
+[defaults]
+env = { GREETING = 'hello' }
+[[task]]
+id = 'load'
+script = 'load.sh'
+after = ['clean']
+[[task]]
+id = 'fetch'
+script = 'fetch.sh'
+array = '1-4'
+[[task]]
+id = 'clean'
+script = 'clean.sh'
+args = ['all']
+after = ['fetch']
+";
+
+#[test]
+fn the_tasks_of_a_job_file_run_each_after_those_it_waits_for() {
+    let pool = Pool::start();
+    pool.place.write("job.toml", JOB);
+    pool.place.write("fetch.sh", "echo fetch >> seen");
+    pool.place.write("clean.sh", "echo clean $1 $GREETING >> seen");
+    let submit = ["submit", "--job", "job.toml", "--wait"];
+    // Everything is looked for before anything is sent.
+    let missing = pool.run(&submit).ends(1);
+    assert!(
+        missing.err.contains("load.sh") && missing.err.contains("task `load`"),
+        "{}",
+        missing.err
+    );
+    assert!(!pool.place.path("seen").exists());
+    pool.place.write("load.sh", "echo load >> seen");
+    let done = pool.run(&submit).ok();
+    assert!(done.out.contains("4 done, 0 failed"), "{}", done.out);
+    assert_eq!(pool.place.read("seen"), "fetch\nfetch\nfetch\nfetch\nclean all hello\nload\n");
+    // Again, with a failure: what waits for it is cancelled.
+    pool.place.write("clean.sh", "exit 1");
+    pool.run(&submit).ends(3);
+    assert!(!pool.place.read("seen").ends_with("load\nload\n"));
+}
+
+#[test]
+fn without_a_terminal_the_live_view_is_one_frame() {
+    let pool = Pool::start();
+    pool.submit("exit 42", &["--name", "unlucky"]);
+    pool.run(&["dispatch", "wait"]).ends(3);
+    let frame = pool.run(&["dispatch", "top"]).ok().out;
+    for words in
+        ["workers 1 of 1, by local", "[........................] 0/2", "exit-42", "unlucky"]
+    {
+        assert!(frame.contains(words), "{words} in {frame}");
+    }
+    let seen = pool.run(&["dispatch", "top", "--json"]).ok().json();
+    assert_eq!(seen["status"]["failed"], 1);
+}
+
+#[test]
+fn a_script_goes_straight_to_the_base_system_and_its_exit_code_is_ours() {
+    let place = Place::new();
+    place.write("job.sh", "echo $1 $MODE; exit 42");
+    let submit = ["submit", "--script", "job.sh", "--qsys", "local"];
+    let more = ["--output", "files:said", "--env", "MODE=fast", "--wait", "--", "one"];
+    place.run(&[&submit[..], &more].concat()).ends(42);
+    assert_eq!(place.read("said"), "one fast\n");
+    place.write("job.sh", "true");
+    place.run(&[&submit[..], &["--wait"]].concat()).ok();
+    let job = place.run(&submit).ok().out;
+    assert!(!job.trim().is_empty());
+    let refused = place.run(&[&submit[..], &["--retries", "3"]].concat()).ends(2);
+    assert!(refused.err.contains("--retries needs a pool"), "{}", refused.err);
+}
