@@ -3,3 +3,10 @@
 mod base;
 mod kills;
 mod kit;
+mod late;
+mod network;
+mod rules;
+mod scripts;
+mod sentinels;
+mod storm;
+mod weights;

@@ -128,10 +128,19 @@ impl Scaler {
         }
         let idle = |worker: &&Present| {
             let since = worker.idle_since.map(|since| now.saturating_sub(since));
-            worker.working && since.is_some_and(|idle| idle >= self.size.idle)
+            since.is_some_and(|idle| idle >= self.size.idle)
         };
-        let idle = present.iter().filter(idle).take(surplus as usize);
-        steps.extend(idle.map(|worker| Step::Release(worker.seat)));
+        // More than there may be go at once, whatever they are at: they end it first.
+        let most = self.size.max.max(self.size.min) as usize;
+        let above = (have as usize - steps.len()).saturating_sub(most);
+        // Whoever somebody else has started is theirs to end.
+        let ours = |worker: &&Present| worker.working && worker.launch.is_some();
+        let mut ours: Vec<&Present> = present.iter().filter(ours).collect();
+        ours.sort_by_key(|worker| worker.idle_since.is_none());
+        let above = above.min(surplus as usize);
+        let (first, others) = ours.split_at(above.min(ours.len()));
+        let idle = others.iter().copied().filter(idle).take(surplus as usize - above);
+        steps.extend(first.iter().copied().chain(idle).map(|worker| Step::Release(worker.seat)));
         steps
     }
 }

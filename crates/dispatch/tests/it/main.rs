@@ -5,3 +5,4 @@
 mod kit;
 mod pool;
 mod systems;
+mod wire;
