@@ -115,3 +115,24 @@ pub(super) fn same(known: &SecretSlice<u8>, given: &[u8]) -> bool {
     use subtle::ConstantTimeEq;
     known.expose_secret().ct_eq(given).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_remembered_as_its_worker_knows_it_over_many_lives() {
+        let mut state = State::begin().unwrap();
+        let unit = UnitId::new();
+        let lease = |fence| Lease { unit, fence };
+        assert_eq!(state.keep_told(&[lease(3)]), [lease(3)]);
+        // This life ended before it had adopted anything, the next one after.
+        assert_eq!(state.keep_told(&[lease(3)]), [lease(3)]);
+        assert_eq!(state.keep_told(&[lease(4)]), [lease(3)]);
+        assert_eq!(state.keep_told(&[lease(5)]), [lease(3)]);
+        // It was let go and claimed again: whoever holds it now was told so.
+        assert_eq!(state.keep_told(&[lease(8)]), [lease(8)]);
+        assert_eq!(state.keep_told(&[]), []);
+        assert_eq!(state.keep_told(&[lease(9)]), [lease(9)]);
+    }
+}

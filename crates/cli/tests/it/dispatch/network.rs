@@ -61,7 +61,11 @@ fn a_short_cut_costs_nothing() {
     let site = Site::new();
     let (mut cut_off, mut other) = (site.worker(1), site.worker(2));
     site.pool.until_workers(2);
-    site.pool.submit("job.sh", "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.2", &["--array", "1-120"]);
+    site.pool.submit(
+        "job.sh",
+        "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.2",
+        &["--array", "1-120"],
+    );
     site.pool.until_lines("runs", 10);
     site.network.cut(1).unwrap();
     // The other goes on, and so does what the first had begun.

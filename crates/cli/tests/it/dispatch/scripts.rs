@@ -119,7 +119,8 @@ fn what_must_not_run_is_refused_when_it_is_submitted() {
     let root = outside.path("");
     let (code, _) = {
         let root = ["--root", root.to_str().unwrap()];
-        let run = pool.run(&[&["submit", "--wait", "--json", "--script", other], &root[..]].concat());
+        let run =
+            pool.run(&[&["submit", "--wait", "--json", "--script", other], &root[..]].concat());
         (run.code, run)
     };
     assert_eq!(code, 0, "its root allows it");

@@ -25,7 +25,8 @@ fn dispatch_storm() {
             pool.kill_server();
             pool.start_server().ok();
         } else {
-            let workers = eventually(limit(LONG), || Some(pool.workers()).filter(|w| !w.is_empty()));
+            let workers =
+                eventually(limit(LONG), || Some(pool.workers()).filter(|w| !w.is_empty()));
             let victim = chance.hash_one(kill) as usize % workers.len();
             signal(workers[victim], "KILL");
         }

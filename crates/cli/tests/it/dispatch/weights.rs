@@ -54,7 +54,8 @@ fn a_gpu_belongs_to_one_script_at_a_time() {
     let status = pool.at_rest();
     assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
     let used = pool.lines("used");
-    let ids: std::collections::BTreeSet<&str> = used.iter().flat_map(|ids| ids.split(',')).collect();
+    let ids: std::collections::BTreeSet<&str> =
+        used.iter().flat_map(|ids| ids.split(',')).collect();
     assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["0", "1", "2"]);
     pool.stop();
 }
@@ -112,7 +113,8 @@ fn an_array_keeps_to_its_limits() {
 #[test]
 fn a_bad_end_is_repeated_as_often_as_was_asked() {
     let pool = Pool::start(&["--workers", "1", "--nthr", "4"]);
-    let text = "echo $LONGSHORE_ARRAY_INDEX >> runs; [ $LONGSHORE_ATTEMPT -ge $LONGSHORE_ARRAY_INDEX ]";
+    let text =
+        "echo $LONGSHORE_ARRAY_INDEX >> runs; [ $LONGSHORE_ATTEMPT -ge $LONGSHORE_ARRAY_INDEX ]";
     pool.submit("job.sh", text, &["--array", "1-3", "--retries", "1"]);
     let ended = |status: &serde_json::Value| status["done"] == 2 && status["failed"] == 1;
     eventually(LONG, || ended(&pool.status()).then_some(()));
