@@ -31,7 +31,7 @@ use self::core::{Core, Event};
 use self::desk::Desk;
 use self::door::{Door, Guest};
 use self::state::State;
-use crate::access::{Access, AccessError};
+use crate::access::{self, Access, AccessError, remove_halves};
 use crate::launch::scale::Size;
 use crate::launch::{Launcher, Recipe};
 use crate::request::Ending;
@@ -199,6 +199,7 @@ impl Server {
             made.map_err(|error| ServerError::Io(at(folder), error))?;
         }
         let lock = lock(&options.state)?;
+        remove_halves(&options.folder.join(access::FILE));
         let mut state = State::load(&options.state)
             .map_err(|error| ServerError::Io(at(&options.state), error))?;
         let listeners = listen(&options.listen, state.port).await?;

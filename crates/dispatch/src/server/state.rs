@@ -9,7 +9,7 @@ use longshore::{SessionId, UnitId};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-use crate::access::write_whole;
+use crate::access::{remove_halves, write_whole};
 use crate::launch::Submitted;
 use crate::secure::Identity;
 
@@ -47,6 +47,7 @@ struct Told {
 impl State {
     /// What an earlier life left in `folder`, or a new beginning.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
+        remove_halves(&folder.join(FILE));
         match std::fs::read(folder.join(FILE)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::begin(),

@@ -87,8 +87,9 @@ fn high_overtakes_low_and_after_waits() {
     pool.at_rest();
     let order = pool.lines("order");
     let place = |word: &str| order.iter().position(|said| said == word).unwrap();
-    // What the server has claimed already, for the one thread there is, is not overtaken.
-    assert!(place("first") <= 1 && place("normal") <= 2, "{order:?}");
+    // The few that the server has claimed already, for the one thread there is, are not overtaken.
+    assert!(place("first") <= 4 && place("first") < place("normal"), "{order:?}");
+    assert!(place("normal") <= 5, "{order:?}");
     assert_eq!(place("last"), 12, "{order:?}");
     pool.stop();
 }
