@@ -139,6 +139,19 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     moved.inspect_err(|_| _ = fs::remove_file(&beside))
 }
 
+/// Removes what somebody left beside `path` who was killed while writing it.
+pub(crate) fn remove_halves(path: &Path) {
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return };
+    let begin = format!("{}.", stem.to_string_lossy());
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(&begin) && name.ends_with(".new") {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;

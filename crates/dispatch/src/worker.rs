@@ -214,6 +214,8 @@ impl Worker {
         let warden = Warden::shared();
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
+        // A script may leave processes behind that left its group.
+        warden.sweep();
         env.push((name.into(), mark.into()));
         let uid = SessionId::new().to_string();
         let shop = Shop {

@@ -49,6 +49,8 @@ mod crash;
 #[cfg(test)]
 mod cron;
 #[cfg(test)]
+mod dispatch;
+#[cfg(test)]
 mod dispatch_more;
 #[cfg(test)]
 mod docs;

@@ -22,10 +22,10 @@ impl Pace {
         });
     }
 
-    /// How many threads' worth is given beyond what can run at once. Before anything is known, as
-    /// much again as can run.
+    /// How many threads' worth is given beyond what can run at once. Before anything is known,
+    /// nothing: what waits at a worker is not overtaken.
     pub(super) fn credit(self, threads: u32) -> u32 {
-        let Some(mean) = self.mean else { return threads };
+        let Some(mean) = self.mean else { return 0 };
         let rounds = AHEAD.as_nanos() / mean.as_nanos().max(1);
         let rounds = u32::try_from(rounds).unwrap_or(MOST);
         rounds.saturating_mul(threads).min(MOST.max(threads))
@@ -49,6 +49,6 @@ mod tests {
         assert_eq!(after(Duration::from_millis(10)), 40);
         assert_eq!(after(Duration::from_secs(1)), 0);
         assert_eq!(after(Duration::ZERO), MOST);
-        assert_eq!(Pace::default().credit(4), 4);
+        assert_eq!(Pace::default().credit(4), 0);
     }
 }

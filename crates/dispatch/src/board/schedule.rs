@@ -11,6 +11,8 @@ use super::{Board, Place, Stage};
 
 /// A task that fits nowhere is overtaken by others for so long; then a worker is kept for it.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Threads' worth of tasks that may wait here because they fit nowhere, at least.
+const ASIDE: u32 = 256;
 
 /// A task is given to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,23 +115,24 @@ impl<C> Board<C> {
         }
     }
 
-    /// Threads' worth of tasks that should be claimed: what can be given at once, and so much more of
-    /// what is quick that claims are few and nobody waits for one.
+    /// Threads' worth of tasks that should be claimed: what is free now, and so much more of what is
+    /// quick that claims are few and nobody waits for one. Nothing more of what is slow: what is
+    /// claimed is not overtaken by what comes later. Where what waits here fits nowhere, others
+    /// are claimed beside it, within reason.
     pub fn wants(&self) -> u32 {
-        let seats = self.seats.values().filter(|seat| seat.noted.is_some());
-        let most: u32 = seats
-            .map(|seat| {
-                seat.pace.credit(seat.threads).saturating_mul(4).saturating_add(seat.threads)
-            })
-            .fold(0, u32::saturating_add);
-        let lines = self.waiting.iter();
-        let here: u32 = lines
-            .map(|(need, line)| {
-                u32::try_from(line.len()).unwrap_or(u32::MAX).saturating_mul(need.threads)
-            })
-            .fold(0, u32::saturating_add);
-        let room: u32 = self.by_room.iter().map(|(room, _)| *room).fold(0, u32::saturating_add);
-        most.saturating_add(room).saturating_sub(here)
+        let sum = |numbers: &mut dyn Iterator<Item = u32>| numbers.fold(0, u32::saturating_add);
+        let seats = || self.seats.values().filter(|seat| seat.noted.is_some());
+        let quick = sum(&mut seats().map(|seat| seat.pace.credit(seat.threads)));
+        let here = sum(&mut self.waiting.iter().map(|(need, line)| {
+            u32::try_from(line.len()).unwrap_or(u32::MAX).saturating_mul(need.threads)
+        }));
+        let room = sum(&mut self.by_room.iter().map(|(room, _)| *room));
+        let most = sum(&mut seats().map(|seat| seat.threads)).saturating_mul(4).max(ASIDE);
+        let room = if here < most { room } else { 0 };
+        let ahead = quick.saturating_mul(4);
+        // Little by little would cost a commit each.
+        let ahead = Some(ahead.saturating_sub(here)).filter(|more| *more >= ahead / 2).unwrap_or(0);
+        room.saturating_add(ahead)
     }
 
     /// The widest task that any worker could hold, and the most that any has of each resource.

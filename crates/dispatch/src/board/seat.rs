@@ -12,6 +12,14 @@ use super::pace::Pace;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeatId(pub(super) u32);
 
+#[cfg(test)]
+impl SeatId {
+    /// A seat of this number.
+    pub(crate) fn new(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 impl std::fmt::Display for SeatId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)

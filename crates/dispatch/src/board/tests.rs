@@ -28,6 +28,13 @@ fn seat_with(board: &mut Board<()>, threads: u32, resources: &[(&str, u32)]) -> 
     board.on_register(NOW, seat, &[]).0
 }
 
+/// A worker that is given as much ahead as it can run.
+fn quick(uid: &str, threads: u32) -> Seat {
+    let mut seat = Seat::new(uid, threads, BTreeMap::new());
+    seat.pace.on_end(Duration::from_millis(100));
+    seat
+}
+
 fn task(board: &mut Board<()>, rank: i64, threads: u32) -> Lease {
     task_with(board, rank, Need::threads(threads))
 }
@@ -129,7 +136,7 @@ fn who_must_run_alone_runs_alone() {
 #[test]
 fn of_a_lost_worker_only_what_may_have_begun_is_lost() {
     let mut board = Board::default();
-    let id = board.on_register(NOW, Seat::new("w", 2, BTreeMap::new()), &[]).0;
+    let id = board.on_register(NOW, quick("w", 2), &[]).0;
     let leases: Vec<Lease> = (0..4).map(|rank| task(&mut board, rank, 1)).collect();
     assert_eq!(to(&mut board, NOW).len(), 4, "two to run, two ahead");
     let lost = board.on_worker_lost(NOW, id);
@@ -199,7 +206,7 @@ fn tasks_of_an_earlier_life_find_their_worker_or_are_given_up() {
 #[test]
 fn what_waits_at_a_busy_worker_is_asked_back_for_an_idle_one() {
     let mut board = Board::default();
-    let busy = board.on_register(NOW, Seat::new("a", 1, BTreeMap::new()), &[]).0;
+    let busy = board.on_register(NOW, quick("a", 1), &[]).0;
     let leases: Vec<Lease> = (0..2).map(|rank| task(&mut board, rank, 1)).collect();
     assert_eq!(to(&mut board, NOW).len(), 2);
     assert!(board.recalls().is_empty(), "nobody is idle");
@@ -231,6 +238,20 @@ fn silence_does_not_count_while_nobody_listened() {
     board.on_deafness(LATER);
     assert!(board.overdue(LATER, second, second).is_empty());
     assert_eq!(board.overdue(LATER + second, second, second), [quiet, away]);
+}
+
+#[test]
+fn what_is_slow_is_claimed_only_for_who_is_free() {
+    let mut board = Board::default();
+    let id = seat(&mut board, 2);
+    assert_eq!(board.wants(), 2);
+    let first = task(&mut board, 1, 2);
+    to(&mut board, NOW);
+    assert_eq!(board.wants(), 0, "what comes later may be more urgent");
+    board.on_task_done(NOW, id, first, SLOW).unwrap();
+    let _wide = task(&mut board, 2, 3);
+    to(&mut board, NOW);
+    assert_eq!(board.wants(), 2, "what fits nowhere keeps nobody from what does");
 }
 
 /// What may happen to a board.

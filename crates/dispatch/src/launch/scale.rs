@@ -43,6 +43,8 @@ pub enum Launch {
     Pending,
     /// Its worker has been here.
     Arrived,
+    /// Its worker was here before the server was restarted, and is expected back.
+    Returning,
 }
 
 /// What is to be done.
@@ -111,7 +113,8 @@ impl Scaler {
             .filter(|(_, launch)| **launch == Launch::Pending)
             .map(|(number, _)| *number)
             .collect();
-        let have = u32::try_from(working + pending.len()).unwrap_or(u32::MAX);
+        let returning = launches.values().filter(|launch| **launch == Launch::Returning).count();
+        let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
             let may = self.waits(now).is_none();
             return may.then_some(Step::Launch(wanted - have)).into_iter().collect();
@@ -123,12 +126,79 @@ impl Scaler {
             steps.push(Step::Withdraw(number));
             surplus -= 1;
         }
-        let idle = |worker: &&Present| {
-            let since = worker.idle_since.map(|since| now.saturating_sub(since));
-            worker.working && since.is_some_and(|idle| idle >= self.size.idle)
-        };
-        let idle = present.iter().filter(idle).take(surplus as usize);
-        steps.extend(idle.map(|worker| Step::Release(worker.seat)));
+        let most = self.size.max.max(self.size.min) as usize;
+        let above = (have as usize - steps.len()).saturating_sub(most).min(surplus as usize);
+        steps.extend(self.releases(now, present, surplus as usize, above));
         steps
+    }
+
+    /// Lets up to `surplus` workers go that are idle, and `above` of them whatever they are at: they
+    /// end it first. Whoever somebody else has started is theirs to end.
+    fn releases(
+        &self,
+        now: Duration,
+        present: &[Present],
+        surplus: usize,
+        above: usize,
+    ) -> Vec<Step> {
+        let ours = |worker: &&Present| worker.working && worker.launch.is_some();
+        let mut ours: Vec<&Present> = present.iter().filter(ours).collect();
+        ours.sort_by_key(|worker| worker.idle_since.is_none());
+        let (first, others) = ours.split_at(above.min(ours.len()));
+        let idle = |worker: &&&Present| {
+            let since = worker.idle_since.map(|since| now.saturating_sub(since));
+            since.is_some_and(|idle| idle >= self.size.idle)
+        };
+        let idle = others.iter().filter(idle).take(surplus - above);
+        first.iter().chain(idle).map(|worker| Step::Release(worker.seat)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1000);
+
+    fn scaler(min: u32, max: u32) -> Scaler {
+        Scaler::new(Size { min, max, threads: 1, idle: Duration::from_secs(60) })
+    }
+
+    /// Workers that the pool launched, each busy or idle for so many seconds.
+    fn present(idle: &[Option<u64>]) -> Vec<Present> {
+        let worker = |(n, idle): (u32, &Option<u64>)| Present {
+            seat: SeatId::new(n),
+            launch: Some(u64::from(n)),
+            idle_since: idle.map(|seconds| NOW - Duration::from_secs(seconds)),
+            working: true,
+        };
+        (0..).zip(idle).map(worker).collect()
+    }
+
+    fn decide(scaler: &Scaler, present: &[Present], launches: &[(u64, Launch)]) -> Vec<Step> {
+        scaler.decide(NOW, 0, present, &launches.iter().copied().collect())
+    }
+
+    #[test]
+    fn who_is_not_needed_goes_after_a_while_and_who_is_too_many_at_once() {
+        let workers = present(&[None, Some(5), Some(100)]);
+        let goes = |n| Step::Release(SeatId::new(n));
+        assert_eq!(decide(&scaler(1, 3), &workers, &[]), [goes(2)]);
+        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [goes(1), goes(2)]);
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [goes(1), goes(2), goes(0)]);
+    }
+
+    #[test]
+    fn who_was_started_by_somebody_else_stays() {
+        let mut workers = present(&[Some(100), Some(100)]);
+        workers[0].launch = None;
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [Step::Release(SeatId::new(1))]);
+    }
+
+    #[test]
+    fn a_worker_that_is_expected_back_is_neither_replaced_nor_withdrawn() {
+        let launches = [(1, Launch::Returning), (2, Launch::Pending)];
+        assert_eq!(decide(&scaler(3, 3), &[], &launches), [Step::Launch(1)]);
+        assert_eq!(decide(&scaler(0, 0), &[], &launches), [Step::Withdraw(2)]);
     }
 }

@@ -102,12 +102,11 @@ impl Claims {
             return;
         }
         let (wants, largest) = (board.wants(), board.largest());
-        // Little by little would cost a commit each: unless hands are empty, wait for half.
-        let here = u32::try_from(board.waiting()).unwrap_or(u32::MAX);
-        if wants == 0 || largest.threads == 0 || wants < here {
+        if wants == 0 || largest.threads == 0 {
             return;
         }
-        let claim = self.claim(wants, largest);
+        // At least the widest there may be: in the store it would hold up all others.
+        let claim = self.claim(wants.max(largest.threads), largest);
         let claim = take(Arc::clone(&self.store), claim, self.seen, bodies.batches());
         self.claiming = Some(Box::pin(claim));
     }

@@ -2,8 +2,10 @@
 //!
 //! Whoever does not know the secret hears nothing but the end of the connection.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretSlice;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -41,12 +43,31 @@ pub(super) struct Guest {
 pub(super) struct Door {
     tls: TlsAcceptor,
     secret: SecretSlice<u8>,
-    strangers: Arc<Semaphore>,
+    strangers: Arc<Strangers>,
+}
+
+/// Those who have not introduced themselves yet, the first to come first.
+#[derive(Default)]
+struct Strangers(Mutex<VecDeque<oneshot::Sender<Infallible>>>);
+
+impl Strangers {
+    /// One more. Whoever has been about it longest goes if there are too many: who knows the secret
+    /// says so at once, so a crowd that says nothing keeps nobody out. Ends when it has to go.
+    fn enter(&self) -> oneshot::Receiver<Infallible> {
+        let mut strangers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.retain(|stranger| !stranger.is_closed());
+        while strangers.len() >= STRANGERS {
+            strangers.pop_front();
+        }
+        let (stays, goes) = oneshot::channel();
+        strangers.push_back(stays);
+        goes
+    }
 }
 
 impl Door {
     pub(super) fn new(tls: TlsAcceptor, secret: SecretSlice<u8>) -> Self {
-        Self { tls, secret, strangers: Arc::new(Semaphore::new(STRANGERS)) }
+        Self { tls, secret, strangers: Arc::default() }
     }
 
     /// Lets people in for ever; `meet` is what happens with each.
@@ -78,9 +99,16 @@ impl Door {
     }
 
     async fn let_in(self, stream: TcpStream) -> Option<Guest> {
-        let _place = self.strangers.try_acquire().ok()?;
+        let goes = self.strangers.enter();
         let peer = stream.peer_addr().ok();
-        match timeout(INTRODUCTION, self.introduce(stream)).await {
+        let introduced = tokio::select! {
+            introduced = timeout(INTRODUCTION, self.introduce(stream)) => introduced,
+            _ = goes => {
+                tracing::debug!(?peer, "somebody had to go before they introduced themselves");
+                return None;
+            }
+        };
+        match introduced {
             Ok(Ok(guest)) => Some(guest),
             Ok(Err(error)) => {
                 tracing::debug!(%error, ?peer, "somebody was not let in");
@@ -112,7 +140,10 @@ impl Door {
         put_json(&welcome, &mut bytes)?;
         writer.write_all(&bytes).await?;
         writer.flush().await?;
-        version.map_err(io::Error::other)?;
+        if let Err(why) = version {
+            writer.shutdown().await?;
+            return Err(io::Error::other(why));
+        }
         reader.set_limit(LIMIT);
         Ok(Guest { role: hello.role, reader, writer })
     }

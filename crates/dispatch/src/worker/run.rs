@@ -249,8 +249,9 @@ impl Run<'_> {
         let exit = Exit::of(&child);
         let mut remarks = limit(&child, &self.script().limits);
         let mut capture = capture;
+        let is_heard = capture.is_some();
         let why = {
-            let mut heard_all = capture.is_none();
+            let mut heard_all = !is_heard;
             let mut listening = std::pin::pin!(listen(capture.as_mut()));
             let mut limit = std::pin::pin!(self.out_of_time());
             let why = loop {
@@ -264,11 +265,16 @@ impl Run<'_> {
             };
             if why.is_some() {
                 // Listening goes on meanwhile: a script that is asked to end may have much to say.
-                tokio::select! {
-                    () = async { group.ask(); let _ = timeout(GRACE, exit.ended()).await; } => {}
-                    () = async { (&mut listening).await; std::future::pending().await }, if !heard_all => {}
+                group.ask();
+                let mut gone = std::pin::pin!(timeout(GRACE, exit.ended()));
+                loop {
+                    tokio::select! {
+                        _ = &mut gone => break,
+                        () = &mut listening, if !heard_all => heard_all = true,
+                    }
                 }
-            } else if !heard_all {
+            }
+            if !heard_all {
                 let _ = timeout(LINGER, &mut listening).await;
             }
             why

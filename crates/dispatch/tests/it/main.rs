@@ -10,4 +10,7 @@ mod pool;
 mod silence;
 #[cfg(test)]
 mod streams;
+#[cfg(test)]
 mod systems;
+#[cfg(test)]
+mod wire;

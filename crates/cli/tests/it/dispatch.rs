@@ -1,0 +1,12 @@
+//! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
+
+mod base;
+mod kills;
+mod kit;
+mod late;
+mod network;
+mod rules;
+mod scripts;
+mod sentinels;
+mod storm;
+mod weights;

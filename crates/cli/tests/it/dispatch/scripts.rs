@@ -1,0 +1,188 @@
+//! Scripts of every kind, most of them bad: what becomes of each, and of those beside it.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::Value;
+
+use super::kit::{LONG, Pool};
+use crate::support::{eventually, is_alive};
+
+fn pool() -> Pool {
+    Pool::start(&["--workers", "1", "--nthr", "2"])
+}
+
+/// The failure of a script that must fail: its code and its words.
+fn failure(pool: &Pool, text: &str, more: &[&str]) -> (String, String) {
+    let (code, view) = pool.wait_for("bad.sh", text, more);
+    assert_eq!((code, &view["state"]), (3, &"failed".into()), "{view}");
+    let words = |name: &str| view["failure"][name].as_str().unwrap().to_owned();
+    (words("code"), words("message"))
+}
+
+#[test]
+fn an_end_is_told_as_it_was() {
+    let pool = pool();
+    let (code, view) = pool.wait_for("good.sh", "echo fine", &[]);
+    assert_eq!((code, &view["report"]["tail"]), (0, &"fine\n".into()), "{view}");
+    for (text, code) in [
+        ("exit 42", "exit-42"),
+        ("no-such-command-here", "exit-127"),
+        ("kill -SEGV $$; sleep 60", "signal-11"),
+        ("exec sh -c 'kill -9 $$'", "signal-9"),
+    ] {
+        assert_eq!(failure(&pool, text, &[]).0, code, "{text}");
+    }
+    pool.stop();
+}
+
+#[test]
+fn what_a_script_leaves_behind_is_killed_with_its_group_or_at_last_with_its_worker() {
+    let pool = pool();
+    let text = "sleep 1000 & echo $! > in-group; setsid sleep 1000 & echo $! > alone; exit 0";
+    assert_eq!(pool.wait_for("job.sh", text, &[]).0, 0);
+    let pid = |name: &str| pool.place.read(name).trim().to_owned();
+    eventually(LONG, || (!is_alive(&pid("in-group"))).then_some(()));
+    // One that has left its group is known by its mark only: it ends with the worker.
+    assert!(is_alive(&pid("alone")));
+    pool.stop();
+    assert!(!is_alive(&pid("alone")));
+}
+
+#[test]
+fn a_gigabyte_of_output_is_not_held_in_memory() {
+    let pool = pool();
+    let text = "head -c 1000000000 /dev/zero | tr '\\0' x; echo; echo the end";
+    let (code, view) = pool.wait_for("job.sh", text, &[]);
+    assert_eq!(code, 0, "{view}");
+    let tail = view["report"]["tail"].as_str().unwrap();
+    assert!(tail.ends_with("x\nthe end\n") && tail.len() < 10_000);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pool.workers()[0])).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().split(' ').next().unwrap().parse().unwrap();
+    assert!(peak < 200 * 1024, "the worker took {peak} kB");
+    pool.stop();
+}
+
+#[test]
+fn a_script_that_ignores_term_is_killed_when_its_time_is_over() {
+    let pool = pool();
+    let polite = "trap 'echo cleaned up; exit 7' TERM; sleep 1000 & wait";
+    let (code, words) = failure(&pool, polite, &["--time", "1s"]);
+    assert_eq!(code, "timeout");
+    assert!(words.contains("cleaned up"), "{words}");
+    let deaf = "trap '' TERM; echo $$ > deaf; while :; do sleep 0.1; done";
+    assert_eq!(failure(&pool, deaf, &["--time", "1s"]).0, "timeout");
+    assert!(!is_alive(pool.place.read("deaf").trim()));
+    pool.stop();
+}
+
+#[test]
+fn a_script_that_sleeps_for_ever_can_be_cancelled() {
+    let pool = pool();
+    let unit = pool.unit("job.sh", "echo $$ > sleeper; exec sleep 1000", &[]);
+    pool.until_lines("sleeper", 1);
+    pool.run_on_store(&["unit", "cancel", &unit]).ok();
+    let status = pool.at_rest();
+    assert_eq!((&status["cancelled"], &status["failed"]), (&1.into(), &0.into()));
+    assert!(!is_alive(pool.place.read("sleeper").trim()));
+    pool.stop();
+}
+
+#[test]
+fn odd_but_honest_scripts_run() {
+    let pool = pool();
+    // No permission to execute is needed, and a path may have spaces.
+    let script = pool.place.write("my job.sh", "echo \"$1\" | wc -c; printf 'a\\377b\\n'");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o400)).unwrap();
+    let long = "x".repeat(100_000);
+    let run = pool.run(&["submit", "--wait", "--json", "--script", "my job.sh", "--", &long]);
+    let view = run.ok().json();
+    assert_eq!(view["report"]["tail"], "100001\na\u{fffd}b\n");
+    pool.stop();
+}
+
+#[test]
+fn what_must_not_run_is_refused_when_it_is_submitted() {
+    let pool = pool();
+    let outside = crate::support::Place::new();
+    let other = outside.write("other.sh", "touch ran");
+    symlink(&other, pool.place.path("link.sh")).unwrap();
+    let other = other.to_str().unwrap();
+    for (script, code, words) in [
+        ("missing.sh", 1, "missing.sh"),
+        ("pool", 2, "not a regular file"),
+        (other, 2, "is not inside"),
+        ("link.sh", 2, "is not inside"),
+    ] {
+        pool.run(&["submit", "--script", script]).ends(code).says(words);
+    }
+    let root = outside.path("");
+    let (code, _) = {
+        let root = ["--root", root.to_str().unwrap()];
+        let run =
+            pool.run(&[&["submit", "--wait", "--json", "--script", other], &root[..]].concat());
+        (run.code, run)
+    };
+    assert_eq!(code, 0, "its root allows it");
+    pool.stop();
+}
+
+#[test]
+fn what_became_of_a_script_after_it_was_submitted_is_looked_at_again_when_it_runs() {
+    let pool = pool();
+    let outside = crate::support::Place::new();
+    let other = outside.write("other.sh", "touch ran");
+    pool.place.write("gate.sh", "until [ -e go ]; do sleep 0.05; done");
+    let gate = pool.unit("gate.sh", &pool.place.read("gate.sh"), &[]);
+    let removed = pool.unit("removed.sh", "touch ran", &["--after", &gate]);
+    let replaced = pool.unit("replaced.sh", "touch ran", &["--after", &gate]);
+    std::fs::remove_file(pool.place.path("removed.sh")).unwrap();
+    std::fs::remove_file(pool.place.path("replaced.sh")).unwrap();
+    symlink(&other, pool.place.path("replaced.sh")).unwrap();
+    pool.place.write("go", "");
+    let status = pool.at_rest();
+    assert_eq!((&status["done"], &status["failed"]), (&1.into(), &2.into()));
+    let why = |unit: &str| {
+        let unit: Value = pool.run_on_store(&["unit", "show", unit, "--json"]).ok().json();
+        unit["failure"].to_string()
+    };
+    assert!(why(&removed).contains("No such file"), "{}", why(&removed));
+    assert!(why(&replaced).contains("is not inside"), "{}", why(&replaced));
+    assert!(!pool.place.path("ran").exists() && !outside.path("ran").exists());
+    pool.stop();
+}
+
+#[test]
+fn a_script_that_kills_its_worker_is_found_out_and_innocents_beside_it_end_well() {
+    let pool = Pool::start(&["--workers", "1", "--nthr", "4"]);
+    let more = ["--array", "1-20", "--name", "innocents"];
+    pool.submit("innocent.sh", "sleep 0.3; echo $LONGSHORE_ARRAY_INDEX >> ran", &more);
+    let (code, words) = failure(&pool, "sleep 0.1; kill -9 $PPID", &["--crash-limit", "2"]);
+    assert_eq!(code, "lost", "{words}");
+    assert!(words.contains("was lost"), "{words}");
+    let status = pool.at_rest();
+    assert_eq!((&status["done"], &status["failed"]), (&20.into(), &1.into()));
+    pool.stop();
+}
+
+#[test]
+fn losses_by_request_and_at_the_end_of_a_workers_time_do_not_count() {
+    // The server's end interrupts it, again and again: more often than it may be lost.
+    let pool = pool();
+    let text = "echo x >> runs; until [ -e go ]; do sleep 0.05; done";
+    let unit = pool.unit("job.sh", text, &["--crash-limit", "1"]);
+    for times in 1..=3 {
+        pool.until_lines("runs", times);
+        pool.run(&["dispatch", "stop", "--now"]).ok();
+        pool.assert_nothing_left();
+        pool.start_server().ok();
+    }
+    pool.until_lines("runs", 4);
+    // Nor does the end of a worker that is let go.
+    pool.place.write("go", "");
+    let status = pool.at_rest();
+    assert_eq!((&status["done"], &status["failed"]), (&1.into(), &0.into()));
+    let shown = pool.run_on_store(&["unit", "show", &unit, "--json"]).ok().json();
+    assert_eq!(shown["lost"], 0, "{shown}");
+    pool.stop();
+}

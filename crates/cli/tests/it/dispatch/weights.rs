@@ -1,0 +1,126 @@
+//! Threads, memory, GPUs, order and limits, as they are asked for on the command line.
+
+use super::kit::{LONG, Pool, counted};
+use crate::support::eventually;
+
+/// Notes when it begins and ends, with what it was given.
+const NOTES: &str = "echo + $1 $LONGSHORE_RESOURCE_GPU >> notes; sleep 0.1; echo - $1 $LONGSHORE_RESOURCE_GPU >> notes";
+
+/// The most that ran at once, each weighing so much.
+fn peak(notes: &[String], weigh: impl Fn(&str) -> i64) -> i64 {
+    let mut now = 0;
+    let steps = notes.iter().map(|note| {
+        let words: Vec<&str> = note.split(' ').collect();
+        now += if words[0] == "+" { weigh(words[1]) } else { -weigh(words[1]) };
+        now
+    });
+    steps.max().unwrap()
+}
+
+#[test]
+fn threads_and_memory_are_never_given_out_twice() {
+    let pool = Pool::start(&["--workers", "2", "--nthr", "4", "--mem", "1000MB"]);
+    let args = |nthr: &'static str| ["--array", "1-10", "--output", "none", "--nthr", nthr, "--"];
+    for nthr in ["1", "2", "4"] {
+        pool.submit("job.sh", NOTES, &[&args(nthr)[..], &[nthr]].concat());
+    }
+    let status = pool.at_rest();
+    assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
+    let most = peak(&pool.lines("notes"), |nthr| nthr.parse().unwrap());
+    assert!((4..=8).contains(&most), "{most} of 8 threads");
+    // Three at 400 MB do not fit into 1000 MB.
+    std::fs::remove_file(pool.place.path("notes")).unwrap();
+    let more = ["--array", "1-12", "--mem", "400MB", "--", "1"];
+    pool.submit("job.sh", NOTES, &more);
+    pool.at_rest();
+    let most = peak(&pool.lines("notes"), |_| 1);
+    assert!((2..=4).contains(&most), "{most} at once on two workers");
+    // What no worker could ever hold waits, and holds up nobody.
+    pool.submit("job.sh", NOTES, &["--nthr", "5", "--", "5"]);
+    assert_eq!(pool.wait_for("job.sh", NOTES, &["--", "1"]).0, 0);
+    assert_eq!(pool.status()["ready"], 1);
+    pool.stop();
+}
+
+#[test]
+fn a_gpu_belongs_to_one_script_at_a_time() {
+    let pool = Pool::start(&["--workers", "1", "--nthr", "8", "--resource", "gpu=3"]);
+    let text = "test \"$CUDA_VISIBLE_DEVICES\" = \"$LONGSHORE_RESOURCE_GPU\" || exit 1\n\
+                for id in ${LONGSHORE_RESOURCE_GPU//,/ }; do mkdir gpu-$id || exit 2; done\n\
+                sleep 0.05; echo $LONGSHORE_RESOURCE_GPU >> used\n\
+                for id in ${LONGSHORE_RESOURCE_GPU//,/ }; do rmdir gpu-$id; done";
+    pool.submit("one.sh", text, &["--array", "1-20", "--resource", "gpu=1"]);
+    pool.submit("two.sh", text, &["--array", "1-10", "--resource", "gpu=2"]);
+    let status = pool.at_rest();
+    assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
+    let used = pool.lines("used");
+    let ids: std::collections::BTreeSet<&str> =
+        used.iter().flat_map(|ids| ids.split(',')).collect();
+    assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["0", "1", "2"]);
+    pool.stop();
+}
+
+#[test]
+fn a_wide_script_is_not_starved_by_narrow_ones() {
+    let pool = Pool::start(&["--workers", "1", "--nthr", "4"]);
+    pool.submit("narrow.sh", "echo narrow >> order; sleep 0.1", &["--array", "1-150"]);
+    pool.until_lines("order", 4);
+    pool.submit("wide.sh", "echo wide >> order", &["--nthr", "4", "--priority", "high"]);
+    pool.at_rest();
+    let place = pool.lines("order").iter().position(|word| word == "wide").unwrap();
+    assert!(place < 120, "it was number {place}");
+    pool.stop();
+}
+
+#[test]
+fn high_overtakes_low_and_after_waits() {
+    let pool = Pool::start(&["--workers", "1", "--nthr", "1"]);
+    let gate = pool.unit("gate.sh", "until [ -e go ]; do sleep 0.05; done", &[]);
+    let word = |name: &str, more: &[&str]| {
+        pool.unit("say.sh", "echo $1 >> order", &[more, &["--", name]].concat())
+    };
+    let low: Vec<String> = (0..10).map(|_| word("low", &["--priority", "low"])).collect();
+    word("last", &["--after", &low[9], "--priority", "high"]);
+    word("normal", &["--after", &gate]);
+    word("first", &["--priority", "high"]);
+    pool.place.write("go", "");
+    pool.at_rest();
+    let order = pool.lines("order");
+    let place = |word: &str| order.iter().position(|said| said == word).unwrap();
+    // The few that the server has claimed already, for the one thread there is, are not overtaken.
+    assert!(place("first") <= 4 && place("first") < place("normal"), "{order:?}");
+    assert!(place("normal") <= 5, "{order:?}");
+    assert_eq!(place("last"), 12, "{order:?}");
+    pool.stop();
+}
+
+#[test]
+fn an_array_keeps_to_its_limits() {
+    let pool = Pool::start(&["--workers", "2", "--nthr", "4"]);
+    pool.submit("job.sh", NOTES, &["--array", "1-40%3", "--", "1"]);
+    let status = pool.at_rest();
+    assert_eq!(status["done"], 40);
+    assert!(peak(&pool.lines("notes"), |_| 1) <= 3);
+    // Too many failures: the rest is given up.
+    let more = ["--array", "1-500%2", "--max-fails", "5"];
+    pool.submit("bad.sh", "echo x >> bad; exit 1", &more);
+    let status = pool.at_rest();
+    let failed = status["failed"].as_u64().unwrap();
+    assert!((5..=10).contains(&failed), "{status}");
+    assert_eq!(failed + status["cancelled"].as_u64().unwrap(), 500);
+    pool.stop();
+}
+
+#[test]
+fn a_bad_end_is_repeated_as_often_as_was_asked() {
+    let pool = Pool::start(&["--workers", "1", "--nthr", "4"]);
+    let text =
+        "echo $LONGSHORE_ARRAY_INDEX >> runs; [ $LONGSHORE_ATTEMPT -ge $LONGSHORE_ARRAY_INDEX ]";
+    pool.submit("job.sh", text, &["--array", "1-3", "--retries", "1"]);
+    let ended = |status: &serde_json::Value| status["done"] == 2 && status["failed"] == 1;
+    eventually(LONG, || ended(&pool.status()).then_some(()));
+    let ran = pool.lines("runs");
+    let counts = counted(&ran);
+    assert_eq!((counts["1"], counts["2"], counts["3"]), (1, 2, 2));
+    pool.stop();
+}
