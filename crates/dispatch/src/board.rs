@@ -259,6 +259,16 @@ impl<C> Board<C> {
         units.into_iter().filter_map(|unit| self.tasks.remove(&unit)).collect()
     }
 
+    /// Those of an earlier life that nobody came back with wait again: no worker has them.
+    pub fn requeue_astray(&mut self, now: Duration) {
+        for unit in std::mem::take(&mut self.astray) {
+            if let Some(task) = self.tasks.get_mut(&unit) {
+                task.told = task.lease;
+            }
+            self.wait_again(now, unit);
+        }
+    }
+
     /// How many of an earlier life nobody has come back with yet.
     pub fn astray(&self) -> usize {
         self.astray.len()

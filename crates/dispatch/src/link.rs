@@ -20,6 +20,9 @@ use crate::wire::{Hello, LIMIT, Role, VERSION, Welcome};
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A server whose system does not confirm what we say for so long is gone. A network that swallows
+/// everything tells nobody, and TCP by itself would hope for a quarter of an hour.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection on which both sides know each other.
 #[derive(Debug)]
@@ -64,6 +67,18 @@ pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
     Err(LinkError::Unreachable(failures.join("; ")))
 }
 
+#[cfg(target_os = "linux")]
+fn notice_silence(stream: &TcpStream) -> io::Result<()> {
+    let limit = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, limit)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn notice_silence(_: &TcpStream) -> io::Result<()> {
+    let _ = SILENCE;
+    Ok(())
+}
+
 async fn introduce(
     tls: &TlsConnector,
     address: SocketAddr,
@@ -72,6 +87,7 @@ async fn introduce(
 ) -> io::Result<Result<Link, LinkError>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    notice_silence(&stream)?;
     let stream = tls.connect(secure::server_name(), stream).await?;
     let (read, mut writer) = tokio::io::split(stream);
     let secret = STANDARD.encode(access.secret.expose_secret());

@@ -13,6 +13,7 @@ mod line;
 mod state;
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -74,6 +75,20 @@ impl Default for Timing {
     }
 }
 
+impl Timing {
+    /// The usual, but for when a worker that is silent is lost.
+    pub fn with_ttl(ttl: Duration) -> Self {
+        let usual = Self::default();
+        Self {
+            beat: usual.beat.min(ttl / 6),
+            ttl,
+            grace: usual.grace.min(ttl),
+            reunion: ttl + Duration::from_secs(5),
+            ..usual
+        }
+    }
+}
+
 /// What a server has to know.
 pub struct Options {
     /// Where its access file goes: a folder that its workers see.
@@ -118,6 +133,9 @@ pub enum ServerError {
     /// The store could not do it.
     #[error(transparent)]
     Store(#[from] Error),
+    /// Another server keeps its state there.
+    #[error("another server runs with its state in {0}")]
+    Taken(PathBuf),
     /// The store took the server for dead while it ran.
     #[error("the store took this server for dead and gave its scripts to others")]
     SessionGone,
@@ -149,6 +167,8 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     seats: watch::Sender<usize>,
+    /// Nobody else may serve from the same state: two would adopt each other's claims.
+    lock: File,
 }
 
 /// Ends a server, from beside it.
@@ -178,6 +198,7 @@ impl Server {
             let made = std::fs::create_dir_all(folder);
             made.map_err(|error| ServerError::Io(at(folder), error))?;
         }
+        let lock = lock(&options.state)?;
         let mut state = State::load(&options.state)
             .map_err(|error| ServerError::Io(at(&options.state), error))?;
         let listeners = listen(&options.listen, state.port).await?;
@@ -191,7 +212,7 @@ impl Server {
         let access = Access { addresses, certificate, secret: state.secret() };
         access.write(&options.folder)?;
         let seats = watch::Sender::new(0);
-        Ok(Self { options, state, listeners, events: mpsc::channel(EVENTS), seats })
+        Ok(Self { options, state, listeners, events: mpsc::channel(EVENTS), seats, lock })
     }
 
     /// Where it listens.
@@ -206,7 +227,7 @@ impl Server {
 
     /// Serves until it is ended.
     pub async fn run(self) -> Result<Report, ServerError> {
-        let Self { mut options, mut state, listeners, events: (send, events), seats } = self;
+        let Self { mut options, mut state, listeners, events: (send, events), seats, lock } = self;
         let launch = options.launch.take();
         let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
         let jobs = state.jobs.clone();
@@ -218,7 +239,7 @@ impl Server {
         let (held, told) = former(&options, &mut state, session).await?;
         let held = claims::prepare(store, held, HashSet::new()).await;
         let mut core = Core::new(Arc::clone(store), session, *timing, seats);
-        core.adopt(held, &told);
+        core.adopt(held, &told, state.workers.clone());
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
         let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
         let doors = listeners.into_iter().map(|listener| {
@@ -255,29 +276,44 @@ impl Server {
             return Err(ServerError::SessionGone);
         }
         state.sessions.clear();
+        state.workers.clear();
         let _ = state.save(&options.state);
+        drop(lock);
         Ok(report)
     }
 }
 
-/// Keeps as many workers as there should be, for ever.
+/// Keeps as many workers as there should be, and notes which there are, for ever.
 async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
-    let Some(launcher) = &desk.launcher else { return std::future::pending().await };
     loop {
         if let Ok(view) = desk.view().await {
-            let threads = view.threads + desk.ready().await;
-            let mut launcher = launcher.lock().await;
-            let released = launcher.round(view.now, threads, &view.present).await;
-            if !released.is_empty() {
-                let _ = core.send(Event::Release(released)).await;
+            let mut changed = false;
+            if let Some(launcher) = &desk.launcher {
+                let threads = view.threads + desk.ready().await;
+                let mut launcher = launcher.lock().await;
+                let released = launcher.round(view.now, threads, &view.present).await;
+                if !released.is_empty() {
+                    let _ = core.send(Event::Release(released)).await;
+                }
+                changed = state.keep_jobs(launcher.jobs());
             }
-            if state.keep_jobs(launcher.jobs())
-                && let Err(error) = state.save(folder)
-            {
-                tracing::warn!(%error, "the jobs of the workers cannot be noted");
+            changed |= state.keep_workers(view.workers);
+            if changed && let Err(error) = state.save(folder) {
+                tracing::warn!(%error, "the workers and their jobs cannot be noted");
             }
         }
         tokio::time::sleep(ROUND).await;
+    }
+}
+
+/// Keeps others from serving from this folder, as long as what is returned lives.
+fn lock(folder: &Path) -> Result<File, ServerError> {
+    let failed = |error| ServerError::Io(folder.display().to_string(), error);
+    let lock = File::open(folder).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(ServerError::Taken(folder.to_path_buf())),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
@@ -309,17 +345,20 @@ async fn former(
     store.open_session(introduction(options, session)).await?;
     let earlier = state.sessions.clone();
     state.sessions.push(session);
+    let mut known = Vec::new();
+    for from in &earlier {
+        match store.held(*from).await {
+            Ok(held) => known.extend(held),
+            Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Before anything is adopted: a life that ends in between must not take the memory with it.
+    let told = state.keep_told(&known).into_iter().map(|lease| (lease.unit, lease)).collect();
     let saved = state.save(&options.state);
     saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-    let mut told = HashMap::new();
     let mut held = Vec::new();
     for from in earlier {
-        let known = match store.held(from).await {
-            Ok(known) => known,
-            Err(Error::SessionGone(_) | Error::NotFound { .. }) => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        told.extend(known.into_iter().map(|lease| (lease.unit, lease)));
         match store.adopt(from, session).await {
             Ok(units) => held.extend(units),
             Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}

@@ -206,6 +206,8 @@ impl Worker {
         let warden = Warden::shared();
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
+        // A script may leave processes behind that left its group.
+        warden.sweep();
         env.push((name.into(), mark.into()));
         let shop = Shop {
             host: host(),

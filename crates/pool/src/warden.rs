@@ -72,6 +72,8 @@ struct Process {
     child: Child,
     pipe: Option<ChildStdin>,
     groups: BTreeSet<i32>,
+    /// It looks for the mark also when all ended in good order.
+    sweeps: bool,
 }
 
 impl Warden {
@@ -91,6 +93,13 @@ impl Warden {
     pub fn mark(&self) -> (&'static str, String) {
         drop(self.started());
         (MARK, self.mark.clone())
+    }
+
+    /// Has whatever still carries the mark ended with this program, even if that ends in good order.
+    pub fn sweep(&self) {
+        if let Some(process) = self.started().as_mut() {
+            process.sweeps = true;
+        }
     }
 
     fn started(&self) -> MutexGuard<'_, Option<Process>> {
@@ -114,8 +123,9 @@ impl Warden {
         let told = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
         if let Some(Err(error)) = told {
             tracing::warn!(%error, "the warden is gone; there will be another");
-            let groups = std::mem::take(&mut process.groups);
+            let (groups, sweeps) = (std::mem::take(&mut process.groups), process.sweeps);
             *place = Process::start(&self.mark, groups);
+            place.iter_mut().for_each(|process| process.sweeps = sweeps);
         }
     }
 }
@@ -158,13 +168,13 @@ impl Process {
         for group in &groups {
             pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
         }
-        Ok(Self { child, pipe, groups })
+        Ok(Self { child, pipe, groups, sweeps: false })
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty()) {
+        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps) {
             let _ = writeln!(pipe, "{ALL_WELL}");
         }
         let _ = self.child.wait();

@@ -83,6 +83,9 @@ pub struct Start {
     /// A script that each worker runs after its last
     #[arg(long, value_name = "FILE")]
     pub after: Option<PathBuf>,
+    /// A worker that is silent for so long is lost, and its scripts run elsewhere
+    #[arg(long, value_name = "TIME", default_value = "15s")]
+    pub ttl: Span,
     /// Addresses that the server listens on and workers try, in this order
     /// [default: all of this machine, for local_worker 127.0.0.1]
     #[arg(long, value_name = "IP")]

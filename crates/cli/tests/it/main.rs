@@ -49,6 +49,8 @@ mod crash;
 #[cfg(test)]
 mod cron;
 #[cfg(test)]
+mod dispatch;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod exec;

@@ -1,6 +1,6 @@
 //! Carries out what the scaler decides: submits jobs, watches them, cancels them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +16,9 @@ use crate::system::{Job, JobId, JobState, Program, System, Terms};
 const ASK: Duration = Duration::from_secs(2);
 /// How often it is asked about those whose workers are here.
 const ASK_SELDOM: Duration = Duration::from_secs(30);
+
+/// How long a worker of the server's earlier life is waited for before another is started.
+const RETURN: Duration = Duration::from_secs(20);
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -66,6 +69,8 @@ pub struct Launcher {
     recipe: Recipe,
     scaler: Scaler,
     jobs: BTreeMap<u64, Submitted>,
+    /// Those whose workers were here in the server's earlier life, and have not come back.
+    returning: BTreeSet<u64>,
     said: BTreeMap<u64, String>,
     next: u64,
     asked: Option<Instant>,
@@ -83,7 +88,9 @@ impl Launcher {
         jobs: BTreeMap<u64, Submitted>,
     ) -> Self {
         let next = jobs.keys().max().copied().unwrap_or(0);
+        let arrived = jobs.iter().filter(|(_, job)| job.arrived);
         Self {
+            returning: arrived.map(|(number, _)| *number).collect(),
             system,
             recipe,
             scaler: Scaler::new(size),
@@ -121,8 +128,16 @@ impl Launcher {
     pub async fn round(&mut self, now: Duration, threads: u64, present: &[Present]) -> Vec<SeatId> {
         self.note_arrivals(present);
         self.ask_system(now).await;
+        if now >= RETURN {
+            self.returning.clear();
+        }
         let launches = self.jobs.iter().map(|(number, job)| {
-            (*number, if job.arrived { Launch::Arrived } else { Launch::Pending })
+            let launch = match job.arrived {
+                _ if self.returning.contains(number) => Launch::Returning,
+                true => Launch::Arrived,
+                false => Launch::Pending,
+            };
+            (*number, launch)
         });
         let launches = launches.collect();
         self.wanted = self.scaler.wanted(threads);
@@ -140,6 +155,7 @@ impl Launcher {
 
     fn note_arrivals(&mut self, present: &[Present]) {
         for number in present.iter().filter_map(|worker| worker.launch) {
+            self.returning.remove(&number);
             if let Some(job) = self.jobs.get_mut(&number).filter(|job| !job.arrived) {
                 job.arrived = true;
                 self.said.remove(&number);
@@ -217,6 +233,7 @@ impl Launcher {
         for number in over {
             let Some(job) = self.jobs.remove(&number) else { continue };
             self.said.remove(&number);
+            self.returning.remove(&number);
             if !job.arrived {
                 let log = self.recipe.folder.join(format!("{number:04}.log"));
                 let words = format!("job {} ended before its worker came", job.job);

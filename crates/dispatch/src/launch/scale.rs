@@ -43,6 +43,8 @@ pub enum Launch {
     Pending,
     /// Its worker has been here.
     Arrived,
+    /// Its worker was here before the server was restarted, and is expected back.
+    Returning,
 }
 
 /// What is to be done.
@@ -111,7 +113,8 @@ impl Scaler {
             .filter(|(_, launch)| **launch == Launch::Pending)
             .map(|(number, _)| *number)
             .collect();
-        let have = u32::try_from(working + pending.len()).unwrap_or(u32::MAX);
+        let returning = launches.values().filter(|launch| **launch == Launch::Returning).count();
+        let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
             let may = self.waits(now).is_none();
             return may.then_some(Step::Launch(wanted - have)).into_iter().collect();

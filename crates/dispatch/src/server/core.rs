@@ -3,7 +3,7 @@
 //! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
 //! words wait in its line. What is decided is decided by the board.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,10 @@ const AT_ONCE: usize = 512;
 /// How often the board is looked over without an event.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// So long even a worker is waited for after a restart that was not noted in time: longer than the
+/// longest pause between two of its tries.
+const UNNOTED: Duration = Duration::from_secs(3);
+
 /// What the core hears of.
 pub(super) enum Event {
     Joined(LineId, Box<Register>, Out),
@@ -49,6 +53,8 @@ pub(super) struct View {
     /// Threads of everything that is claimed.
     pub(super) threads: u64,
     pub(super) present: Vec<Present>,
+    /// Workers that are here or expected back, by their identities.
+    pub(super) workers: BTreeSet<String>,
 }
 
 /// What is known of a worker beside its seat.
@@ -82,6 +88,8 @@ pub(super) struct Core {
     next_tidy: Instant,
     ending: Option<(Ending, Instant)>,
     astray_until: Option<Duration>,
+    /// Workers of an earlier life that have not come back.
+    expected: BTreeSet<String>,
     report: Report,
     /// Tells others how many workers there are.
     seats: watch::Sender<usize>,
@@ -111,6 +119,7 @@ impl Core {
             next_tidy: now,
             ending: None,
             astray_until: None,
+            expected: BTreeSet::new(),
             report: Report::default(),
             seats,
         }
@@ -122,13 +131,19 @@ impl Core {
 
     /// Takes over what an earlier life had claimed, as its workers know it. They have a while to come
     /// back.
-    pub(super) fn adopt(&mut self, former: Taken, told: &HashMap<UnitId, Lease>) {
+    pub(super) fn adopt(
+        &mut self,
+        former: Taken,
+        told: &HashMap<UnitId, Lease>,
+        workers: BTreeSet<String>,
+    ) {
         let now = self.now();
         for unit in self.enter(former) {
             let as_told = told.get(&unit.lease.unit).copied().unwrap_or(unit.lease);
             let (lease, rank, need) = (unit.lease, unit.rank, unit.need);
             self.board.add_astray(now, (lease, as_told), rank, need, unit.cargo);
         }
+        self.expected = workers;
         self.astray_until = Some(now + self.timing.reunion);
     }
 
@@ -173,6 +188,7 @@ impl Core {
     fn on_joined(&mut self, line: LineId, register: Register, out: Out) {
         let now = self.now();
         let Register { uid, host, pid, launch, threads, resources, lifetime, holds, .. } = register;
+        self.expected.remove(&uid);
         let seat = Seat::new(uid, threads, resources);
         let settling: Vec<Lease> =
             holds.iter().filter(|lease| self.ends.is_settling(**lease)).copied().collect();
@@ -352,14 +368,7 @@ impl Core {
             let told = self.board.task(recall.unit).map(|task| task.told);
             self.tell(recall.seat, ToWorker::Recall(told.into_iter().collect()));
         }
-        if self.astray_until.is_some_and(|until| now >= until || self.board.astray() == 0) {
-            self.astray_until = None;
-            for task in self.board.give_up_astray() {
-                self.drop_body(task.cargo.body);
-                let story = "its worker did not come back after the server was restarted";
-                self.ends.push(Finish::new(task.lease, Outcome::Lost(story.into())), None);
-            }
-        }
+        self.look_for_the_astray(now);
         if Instant::now() >= self.next_beat && self.beat.is_none() {
             self.next_beat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
@@ -380,7 +389,26 @@ impl Core {
         }
     }
 
+    /// Those that nobody came back with were nobody's, if everybody has come back; else they may have
+    /// been begun by whoever is missing.
+    fn look_for_the_astray(&mut self, now: Duration) {
+        let Some(until) = self.astray_until else { return };
+        if self.expected.is_empty() && now >= UNNOTED.min(self.timing.reunion) {
+            self.board.requeue_astray(now);
+        } else if now < until {
+            return;
+        }
+        self.astray_until = None;
+        self.expected.clear();
+        for task in self.board.give_up_astray() {
+            self.drop_body(task.cargo.body);
+            let story = "its worker did not come back after the server was restarted";
+            self.ends.push(Finish::new(task.lease, Outcome::Lost(story.into())), None);
+        }
+    }
+
     fn on_lost(&mut self, now: Duration, id: SeatId) {
+        let bodies = self.bodies_at(id);
         let lost = self.board.on_worker_lost(now, id);
         let Some(member) = self.members.get(&id) else { return };
         // At the end of its allocation or by request: not the scripts' fault.
@@ -391,8 +419,17 @@ impl Core {
             let outcome =
                 if expected { Outcome::Interrupted } else { Outcome::Lost(story.clone()) };
             self.ends.push(Finish::new(lease, outcome), None);
+            if let Some(body) = bodies.get(&lease.unit) {
+                self.drop_body(*body);
+            }
         }
         self.forget(id);
+    }
+
+    /// What the tasks of a worker are made of.
+    fn bodies_at(&self, id: SeatId) -> HashMap<UnitId, u64> {
+        let units = self.board.seat(id).map_or_else(Vec::new, Seat::tasks).into_iter();
+        units.filter_map(|unit| Some((unit, self.board.task(unit)?.cargo.body))).collect()
     }
 
     fn on_beat(&mut self, answer: longshore::Result<BeatAnswer>) {
@@ -496,7 +533,9 @@ impl Core {
             })
         });
         let present = present.collect();
-        View { now: self.now(), threads: self.board.threads(), present }
+        let here = self.board.seats().map(|(_, seat)| seat.uid.clone());
+        let workers = here.chain(self.expected.iter().cloned()).collect();
+        View { now: self.now(), threads: self.board.threads(), present, workers }
     }
 
     fn status(&self) -> Status {

@@ -151,6 +151,8 @@ impl Desk {
             size: size.map_or((0, 0), |size| (size.min, size.max)),
             threads: size.map_or(0, |size| size.threads),
             ready: counts.ready,
+            // As the store has it: an end that is being written is not over yet.
+            claimed: counts.leased,
             later: counts.blocked + counts.scheduled,
             done: counts.done,
             failed: counts.failed,

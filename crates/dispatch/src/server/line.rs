@@ -36,9 +36,15 @@ async fn hear(
     out: Out,
     events: &mpsc::Sender<Event>,
 ) -> std::io::Result<()> {
+    // Given away with the introduction: once the core has forgotten its worker, the line ends, and
+    // a worker that was taken for dead comes back on another and hears what it has to forget.
+    let mut out = Some(out);
     while let Some(frame) = reader.next().await? {
         let event = match take(&frame)? {
-            FromWorker::Register(register) => Event::Joined(line, register, out.clone()),
+            FromWorker::Register(register) => match out.take() {
+                Some(out) => Event::Joined(line, register, out),
+                None => return Err(std::io::Error::other("it introduced itself twice")),
+            },
             words => Event::Words(line, words),
         };
         if events.send(event).await.is_err() {

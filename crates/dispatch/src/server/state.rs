@@ -1,10 +1,11 @@
 //! What a server keeps between two lives, on a local disk: who it is, and which session it had.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use longshore::SessionId;
+use longshore::session::Lease;
+use longshore::{SessionId, UnitId};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,21 @@ pub(super) struct State {
     /// Jobs of workers that it has asked for.
     #[serde(default)]
     pub(super) jobs: BTreeMap<u64, Submitted>,
+    /// Workers that it knew last, by their identities.
+    #[serde(default)]
+    pub(super) workers: BTreeSet<String>,
+    /// Adopted claims under the fences that workers know, which may be those of an earlier life.
+    #[serde(default)]
+    told: BTreeMap<UnitId, Told>,
+}
+
+/// A claim that was to be adopted.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Told {
+    /// The fence that its worker knows.
+    told: u64,
+    /// The fence that it had before; adopted, it has one more.
+    held: u64,
 }
 
 impl State {
@@ -42,7 +58,15 @@ impl State {
         let identity = Identity::generate().map_err(io::Error::other)?;
         // Two random ids hold 244 random bits between them.
         let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
-        Ok(Self { identity, secret, port: 0, sessions: Vec::new(), jobs: BTreeMap::new() })
+        Ok(Self {
+            identity,
+            secret,
+            port: 0,
+            sessions: Vec::new(),
+            jobs: BTreeMap::new(),
+            workers: BTreeSet::new(),
+            told: BTreeMap::new(),
+        })
     }
 
     /// Notes the jobs; whether there are others than before.
@@ -52,6 +76,28 @@ impl State {
         }
         self.jobs.clone_from(jobs);
         true
+    }
+
+    /// Notes the workers; whether there are others than before.
+    pub(super) fn keep_workers(&mut self, workers: BTreeSet<String>) -> bool {
+        let changed = self.workers != workers;
+        self.workers = workers;
+        changed
+    }
+
+    /// Notes claims that are to be adopted. Returns them as workers know them: a worker that has not
+    /// been back since the life before last knows an older fence than the store.
+    pub(super) fn keep_told(&mut self, held: &[Lease]) -> Vec<Lease> {
+        let before = std::mem::take(&mut self.told);
+        for lease in held {
+            let noted = before.get(&lease.unit).filter(|noted| {
+                // Not adopted after all, or adopted and never let go since.
+                noted.held == lease.fence || noted.held + 1 == lease.fence
+            });
+            let told = noted.map_or(lease.fence, |noted| noted.told);
+            self.told.insert(lease.unit, Told { told, held: lease.fence });
+        }
+        self.told.iter().map(|(unit, noted)| Lease { unit: *unit, fence: noted.told }).collect()
     }
 
     pub(super) fn save(&self, folder: &Path) -> io::Result<()> {

@@ -54,7 +54,7 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
         store,
         listen,
         launch: Some(launch),
-        timing: Timing::default(),
+        timing: Timing::with_ttl(typed.ttl.0),
         retention: settings.retention,
     })
     .await?;

@@ -63,15 +63,21 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
     let limit = Instant::now() + typed.wait_limit.0;
     let mut bar = None;
     loop {
-        if let Some(status) = server.try_wait()? {
+        let ended = server.try_wait()?;
+        let found = Client::connect(&folder).await;
+        // It may have found that another was faster: then that one is used.
+        if let (Some(status), Err(_)) = (ended, &found) {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
             let last = said.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev();
             let last = last.collect::<Vec<_>>().join("\n  ");
             anyhow::bail!("the server ended at once ({status}):\n  {last}");
         }
-        if let Ok(mut client) = Client::connect(&folder).await
+        if let Ok(mut client) = found
             && let Ok(status) = ask_status(&mut client).await
         {
+            if ended.is_some() {
+                compatible(&status, &wanted)?;
+            }
             if status.workers.len() >= wanted.workers as usize {
                 return up(&folder, &status, "up", settings);
             }

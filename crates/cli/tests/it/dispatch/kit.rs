@@ -1,0 +1,226 @@
+//! A pool of one test's own, and a look at what it leaves behind.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::base::{Base, Local};
+use crate::support::{Place, Run, SOON, eventually, is_alive, limit};
+
+/// Longer than anything takes that a pool does in a test.
+pub const LONG: Duration = Duration::from_secs(80);
+/// A worker that is silent for so long is lost. No shorter: a machine under load is silent, too.
+pub const TTL: &str = "3s";
+
+/// A pool in a directory of its own. Its owner is the test's process, so it cannot outlive that.
+pub struct Pool {
+    pub place: Place,
+    pub base: Box<dyn Base>,
+    /// What it was started with.
+    args: Vec<String>,
+}
+
+impl Pool {
+    /// A pool on this machine.
+    pub fn start(args: &[&str]) -> Self {
+        Self::start_on(Box::new(Local), args)
+    }
+
+    pub fn start_on(base: Box<dyn Base>, args: &[&str]) -> Self {
+        let pool = Self::prepare(base, args);
+        pool.start_server().ok();
+        pool
+    }
+
+    /// A pool that is not started yet.
+    pub fn prepare(base: Box<dyn Base>, args: &[&str]) -> Self {
+        let args = args.iter().map(ToString::to_string).collect();
+        Self { place: Place::new(), base, args }
+    }
+
+    /// Starts its server, or starts it again.
+    pub fn start_server(&self) -> Run {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        self.start_with(&args)
+    }
+
+    pub fn start_with(&self, args: &[&str]) -> Run {
+        let fixed = ["dispatch", "start", "--qsys", self.base.qsys(), "--ttl", TTL];
+        Run::of(self.command(&[&fixed, args].concat()).spawn().unwrap())
+    }
+
+    /// The binary, in the pool's directory and for this pool.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.place.command(args);
+        command.env("LONGSHORE_DISPATCH_DIR", self.place.path("pool")).envs(self.base.env());
+        // By this a process is known that carries no path of ours.
+        command.env("PROOF_POOL", self.place.path(""));
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Run {
+        Run::of(self.command(args).spawn().unwrap())
+    }
+
+    /// Writes a script and submits it; what the answer is, in JSON.
+    pub fn submit(&self, name: &str, text: &str, more: &[&str]) -> Value {
+        self.place.write(name, text);
+        self.run(&[&["submit", "--json", "--script", name], more].concat()).ok().json()
+    }
+
+    /// Submits a script; its unit's id.
+    pub fn unit(&self, name: &str, text: &str, more: &[&str]) -> String {
+        self.submit(name, text, more)["unit"].as_str().unwrap().to_owned()
+    }
+
+    /// Submits a script and waits for its end: the exit code of `submit`, and what is known then.
+    pub fn wait_for(&self, name: &str, text: &str, more: &[&str]) -> (i32, Value) {
+        self.place.write(name, text);
+        let run = self.run(&[&["submit", "--wait", "--json", "--script", name], more].concat());
+        assert!(!run.out.is_empty(), "{}", run.err);
+        (run.code, run.json())
+    }
+
+    pub fn status(&self) -> Value {
+        self.run(&["dispatch", "status", "--json"]).ok().json()
+    }
+
+    /// The processes of its workers, in order.
+    pub fn workers(&self) -> Vec<u32> {
+        let status = self.status();
+        let workers = status["workers"].as_array().unwrap().iter();
+        let pids = workers.map(|worker| u32::try_from(worker["pid"].as_u64().unwrap()).unwrap());
+        let mut pids: Vec<u32> = pids.collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    pub fn server(&self) -> u32 {
+        u32::try_from(self.status()["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// The jobs of its workers, as the base system knows them.
+    pub fn jobs(&self) -> Vec<String> {
+        let state: Value = serde_json::from_str(&self.place.read("pool/state/server.json")).unwrap();
+        let jobs = state["jobs"].as_object().unwrap().values();
+        jobs.map(|job| job["job"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub fn until(&self, what: impl Fn(&Value) -> bool) -> Value {
+        eventually(limit(LONG), || Some(self.status()).filter(|status| what(status)))
+    }
+
+    /// Waits until so many workers are there.
+    pub fn until_workers(&self, count: usize) -> Value {
+        self.until(|status| status["workers"].as_array().unwrap().len() == count)
+    }
+
+    /// Waits until nothing is left to do.
+    pub fn at_rest(&self) -> Value {
+        self.until(|status| status["ready"] == 0 && status["later"] == 0 && status["claimed"] == 0)
+    }
+
+    /// The lines that scripts have written into a file.
+    pub fn lines(&self, name: &str) -> Vec<String> {
+        self.place.read(name).lines().map(str::to_owned).collect()
+    }
+
+    pub fn until_lines(&self, name: &str, count: usize) {
+        eventually(limit(LONG), || (self.lines(name).len() >= count).then_some(()));
+    }
+
+    /// Kills the server without a word.
+    pub fn kill_server(&self) {
+        let server = self.server();
+        signal(server, "KILL");
+        eventually(SOON, || (!is_alive(&server.to_string())).then_some(()));
+    }
+
+    /// Ends the pool and looks for what it has left behind: nothing but its store and its logs.
+    pub fn stop(&self) {
+        self.run(&["dispatch", "stop"]).ok();
+        self.assert_nothing_left();
+    }
+
+    pub fn assert_nothing_left(&self) {
+        eventually(SOON, || self.processes().is_empty().then_some(()));
+        let files = files(&self.place.path("pool"));
+        let odd = |file: &&String| {
+            let known = [".log", "server.json", "units.db", "units.db-wal", "units.db-shm"];
+            !known.iter().any(|end| file.ends_with(end))
+        };
+        assert_eq!(files.iter().filter(odd).collect::<Vec<_>>(), Vec::<&String>::new());
+        let run = self.run_on_store(&["verify"]);
+        run.ok();
+    }
+
+    /// A command on the store's file itself.
+    pub fn run_on_store(&self, args: &[&str]) -> Run {
+        let store = format!("sqlite:{}", self.place.path("pool/state/units.db").display());
+        self.place.run(&[args, &["--store", &store]].concat())
+    }
+
+    /// Every process that has to do with this pool: by its words, its directory or what it inherited.
+    pub fn processes(&self) -> Vec<u32> {
+        let here = self.place.path("").canonicalize().unwrap();
+        let here = here.to_str().unwrap().trim_end_matches('/').to_owned();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let ours = |pid: &u32| {
+            let process = Path::new("/proc").join(pid.to_string());
+            let read = |name: &str| std::fs::read(process.join(name)).unwrap_or_default();
+            let has = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(&here);
+            let cwd = std::fs::read_link(process.join("cwd")).unwrap_or_default();
+            has(&read("cmdline")) || has(&read("environ")) || cwd.starts_with(&here)
+        };
+        pids.filter(|pid| *pid != std::process::id())
+            .filter(ours)
+            .filter(|pid| is_alive(&pid.to_string()))
+            .collect()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let read = |name: &str| self.place.read(name);
+            eprintln!("--- the server's log:\n{}", read("pool/server.log"));
+            for file in files(&self.place.path("pool/workers")) {
+                eprintln!("--- {file}:\n{}", std::fs::read_to_string(&file).unwrap_or_default());
+            }
+        }
+        // Who fails must not leave a pool behind.
+        while let left @ [_, ..] = &self.processes()[..] {
+            left.iter().for_each(|pid| signal(*pid, "KILL"));
+        }
+    }
+}
+
+/// Every file below a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let below = |path: std::path::PathBuf| match path.is_dir() {
+        true => files(&path),
+        false => vec![path.display().to_string()],
+    };
+    paths.flat_map(below).collect()
+}
+
+/// Sends a signal to a process that may have ended.
+pub fn signal(pid: u32, name: &str) {
+    let mut command = Command::new("kill");
+    command.args([&format!("-{name}"), &pid.to_string()]).stderr(Stdio::null());
+    let _ = command.status().unwrap();
+}
+
+/// How often each line is there.
+pub fn counted(lines: &[String]) -> std::collections::BTreeMap<&str, usize> {
+    let mut counts = std::collections::BTreeMap::new();
+    for line in lines {
+        *counts.entry(line.as_str()).or_default() += 1;
+    }
+    counts
+}
