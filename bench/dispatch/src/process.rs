@@ -38,7 +38,10 @@ impl Process {
         let kilobytes: f64 =
             line.and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
         // A tick is a hundredth of a second on every Linux.
-        Ok(Used { cpu: Duration::from_millis(u64::try_from(ticks)? * 10), memory_mb: kilobytes / 1024.0 })
+        Ok(Used {
+            cpu: Duration::from_millis(u64::try_from(ticks)? * 10),
+            memory_mb: kilobytes / 1024.0,
+        })
     }
 }
 

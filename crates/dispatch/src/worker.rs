@@ -433,7 +433,7 @@ impl Worker {
     /// When nothing new is taken any more.
     fn last_call(&self) -> Option<Instant> {
         let whole = self.options.lifetime.filter(|_| self.mood == Mood::Working)?;
-        Some(self.began + whole.saturating_sub(LAST_CALL.min(whole / 10)))
+        Some(self.began + whole.saturating_sub(last_hour(whole)))
     }
 
     fn look_at_the_clock(&mut self) {
@@ -447,7 +447,9 @@ impl Worker {
             "its time is nearly over".clone_into(&mut self.life.why);
             self.heed(Command::Drain);
             if let (Mood::Draining(until), Some(whole)) = (&mut self.mood, self.options.lifetime) {
-                *until = self.began + whole;
+                // Its allocation began before it did: what is still running then is interrupted, and
+                // told of, rather than killed.
+                *until = self.began + whole.saturating_sub(last_hour(whole) / 4);
             }
         }
         let idle = self.options.idle.filter(|_| self.mood == Mood::Working && self.hands.is_idle());
@@ -483,6 +485,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// How long before the end of so long a life nothing new is taken.
+fn last_hour(whole: Duration) -> Duration {
+    LAST_CALL.min(whole / 10)
 }
 
 /// The name of this machine.

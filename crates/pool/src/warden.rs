@@ -174,7 +174,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps) {
+        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps)
+        {
             let _ = writeln!(pipe, "{ALL_WELL}");
         }
         let _ = self.child.wait();

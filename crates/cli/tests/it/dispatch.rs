@@ -1,5 +1,5 @@
 //! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
 
-mod base;
+pub mod base;
 mod kills;
-mod kit;
+pub mod kit;

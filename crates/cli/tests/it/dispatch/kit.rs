@@ -103,7 +103,8 @@ impl Pool {
 
     /// The jobs of its workers, as the base system knows them.
     pub fn jobs(&self) -> Vec<String> {
-        let state: Value = serde_json::from_str(&self.place.read("pool/state/server.json")).unwrap();
+        let state: Value =
+            serde_json::from_str(&self.place.read("pool/state/server.json")).unwrap();
         let jobs = state["jobs"].as_object().unwrap().values();
         jobs.map(|job| job["job"].as_str().unwrap().to_owned()).collect()
     }
