@@ -4,6 +4,7 @@
 //! One task does everything: a script costs it little, and there is nothing to lock. What it holds is
 //! in `hands`; a connection that breaks takes nothing away from it.
 
+mod aside;
 mod check;
 mod hands;
 mod output;
@@ -29,6 +30,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use self::aside::Aside;
 use self::hands::Hands;
 use self::run::Shop;
 use self::stop::{Stop, Why};
@@ -137,7 +139,7 @@ pub async fn work(
         let link = tokio::select! {
             link = find(folder.clone()) => link,
             command = commands.recv() => {
-                worker.heed(command.unwrap_or(Command::Stop));
+                worker.on_told(command.unwrap_or(Command::Stop));
                 if worker.hands.is_idle() {
                     break Ok(());
                 }
@@ -184,6 +186,7 @@ struct Worker {
     hands: Hands,
     bodies: HashMap<u64, Arc<Body>>,
     stops: HashMap<UnitId, Arc<Stop>>,
+    aside: Aside,
     running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
     /// What has to be said.
     words: Vec<Word>,
@@ -227,6 +230,7 @@ impl Worker {
             began: now,
             bodies: HashMap::new(),
             stops: HashMap::new(),
+            aside: Aside::default(),
             running: FuturesUnordered::new(),
             words: Vec::new(),
             idle_since: now,
@@ -300,7 +304,7 @@ impl Worker {
                     }
                 }
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                command = commands.recv() => self.heed(command.unwrap_or(Command::Stop)),
+                command = commands.recv() => self.on_told(command.unwrap_or(Command::Stop)),
                 () = sleep_until(wake) => self.look_at_the_clock(),
             }
             while let Some(Some((lease, report))) = self.running.next().now_or_never() {
@@ -315,9 +319,10 @@ impl Worker {
             self.begin_scripts();
             tokio::select! {
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                () = sleep_until(until) => return,
+                () = sleep_until(until) => break,
             }
         }
+        self.look_at_the_clock();
     }
 
     fn hear(&mut self, word: ToWorker, beat: &mut Duration) {
@@ -388,6 +393,20 @@ impl Worker {
     }
 
     fn on_end(&mut self, lease: Lease, report: Report) {
+        if let Some((lease, report)) = self.aside.sort(lease, report) {
+            self.settle(lease, report);
+        }
+    }
+
+    /// Whoever is in charge here has the worker end.
+    fn on_told(&mut self, command: Command) {
+        for (lease, report) in self.aside.on_told() {
+            self.settle(lease, report);
+        }
+        self.heed(command);
+    }
+
+    fn settle(&mut self, lease: Lease, report: Report) {
         self.stops.remove(&lease.unit);
         match report.end {
             End::Exited(0) => self.life.done += 1,
@@ -426,7 +445,8 @@ impl Worker {
             Mood::Draining(until) => Some(until),
             _ => None,
         };
-        let times = [idle.map(|idle| self.idle_since + idle), self.last_call(), drained];
+        let idle = idle.map(|idle| self.idle_since + idle);
+        let times = [idle, self.last_call(), drained, self.aside.next()];
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
 
@@ -438,6 +458,9 @@ impl Worker {
 
     fn look_at_the_clock(&mut self) {
         let now = Instant::now();
+        for (lease, report) in self.aside.overdue(now) {
+            self.settle(lease, report);
+        }
         if let Mood::Draining(until) = self.mood
             && now >= until
         {
@@ -476,7 +499,7 @@ impl Worker {
 
     /// Ends what still runs.
     async fn close(&mut self) {
-        self.heed(Command::Stop);
+        self.on_told(Command::Stop);
         let until = Instant::now() + FAREWELL;
         while !self.running.is_empty() && Instant::now() < until {
             tokio::select! {
