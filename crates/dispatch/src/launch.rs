@@ -3,7 +3,8 @@
 //! [`scale`] decides, without a system; [`launcher`] carries it out. A launch that fails backs off, and
 //! only that: nothing ever stops a pool from trying again.
 
+mod fates;
 mod launcher;
 pub mod scale;
 
-pub use launcher::{Explanation, Launcher, Recipe, Submitted};
+pub use launcher::{Explanation, Launcher, Recipe, Round, Sight, Submitted};

@@ -8,6 +8,7 @@ mod claims;
 mod core;
 mod desk;
 mod door;
+mod doubts;
 mod ends;
 mod line;
 mod state;
@@ -17,6 +18,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ use self::door::{Door, Guest};
 use self::state::State;
 use crate::access::{self, Access, AccessError, remove_halves};
 use crate::launch::scale::Size;
-use crate::launch::{Launcher, Recipe};
+use crate::launch::{Launcher, Recipe, Sight};
 use crate::request::Ending;
 use crate::script::{self, End, KIND};
 use crate::system::System;
@@ -44,6 +46,14 @@ const EVENTS: usize = 1024;
 
 /// How often the number of workers is looked at.
 const ROUND: Duration = Duration::from_millis(500);
+
+/// How long a system may take to say why the job of a lost worker ended.
+const DOUBT: Duration = Duration::from_secs(10);
+/// How long a round of the launcher may take that was under way when the server ended: a job that was
+/// just submitted must be known to be ended.
+const LAST_ROUND: Duration = Duration::from_secs(90);
+/// How often another port is tried where one is not free on every address.
+const PORTS: u32 = 10;
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy)]
@@ -240,6 +250,9 @@ impl Server {
         let (held, told) = former(&options, &mut state, session).await?;
         let held = claims::prepare(store, held, HashSet::new()).await;
         let mut core = Core::new(Arc::clone(store), session, *timing, seats);
+        if launcher.is_some() {
+            core = core.with_doubt(DOUBT);
+        }
         core.adopt(held, &told, state.workers.clone());
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
         let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
@@ -262,16 +275,22 @@ impl Server {
             Arc::new(Notify::new()),
             options.retention,
         );
-        let report = tokio::select! {
-            report = core.run(events) => report,
-            _ = doors => Report::default(),
-            () = upkeep => Report::default(),
-            () = scale(&desk, &send, &mut state, &options.state) => Report::default(),
+        let report = {
+            let mut scale = pin!(scale(&desk, &send, &mut state, &options.state));
+            let report = tokio::select! {
+                report = core.run(events) => report,
+                _ = doors => Report::default(),
+                () = upkeep => Report::default(),
+                () = &mut scale => Report::default(),
+            };
+            Access::remove(&options.folder);
+            let _ = tokio::time::timeout(LAST_ROUND, scale).await;
+            report
         };
-        Access::remove(&options.folder);
         if let Some(launcher) = launcher {
-            launcher.lock().await.end().await;
-            state.jobs.clear();
+            let mut launcher = launcher.lock().await;
+            launcher.end().await;
+            state.jobs.clone_from(launcher.jobs());
         }
         if report.session_lost {
             return Err(ServerError::SessionGone);
@@ -284,26 +303,36 @@ impl Server {
     }
 }
 
-/// Keeps as many workers as there should be, and notes which there are, for ever.
+/// Keeps as many workers as there should be, and notes which there are, until the core has ended.
 async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
-    loop {
-        if let Ok(view) = desk.view().await {
-            let mut changed = false;
-            if let Some(launcher) = &desk.launcher {
-                let threads = view.threads + desk.ready().await;
-                let mut launcher = launcher.lock().await;
-                let released = launcher.round(view.now, threads, &view.present).await;
-                if !released.is_empty() {
-                    let _ = core.send(Event::Release(released)).await;
-                }
-                changed = state.keep_jobs(launcher.jobs());
+    while let Ok(view) = desk.view().await {
+        let mut changed = false;
+        if let Some(launcher) = &desk.launcher {
+            let mut launcher = launcher.lock().await;
+            let sight = Sight {
+                now: view.now,
+                threads: view.threads + desk.ready().await,
+                present: &view.present,
+                lost: &view.lost,
+                closing: view.closing,
+            };
+            let round = launcher.round(sight).await;
+            if !round.released.is_empty() {
+                let _ = core.send(Event::Release(round.released)).await;
             }
-            changed |= state.keep_workers(view.workers);
-            if changed && let Err(error) = state.save(folder) {
-                tracing::warn!(%error, "the workers and their jobs cannot be noted");
+            if !round.fates.is_empty() {
+                let _ = core.send(Event::Fates(round.fates)).await;
             }
+            changed = state.keep_jobs(launcher.jobs());
         }
-        tokio::time::sleep(ROUND).await;
+        changed |= state.keep_workers(view.workers);
+        if changed && let Err(error) = state.save(folder) {
+            tracing::warn!(%error, "the workers and their jobs cannot be noted");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ROUND) => {}
+            () = core.closed() => return,
+        }
     }
 }
 
@@ -320,15 +349,22 @@ fn lock(folder: &Path) -> Result<File, ServerError> {
 
 /// Listens on every address, all at one port: the former one if it is free.
 async fn listen(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {
+    let mut tried = listen_at(addresses, port).await;
+    for _ in 0..PORTS {
+        if tried.is_ok() {
+            break;
+        }
+        tried = listen_at(addresses, 0).await;
+    }
+    tried
+}
+
+async fn listen_at(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {
     let mut port = port;
     let mut listeners = Vec::new();
     for address in addresses {
-        let mut bound = TcpListener::bind((*address, port)).await;
-        if bound.is_err() && listeners.is_empty() {
-            bound = TcpListener::bind((*address, 0)).await;
-        }
         let failed = |error| ServerError::Io(format!("cannot listen on {address}"), error);
-        let listener = bound.map_err(failed)?;
+        let listener = TcpListener::bind((*address, port)).await.map_err(failed)?;
         port = listener.local_addr().map_err(failed)?.port();
         listeners.push(listener);
     }

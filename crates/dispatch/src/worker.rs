@@ -4,6 +4,7 @@
 //! One task does everything: a script costs it little, and there is nothing to lock. What it holds is
 //! in `hands`; a connection that breaks takes nothing away from it.
 
+mod aside;
 mod check;
 mod hands;
 mod output;
@@ -31,6 +32,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use self::aside::Aside;
 use self::hands::Hands;
 use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
@@ -145,7 +147,7 @@ pub async fn work(
         let link = tokio::select! {
             link = find(folder.clone()) => link,
             command = commands.recv() => {
-                worker.heed(command.unwrap_or(Command::Stop));
+                worker.on_told(command.unwrap_or(Command::Stop));
                 if worker.hands.is_idle() {
                     break Ok(());
                 }
@@ -192,6 +194,7 @@ struct Worker {
     hands: Hands,
     bodies: HashMap<u64, Arc<Known>>,
     stops: HashMap<UnitId, Arc<Stop>>,
+    aside: Aside,
     running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
     /// What has to be said.
     words: Vec<Word>,
@@ -238,6 +241,7 @@ impl Worker {
             began: now,
             bodies: HashMap::new(),
             stops: HashMap::new(),
+            aside: Aside::default(),
             running: FuturesUnordered::new(),
             words: Vec::new(),
             idle_since: now,
@@ -321,7 +325,7 @@ impl Worker {
                     }
                 }
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                command = commands.recv() => self.heed(command.unwrap_or(Command::Stop)),
+                command = commands.recv() => self.on_told(command.unwrap_or(Command::Stop)),
                 () = sleep_until(wake) => self.look_at_the_clock(),
             }
             while let Some(Some((lease, report))) = self.running.next().now_or_never() {
@@ -336,9 +340,10 @@ impl Worker {
             self.begin_scripts();
             tokio::select! {
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                () = sleep_until(until) => return,
+                () = sleep_until(until) => break,
             }
         }
+        self.look_at_the_clock();
     }
 
     fn hear(&mut self, word: ToWorker, beat: &mut Duration) {
@@ -411,6 +416,20 @@ impl Worker {
     }
 
     fn on_end(&mut self, lease: Lease, report: Report) {
+        if let Some((lease, report)) = self.aside.sort(lease, report) {
+            self.settle(lease, report);
+        }
+    }
+
+    /// Whoever is in charge here has the worker end.
+    fn on_told(&mut self, command: Command) {
+        for (lease, report) in self.aside.on_told() {
+            self.settle(lease, report);
+        }
+        self.heed(command);
+    }
+
+    fn settle(&mut self, lease: Lease, report: Report) {
         self.stops.remove(&lease.unit);
         match report.end {
             End::Exited(0) => self.life.done += 1,
@@ -449,18 +468,22 @@ impl Worker {
             Mood::Draining(until) => Some(until),
             _ => None,
         };
-        let times = [idle.map(|idle| self.idle_since + idle), self.last_call(), drained];
+        let idle = idle.map(|idle| self.idle_since + idle);
+        let times = [idle, self.last_call(), drained, self.aside.next()];
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
 
     /// When nothing new is taken any more.
     fn last_call(&self) -> Option<Instant> {
         let whole = self.options.lifetime.filter(|_| self.mood == Mood::Working)?;
-        Some(self.began + whole.saturating_sub(LAST_CALL.min(whole / 10)))
+        Some(self.began + whole.saturating_sub(last_hour(whole)))
     }
 
     fn look_at_the_clock(&mut self) {
         let now = Instant::now();
+        for (lease, report) in self.aside.overdue(now) {
+            self.settle(lease, report);
+        }
         if let Mood::Draining(until) = self.mood
             && now >= until
         {
@@ -470,7 +493,9 @@ impl Worker {
             "its time is nearly over".clone_into(&mut self.life.why);
             self.heed(Command::Drain);
             if let (Mood::Draining(until), Some(whole)) = (&mut self.mood, self.options.lifetime) {
-                *until = self.began + whole;
+                // Its allocation began before it did: what is still running then is interrupted, and
+                // told of, rather than killed.
+                *until = self.began + whole.saturating_sub(last_hour(whole) / 4);
             }
         }
         let idle = self.options.idle.filter(|_| self.mood == Mood::Working && self.hands.is_idle());
@@ -497,7 +522,7 @@ impl Worker {
 
     /// Ends what still runs.
     async fn close(&mut self) {
-        self.heed(Command::Stop);
+        self.on_told(Command::Stop);
         let until = Instant::now() + FAREWELL;
         while !self.running.is_empty() && Instant::now() < until {
             tokio::select! {
@@ -506,6 +531,11 @@ impl Worker {
             }
         }
     }
+}
+
+/// How long before the end of so long a life nothing new is taken.
+fn last_hour(whole: Duration) -> Duration {
+    LAST_CALL.min(whole / 10)
 }
 
 /// The name of this machine.

@@ -41,14 +41,19 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     Ok(if life.interrupted > 0 { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
-/// The first signal drains, the second stops.
+/// The first signal drains, the second stops. The two for users are how Grid Engine says that a job
+/// will be ended or suspended, and Slurm that its time is nearly over, where they are asked to.
 async fn signals<T>(tell: mpsc::Sender<Command>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut first = signal(SignalKind::user_defined1())?;
+    let mut second = signal(SignalKind::user_defined2())?;
     for command in [Command::Drain, Command::Stop] {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = first.recv() => {}
+            _ = second.recv() => {}
         }
         tracing::info!(?command, "told to end");
         let _ = tell.send(command).await;

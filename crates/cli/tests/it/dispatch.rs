@@ -1,8 +1,8 @@
 //! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
 
-mod base;
+pub mod base;
 mod kills;
-mod kit;
+pub mod kit;
 mod late;
 mod network;
 mod rules;

@@ -51,6 +51,8 @@ mod cron;
 #[cfg(test)]
 mod dispatch;
 #[cfg(test)]
+mod dispatch_clusters;
+#[cfg(test)]
 mod dispatch_more;
 #[cfg(test)]
 mod docs;

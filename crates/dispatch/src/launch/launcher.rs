@@ -8,17 +8,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::fates::Fates;
 use super::scale::{Launch, Present, Scaler, Size, Step};
 use crate::board::SeatId;
-use crate::system::{Job, JobId, JobState, Program, System, Terms};
+use crate::system::{Cause, Job, JobId, JobState, Program, System, Terms};
 
 /// How often the system is asked about jobs whose workers have not come, at most.
 const ASK: Duration = Duration::from_secs(2);
+/// How often it is asked about those whose workers are lost.
+const ASK_OFTEN: Duration = Duration::from_secs(1);
 /// How often it is asked about those whose workers are here.
 const ASK_SELDOM: Duration = Duration::from_secs(30);
 
 /// How long a worker of the server's earlier life is waited for before another is started.
 const RETURN: Duration = Duration::from_secs(20);
+
+/// Pauses before each try to end the jobs of a pool that ends.
+const LAST_TRIES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -63,6 +69,30 @@ pub struct Explanation {
     pub next_try: Option<u64>,
 }
 
+/// What a launcher has to see.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// How long the server has been up.
+    pub now: Duration,
+    /// Threads of all scripts, waiting and running.
+    pub threads: u64,
+    /// Workers that are here.
+    pub present: &'a [Present],
+    /// Launches whose workers are lost: why their jobs ended is wanted.
+    pub lost: &'a [u64],
+    /// The pool comes to its end: nobody is launched any more, and who has not come need not.
+    pub closing: bool,
+}
+
+/// What came of a round.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Workers that are to be let go.
+    pub released: Vec<SeatId>,
+    /// Why jobs ended whose workers are lost, as far as it is known.
+    pub fates: Vec<(u64, Cause)>,
+}
+
 /// The launcher of a pool.
 pub struct Launcher {
     system: Box<dyn System>,
@@ -72,6 +102,7 @@ pub struct Launcher {
     /// Those whose workers were here in the server's earlier life, and have not come back.
     returning: BTreeSet<u64>,
     said: BTreeMap<u64, String>,
+    fates: Fates,
     next: u64,
     asked: Option<Instant>,
     trouble: Option<String>,
@@ -96,6 +127,7 @@ impl Launcher {
             scaler: Scaler::new(size),
             jobs,
             said: BTreeMap::new(),
+            fates: Fates::default(),
             next,
             asked: None,
             trouble: None,
@@ -124,13 +156,32 @@ impl Launcher {
         self.scaler.size = Size { min, max: max.max(min), ..self.scaler.size };
     }
 
-    /// Looks, decides and acts. Returns the workers that are to be let go.
-    pub async fn round(&mut self, now: Duration, threads: u64, present: &[Present]) -> Vec<SeatId> {
+    /// Looks, decides and acts.
+    pub async fn round(&mut self, sight: Sight<'_>) -> Round {
+        let Sight { now, threads, present, lost, closing } = sight;
         self.note_arrivals(present);
-        self.ask_system(now).await;
+        self.ask_system(now, lost).await;
+        let mut round = Round { fates: self.fates_of(lost).await, ..Round::default() };
+        self.here = u32::try_from(present.len()).unwrap_or(u32::MAX);
+        if closing {
+            self.withdraw_pending().await;
+            return round;
+        }
         if now >= RETURN {
             self.returning.clear();
         }
+        self.wanted = self.scaler.wanted(threads);
+        for step in self.scaler.decide(now, threads, present, &self.launches()) {
+            match step {
+                Step::Launch(count) => self.launch(now, count).await,
+                Step::Release(seat) => round.released.push(seat),
+                Step::Withdraw(number) => self.withdraw(&[number]).await,
+            }
+        }
+        round
+    }
+
+    fn launches(&self) -> BTreeMap<u64, Launch> {
         let launches = self.jobs.iter().map(|(number, job)| {
             let launch = match job.arrived {
                 _ if self.returning.contains(number) => Launch::Returning,
@@ -139,18 +190,23 @@ impl Launcher {
             };
             (*number, launch)
         });
-        let launches = launches.collect();
-        self.wanted = self.scaler.wanted(threads);
-        self.here = u32::try_from(present.len()).unwrap_or(u32::MAX);
-        let mut released = Vec::new();
-        for step in self.scaler.decide(now, threads, present, &launches) {
-            match step {
-                Step::Launch(count) => self.launch(now, count).await,
-                Step::Release(seat) => released.push(seat),
-                Step::Withdraw(number) => self.withdraw(&[number]).await,
-            }
+        launches.collect()
+    }
+
+    /// Why the jobs of these ended. One that is nobody's job, or an earlier life's, is not known.
+    async fn fates_of(&mut self, lost: &[u64]) -> Vec<(u64, Cause)> {
+        if lost.is_empty() {
+            return Vec::new();
         }
-        released
+        self.fates.of(lost, self.system.as_ref()).await
+    }
+
+    async fn withdraw_pending(&mut self) {
+        let pending = self.jobs.iter().filter(|(_, job)| !job.arrived);
+        let pending: Vec<u64> = pending.map(|(number, _)| *number).collect();
+        if !pending.is_empty() {
+            self.withdraw(&pending).await;
+        }
     }
 
     fn note_arrivals(&mut self, present: &[Present]) {
@@ -200,9 +256,14 @@ impl Launcher {
     }
 
     /// Asks the system about all jobs in one query, now and then.
-    async fn ask_system(&mut self, now: Duration) {
+    async fn ask_system(&mut self, now: Duration, lost: &[u64]) {
         let waiting = self.jobs.values().any(|job| !job.arrived);
-        let every = if waiting { ASK } else { ASK_SELDOM };
+        let wanted = lost.iter().any(|number| self.jobs.contains_key(number));
+        let every = match (wanted, waiting) {
+            (true, _) => ASK_OFTEN,
+            (false, true) => ASK,
+            (false, false) => ASK_SELDOM,
+        };
         if self.jobs.is_empty() || self.asked.is_some_and(|asked| asked.elapsed() < every) {
             return;
         }
@@ -227,7 +288,10 @@ impl Launcher {
                     let words = format!("job {} runs, its worker has not come yet", job.job);
                     self.said.insert(*number, words);
                 }
-                Some(JobState::Ended(_) | JobState::Gone) | None => over.push(*number),
+                state @ (Some(JobState::Ended(_) | JobState::Gone) | None) => {
+                    self.fates.note(*number, &job.job, state);
+                    over.push(*number);
+                }
             }
         }
         for number in over {
@@ -255,11 +319,21 @@ impl Launcher {
         }
     }
 
-    /// Ends every job that is left. To be called when the workers have been told to go.
+    /// Ends every job that is left. To be called when the workers have been told to go. Those that
+    /// the system could not be asked to end are still among the [`jobs`](Self::jobs).
     pub async fn end(&mut self) {
         let all: Vec<u64> = self.jobs.keys().copied().collect();
-        if !all.is_empty() {
+        for pause in LAST_TRIES {
+            if self.jobs.is_empty() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
             self.withdraw(&all).await;
+        }
+        if !self.jobs.is_empty() {
+            let left: Vec<&str> = self.jobs.values().map(|job| job.job.as_str()).collect();
+            let trouble = self.trouble.as_deref().unwrap_or_default();
+            tracing::warn!(jobs = ?left, system = self.base(), trouble, "jobs could not be ended");
         }
     }
 

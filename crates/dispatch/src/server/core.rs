@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::bodies::Bodies;
 use super::claims::{Cargo, Claims, Entry, Taken, running};
+use super::doubts::{Doubt, Doubts};
 use super::ends::{Ends, Settled};
 use super::line::{LineId, Out};
 use super::{Report, Timing};
@@ -25,6 +26,7 @@ use crate::board::{Board, Mood, Seat, SeatId};
 use crate::launch::scale::Present;
 use crate::request::{Ending, Status, WorkerStatus};
 use crate::script;
+use crate::system::Cause;
 use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
 
 /// How many events are heard at once.
@@ -48,6 +50,8 @@ pub(super) enum Event {
     Release(Vec<SeatId>),
     /// Something was cancelled: the store says what.
     BeatNow,
+    /// Why jobs ended whose workers are lost.
+    Fates(Vec<(u64, Cause)>),
     End(Ending),
 }
 
@@ -57,6 +61,10 @@ pub(super) struct View {
     /// Threads of everything that is claimed.
     pub(super) threads: u64,
     pub(super) present: Vec<Present>,
+    /// Launches whose workers are lost, and nobody knows why.
+    pub(super) lost: Vec<u64>,
+    /// The pool comes to its end: nobody is to be launched any more.
+    pub(super) closing: bool,
     /// Workers that are here or expected back, by their identities.
     pub(super) workers: BTreeSet<String>,
 }
@@ -71,7 +79,7 @@ struct Member {
     load: Load,
     /// When it will end by itself, on the board's clock.
     expires: Option<Duration>,
-    /// It was told to go.
+    /// It was told to go: by us, or by whoever is in charge where it runs.
     dismissed: bool,
 }
 
@@ -87,6 +95,9 @@ pub(super) struct Core {
     lines: HashMap<LineId, SeatId>,
     claims: Claims,
     ends: Ends,
+    doubts: Doubts,
+    /// How long a system may take to say why a job ended; none if nobody can be asked.
+    doubt: Duration,
     beat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
     next_beat: Instant,
     next_tidy: Instant,
@@ -120,6 +131,8 @@ impl Core {
             bodies: Bodies::default(),
             members: BTreeMap::new(),
             lines: HashMap::new(),
+            doubts: Doubts::default(),
+            doubt: Duration::ZERO,
             beat: None,
             next_beat: now,
             next_tidy: now,
@@ -134,6 +147,12 @@ impl Core {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// Somebody can be asked why jobs ended.
+    pub(super) fn with_doubt(mut self, doubt: Duration) -> Self {
+        self.doubt = doubt;
+        self
     }
 
     /// Takes over what an earlier life had claimed, as its workers know it. They have a while to come
@@ -197,6 +216,12 @@ impl Core {
                 self.next_beat = Instant::now();
                 self.look_over();
             }
+            Event::Fates(fates) => {
+                for (launch, cause) in fates {
+                    let judged = self.doubts.on_fate(launch, cause);
+                    self.judged(judged);
+                }
+            }
             Event::End(ending) => self.begin_to_end(ending),
         }
     }
@@ -245,7 +270,13 @@ impl Core {
                     self.on_word(now, id, word);
                 }
             }
-            FromWorker::Draining => self.board.on_draining(id),
+            FromWorker::Draining => {
+                // Systems say so before they kill: what is lost then is not the scripts' fault.
+                if let Some(member) = self.members.get_mut(&id) {
+                    member.dismissed = true;
+                }
+                self.board.on_draining(id);
+            }
             FromWorker::Leaving => {
                 self.board.on_worker_left(now, id);
                 self.forget(id);
@@ -395,6 +426,8 @@ impl Core {
             self.tell(recall.seat, ToWorker::Recall(told.into_iter().collect()));
         }
         self.look_for_the_astray(now);
+        let overdue = self.doubts.overdue(now);
+        self.judged(overdue);
         if Instant::now() >= self.next_beat && self.beat.is_none() {
             self.next_beat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
@@ -440,16 +473,36 @@ impl Core {
         // At the end of its allocation or by request: not the scripts' fault.
         let expected = member.dismissed || member.expires.is_some_and(|at| now >= at);
         let story = format!("worker {} (process {}) was lost", member.host, member.pid);
+        let launch = member.launch;
         tracing::warn!(worker = %id, lost = lost.lost.len(), kept = lost.kept, expected, "{story}");
-        for lease in lost.lost {
-            let outcome =
-                if expected { Outcome::Interrupted } else { Outcome::Lost(story.clone()) };
-            self.ends.push(Finish::new(lease, outcome), None);
-            if let Some(body) = bodies.get(&lease.unit) {
-                self.drop_body(*body);
+        for body in lost.lost.iter().filter_map(|lease| bodies.get(&lease.unit)) {
+            self.drop_body(*body);
+        }
+        let leases = lost.lost;
+        match (expected, launch) {
+            (true, _) => {
+                self.judged(
+                    leases.into_iter().map(|lease| (lease, Outcome::Interrupted)).collect(),
+                );
+            }
+            (false, Some(launch)) if !self.doubt.is_zero() && self.ending.is_none() => {
+                let until = now + self.doubt;
+                if !leases.is_empty() {
+                    self.doubts.push(Doubt { launch, leases, story, until });
+                }
+            }
+            (false, _) => {
+                let outcome = Outcome::Lost(story);
+                self.judged(leases.into_iter().map(|lease| (lease, outcome.clone())).collect());
             }
         }
         self.forget(id);
+    }
+
+    fn judged(&mut self, ends: Vec<(Lease, Outcome)>) {
+        for (lease, outcome) in ends {
+            self.ends.push(Finish::new(lease, outcome), None);
+        }
     }
 
     /// What the tasks of a worker are made of.
@@ -499,6 +552,8 @@ impl Core {
         for task in self.board.withdraw_all() {
             self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
         }
+        let left = self.doubts.all();
+        self.judged(left);
         for (id, member) in &mut self.members {
             member.dismissed = true;
             self.board.on_draining(*id);
@@ -562,7 +617,14 @@ impl Core {
         let present = present.collect();
         let here = self.board.seats().map(|(_, seat)| seat.uid.clone());
         let workers = here.chain(self.expected.iter().cloned()).collect();
-        View { now: self.now(), threads: self.board.threads(), present, workers }
+        View {
+            now: self.now(),
+            threads: self.board.threads(),
+            present,
+            lost: self.doubts.launches(),
+            closing: self.ending.is_some(),
+            workers,
+        }
     }
 
     fn status(&self) -> Status {

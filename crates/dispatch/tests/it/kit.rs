@@ -1,12 +1,5 @@
 //! A server and workers in one process, with a store and a folder of their own.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "helpers of tests may give up loudly"
-)]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! Base systems: the same cases for each, on the real ones where they can be had.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
 mod cases;
 mod local;
 mod lsf;

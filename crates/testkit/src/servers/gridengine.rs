@@ -53,7 +53,7 @@ furnish() {
   qconf -Ap "$folder/smp"
   qconf -sq | sed -e 's/^qname .*/qname main.q/' -e 's/^hostlist .*/hostlist @allhosts/' -e 's/^slots .*/slots 6/' \
     -e 's/^pe_list .*/pe_list smp/' -e 's#^shell .*#shell \/bin\/bash#' -e 's/^load_thresholds .*/load_thresholds NONE/' \
-    -e 's/^shell_start_mode .*/shell_start_mode unix_behavior/' >"$folder/queue"
+    -e 's/^shell_start_mode .*/shell_start_mode unix_behavior/' -e 's/^notify .*/notify 00:00:02/' >"$folder/queue"
   qconf -Aq "$folder/queue"
   # Looks for work every second, and not every quarter of a minute.
   qconf -ssconf | sed -e 's/^schedule_interval .*/schedule_interval 0:0:1/' -e 's/^flush_submit_sec .*/flush_submit_sec 1/' \

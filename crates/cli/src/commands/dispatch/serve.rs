@@ -11,7 +11,7 @@ use longshore_dispatch::launch::Recipe;
 use longshore_dispatch::launch::scale::Size;
 use longshore_dispatch::request::Ending;
 use longshore_dispatch::server::{Control, Launch, Options, Server, Timing};
-use longshore_dispatch::system::{BaseSystem, Site, Terms, system};
+use longshore_dispatch::system::{BaseSystem, Retries, Site, Terms, system};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::start::Wanted;
@@ -23,6 +23,9 @@ use crate::store::{self, StoreUrl};
 
 /// How long a server that is told to end by a signal waits for scripts that run.
 const BY_SIGNAL: Duration = Duration::from_secs(30);
+
+/// How long a command of the base system may take.
+const COMMAND: Duration = Duration::from_secs(30);
 
 /// Serves until it is told to end, or whoever it belongs to has ended.
 pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -43,7 +46,7 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch = Launch { system: system(wanted.qsys.base, Site::default()), recipe, size };
+    let launch = Launch { system: system(wanted.qsys.base, site()), recipe, size };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
@@ -148,8 +151,24 @@ fn recipe(typed: &Start, folder: &Path, wanted: &Wanted) -> anyhow::Result<Recip
         time: typed.time.map(|span| span.0),
         memory: typed.mem.map(|size| size.0 >> 20),
         terms: Terms::default(),
-        options: typed.options.clone(),
+        options: options(typed, wanted.qsys.base),
     })
+}
+
+/// The launcher itself tries again, and says meanwhile what is wrong.
+fn site() -> Site {
+    let usual = Retries::default();
+    Site { limit: COMMAND, retries: Retries { tries: 1, ..usual }, ..Site::default() }
+}
+
+/// What the base system is told beside what was typed.
+fn options(typed: &Start, base: BaseSystem) -> Vec<String> {
+    let mut options = typed.options.clone();
+    if base == BaseSystem::Sge && !options.iter().any(|option| option.contains("-notify")) {
+        // Else it kills without a word, and its books do not tell that from a crash.
+        options.insert(0, "-notify".to_owned());
+    }
+    options
 }
 
 /// Where workers of this base can reach us.

@@ -1,0 +1,189 @@
+//! The schedulers, as a pool and its test see them.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use longshore_testkit::servers::{FakeBatch, PrivateGridEngine, PrivateSlurm};
+
+use crate::dispatch::base::Base;
+
+/// A scheduler that can also be asked what it has.
+pub trait Cluster: Base {
+    /// What makes it give a worker fewer processors than the pool believes: nodes are small here.
+    fn overcommit(&self) -> Vec<&'static str>;
+
+    /// The jobs that wait or run.
+    fn jobs(&self) -> BTreeSet<String>;
+}
+
+/// A scheduler that a pool works with while the test looks at it.
+pub struct Shared<C>(pub Rc<C>);
+
+impl<C: Cluster> Base for Shared<C> {
+    fn qsys(&self) -> &'static str {
+        self.0.qsys()
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        self.0.env()
+    }
+
+    fn cancel(&self, job: &str) {
+        self.0.cancel(job);
+    }
+}
+
+fn pairs<const N: usize>(env: [(&str, String); N]) -> Vec<(String, String)> {
+    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// `PATH` with this folder first.
+fn path_with(folder: &std::path::Path) -> (&'static str, String) {
+    let path = std::env::var("PATH").unwrap();
+    ("PATH", format!("{}:{path}", folder.display()))
+}
+
+fn first_words(said: &str) -> BTreeSet<String> {
+    said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Slurm with three nodes.
+pub struct Slurm(pub Mutex<PrivateSlurm>);
+
+impl Slurm {
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(settings: &[(&str, &str)]) -> Self {
+        Self(Mutex::new(PrivateSlurm::start_with(settings).unwrap()))
+    }
+
+    pub fn run(&self, program: &str, args: &[&str]) -> String {
+        self.0.lock().unwrap().run(program, args).unwrap()
+    }
+
+    fn queued(&self) -> BTreeSet<String> {
+        first_words(&self.run("squeue", &["--noheader", "--format=%i"]))
+    }
+}
+
+impl Base for Slurm {
+    fn qsys(&self) -> &'static str {
+        "slurm_worker"
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        pairs([self.0.lock().unwrap().env()])
+    }
+
+    fn cancel(&self, job: &str) {
+        self.run("scancel", &[job]);
+    }
+}
+
+impl Cluster for Slurm {
+    fn overcommit(&self) -> Vec<&'static str> {
+        vec!["--cpus-per-task=2"]
+    }
+
+    fn jobs(&self) -> BTreeSet<String> {
+        self.queued()
+    }
+}
+
+/// Torque's commands on that Slurm.
+pub struct Torque {
+    slurm: Slurm,
+    bin: std::path::PathBuf,
+}
+
+impl Torque {
+    pub fn start() -> Self {
+        let slurm = Slurm::start();
+        let bin = slurm.0.lock().unwrap().torque().unwrap();
+        Self { slurm, bin }
+    }
+}
+
+impl Base for Torque {
+    fn qsys(&self) -> &'static str {
+        "pbs_worker"
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        pairs([self.slurm.0.lock().unwrap().env(), path_with(&self.bin)])
+    }
+
+    fn cancel(&self, job: &str) {
+        self.slurm.run(self.bin.join("qdel").to_str().unwrap(), &[job]);
+    }
+}
+
+impl Cluster for Torque {
+    fn overcommit(&self) -> Vec<&'static str> {
+        vec!["-l nodes=1:ppn=2"]
+    }
+
+    fn jobs(&self) -> BTreeSet<String> {
+        self.slurm.queued()
+    }
+}
+
+/// Grid Engine with six slots.
+pub struct GridEngine(PrivateGridEngine);
+
+impl GridEngine {
+    pub fn start() -> Self {
+        Self(PrivateGridEngine::start().unwrap())
+    }
+}
+
+impl Base for GridEngine {
+    fn qsys(&self) -> &'static str {
+        "sge_worker"
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        pairs(self.0.env())
+    }
+
+    fn cancel(&self, job: &str) {
+        self.0.run("qdel", &[job]).unwrap();
+    }
+}
+
+impl Cluster for GridEngine {
+    fn overcommit(&self) -> Vec<&'static str> {
+        vec!["-pe smp 2"]
+    }
+
+    fn jobs(&self) -> BTreeSet<String> {
+        let said = self.0.run("qstat", &[]).unwrap();
+        first_words(&said).into_iter().filter(|word| word.parse::<u32>().is_ok()).collect()
+    }
+}
+
+/// OpenPBS or LSF, as they answer.
+pub struct Fake {
+    pub batch: FakeBatch,
+    pub qsys: &'static str,
+    /// The command that ends a job.
+    pub kill: &'static str,
+}
+
+impl Base for Fake {
+    fn qsys(&self) -> &'static str {
+        self.qsys
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        pairs([self.batch.env(), path_with(&self.batch.bin())])
+    }
+
+    fn cancel(&self, job: &str) {
+        let mut command = std::process::Command::new(self.batch.bin().join(self.kill));
+        assert!(command.arg(job).envs([self.batch.env()]).status().unwrap().success());
+    }
+}
