@@ -1,6 +1,6 @@
 //! Starting and releasing workers: how many there should be, and who is asked for them.
 //!
-//! [`scale`] decides, without a system; [`launcher`] carries it out. A launch that fails backs off, and
+//! [`scale`] decides, without a system; [`Launcher`] carries it out. A launch that fails backs off, and
 //! only that: nothing ever stops a pool from trying again.
 
 mod fates;

@@ -86,7 +86,7 @@ pub struct ScriptCall {
     /// A variable that it gets, as NAME=VALUE, or NAME as it is here (may be repeated)
     #[arg(long, value_name = "NAME[=VALUE]", requires = "script")]
     pub env: Vec<String>,
-    /// Leave JOB_FINISHED_<n> and EXIT_CODE_JOB_<n> in this folder
+    /// Leave JOB_FINISHED_N and EXIT_CODE_JOB_N in this folder, N being its number or name
     #[arg(long, value_name = "DIR", requires = "script")]
     pub sentinels: Option<PathBuf>,
     /// It must be inside this folder [default: the working directory]
