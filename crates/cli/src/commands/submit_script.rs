@@ -28,6 +28,7 @@ const OFTEN: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
+    check(&typed)?;
     let dir = std::env::current_dir().context("there is no working directory")?;
     let more = More {
         dir: &dir,
@@ -44,14 +45,26 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         Reply::Submitted { units } => units,
         other => return Err(unexpected(&other)),
     };
-    match items {
-        Items::Once(unit) if typed.wait => wait_for_unit(&mut client, unit, settings).await,
+    let waiting = async {
+        match &items {
+            Items::Once(unit) => wait_for_unit(&mut client, *unit, settings).await,
+            Items::Each { batch, .. } => {
+                wait_for_array(&mut client, batch.clone(), typed.script.progress, settings).await
+            }
+        }
+    };
+    match (typed.wait, typed.wait_limit) {
+        (true, None) => return waiting.await,
+        (true, Some(limit)) => {
+            let ended = tokio::time::timeout(limit.0, waiting).await;
+            return ended.hint("it goes on; look with `longshore unit show` or `batch status`")?;
+        }
+        (false, _) => {}
+    }
+    match &items {
         Items::Once(unit) => {
             settings.output.answer(&serde_json::json!({ "unit": unit }), || unit.to_string())?;
             Ok(ExitCode::Good)
-        }
-        Items::Each { batch, .. } if typed.wait => {
-            wait_for_array(&mut client, batch, typed.script.progress, settings).await
         }
         Items::Each { batch, .. } => {
             #[derive(Serialize)]
@@ -59,9 +72,32 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
                 batch: &'a BatchId,
                 units: u64,
             }
-            settings.output.answer(&Answer { batch: &batch, units }, || batch.to_string())?;
+            settings.output.answer(&Answer { batch, units }, || batch.to_string())?;
             Ok(ExitCode::Good)
         }
+    }
+}
+
+/// What scripts of a pool do not know is refused, not left out.
+fn check(typed: &Submit) -> anyhow::Result<()> {
+    let unknown = [
+        ("--queue", typed.queue.is_some(), "scripts of a pool have one queue"),
+        ("--key", typed.key.is_some(), "an array is recognised by its --name"),
+        ("--delay", typed.delay.is_some(), "`at` or cron can submit it later"),
+        ("--at", typed.at.is_some(), "`at` or cron can submit it later"),
+        ("--deadline", typed.deadline.is_some(), "`--time` limits a run"),
+        ("--timeout", typed.timeout.is_some(), "`--time` limits a run"),
+        (
+            "--max-attempts",
+            typed.max_attempts.is_some(),
+            "`--retries` says how often it runs again",
+        ),
+        ("--cap-key", typed.cap_key.is_some(), "`--array 1-100%5` limits how many run at once"),
+        ("--wait-room", typed.wait_room.is_some(), "a full pool refuses at once"),
+    ];
+    match unknown.into_iter().find(|(_, said, _)| *said) {
+        Some((option, _, hint)) => Err(usage(format!("{option} is not for scripts"))).hint(hint),
+        None => Ok(()),
     }
 }
 

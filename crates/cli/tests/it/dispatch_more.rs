@@ -166,3 +166,17 @@ fn a_script_goes_straight_to_the_base_system_and_its_exit_code_is_ours() {
     let refused = place.run(&[&submit[..], &["--retries", "3"]].concat()).ends(2);
     assert!(refused.err.contains("--retries needs a pool"), "{}", refused.err);
 }
+
+#[test]
+fn options_that_scripts_do_not_know_are_refused_and_a_wait_may_end() {
+    let place = Place::new();
+    place.write("job.sh", "exit 0");
+    for option in [["--delay", "5s"], ["--key", "k"], ["--queue", "q"], ["--max-attempts", "3"]] {
+        let run = place.run(&[&["submit", "--script", "job.sh"], &option[..]].concat()).ends(2);
+        run.says(&format!("{} is not for scripts", option[0])).says("hint:");
+    }
+    let pool = Pool::start();
+    pool.place.write("slow.sh", "sleep 60");
+    let wait = ["submit", "--script", "slow.sh", "--wait", "--wait-limit", "300ms"];
+    pool.run(&wait).ends(1).says("it goes on");
+}
