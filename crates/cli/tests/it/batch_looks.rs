@@ -10,7 +10,7 @@ use crate::support::{Running, SOON, eventually};
 /// Six rows in ten are good; four sorts fail.
 const MIXED: &str = "CASE i % 10 WHEN 1 THEN 'bad' WHEN 2 THEN 'silent' WHEN 3 THEN 'refused' \
                      WHEN 4 THEN 'gone' ELSE 'good' END";
-const QUICK: (&str, &str) = ("timeout = \"30s\"", "timeout = \"100ms\"");
+const QUICK: (&str, &str) = ("timeout = \"30s\"", "timeout = \"700ms\"");
 
 fn mixed() -> Job {
     let job = Job::new(50, MIXED).with(&[QUICK]);
