@@ -8,7 +8,8 @@
 //! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
 //! [`Operate`] (cancel, retry, pause), [`Inspect`] (read, changes, verify), [`Tenants`] (shares, caps
 //! and bounds of whole customers) and [`Schedules`] (put, fire). [`Ledger`] stands beside it: profiles,
-//! keys, calls and their cost, limits and budgets.
+//! keys, calls and their cost, limits and budgets; and so does [`Permits`]: how many may use what is
+//! scarce at once.
 
 pub mod adaptive;
 pub mod batch;
@@ -20,6 +21,7 @@ pub mod ledger;
 pub mod machine;
 pub mod name;
 pub mod outcome;
+pub mod permits;
 pub mod rank;
 pub mod retry;
 pub mod schedule;
@@ -34,10 +36,11 @@ pub use counts::Counts;
 pub use error::{Error, Result};
 pub use ledger::Ledger;
 pub use name::{
-    BatchId, CallId, KeyName, Kind, ProfileName, QueueName, ScheduleName, Scope, SessionId,
-    TenantId, UnitId,
+    BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,
+    Scope, SessionId, TenantId, UnitId,
 };
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
+pub use permits::Permits;
 pub use rank::Priority;
 pub use retry::{OnLost, Policy, RetryPolicy};
 pub use schedule::{NewSchedule, Schedule};

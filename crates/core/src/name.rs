@@ -127,6 +127,11 @@ name!(
     KeyName,
     "key"
 );
+name!(
+    /// A bounded pool's name, the same for all who share it.
+    PoolName,
+    "pool"
+);
 
 impl BatchId {
     /// A name made of a short word and a number: for whoever must make one that cannot be refused.
@@ -243,6 +248,11 @@ id!(
     /// One life of one worker process. Random, never a host name: a restarted process must not be
     /// taken for its former self.
     SessionId,
+    Uuid::new_v4()
+);
+id!(
+    /// A permit's identity, made by whoever asks for it. Random: nobody gives back what is another's.
+    PermitId,
     Uuid::new_v4()
 );
 
