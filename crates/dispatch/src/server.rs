@@ -10,21 +10,21 @@ mod desk;
 mod door;
 mod doubts;
 mod ends;
+mod former;
 mod line;
+mod options;
 mod state;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::session::{Lease, NewSession};
-use longshore::store::{HeldUnit, Retention};
-use longshore::{Error, Kind, SessionId, Store, UnitId, services};
+use longshore::{SessionId, services};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -32,13 +32,13 @@ use tokio_rustls::TlsAcceptor;
 use self::core::{Core, Event};
 use self::desk::Desk;
 use self::door::{Door, Guest};
+use self::former::former;
+pub use self::options::{Launch, Options, ServerError, Timing};
 use self::state::State;
-use crate::access::{self, Access, AccessError, remove_halves};
-use crate::launch::scale::Size;
-use crate::launch::{Launcher, Recipe, Sight};
+use crate::access::{self, Access, remove_halves};
+use crate::launch::{Launcher, Sight};
 use crate::request::Ending;
-use crate::script::{self, End, KIND};
-use crate::system::System;
+use crate::script::End;
 use crate::wire::Role;
 
 /// Events that may wait for the core; whoever has more to say waits.
@@ -54,102 +54,6 @@ const DOUBT: Duration = Duration::from_secs(10);
 const LAST_ROUND: Duration = Duration::from_secs(90);
 /// How often another port is tried where one is not free on every address.
 const PORTS: u32 = 10;
-
-/// How long things may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// How often workers beat.
-    pub beat: Duration,
-    /// A worker that is silent for so long is lost.
-    pub ttl: Duration,
-    /// A worker whose connection broke is lost if it has not come back within this.
-    pub grace: Duration,
-    /// How long workers of an earlier life may take to come back.
-    pub reunion: Duration,
-    /// After this long without a beat the store takes the server for dead.
-    pub store_ttl: Duration,
-    /// How long the last words may take.
-    pub farewell: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            beat: Duration::from_secs(2),
-            ttl: Duration::from_secs(15),
-            grace: Duration::from_secs(3),
-            reunion: Duration::from_secs(20),
-            store_ttl: Duration::from_secs(60),
-            farewell: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Timing {
-    /// The usual, but for when a worker that is silent is lost.
-    pub fn with_ttl(ttl: Duration) -> Self {
-        let usual = Self::default();
-        Self {
-            beat: usual.beat.min(ttl / 6),
-            ttl,
-            grace: usual.grace.min(ttl),
-            reunion: ttl + Duration::from_secs(5),
-            ..usual
-        }
-    }
-}
-
-/// What a server has to know.
-pub struct Options {
-    /// Where its access file goes: a folder that its workers see.
-    pub folder: PathBuf,
-    /// Where it keeps what must survive it: a folder on a local disk.
-    pub state: PathBuf,
-    /// Where the units are.
-    pub store: Arc<dyn Store>,
-    /// Addresses that it listens on, and that workers try in this order.
-    pub listen: Vec<IpAddr>,
-    /// How its workers are started; `None` if others do that.
-    pub launch: Option<Launch>,
-    /// How long things may take.
-    pub timing: Timing,
-    /// How long ended units are kept.
-    pub retention: Retention,
-}
-
-/// How a server starts its workers.
-pub struct Launch {
-    /// Who is asked.
-    pub system: Box<dyn System>,
-    /// For what.
-    pub recipe: Recipe,
-    /// For how many.
-    pub size: Size,
-}
-
-/// Why a server does not run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// It cannot listen, or keep its state.
-    #[error("{0}: {1}")]
-    Io(String, #[source] io::Error),
-    /// Its access file cannot be written.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// TLS could not be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The store could not do it.
-    #[error(transparent)]
-    Store(#[from] Error),
-    /// Another server keeps its state there.
-    #[error("another server runs with its state in {0}")]
-    Taken(PathBuf),
-    /// The store took the server for dead while it ran.
-    #[error("the store took this server for dead and gave its scripts to others")]
-    SessionGone,
-}
 
 /// What a server has done, in one life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -369,55 +273,4 @@ async fn listen_at(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, 
         listeners.push(listener);
     }
     Ok(listeners)
-}
-
-/// Opens this life's session and takes over what earlier ones had claimed, with the leases that
-/// workers know.
-async fn former(
-    options: &Options,
-    state: &mut State,
-    session: SessionId,
-) -> Result<(Vec<HeldUnit>, HashMap<UnitId, Lease>), ServerError> {
-    let store = &options.store;
-    store.open_session(introduction(options, session)).await?;
-    let earlier = state.sessions.clone();
-    state.sessions.push(session);
-    let mut known = Vec::new();
-    for from in &earlier {
-        match store.held(*from).await {
-            Ok(held) => known.extend(held),
-            Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // Before anything is adopted: a life that ends in between must not take the memory with it.
-    let told = state.keep_told(&known).into_iter().map(|lease| (lease.unit, lease)).collect();
-    let saved = state.save(&options.state);
-    saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-    let mut held = Vec::new();
-    for from in earlier {
-        match store.adopt(from, session).await {
-            Ok(units) => held.extend(units),
-            Err(Error::SessionGone(_) | Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    state.sessions = vec![session];
-    let saved = state.save(&options.state);
-    saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-    if !held.is_empty() {
-        tracing::info!(scripts = held.len(), "taken over from an earlier life");
-    }
-    Ok((held, told))
-}
-
-fn introduction(options: &Options, session: SessionId) -> NewSession {
-    NewSession {
-        id: session,
-        label: format!("dispatch server, process {}", std::process::id()),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        kinds: Kind::new(KIND).into_iter().map(|kind| (kind, script::policy())).collect(),
-        slots: u32::MAX / 2,
-        ttl: options.timing.store_ttl,
-    }
 }

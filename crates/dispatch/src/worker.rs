@@ -7,127 +7,44 @@
 mod aside;
 mod check;
 mod hands;
+mod hours;
+mod options;
 mod output;
 mod run;
 mod sentinel;
 mod stop;
 mod stream;
+mod talk;
 
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
+use std::collections::HashMap;
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use longshore::session::Lease;
 use longshore::time::SystemClock;
 use longshore::{Backoff, SessionId, UnitId};
 use longshore_pool::warden::Warden;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use self::aside::Aside;
 use self::hands::Hands;
+pub use self::options::{Command, Hooks, Life, Options, WorkerError};
 use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
 use self::stream::Streams;
 use crate::access::Access;
 use crate::link::{Link, LinkError, connect};
 use crate::script::{End, Report};
-use crate::wire::frame::{put, take};
-use crate::wire::{FromWorker, Load, Register, Role, ToWorker, Word};
+use crate::wire::{Role, Word};
 
-/// How long words gather while there is something to do: each message costs both sides something.
-const GATHER: Duration = Duration::from_millis(20);
 /// How long the last words to a server may take.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long before its end a worker takes nothing new, at most; else a tenth of its life.
-const LAST_CALL: Duration = Duration::from_secs(60);
-
-/// What a worker has to know.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where its server's access file is.
-    pub folder: PathBuf,
-    /// How many threads its scripts may use together. Below 1 becomes 1.
-    pub threads: u32,
-    /// What else its scripts may take up.
-    pub resources: BTreeMap<String, u32>,
-    /// What it was launched as.
-    pub launch: Option<u64>,
-    /// How long it may live: it takes nothing new in time to end before.
-    pub lifetime: Option<Duration>,
-    /// It ends after so long without a script.
-    pub idle: Option<Duration>,
-    /// How long it looks for a server that is gone.
-    pub server_lost: Duration,
-    /// How long a drain may take.
-    pub drain: Duration,
-    /// Every script must be inside one of these; none means wherever its submitter says.
-    pub roots: Vec<PathBuf>,
-    /// What scripts inherit.
-    pub env: Vec<(OsString, OsString)>,
-    /// A script that runs before the first, and one after the last.
-    pub hooks: Hooks,
-    /// Scripts are not run, but count as done after this long: to measure everything else.
-    pub idle_run: Option<Duration>,
-}
-
-/// Scripts around a worker's life.
-#[derive(Debug, Clone, Default)]
-pub struct Hooks {
-    /// Before the first script. If it fails, the worker ends.
-    pub before: Option<PathBuf>,
-    /// After the last.
-    pub after: Option<PathBuf>,
-}
-
-/// What a worker is told from beside it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    /// Take nothing new, end what runs.
-    Drain,
-    /// End now.
-    Stop,
-}
-
-/// How a worker's life went.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Life {
-    /// Scripts that ended well.
-    pub done: u64,
-    /// Scripts that did not.
-    pub failed: u64,
-    /// Scripts that were interrupted by its end.
-    pub interrupted: u64,
-    /// Why it ended, for people.
-    pub why: String,
-}
-
-/// Why a worker could not work.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkerError {
-    /// There is no server.
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    /// There is no `/dev/null`.
-    #[error("/dev/null: {0}")]
-    Nowhere(#[from] io::Error),
-    /// There is no `bash`.
-    #[error("there is no `bash` here")]
-    NoBash,
-    /// The hook before the first script failed.
-    #[error("the hook before the first script {0}: {1}")]
-    Hook(PathBuf, String),
-}
-
 /// Works until there is nothing more to do, or it is told to end.
 pub async fn work(
     options: Options,
@@ -251,89 +168,6 @@ impl Worker {
         })
     }
 
-    fn introduction(&self) -> Register {
-        let lifetime = self.options.lifetime;
-        Register {
-            uid: self.uid.clone(),
-            host: self.shop.host.clone(),
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            launch: self.options.launch,
-            threads: self.options.threads,
-            resources: self.options.resources.clone(),
-            lifetime: lifetime.map(|whole| whole.saturating_sub(self.began.elapsed())),
-            holds: self.hands.holds(),
-        }
-    }
-
-    /// Talks to the server until the worker's end. An error means that the connection broke.
-    async fn converse(
-        &mut self,
-        mut link: Link,
-        commands: &mut mpsc::Receiver<Command>,
-    ) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        put(&FromWorker::Register(Box::new(self.introduction())), &mut bytes)?;
-        // Until it has heard what is not ours any more, nothing is said twice.
-        self.words = self.hands.again();
-        let mut beat = Duration::from_secs(2);
-        let mut next_beat = Instant::now();
-        let mut told_of_drain = false;
-        let mut gathered = None;
-        loop {
-            self.begin_scripts();
-            if self.mood != Mood::Working && !told_of_drain {
-                told_of_drain = true;
-                put(&FromWorker::Draining, &mut bytes)?;
-            }
-            if Instant::now() >= next_beat {
-                next_beat = Instant::now() + beat;
-                put(&FromWorker::Beat(self.load()), &mut bytes)?;
-            }
-            // Whoever has scripts ahead need not hurry: the server has nothing to give it now.
-            let gathering = match self.hands.has_ahead() && bytes.is_empty() {
-                true if !self.words.is_empty() => {
-                    Some(*gathered.get_or_insert(Instant::now() + GATHER))
-                }
-                _ => None,
-            };
-            let gathering = gathering.filter(|until| Instant::now() < *until);
-            if gathering.is_none() && !self.words.is_empty() {
-                gathered = None;
-                put(&FromWorker::Said(std::mem::take(&mut self.words)), &mut bytes)?;
-            }
-            let over = self.is_over();
-            if over {
-                put(&FromWorker::Leaving, &mut bytes)?;
-            }
-            if !bytes.is_empty() {
-                link.writer.write_all(&bytes).await?;
-                link.writer.flush().await?;
-                bytes.clear();
-            }
-            if over {
-                let _ = link.writer.shutdown().await;
-                return Ok(());
-            }
-            let wake = self.wake().min(next_beat).min(gathering.unwrap_or(next_beat));
-            tokio::select! {
-                frame = link.reader.next() => {
-                    let frame = frame?.ok_or(io::ErrorKind::UnexpectedEof)?;
-                    self.hear(take(&frame)?, &mut beat);
-                    while let Some(frame) = link.reader.ready()? {
-                        self.hear(take(&frame)?, &mut beat);
-                    }
-                }
-                Some((lease, report)) = self.running.next() => self.on_end(lease, report),
-                command = commands.recv() => self.on_told(command.unwrap_or(Command::Stop)),
-                () = sleep_until(wake) => self.look_at_the_clock(),
-            }
-            while let Some(Some((lease, report))) = self.running.next().now_or_never() {
-                self.on_end(lease, report);
-            }
-        }
-    }
-
     /// Lets scripts run without a server.
     async fn run_until(&mut self, until: Instant) {
         loop {
@@ -344,57 +178,6 @@ impl Worker {
             }
         }
         self.look_at_the_clock();
-    }
-
-    fn hear(&mut self, word: ToWorker, beat: &mut Duration) {
-        match word {
-            ToWorker::Seated { beat: every, forget } => {
-                *beat = every;
-                let gone = self.hands.forget(&forget);
-                self.words.retain(
-                    |word| !matches!(word, Word::Ended(lease, _) if forget.contains(lease)),
-                );
-                self.stop_all(gone, Why::Cancelled);
-            }
-            ToWorker::Body(number, body) => {
-                self.bodies.insert(number, Arc::new(Known::new(*body)));
-            }
-            ToWorker::Drop(number) => _ = self.bodies.remove(&number),
-            ToWorker::Run(orders) => {
-                for order in orders {
-                    match self.mood {
-                        Mood::Working => self.hands.take(order),
-                        _ => self.words.push(Word::Returned(order.lease)),
-                    }
-                }
-            }
-            ToWorker::Recall(leases) => self.words.extend(self.hands.give_back(Some(&leases))),
-            ToWorker::Cancel(units) => self.cancel(units),
-            ToWorker::Recorded(leases) => self.hands.recorded(&leases),
-            ToWorker::Drain => self.heed(Command::Drain),
-            ToWorker::Stop(why) => {
-                self.life.why = why;
-                self.heed(Command::Stop);
-            }
-        }
-    }
-
-    fn cancel(&mut self, units: Vec<UnitId>) {
-        for unit in &units {
-            if let Some(order) = self.hands.withdraw(*unit) {
-                let report = run::unbegun(&self.shop, &order, End::Cancelled);
-                self.words.push(self.hands.end_unbegun(order.lease, report));
-            }
-        }
-        self.stop_all(units, Why::Cancelled);
-    }
-
-    fn stop_all(&mut self, units: Vec<UnitId>, why: Why) {
-        for unit in units {
-            if let Some(stop) = self.stops.get(&unit) {
-                stop.tell(why);
-            }
-        }
     }
 
     /// Begins what there is room for.
@@ -460,66 +243,6 @@ impl Worker {
         self.mood != Mood::Working && self.hands.is_empty() && self.words.is_empty()
     }
 
-    /// When to look at the clock.
-    fn wake(&self) -> Instant {
-        let far = Instant::now() + Duration::from_secs(60);
-        let idle = self.options.idle.filter(|_| self.hands.is_idle());
-        let drained = match self.mood {
-            Mood::Draining(until) => Some(until),
-            _ => None,
-        };
-        let idle = idle.map(|idle| self.idle_since + idle);
-        let times = [idle, self.last_call(), drained, self.aside.next()];
-        times.into_iter().flatten().min().unwrap_or(far).min(far)
-    }
-
-    /// When nothing new is taken any more.
-    fn last_call(&self) -> Option<Instant> {
-        let whole = self.options.lifetime.filter(|_| self.mood == Mood::Working)?;
-        Some(self.began + whole.saturating_sub(last_hour(whole)))
-    }
-
-    fn look_at_the_clock(&mut self) {
-        let now = Instant::now();
-        for (lease, report) in self.aside.overdue(now) {
-            self.settle(lease, report);
-        }
-        if let Mood::Draining(until) = self.mood
-            && now >= until
-        {
-            self.heed(Command::Stop);
-        }
-        if self.last_call().is_some_and(|at| now >= at) {
-            "its time is nearly over".clone_into(&mut self.life.why);
-            self.heed(Command::Drain);
-            if let (Mood::Draining(until), Some(whole)) = (&mut self.mood, self.options.lifetime) {
-                // Its allocation began before it did: what is still running then is interrupted, and
-                // told of, rather than killed.
-                *until = self.began + whole.saturating_sub(last_hour(whole) / 4);
-            }
-        }
-        let idle = self.options.idle.filter(|_| self.mood == Mood::Working && self.hands.is_idle());
-        if idle.is_some_and(|idle| now >= self.idle_since + idle) {
-            "it had nothing to do".clone_into(&mut self.life.why);
-            self.heed(Command::Drain);
-        }
-    }
-
-    fn load(&self) -> Load {
-        let first = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let average = first("/proc/loadavg");
-        let average = average.split(' ').next().and_then(|text| text.parse().ok());
-        let memory = first("/proc/meminfo");
-        let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-        let available =
-            available.and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok());
-        Load {
-            running: u32::try_from(self.hands.running()).unwrap_or(u32::MAX),
-            average: average.unwrap_or(0.0),
-            available_memory: available.unwrap_or(0) / 1024,
-        }
-    }
-
     /// Ends what still runs.
     async fn close(&mut self) {
         self.on_told(Command::Stop);
@@ -531,11 +254,6 @@ impl Worker {
             }
         }
     }
-}
-
-/// How long before the end of so long a life nothing new is taken.
-fn last_hour(whole: Duration) -> Duration {
-    LAST_CALL.min(whole / 10)
 }
 
 /// The name of this machine.

@@ -3,6 +3,11 @@
 //! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
 //! words wait in its line. What is decided is decided by the board.
 
+mod ending;
+mod losses;
+mod views;
+mod workers;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +17,22 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Beat, BeatAnswer, Finish, Finished};
-use longshore::{Error, Outcome, Payload, Store, UnitId};
+use longshore::{Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::bodies::Bodies;
 use super::claims::{Cargo, Claims, Entry, Taken, running};
-use super::doubts::{Doubt, Doubts};
+use super::doubts::Doubts;
 use super::ends::{Ends, Settled};
 use super::line::{LineId, Out};
 use super::{Report, Timing};
-use crate::board::{Board, Mood, Seat, SeatId};
+use crate::board::{Board, SeatId};
 use crate::launch::scale::Present;
-use crate::request::{Ending, Status, WorkerStatus};
+use crate::request::{Ending, Status};
 use crate::script;
 use crate::system::Cause;
-use crate::wire::{FromWorker, Load, Order, Register, ToWorker, Word};
+use crate::wire::{FromWorker, Load, Order, Register, ToWorker};
 
 /// How many events are heard at once.
 const AT_ONCE: usize = 512;
@@ -226,97 +231,6 @@ impl Core {
         }
     }
 
-    fn on_joined(&mut self, line: LineId, register: Register, out: Out) {
-        let now = self.now();
-        let Register { uid, host, pid, launch, threads, resources, lifetime, holds, .. } = register;
-        self.expected.remove(&uid);
-        let seat = Seat::new(uid, threads, resources);
-        let settling: Vec<Lease> =
-            holds.iter().filter(|lease| self.ends.is_settling(**lease)).copied().collect();
-        let (id, mut reunion) = self.board.on_register(now, seat, &holds);
-        // Its end is being written: it will hear of that.
-        reunion.forget.retain(|lease| !settling.contains(lease));
-        tracing::info!(worker = %id, host, pid, threads, "a worker is here");
-        self.bodies.untell(id);
-        let seated = ToWorker::Seated { beat: self.timing.beat, forget: reunion.forget };
-        let _ = out.send(seated);
-        if self.ending.is_some() {
-            let _ = out.send(ToWorker::Drain);
-            self.board.on_draining(id);
-        }
-        let expires = lifetime.map(|left| now + left);
-        let load = Load::default();
-        let member = Member { launch, line, out, host, pid, load, expires, dismissed: false };
-        if let Some(known) = self.members.insert(id, member) {
-            self.lines.remove(&known.line);
-        }
-        self.lines.insert(line, id);
-        self.seats.send_replace(self.members.len());
-    }
-
-    fn on_words(&mut self, line: LineId, words: FromWorker) {
-        let Some(id) = self.lines.get(&line).copied() else { return };
-        let now = self.now();
-        self.board.on_heartbeat(now, id);
-        match words {
-            FromWorker::Register(_) => {}
-            FromWorker::Beat(load) => {
-                if let Some(member) = self.members.get_mut(&id) {
-                    member.load = load;
-                }
-            }
-            FromWorker::Said(words) => {
-                for word in words {
-                    self.on_word(now, id, word);
-                }
-            }
-            FromWorker::Draining => {
-                // Systems say so before they kill: what is lost then is not the scripts' fault.
-                if let Some(member) = self.members.get_mut(&id) {
-                    member.dismissed = true;
-                }
-                self.board.on_draining(id);
-            }
-            FromWorker::Leaving => {
-                self.board.on_worker_left(now, id);
-                self.forget(id);
-            }
-        }
-    }
-
-    fn on_word(&mut self, now: Duration, id: SeatId, word: Word) {
-        match word {
-            Word::Started(lease) => self.board.on_task_started(id, lease),
-            Word::Returned(lease) => self.board.on_task_returned(now, id, lease),
-            Word::Ended(lease, report) => {
-                let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
-                match self.board.on_task_done(now, id, lease, Duration::from_micros(ran)) {
-                    Some(task) => {
-                        self.drop_body(task.cargo.body);
-                        self.report.on_end(&report.end);
-                        let mut finish = Finish::new(task.lease, report.outcome());
-                        if report.end != script::End::Exited(0) {
-                            // A failure has only words: the rest of the story is kept beside it.
-                            finish.checkpoint = Payload::json(&*report).ok();
-                        }
-                        self.ends.push(finish, Some((id, lease)));
-                        if task.cargo.is_lone() {
-                            self.ends.hurry();
-                        }
-                    }
-                    // Said before, or somebody else's by now.
-                    None if self.ends.is_settling(lease) => {}
-                    None => self.tell(id, ToWorker::Recorded(vec![lease])),
-                }
-            }
-        }
-    }
-
-    fn on_gone(&mut self, line: LineId) {
-        let Some(id) = self.lines.remove(&line) else { return };
-        self.board.on_disconnect(self.now(), id);
-    }
-
     fn on_taken(&mut self, taken: Taken) {
         let now = self.now();
         for unit in self.enter(taken) {
@@ -404,14 +318,6 @@ impl Core {
         }
     }
 
-    fn forget(&mut self, id: SeatId) {
-        if let Some(member) = self.members.remove(&id) {
-            self.lines.remove(&member.line);
-        }
-        self.bodies.untell(id);
-        self.seats.send_replace(self.members.len());
-    }
-
     /// What has to be looked at without an event.
     fn look_over(&mut self) {
         let now = self.now();
@@ -448,69 +354,6 @@ impl Core {
         }
     }
 
-    /// Those that nobody came back with were nobody's, if everybody has come back; else they may have
-    /// been begun by whoever is missing.
-    fn look_for_the_astray(&mut self, now: Duration) {
-        let Some(until) = self.astray_until else { return };
-        if self.expected.is_empty() && now >= UNNOTED.min(self.timing.reunion) {
-            self.board.requeue_astray(now);
-        } else if now < until {
-            return;
-        }
-        self.astray_until = None;
-        self.expected.clear();
-        for task in self.board.give_up_astray() {
-            self.drop_body(task.cargo.body);
-            let story = "its worker did not come back after the server was restarted";
-            self.ends.push(Finish::new(task.lease, Outcome::Lost(story.into())), None);
-        }
-    }
-
-    fn on_lost(&mut self, now: Duration, id: SeatId) {
-        let bodies = self.bodies_at(id);
-        let lost = self.board.on_worker_lost(now, id);
-        let Some(member) = self.members.get(&id) else { return };
-        // At the end of its allocation or by request: not the scripts' fault.
-        let expected = member.dismissed || member.expires.is_some_and(|at| now >= at);
-        let story = format!("worker {} (process {}) was lost", member.host, member.pid);
-        let launch = member.launch;
-        tracing::warn!(worker = %id, lost = lost.lost.len(), kept = lost.kept, expected, "{story}");
-        for body in lost.lost.iter().filter_map(|lease| bodies.get(&lease.unit)) {
-            self.drop_body(*body);
-        }
-        let leases = lost.lost;
-        match (expected, launch) {
-            (true, _) => {
-                self.judged(
-                    leases.into_iter().map(|lease| (lease, Outcome::Interrupted)).collect(),
-                );
-            }
-            (false, Some(launch)) if !self.doubt.is_zero() && self.ending.is_none() => {
-                let until = now + self.doubt;
-                if !leases.is_empty() {
-                    self.doubts.push(Doubt { launch, leases, story, until });
-                }
-            }
-            (false, _) => {
-                let outcome = Outcome::Lost(story);
-                self.judged(leases.into_iter().map(|lease| (lease, outcome.clone())).collect());
-            }
-        }
-        self.forget(id);
-    }
-
-    fn judged(&mut self, ends: Vec<(Lease, Outcome)>) {
-        for (lease, outcome) in ends {
-            self.ends.push(Finish::new(lease, outcome), None);
-        }
-    }
-
-    /// What the tasks of a worker are made of.
-    fn bodies_at(&self, id: SeatId) -> HashMap<UnitId, u64> {
-        let units = self.board.seat(id).map_or_else(Vec::new, Seat::tasks).into_iter();
-        units.filter_map(|unit| Some((unit, self.board.task(unit)?.cargo.body))).collect()
-    }
-
     fn on_beat(&mut self, answer: longshore::Result<BeatAnswer>) {
         self.beat = None;
         let answer = match answer {
@@ -540,120 +383,6 @@ impl Core {
         if let Some(task) = self.board.withdraw(unit) {
             self.drop_body(task.cargo.body);
             self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
-        }
-    }
-
-    fn begin_to_end(&mut self, ending: Ending) {
-        let limit = match ending {
-            Ending::Drain(limit) => limit,
-            Ending::Now => self.timing.farewell,
-        };
-        self.ending = Some((ending, Instant::now() + limit));
-        for task in self.board.withdraw_all() {
-            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
-        }
-        let left = self.doubts.all();
-        self.judged(left);
-        for (id, member) in &mut self.members {
-            member.dismissed = true;
-            self.board.on_draining(*id);
-            let word = match ending {
-                Ending::Drain(_) => ToWorker::Drain,
-                Ending::Now => ToWorker::Stop("the pool ends".into()),
-            };
-            let _ = member.out.send(word);
-        }
-    }
-
-    /// Whether everybody has left and everything was recorded, or there is no more time for it.
-    fn is_over(&self) -> bool {
-        let Some((ending, until)) = self.ending else { return false };
-        let late = ending == Ending::Now && Instant::now() >= until;
-        let settled = self.ends.is_empty() && self.claims.is_idle();
-        late || self.report.session_lost || (self.members.is_empty() && settled)
-    }
-
-    async fn farewell(&mut self) {
-        for id in self.members.keys().copied().collect::<Vec<_>>() {
-            self.on_lost(self.now(), id);
-        }
-        for task in self.board.give_up_astray() {
-            self.ends.push(Finish::new(task.lease, Outcome::Interrupted), None);
-        }
-        let _ = tokio::time::timeout(self.timing.farewell, async {
-            while !self.ends.is_empty() {
-                self.ends.flush();
-                if let Some(settled) = self.ends.next().await {
-                    self.on_settled(settled);
-                }
-            }
-            if let Err(error) = self.store.close_session(self.session).await {
-                tracing::warn!(%error, "the session is left to expire");
-            }
-        })
-        .await;
-    }
-
-    /// Lets a worker go that is not needed any more.
-    fn release(&mut self, id: SeatId) {
-        if let Some(member) = self.members.get_mut(&id) {
-            tracing::info!(worker = %id, host = member.host, "a worker is let go");
-            member.dismissed = true;
-            let _ = member.out.send(ToWorker::Drain);
-            self.board.on_draining(id);
-        }
-    }
-
-    fn view(&self) -> View {
-        let present = self.members.iter().filter_map(|(id, member)| {
-            let seat = self.board.seat(*id)?;
-            Some(Present {
-                seat: *id,
-                launch: member.launch,
-                idle_since: (seat.holds() == 0).then_some(seat.idle_since),
-                working: seat.mood != Mood::Draining,
-            })
-        });
-        let present = present.collect();
-        let here = self.board.seats().map(|(_, seat)| seat.uid.clone());
-        let workers = here.chain(self.expected.iter().cloned()).collect();
-        View {
-            now: self.now(),
-            threads: self.board.threads(),
-            present,
-            lost: self.doubts.launches(),
-            closing: self.ending.is_some(),
-            workers,
-        }
-    }
-
-    fn status(&self) -> Status {
-        let worker = |(id, member): (&SeatId, &Member)| {
-            let seat = self.board.seat(*id)?;
-            Some(WorkerStatus {
-                uid: seat.uid.clone(),
-                host: member.host.clone(),
-                pid: member.pid,
-                threads: seat.threads,
-                load: seat.load(),
-                holds: seat.holds() as u64,
-                mood: match seat.mood {
-                    Mood::Working => "working",
-                    Mood::Draining => "draining",
-                    Mood::Away(_) => "away",
-                }
-                .to_owned(),
-                average: member.load.average,
-            })
-        };
-        Status {
-            pid: std::process::id(),
-            up: self.now(),
-            mood: if self.ending.is_some() { "draining" } else { "working" }.to_owned(),
-            workers: self.members.iter().filter_map(worker).collect(),
-            claimed: self.board.len() as u64,
-            running: self.members.values().map(|member| u64::from(member.load.running)).sum(),
-            ..Status::default()
         }
     }
 }

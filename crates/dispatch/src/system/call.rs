@@ -12,8 +12,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::error::SystemError;
+use super::job::Job;
 use super::name::BaseSystem;
 use super::site::{Retries, Site};
+use super::state::JobId;
 
 /// Variables that belong to an outer job or to us, and what of them a system's commands do need.
 const OURS: [&str; 9] = [
@@ -159,6 +161,27 @@ impl Caller {
         } else {
             SystemError::Refused { system, words }
         }
+    }
+
+    /// Submits a job whose script the program reads and whose id it prints, again while the system is
+    /// away.
+    pub(super) async fn submit(
+        &self,
+        (program, args): (&str, &[&str]),
+        job: &Job,
+        script: &str,
+        signs: &Signs,
+        id: fn(&str) -> Option<JobId>,
+    ) -> Result<JobId, SystemError> {
+        job.make_folders()?;
+        again(self.site.retries, move || async move {
+            let answer = self.tell(program, args, &job.dir, script).await?;
+            if !answer.is_ok() {
+                return Err(self.failure(&answer, signs));
+            }
+            id(&answer.out).ok_or_else(|| self.garbled(program, &answer.out))
+        })
+        .await
     }
 
     /// An answer that makes no sense to us.

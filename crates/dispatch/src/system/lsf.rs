@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::call::{CHUNK, Caller, Signs, again};
+use super::call::{CHUNK, Caller, Signs};
 use super::error::SystemError;
 use super::job::Job;
 use super::name::BaseSystem;
@@ -73,17 +73,7 @@ impl System for Lsf {
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
-        let script = script(job)?;
-        job.make_folders()?;
-        let script = &script;
-        again(self.caller.site.retries, move || async move {
-            let answer = self.caller.tell("bsub", &[], &job.dir, script).await?;
-            if !answer.is_ok() {
-                return Err(self.caller.failure(&answer, &SIGNS));
-            }
-            submitted(&answer.out).ok_or_else(|| self.caller.garbled("bsub", &answer.out))
-        })
-        .await
+        self.caller.submit(("bsub", &[]), job, &script(job)?, &SIGNS, submitted).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
@@ -149,8 +139,7 @@ fn script(job: &Job) -> Result<String, SystemError> {
 fn submitted(said: &str) -> Option<JobId> {
     let (_, rest) = said.split_once("Job <")?;
     let (id, rest) = rest.split_once('>')?;
-    let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
-    (is_id && rest.contains("is submitted")).then(|| JobId::new(id))
+    JobId::numbered(id).filter(|_| rest.contains("is submitted"))
 }
 
 /// The state that a line of `bjobs` tells. What it does not know is a `-`.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
-use super::call::{CHUNK, Caller, Signs, again};
+use super::call::{CHUNK, Caller, Signs};
 use super::error::SystemError;
 use super::job::Job;
 use super::name::BaseSystem;
@@ -70,6 +70,11 @@ impl GridEngine {
     }
 }
 
+/// The id that `qsub` prints. An array's is followed by its range: 4.1-3:1.
+fn submitted(said: &str) -> Option<JobId> {
+    JobId::numbered(said.trim().split('.').next()?)
+}
+
 #[async_trait]
 impl System for GridEngine {
     fn base(&self) -> BaseSystem {
@@ -81,20 +86,8 @@ impl System for GridEngine {
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
-        let script = script(job)?;
-        job.make_folders()?;
-        let script = &script;
-        again(self.caller.site.retries, move || async move {
-            let answer = self.caller.tell("qsub", &["-terse"], &job.dir, script).await?;
-            if !answer.is_ok() {
-                return Err(self.caller.failure(&answer, &SIGNS));
-            }
-            // An array's id is followed by its range: 4.1-3:1.
-            let id = answer.out.trim().split('.').next().unwrap_or_default();
-            let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
-            is_id.then(|| JobId::new(id)).ok_or_else(|| self.caller.garbled("qsub", &answer.out))
-        })
-        .await
+        let qsub = ("qsub", &["-terse"][..]);
+        self.caller.submit(qsub, job, &script(job)?, &SIGNS, submitted).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {

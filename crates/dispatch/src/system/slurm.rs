@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::call::{Answer, CHUNK, Caller, Signs, again};
+use super::call::{Answer, CHUNK, Caller, Signs};
 use super::error::SystemError;
 use super::job::Job;
 use super::name::BaseSystem;
@@ -72,6 +72,11 @@ impl Slurm {
     }
 }
 
+/// The id that `sbatch` prints. In a federation the cluster's name follows.
+fn submitted(said: &str) -> Option<JobId> {
+    JobId::numbered(said.trim().split(';').next()?)
+}
+
 #[async_trait]
 impl System for Slurm {
     fn base(&self) -> BaseSystem {
@@ -83,20 +88,8 @@ impl System for Slurm {
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
-        let script = script(job)?;
-        job.make_folders()?;
-        let script = &script;
-        again(self.caller.site.retries, move || async move {
-            let answer = self.caller.tell("sbatch", &["--parsable"], &job.dir, script).await?;
-            if !answer.is_ok() {
-                return Err(self.failure(&answer));
-            }
-            // In a federation the cluster's name follows.
-            let id = answer.out.trim().split(';').next().unwrap_or_default();
-            let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
-            is_id.then(|| JobId::new(id)).ok_or_else(|| self.caller.garbled("sbatch", &answer.out))
-        })
-        .await
+        let sbatch = ("sbatch", &["--parsable"][..]);
+        self.caller.submit(sbatch, job, &script(job)?, &SIGNS, submitted).await
     }
 
     async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {

@@ -16,6 +16,12 @@ impl JobId {
         Self(id.into())
     }
 
+    /// An id that is a number; `None` if it is none.
+    pub(super) fn numbered(id: &str) -> Option<Self> {
+        let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| Self::new(id))
+    }
+
     /// The id as it is typed.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -87,9 +87,10 @@ fn high_overtakes_low_and_after_waits() {
     pool.at_rest();
     let order = pool.lines("order");
     let place = |word: &str| order.iter().position(|said| said == word).unwrap();
-    // The few that the server has claimed already, for the one thread there is, are not overtaken.
-    assert!(place("first") <= 4 && place("first") < place("normal"), "{order:?}");
-    assert!(place("normal") <= 5, "{order:?}");
+    // Nothing is claimed for a worker that is busy with something slow, so nothing is in their way.
+    assert_eq!(place("first"), 0, "{order:?}");
+    // It is ready only once the gate's end is recorded: one or two may be quicker.
+    assert!(place("normal") <= 2, "{order:?}");
     assert_eq!(place("last"), 12, "{order:?}");
     pool.stop();
 }
