@@ -17,6 +17,7 @@ pub mod http;
 pub mod key;
 pub mod limit;
 pub mod operate;
+pub mod pool;
 pub mod profile;
 pub mod proof;
 pub mod queue;
@@ -100,6 +101,9 @@ pub enum Command {
     /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
     #[command(subcommand)]
     Dispatch(dispatch::Dispatch),
+    /// Look at bounded pools, size them, hold a permit while a command runs
+    #[command(subcommand)]
+    Pool(pool::Pool),
     /// Send units or start batches at set times
     #[command(subcommand)]
     Cron(cron::Cron),

@@ -21,6 +21,7 @@ mod dispatch;
 mod key;
 mod man;
 mod migrate;
+mod pool;
 mod profile;
 mod queue;
 mod submit;
@@ -64,6 +65,11 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     {
         return Box::pin(run_one(command, settings)).await;
     }
+    if let Command::Pool(typed) = &command
+        && pool::obeys_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
     if let Command::Dispatch(typed) = &command
         && dispatch::obeys_signals(typed)
     {
@@ -85,6 +91,7 @@ async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
         Command::Batch(typed) => batch::run(typed, settings).await,
         Command::Cron(typed) => cron::run(typed, settings).await,
         Command::Dispatch(typed) => dispatch::run(typed, settings).await,
+        Command::Pool(typed) => pool::run(typed, settings).await,
         Command::Workers(typed) => workers::run(typed, settings).await,
         Command::Key(typed) => key::run(typed, settings).await,
         Command::Profile(typed) => profile::run(typed, settings).await,
@@ -98,7 +105,8 @@ async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     }
 }
 
-async fn interrupted() -> anyhow::Result<()> {
+/// Returns once somebody wants the command to end.
+pub async fn interrupted() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {

@@ -30,6 +30,8 @@ pub struct Config {
     pub tenant: String,
     /// How long a store that is away is waited for.
     pub patience: String,
+    /// Where permits of bounded pools are kept; empty means the store.
+    pub permits: String,
     /// What is logged, and where.
     pub log: Log,
     /// How the embedded store writes.
@@ -40,6 +42,8 @@ pub struct Config {
     pub worker: Worker,
     /// Worker processes in any language, by their names.
     pub workers: BTreeMap<String, WorkerCommand>,
+    /// Bounded pools, by their names.
+    pub pools: BTreeMap<String, Bounded>,
     /// How units are sent.
     pub submit: Submit,
     /// What kind `http` may do.
@@ -61,11 +65,13 @@ impl Default for Config {
             store_named: false,
             tenant: String::new(),
             patience: "30s".into(),
+            permits: String::new(),
             log: Log::default(),
             sqlite: Sqlite::default(),
             postgres: Postgres::default(),
             worker: Worker::default(),
             workers: BTreeMap::new(),
+            pools: BTreeMap::new(),
             submit: Submit::default(),
             http: Http::default(),
             vault: Vault::default(),
@@ -177,6 +183,31 @@ impl Default for WorkerCommand {
             idle_timeout: "60s".into(),
             max_calls: 5000,
             max_memory: String::new(),
+        }
+    }
+}
+
+/// `[pools.NAME]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bounded {
+    pub max: u32,
+    pub wait: String,
+    pub lease: String,
+    pub alert_every: String,
+    pub on_outage: String,
+    pub own_max: u32,
+}
+
+impl Default for Bounded {
+    fn default() -> Self {
+        Self {
+            max: 0,
+            wait: "0s".into(),
+            lease: "30s".into(),
+            alert_every: "300s".into(),
+            on_outage: "fail_closed".into(),
+            own_max: 0,
         }
     }
 }
@@ -312,13 +343,16 @@ fn parse(text: &str, name: &str) -> anyhow::Result<Table> {
     Ok(text.parse()?)
 }
 
-/// What stands in `[workers]` itself belongs to a section with a name. The parser would complain of
-/// its type.
+/// What stands in `[workers]` or `[pools]` itself belongs to a section with a name. The parser would
+/// complain of its type.
 fn nameless(text: &str) -> Option<anyhow::Error> {
     let table = text.parse::<Table>().ok()?;
-    let (key, _) = table.get("workers")?.as_table()?.iter().find(|(_, value)| !value.is_table())?;
-    let error = anyhow!("`{key}` stands in [workers], which has sections only");
-    Some(hinted(error, "write [workers.NAME] above it"))
+    ["workers", "pools"].into_iter().find_map(|name| {
+        let section = table.get(name)?.as_table()?;
+        let (key, _) = section.iter().find(|(_, value)| !value.is_table())?;
+        let error = anyhow!("`{key}` stands in [{name}], which has sections only");
+        Some(hinted(error, format!("write [{name}.NAME] above it")))
+    })
 }
 
 /// The parser's message, with a guess at what was meant if a word is unknown.
@@ -402,24 +436,40 @@ mod tests {
         assert_eq!(written.try_into::<Config>().unwrap(), Config::default());
     }
 
-    /// The section that people name themselves is written there as a comment.
-    #[test]
-    fn the_reference_file_names_every_key_of_a_worker_process_with_its_default() {
-        let from = REFERENCE.lines().skip_while(|line| *line != "# [workers.images]");
+    /// A section that people name themselves is written there as a comment.
+    fn commented(heading: &str) -> Table {
+        let from = REFERENCE.lines().skip_while(|line| *line != format!("# {heading}"));
         let section: String = from
             .take_while(|line| line.starts_with('#'))
             .filter_map(|line| line.strip_prefix("# "))
             .filter(|line| line.starts_with('[') || line.contains(" = "))
             .map(|line| format!("{line}\n"))
             .collect();
-        let written = parse(&section, "longshore.reference.toml").unwrap();
-        let written = written["workers"]["images"].as_table().unwrap().clone();
+        parse(&section, "longshore.reference.toml").unwrap()
+    }
+
+    #[test]
+    fn the_reference_file_names_every_key_of_a_worker_process_with_its_default() {
+        let written = commented("[workers.images]")["workers"]["images"].as_table().unwrap().clone();
         let defaults = Table::try_from(WorkerCommand::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
         let mut written: WorkerCommand = written.try_into().unwrap();
         assert!(!written.command.is_empty());
         written.command.clear();
         assert_eq!(written, WorkerCommand::default());
+    }
+
+    #[test]
+    fn the_reference_file_names_every_key_of_a_bounded_pool_with_two_examples() {
+        let written = commented("[pools.mjml]")["pools"]["mjml"].as_table().unwrap().clone();
+        let defaults = Table::try_from(Bounded::default()).unwrap();
+        assert_eq!(keys(&written, ""), keys(&defaults, ""));
+        let written: Bounded = written.try_into().unwrap();
+        let example = Bounded { max: 20, wait: "30s".into(), ..Bounded::default() };
+        assert_eq!(written, example);
+        let written = commented("[pools.digest]")["pools"]["digest"].as_table().unwrap().clone();
+        let written: Bounded = written.try_into().unwrap();
+        assert_eq!(written, Bounded { max: 10, ..Bounded::default() }, "it waits for ever");
     }
 
     #[test]

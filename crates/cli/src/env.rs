@@ -29,10 +29,11 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 30] = [
+pub const VARS: [Var; 31] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
+    Var { name: "LONGSHORE_PERMITS", key: "permits" },
     Var { name: "LONGSHORE_LOG", key: "log.level" },
     Var { name: "LONGSHORE_LOG_FORMAT", key: "log.format" },
     Var { name: "LONGSHORE_LOG_DIR", key: "log.dir" },

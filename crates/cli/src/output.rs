@@ -44,6 +44,11 @@ impl Output {
         self.form == Form::Json
     }
 
+    /// Whether data may be coloured.
+    pub fn is_coloured(self) -> bool {
+        self.colour
+    }
+
     /// Whether words are unwanted.
     pub fn is_quiet(self) -> bool {
         self.form == Form::Quiet

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::store::Retention;
-use longshore::{Kind, QueueName, Scope, TenantId};
+use longshore::{Kind, OnOutage, QueueName, Scope, TenantId};
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
 use longshore_dispatch::system::QueueSystem;
@@ -19,6 +19,7 @@ use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::http::rules::Rules;
 use crate::output::{Form, Output};
+use crate::permits::{BoundedSettings, BoundedShape};
 use crate::pools::{PoolSettings, both_handle};
 use crate::size::Size;
 use crate::span::Span;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub worker: WorkerSettings,
     /// Worker processes in any language.
     pub pools: Vec<PoolSettings>,
+    /// Bounded pools.
+    pub bounded: BoundedSettings,
     /// The queue of units that name none.
     pub queue: QueueName,
     /// What calls of URLs may do.
@@ -183,6 +186,7 @@ impl Settings {
             log: log(typed, &config)?,
             worker: worker(&config)?,
             pools: pools(&config)?,
+            bounded: bounded(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             vault: vault(&config)?,
@@ -300,6 +304,40 @@ fn pool(name: &str, written: &config::WorkerCommand) -> anyhow::Result<PoolSetti
         dir: path(&written.dir).unwrap_or_else(|| ".".into()),
         env: written.env.clone(),
         shape,
+    })
+}
+
+fn bounded(config: &Config) -> anyhow::Result<BoundedSettings> {
+    let mut pools = BTreeMap::new();
+    for (name, written) in &config.pools {
+        pools.insert(named("pools", name)?, bounded_pool(name, written)?);
+    }
+    Ok(BoundedSettings { at: at_key("permits", config.permits.parse())?, pools })
+}
+
+/// What to do while permits cannot be reached.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Outage {
+    FailClosed,
+    FailOpen,
+}
+
+fn bounded_pool(name: &str, written: &config::Bounded) -> anyhow::Result<BoundedShape> {
+    let key = |key: &str| format!("pools.{name}.{key}");
+    if written.max == 0 {
+        return Err(usage(format!("`{}` is missing", key("max")))).hint("as max = 20");
+    }
+    let own = if written.own_max == 0 { written.max } else { written.own_max };
+    Ok(BoundedShape {
+        max: written.max,
+        wait: span(&key("wait"), &written.wait)?,
+        lease: length(&key("lease"), &written.lease)?,
+        alert_every: span(&key("alert_every"), &written.alert_every)?,
+        on_outage: match choice(&key("on_outage"), &written.on_outage)? {
+            Outage::FailClosed => OnOutage::FailClosed,
+            Outage::FailOpen => OnOutage::FailOpen { most: own },
+        },
     })
 }
 

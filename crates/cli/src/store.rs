@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::ledger::Ledger;
-use longshore::{MemoryStore, Store};
+use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::error::{WithHint, did_you_mean, usage};
@@ -138,6 +138,16 @@ async fn open_any_both(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Bo
         StoreUrl::Sqlite(path) => both(open_sqlite(path, settings.synchronous)?),
         StoreUrl::Postgres(url) => both(url.open(&settings.postgres).await?),
         StoreUrl::Memory => both(MemoryStore::default()),
+    })
+}
+
+/// Opens the store that the settings name for the permits in it.
+pub async fn open_permits(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
+    lasting(&settings.store)?;
+    Ok(match &settings.store {
+        StoreUrl::Sqlite(path) => Arc::new(open_sqlite(path, settings.synchronous)?),
+        StoreUrl::Postgres(url) => Arc::new(url.open(&settings.postgres).await?),
+        StoreUrl::Memory => Arc::new(longshore::MemoryPermits::default()),
     })
 }
 

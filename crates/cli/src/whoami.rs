@@ -6,7 +6,12 @@ use crate::env;
 
 /// `user@host`: who starts a batch.
 pub fn initiator() -> String {
-    format!("{}@{}", user(|name| std::env::var(name).ok()), host())
+    format!("{}@{}", user_name(), host())
+}
+
+/// Who we are by our login.
+pub fn user_name() -> String {
+    user(|name| std::env::var(name).ok())
 }
 
 /// This machine's name.

@@ -35,6 +35,8 @@ mod batch_overlap;
 #[cfg(test)]
 mod batch_storm;
 #[cfg(test)]
+mod bounded_pools;
+#[cfg(test)]
 mod bulk;
 #[cfg(test)]
 mod complaints;

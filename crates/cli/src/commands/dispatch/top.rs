@@ -2,7 +2,6 @@
 //! here is when one is drawn, and the terminal.
 
 mod frame;
-mod screen;
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +14,10 @@ use tokio::time::Instant;
 use super::{ask_status, connect_in, unexpected};
 use crate::args::dispatch::Top;
 use crate::exit::ExitCode;
+use crate::screen::Screen;
 use crate::settings::Settings;
 use frame::{Frame, Rates};
-use screen::Screen;
+
 
 /// Failures that are shown.
 const FAILURES: u32 = 5;

@@ -1,4 +1,4 @@
-//! The terminal while the live view has it: a screen of its own, and keys without Enter. Everything is
+//! The terminal while a live view has it: a screen of its own, and keys without Enter. Everything is
 //! as it was once this is dropped.
 
 use std::io::{self, IsTerminal, Write};
@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 const OPEN: &str = "\x1b[?1049h\x1b[?25l";
 const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
 
-pub(super) struct Screen {
+pub(crate) struct Screen {
     keys: Option<Keys>,
 }
 
@@ -21,7 +21,7 @@ struct Keys {
 
 impl Screen {
     /// Takes the terminal, if stdout is one.
-    pub(super) fn open() -> Option<Self> {
+    pub(crate) fn open() -> Option<Self> {
         if !io::stdout().is_terminal() {
             return None;
         }
@@ -30,7 +30,7 @@ impl Screen {
     }
 
     /// Columns and rows.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
                 (size.ws_col.into(), size.ws_row.into())
@@ -40,7 +40,7 @@ impl Screen {
     }
 
     /// Draws over what was there, line by line, so that nothing flickers.
-    pub(super) fn draw(&self, lines: &[String], height: usize) -> io::Result<()> {
+    pub(crate) fn draw(&self, lines: &[String], height: usize) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for line in lines.iter().take(height.saturating_sub(1)) {
             text.push_str(line);
@@ -51,7 +51,7 @@ impl Screen {
     }
 
     /// Returns once somebody wants to leave.
-    pub(super) async fn quit(&mut self) {
+    pub(crate) async fn quit(&mut self) {
         let Some(keys) = &self.keys else { return std::future::pending().await };
         while let Ok(mut ready) = keys.input.readable().await {
             let mut key = [0];

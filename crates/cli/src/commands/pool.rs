@@ -1,0 +1,107 @@
+//! `pool`: bounded pools, and what holds a permit while it runs.
+
+mod exec;
+mod status;
+
+use std::io::{BufRead, IsTerminal};
+
+use longshore::{Permits, PoolName};
+use serde::Serialize;
+
+use crate::args::pool::Pool as Typed;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::permits::{self, BoundedShape};
+use crate::settings::Settings;
+
+/// Whether the command sees to signals itself.
+pub fn obeys_signals(typed: &Typed) -> bool {
+    matches!(typed, Typed::Exec(_))
+}
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let permits = permits::open(settings).await?;
+    match typed {
+        Typed::Status(typed) => return status::run(&typed, &*permits, settings).await,
+        Typed::Init { name, max } => init(&*permits, name, max, settings).await?,
+        Typed::Resize { name, max } => {
+            permits.resize(&name, max).await?;
+            told(&name, max, "resized", settings)?;
+        }
+        Typed::Reset { name, yes } => return reset(&*permits, &name, yes, settings).await,
+        Typed::Exec(typed) => return exec::run(typed, permits, settings).await,
+    }
+    Ok(ExitCode::Good)
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    pool: &'a PoolName,
+    max: u32,
+    #[serde(rename = "was")]
+    done: &'static str,
+}
+
+fn told(pool: &PoolName, max: u32, done: &'static str, settings: &Settings) -> anyhow::Result<()> {
+    let answer = Answer { pool, max, done };
+    settings.output.answer(&answer, || format!("{pool} has {max} permits ({done})"))
+}
+
+async fn init(
+    permits: &dyn Permits,
+    name: Option<PoolName>,
+    max: Option<u32>,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let bounded = &settings.bounded;
+    let pools: Vec<(PoolName, BoundedShape)> = match name {
+        Some(name) => vec![(name.clone(), bounded.shape(&name, max)?)],
+        None => bounded.pools.clone().into_iter().collect(),
+    };
+    if pools.is_empty() {
+        return Err(usage("the configuration has no pools"))
+            .hint("name one and say --max N, or write [pools.NAME] max = N into longshore.toml");
+    }
+    for (name, shape) in pools {
+        match permits.stats(&name).await? {
+            Some(stats) => told(&name, stats.max, "known before", settings)?,
+            None => {
+                permits.resize(&name, shape.max).await?;
+                told(&name, shape.max, "made known", settings)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn reset(
+    permits: &dyn Permits,
+    name: &PoolName,
+    yes: bool,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let Some(stats) = permits.stats(name).await? else {
+        return Err(longshore::Error::not_found("pool", name))
+            .hint("`longshore pool status` shows the pools");
+    };
+    if !yes && !agreed(name, stats.holders.len(), settings)? {
+        return Ok(ExitCode::Cancelled);
+    }
+    permits.reset(name).await?;
+    told(name, stats.max, "reset", settings)?;
+    Ok(ExitCode::Good)
+}
+
+fn agreed(name: &PoolName, holders: usize, settings: &Settings) -> anyhow::Result<bool> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(usage("a reset asks first, and nobody is there to answer"))
+            .hint("say --yes if you mean it");
+    }
+    let question = format!("Take the permits of pool `{name}` from {holders} holders? [y/N]");
+    settings.output.note(question);
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

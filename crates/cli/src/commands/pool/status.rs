@@ -1,0 +1,260 @@
+//! `pool status`: figures of pools, and who holds and waits.
+
+use std::time::Duration;
+
+use longshore::permits::{PoolStats, Waits};
+use longshore::{Permits, PoolName};
+use serde::Serialize;
+
+use crate::args::pool::Status as Typed;
+use crate::error::WithHint;
+use crate::exit::ExitCode;
+use crate::output::{Table, cell, right};
+use crate::screen::Screen;
+use crate::settings::Settings;
+use crate::span::brief;
+
+/// The share of a pool from which on a warning is said.
+const HIGH: f64 = 0.8;
+
+/// A pool, for programs.
+#[derive(Serialize)]
+struct Shown {
+    pool: PoolName,
+    available: u32,
+    utilization: f64,
+    wait_p50_ms: Option<u64>,
+    wait_p95_ms: Option<u64>,
+    #[serde(flatten)]
+    stats: PoolStats,
+}
+
+impl Shown {
+    fn new(pool: PoolName, stats: PoolStats) -> Self {
+        let millis = |share| {
+            let wait: Option<Duration> = Waits::percentile(&stats.waits, share);
+            wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+        };
+        Self {
+            pool,
+            available: stats.available(),
+            utilization: stats.utilization(),
+            wait_p50_ms: millis(0.5),
+            wait_p95_ms: millis(0.95),
+            stats,
+        }
+    }
+
+    /// What somebody should look at.
+    fn warning(&self) -> Option<String> {
+        let Self { pool, stats, .. } = self;
+        if let Some(left) = stats.quarantine {
+            return Some(format!(
+                "pool `{pool}` gives nothing for {}: its server may have forgotten who holds",
+                brief(left)
+            ));
+        }
+        let waiting = stats.waiting.len();
+        match self.utilization {
+            _ if stats.max > 0 && self.available == 0 => {
+                Some(format!("pool `{pool}` has no permit left, {waiting} wait"))
+            }
+            share if stats.max > 0 && share >= HIGH => {
+                Some(format!("pool `{pool}` is at {:.0} %", share * 100.0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Runs the command.
+pub async fn run(
+    typed: &Typed,
+    permits: &dyn Permits,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let shown = look(typed, permits, settings).await?;
+    if !typed.watch {
+        print(typed, &shown, settings)?;
+        return Ok(ExitCode::Good);
+    }
+    watch(typed, permits, settings, shown).await
+}
+
+async fn watch(
+    typed: &Typed,
+    permits: &dyn Permits,
+    settings: &Settings,
+    mut shown: Vec<Shown>,
+) -> anyhow::Result<ExitCode> {
+    let every = typed.every.0.max(Duration::from_millis(100));
+    let screen = if settings.output.is_json() { None } else { Screen::open() };
+    let Some(mut screen) = screen else {
+        // For a log or a program: one after the other.
+        loop {
+            print(typed, &shown, settings)?;
+            tokio::time::sleep(every).await;
+            shown = look(typed, permits, settings).await?;
+        }
+    };
+    loop {
+        let text = text(typed, &shown, true);
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let (_, height) = screen.size();
+        screen.draw(&lines, height)?;
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = screen.quit() => return Ok(ExitCode::Good),
+        }
+        shown = look(typed, permits, settings).await?;
+    }
+}
+
+/// Pools that are known, and those of the configuration that nobody has used yet.
+async fn look(
+    typed: &Typed,
+    permits: &dyn Permits,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Shown>> {
+    let configured = &settings.bounded.pools;
+    let names = match &typed.name {
+        Some(name) => vec![name.clone()],
+        None => {
+            let mut names = permits.pools().await?;
+            names.extend(configured.keys().cloned());
+            names.sort();
+            names.dedup();
+            names
+        }
+    };
+    let mut shown = Vec::new();
+    for name in names {
+        let stats = match (permits.stats(&name).await?, configured.get(&name)) {
+            (Some(stats), _) => stats,
+            (None, Some(shape)) => PoolStats { max: shape.max, ..PoolStats::default() },
+            // Between its name and its figures somebody may have removed it.
+            (None, None) if typed.name.is_none() => continue,
+            (None, None) => {
+                return Err(longshore::Error::not_found("pool", name))
+                    .hint("`longshore pool status` shows the pools; one appears with its first ask");
+            }
+        };
+        shown.push(Shown::new(name, stats));
+    }
+    Ok(shown)
+}
+
+fn print(typed: &Typed, shown: &[Shown], settings: &Settings) -> anyhow::Result<()> {
+    if settings.output.is_json() {
+        return match (&typed.name, shown) {
+            (Some(_), [one]) => settings.output.json(one),
+            _ => settings.output.json(&shown),
+        };
+    }
+    settings.output.piece(&text(typed, shown, settings.output.is_coloured()))?;
+    for warning in shown.iter().filter_map(Shown::warning) {
+        settings.output.note(format!("warning: {warning}"));
+    }
+    Ok(())
+}
+
+fn text(typed: &Typed, shown: &[Shown], colour: bool) -> String {
+    let mut text = table(shown).render(colour);
+    if let (Some(_), [one]) = (&typed.name, shown) {
+        if !one.stats.holders.is_empty() {
+            text.push('\n');
+            text.push_str(&holders(&one.stats).render(colour));
+        }
+        if !one.stats.waiting.is_empty() {
+            text.push('\n');
+            text.push_str(&waiting(&one.stats).render(colour));
+        }
+    }
+    text
+}
+
+fn table(shown: &[Shown]) -> Table {
+    let [max, available, in_use, waiting] = ["max", "available", "in use", "waiting"].map(right);
+    let [utilization, acquired, timeouts] = ["utilization", "acquired", "timeouts"].map(right);
+    let [half, most] = ["wait p50", "p95"].map(right);
+    let heading = [
+        cell("pool"),
+        max,
+        available,
+        in_use,
+        waiting,
+        utilization,
+        acquired,
+        timeouts,
+        half,
+        most,
+    ];
+    let mut table = Table::new(heading, "no pools");
+    let wait = |stats: &PoolStats, share| {
+        right(stats.waits.percentile(share).map_or(String::new(), |wait| format!("<{}", brief(wait))))
+    };
+    for Shown { pool, stats, available, utilization, .. } in shown {
+        table.row([
+            cell(pool),
+            right(stats.max),
+            right(available),
+            right(stats.in_use),
+            right(stats.waiting.len()),
+            right(format!("{:.0} %", utilization * 100.0)),
+            right(stats.acquired),
+            right(stats.timeouts),
+            wait(stats, 0.5),
+            wait(stats, 0.95),
+        ]);
+    }
+    table
+}
+
+fn holders(stats: &PoolStats) -> Table {
+    let heading =
+        [cell("holder"), right("weight"), right("fence"), right("held for"), right("lease")];
+    let mut table = Table::new(heading, "");
+    for holder in &stats.holders {
+        table.row([
+            cell(&holder.owner),
+            right(holder.weight),
+            right(holder.fence),
+            right(brief(holder.held)),
+            right(brief(holder.left)),
+        ]);
+    }
+    table
+}
+
+fn waiting(stats: &PoolStats) -> Table {
+    let heading = [cell("waits"), right("weight"), cell("priority"), right("for")];
+    let mut table = Table::new(heading, "");
+    for waiter in &stats.waiting {
+        table.row([
+            cell(&waiter.owner),
+            right(waiter.weight),
+            cell(waiter.priority),
+            right(brief(waiter.waited)),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(max: u32, in_use: u32) -> Shown {
+        let stats = PoolStats { max, in_use, ..PoolStats::default() };
+        Shown::new(PoolName::new("mjml").unwrap(), stats)
+    }
+
+    #[test]
+    fn a_pool_warns_at_eighty_percent_and_when_nothing_is_left() {
+        assert_eq!(shown(20, 15).warning(), None);
+        assert!(shown(20, 16).warning().unwrap().contains("80 %"));
+        assert!(shown(20, 20).warning().unwrap().contains("no permit left"));
+        assert!(shown(20, 30).warning().unwrap().contains("no permit left"));
+        assert_eq!(shown(0, 0).warning(), None, "a pool of nothing is meant so");
+    }
+}

@@ -1,0 +1,127 @@
+//! Bounded pools as the configuration has them, and where their permits are kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BoundedPool, OnOutage, Permits, PoolName};
+use longshore_redis::{RedisOptions, RedisPermits};
+
+use crate::error::{WithHint, did_you_mean, hinted, usage};
+use crate::settings::Settings;
+use crate::store::{self, StoreUrl};
+use crate::whoami;
+
+/// What the configuration says of pools.
+#[derive(Debug, Clone)]
+pub struct BoundedSettings {
+    /// Where permits are kept.
+    pub at: PermitsAt,
+    /// The pools by their names.
+    pub pools: BTreeMap<PoolName, BoundedShape>,
+}
+
+/// Where permits are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PermitsAt {
+    /// In the store.
+    Store,
+    /// On a Redis or Valkey.
+    Redis(RedisUrl),
+}
+
+/// A URL that may hold a password, and is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(String);
+
+impl std::fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RedisUrl(…)")
+    }
+}
+
+/// One section `[pools.NAME]`, as it is meant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoundedShape {
+    /// Permits.
+    pub max: u32,
+    /// Longest wait for one; nothing is for ever.
+    pub wait: Duration,
+    /// How long a holder that died keeps its permit.
+    pub lease: Duration,
+    /// Between two alerts of one kind.
+    pub alert_every: Duration,
+    /// What to do while the permits cannot be reached.
+    pub on_outage: OnOutage,
+}
+
+impl Default for BoundedShape {
+    fn default() -> Self {
+        Self {
+            max: 1,
+            wait: Duration::ZERO,
+            lease: Duration::from_secs(30),
+            alert_every: Duration::from_secs(300),
+            on_outage: OnOutage::FailClosed,
+        }
+    }
+}
+
+impl BoundedSettings {
+    /// The pool's own section, or one that `max` makes up for.
+    pub fn shape(&self, name: &PoolName, max: Option<u32>) -> anyhow::Result<BoundedShape> {
+        let mut shape = match (self.pools.get(name), max) {
+            (Some(shape), _) => shape.clone(),
+            (None, Some(_)) => BoundedShape::default(),
+            (None, None) => return Err(self.unknown(name)),
+        };
+        shape.max = max.unwrap_or(shape.max);
+        Ok(shape)
+    }
+
+    fn unknown(&self, name: &PoolName) -> anyhow::Error {
+        let meant = did_you_mean(name.as_str(), self.pools.keys().map(PoolName::as_str));
+        let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+        let error = usage(format!("nobody says how many permits pool `{name}` has{meant}"));
+        hinted(error, format!("say --max N, or write [pools.{name}] max = N into longshore.toml"))
+    }
+}
+
+/// Reaches the permits.
+pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
+    match &settings.bounded.at {
+        PermitsAt::Store => store::open_permits(settings).await,
+        PermitsAt::Redis(RedisUrl(url)) => {
+            let permits = RedisPermits::open(url, &RedisOptions::default())?;
+            permits.check().await.hint("`permits` of the configuration says where they are")?;
+            Ok(Arc::new(permits))
+        }
+    }
+}
+
+/// A pool with what the configuration says of it.
+pub fn pool(permits: Arc<dyn Permits>, name: PoolName, shape: &BoundedShape) -> BoundedPool {
+    let owner = format!("{} on {}, process {}", whoami::user_name(), whoami::host(), std::process::id());
+    BoundedPool::builder(permits, name, shape.max)
+        .wait(shape.wait)
+        .lease(shape.lease)
+        .alert_every(shape.alert_every)
+        .on_outage(shape.on_outage)
+        .owner(&owner)
+        .build()
+}
+
+impl std::str::FromStr for PermitsAt {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        match text.split_once(':').map_or(text, |(scheme, _)| scheme) {
+            "" => Ok(Self::Store),
+            "redis" | "rediss" | "redis+unix" | "unix" => Ok(Self::Redis(RedisUrl(text.to_owned()))),
+            _ if text.parse::<StoreUrl>().is_ok() => Err(usage("permits are kept in the store, or on Redis"))
+                .hint("leave `permits` empty, and say with `store` which store is meant"),
+            _ => Err(usage("that is no place for permits"))
+                .hint("\"\" is the store; redis://HOST:PORT a Redis or Valkey"),
+        }
+    }
+}
