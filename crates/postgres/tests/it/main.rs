@@ -9,6 +9,7 @@ mod conformance;
 mod kit;
 mod ledger;
 mod outages;
+mod permits;
 mod pooler;
 mod quiet;
 mod schema;
