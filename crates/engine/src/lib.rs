@@ -64,7 +64,7 @@ pub use handler::{
     Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
 };
 pub use longshore_core::*;
-pub use memory::MemoryStore;
+pub use memory::{MemoryPermits, MemoryStore};
 pub use pulse::Heartbeat;
 pub use services::Services;
 pub use stats::{WorkerReport, WorkerStats};

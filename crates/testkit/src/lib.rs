@@ -19,6 +19,7 @@ mod faulty;
 mod forward;
 mod instrumented;
 pub mod model;
+mod permits_world;
 #[cfg(feature = "servers")]
 pub mod servers;
 pub mod standstill;
@@ -29,4 +30,5 @@ pub use browser::Browser;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
 pub use instrumented::{InstrumentedStore, VerbStats};
+pub use permits_world::PermitsWorld;
 pub use world::{SqlWorld, World};

@@ -17,6 +17,7 @@ mod stats;
 pub use line::{STEP, rank};
 pub use stats::{Holder, PoolStats, Waiter, Waits};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,7 +40,7 @@ pub struct Ask {
     /// Its place in the line.
     pub priority: Priority,
     /// Who asks, for people to read: host, process, purpose.
-    pub owner: String,
+    pub owner: Arc<str>,
     /// How long the permit is good for without [`Permits::extend`].
     pub ttl: Duration,
     /// What to do if there is none now.
@@ -64,8 +65,8 @@ pub enum Answer {
     Waiting {
         /// How many stand before it.
         before: u32,
-        /// When it is worth asking again even if no hint comes: the nearest end of a lease, or of a
-        /// place in the line before it.
+        /// When it is worth asking again even if no hint comes: for the first in line the nearest end
+        /// of a lease, for others that of a place before them.
         look_again: Duration,
     },
     /// None is free for it, and it does not wait.
@@ -124,6 +125,12 @@ pub trait Permits: Send + Sync + 'static {
     /// Gives permits back. One that is not held (any more) is no error and changes nothing; one that
     /// still waits leaves the line.
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()>;
+
+    /// Gives one back without waiting for anything, as for a guard that is dropped: true if that is as
+    /// good as [`Self::release`]. False if the back end can only be waited for; then nothing happened.
+    fn release_at_once(&self, _pool: &PoolName, _id: PermitId) -> bool {
+        false
+    }
 
     /// Leaves the line, and gives back what may have been granted meanwhile.
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()>;

@@ -4,7 +4,8 @@
 //! Everything is under one lock and every decision comes from `longshore_core`, so the files here
 //! only say which units are meant and in which order. They mirror the seam: intake, leases (with
 //! claim), upkeep, operate, inspect (with verify), tenants,
-//! schedules; and the ledger. `state` owns the books that they all write in.
+//! schedules; and the ledger. `state` owns the books that they all write in. Permits share nothing with
+//! units and have a type of their own.
 
 mod claim;
 mod commit;
@@ -14,6 +15,7 @@ mod intake;
 mod leases;
 mod ledger;
 mod operate;
+mod permits;
 mod record;
 mod schedules;
 mod state;
@@ -26,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use longshore_core::{Clock, SystemClock, Timestamp};
 use tokio::sync::watch;
 
+pub use permits::MemoryPermits;
 use state::State;
 
 /// A whole store in this process' memory; gone with it.

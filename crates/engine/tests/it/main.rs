@@ -13,6 +13,7 @@ mod idle;
 mod limits;
 mod outage;
 mod outcomes;
+mod permits;
 mod review;
 mod services;
 mod settling;

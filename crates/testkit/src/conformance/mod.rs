@@ -3,7 +3,11 @@
 //! A case is an `async fn(&World)`. The list below is the only one: a case that is missing from it
 //! is dead code and fails the build's lints. Every case ends with `verify`, which must be clean.
 
-#![expect(clippy::unwrap_used, reason = "cases are tests: a panic is their way to fail")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "cases are tests: a panic is their way to fail"
+)]
 
 mod batches;
 mod capacity;
@@ -30,6 +34,14 @@ mod operate;
 mod order;
 mod outcomes;
 mod pages;
+mod permits_figures;
+mod permits_flaws;
+mod permits_hints;
+mod permits_kit;
+mod permits_leases;
+mod permits_line;
+mod permits_size;
+mod permits_storm;
 mod schedules;
 mod scopes;
 mod sending;
@@ -41,7 +53,7 @@ mod weights;
 
 use std::pin::Pin;
 
-use crate::{SqlWorld, World};
+use crate::{PermitsWorld, SqlWorld, World};
 
 /// Calls `$then!` with `$args` and the list of all cases.
 #[doc(hidden)]
@@ -491,6 +503,87 @@ macro_rules! __with_sql_cases {
     };
 }
 
+/// The same for the cases of bounded pools.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_permit_cases {
+    ($then:path, $($args:tt)*) => {
+        $then! { $($args)*
+            permits_line {
+                first_come_first_served
+                one_who_comes_does_not_overtake_those_who_wait
+                high_goes_before_normal_before_low
+                whoever_waited_long_enough_is_passed_by_nobody
+                a_light_one_does_not_overtake_a_heavy_one
+                a_repeated_ask_keeps_its_place
+                a_repeated_ask_is_given_the_same_permit
+                one_that_goes_away_leaves_nothing_behind
+                one_heavier_than_the_pool_is_told_so
+                a_permit_of_no_weight_is_refused
+                whoever_leaves_lets_the_next_go
+                one_who_waits_and_gives_back_leaves_the_line
+                a_dead_waiter_is_in_the_way_no_longer_than_its_place
+                a_lost_place_is_taken_anew_at_the_end
+            }
+            permits_leases {
+                a_lease_that_runs_out_gives_its_permit_back
+                a_lease_that_is_extended_stays
+                asking_again_begins_the_lease_anew
+                a_lease_may_be_made_shorter
+                extending_tells_which_are_lost
+                one_who_waits_holds_nothing_to_extend
+                nobody_gives_back_what_is_anothers
+                many_are_given_back_at_once
+                leaving_gives_back_what_was_granted_meanwhile
+                fences_grow_whatever_happens
+                what_is_dropped_is_given_back
+            }
+            permits_size {
+                a_larger_pool_has_more_at_once
+                a_smaller_pool_shrinks_as_permits_return
+                a_resize_makes_a_pool_known
+                those_whom_a_smaller_pool_cannot_serve_hear_of_it
+                a_reset_forgets_all_but_the_maximum
+                a_pool_of_nothing_gives_nothing
+            }
+            permits_figures {
+                figures_add_up
+                waits_are_measured
+                a_wait_that_took_too_long_is_counted_once
+                pools_are_listed_by_name_and_kept_apart
+                one_id_may_hold_of_several_pools
+                an_alert_is_told_again_when_its_time_has_come
+                of_many_one_may_tell_an_alert
+            }
+            permits_hints {
+                a_release_is_heard
+                a_release_is_heard_by_another_process
+                a_larger_pool_is_heard_of_by_another_process
+                a_hint_waits_for_whoever_listens_later
+                whoever_stops_listening_loses_no_hint
+                the_end_of_a_lease_is_heard_when_somebody_looks
+                every_one_that_fits_is_told
+                a_turn_that_is_not_taken_goes_to_the_next
+                a_line_is_served_by_hints_alone
+            }
+            permits_flaws {
+                setting_up_while_permits_are_out_makes_none
+                many_first_users_at_once_make_one_pool
+                a_killed_holder_costs_no_permit
+                a_second_release_adds_nothing
+                a_permit_given_to_nobody_comes_back
+                an_ask_that_is_given_up_swallows_no_permit
+                a_smaller_maximum_holds
+                an_alert_is_told_once_however_many_see_it
+                what_is_in_use_is_never_less_than_nothing
+            }
+            permits_storm {
+                bounded
+            }
+        }
+    };
+}
+
 macro_rules! dispatcher {
     ($(#[$doc:meta])* $list:ident, $find:ident, $world:ty;
         $($topic:ident { $($case:ident)* })*) => {
@@ -517,6 +610,10 @@ __with_sql_cases!(dispatcher,
     /// The cases for stores that run SQL effects, as `topic::case`.
     SQL_CASES, find_sql, dyn SqlWorld;
 );
+__with_permit_cases!(dispatcher,
+    /// The cases for bounded pools, as `topic::case`.
+    PERMIT_CASES, find_permits, PermitsWorld;
+);
 
 /// Runs one case by its name in [`CASES`], then checks that the store's books are in order.
 pub async fn run(name: &str, world: &World) {
@@ -530,6 +627,11 @@ pub async fn run_sql(name: &str, sql: &dyn SqlWorld) {
     sql.execute("INSERT INTO account VALUES (1, 100)");
     find_sql(name, sql).await;
     verify(sql.world()).await;
+}
+
+/// Runs one case by its name in [`PERMIT_CASES`].
+pub async fn run_permits(name: &str, world: &PermitsWorld) {
+    find_permits(name, world).await;
 }
 
 async fn verify(world: &World) {
@@ -551,6 +653,15 @@ macro_rules! conformance_suite {
 macro_rules! effects_suite {
     ($make:path) => {
         $crate::__with_sql_cases! { $crate::__suite, $make, run_sql; }
+    };
+}
+
+/// Makes one `#[tokio::test]` of every case of bounded pools. `$make` is an
+/// `async fn() -> PermitsWorld`.
+#[macro_export]
+macro_rules! permits_suite {
+    ($make:path) => {
+        $crate::__with_permit_cases! { $crate::__suite, $make, run_permits; }
     };
 }
 
