@@ -80,6 +80,13 @@ local function tidy()
   end
 end
 
+-- Tells a waiter's process; how many heard it. Where publishing is forbidden there are no hints, but
+-- permits all the same.
+local function hint(client, id)
+  local name = string.match(pool, '{longshore:pool:(.*)}')
+  return redis.pcall('PUBLISH', 'longshore:turns:' .. client, name .. ' ' .. id)
+end
+
 -- Tells those who are next that it is worth asking, each once: "w" was not told, "t" was, "a" has asked
 -- since but others stand before it: it is told again when it is first. Else two who stand behind one
 -- that sleeps would wake each other for as long as it does.
@@ -92,14 +99,11 @@ local function tell()
     local record = redis.call('HGET', who, id)
     local state, weight, client = string.match(record, '^(%a):(%d+):%d+:%d+:([^:]*):')
     weight = tonumber(weight)
-    -- One that is too heavy since the pool was made smaller is to hear so, and is in nobody's way.
-    if weight > max then weight = 0 end
     free = free - weight
     if free < 0 then return end
     if state == 'w' or (state == 'a' and i == 0) then
       redis.call('HSET', who, id, 't' .. string.sub(record, 2))
-      -- Whoever may not publish here has no hints, but permits all the same.
-      if redis.pcall('PUBLISH', 'longshore:turns:' .. client, id) == 0 then
+      if hint(client, id) == 0 then
         local at = tonumber(redis.call('ZSCORE', ends, id))
         ends_at(id, math.min(at, now + DOUBT))
         free = free + weight

@@ -3,7 +3,7 @@ if not max then return 0 end
 -- Whoever waits is to stand in line anew.
 for _, id in ipairs(redis.call('ZRANGE', line, 0, CHUNK - 1)) do
   local client = string.match(redis.call('HGET', who, id), '^%a:%d+:%d+:%d+:([^:]*):')
-  redis.pcall('PUBLISH', 'longshore:turns:' .. client, id)
+  hint(client, id)
 end
 redis.call('DEL', ends, who, line)
 redis.call('HDEL', pool, 'nearest', 'lost', 'timeouts', 'expired')

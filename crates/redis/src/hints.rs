@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use longshore_core::{PermitId, SessionId};
+use longshore_core::{PermitId, PoolName, SessionId};
 use redis::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ pub(crate) struct Hints {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    ids: HashMap<PermitId, Place>,
+    ids: HashMap<(PoolName, PermitId), Place>,
     /// How many there may be before those are looked for who left without a word.
     enough: usize,
 }
@@ -57,7 +57,7 @@ impl Hints {
     }
 
     /// Takes care that no hint is lost from now on, for as long as the place is good.
-    pub(crate) fn expect(&self, id: PermitId, place: Duration) {
+    pub(crate) fn expect(&self, pool: &PoolName, id: PermitId, place: Duration) {
         let now = Instant::now();
         self.with(|waiting| {
             if waiting.ids.len() > waiting.enough.max(FEW) {
@@ -66,18 +66,19 @@ impl Hints {
             }
             let until = now + place;
             let fresh = || Place { hint: Arc::default(), until };
-            waiting.ids.entry(id).or_insert_with(fresh).until = until;
+            waiting.ids.entry((pool.clone(), id)).or_insert_with(fresh).until = until;
         });
     }
 
     /// Nobody waits for this any more.
-    pub(crate) fn forget(&self, id: PermitId) {
-        self.with(|waiting| waiting.ids.remove(&id));
+    pub(crate) fn forget(&self, pool: &PoolName, id: PermitId) {
+        self.with(|waiting| waiting.ids.remove(&(pool.clone(), id)));
     }
 
     /// Returns with the next hint, or with one that came since it was expected.
-    pub(crate) async fn hinted(&self, id: PermitId) {
-        let hint = self.with(|waiting| waiting.ids.get(&id).map(|place| Arc::clone(&place.hint)));
+    pub(crate) async fn hinted(&self, pool: &PoolName, id: PermitId) {
+        let waiter = (pool.clone(), id);
+        let hint = self.with(|waiting| Some(Arc::clone(&waiting.ids.get(&waiter)?.hint)));
         match hint {
             Some(hint) => hint.notified().await,
             None => std::future::pending().await,
@@ -95,9 +96,12 @@ impl Hints {
         *self.listening.borrow()
     }
 
-    fn tell(&self, id: PermitId) {
+    /// A message is a pool's name and an id.
+    fn tell(&self, message: &str) {
+        let Some((pool, id)) = message.split_once(' ') else { return };
+        let (Ok(pool), Ok(id)) = (pool.parse(), id.parse()) else { return };
         self.with(|waiting| {
-            if let Some(place) = waiting.ids.get(&id) {
+            if let Some(place) = waiting.ids.get(&(pool, id)) {
                 place.hint.notify_one();
             }
         });
@@ -141,8 +145,8 @@ impl Hints {
                 message = messages.next() => match message {
                     None => return Ok(()),
                     Some(message) => {
-                        if let Ok(id) = message.get_payload::<String>() && let Ok(id) = id.parse() {
-                            self.tell(id);
+                        if let Ok(words) = message.get_payload::<String>() {
+                            self.tell(&words);
                         }
                     }
                 },

@@ -89,7 +89,7 @@ impl RedisPermits {
     }
 
     async fn give_back(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
-        ids.iter().for_each(|id| self.hints.forget(*id));
+        ids.iter().for_each(|id| self.hints.forget(pool, *id));
         let known = self.pools.known(pool);
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let done = self.link.script(&RELEASE, &known.keys, |_, command| {
@@ -110,7 +110,7 @@ impl Permits for RedisPermits {
             Otherwise::GoAway => Duration::ZERO,
             Otherwise::Wait(place) => {
                 self.listen().await;
-                self.hints.expect(ask.id, place);
+                self.hints.expect(pool, ask.id, place);
                 place.max(Duration::from_millis(1))
             }
         };
@@ -122,7 +122,7 @@ impl Permits for RedisPermits {
             .script(&ASK, &known.keys, |server, command| {
                 command.arg(&id).arg(ask.max).arg(ask.weight).arg(behind);
                 command.arg(micros(ask.ttl)).arg(micros(place));
-                command.arg(self.hints.client()).arg(&ask.owner);
+                command.arg(self.hints.client()).arg(&*ask.owner);
                 command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted));
                 command.arg(&born);
             })
@@ -135,14 +135,14 @@ impl Permits for RedisPermits {
             }
             Answer::Waiting { .. } => answer,
             Answer::Granted(_) | Answer::Full | Answer::TooHeavy { .. } => {
-                self.hints.forget(ask.id);
+                self.hints.forget(pool, ask.id);
                 answer
             }
         })
     }
 
-    async fn turn(&self, _: &PoolName, id: PermitId) {
-        self.hints.hinted(id).await;
+    async fn turn(&self, pool: &PoolName, id: PermitId) {
+        self.hints.hinted(pool, id).await;
     }
 
     async fn extend(

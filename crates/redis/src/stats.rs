@@ -75,7 +75,7 @@ fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
     let ends = ends as u64;
     Ok(Holder {
         id: id.parse().map_err(|_| bad())?,
-        owner: parts.next().ok_or_else(bad)?.to_owned(),
+        owner: parts.next().ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         fence,
         held: Duration::from_micros(now.saturating_sub(since)),
@@ -92,7 +92,7 @@ fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
     let level = u8::try_from(behind / micros(STEP)).map_err(|_| bad())?;
     Ok(Waiter {
         id: id.parse::<PermitId>().map_err(|_| bad())?,
-        owner: parts.nth(1).ok_or_else(bad)?.to_owned(),
+        owner: parts.nth(1).ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         priority: Priority::new(level).map_err(|_| bad())?,
         waited: Duration::from_micros(now.saturating_sub(came)),

@@ -37,7 +37,7 @@ pub(crate) fn ask(ttl: Duration) -> Ask {
         max: 1,
         weight: 1,
         priority: Priority::NORMAL,
-        owner: "host: a test".to_owned(),
+        owner: "host: a test".into(),
         ttl,
         otherwise: Otherwise::GoAway,
     }
