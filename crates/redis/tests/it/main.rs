@@ -9,3 +9,4 @@ mod lines;
 mod outages;
 mod quarantine;
 mod refusals;
+mod storm;
