@@ -1,3 +1,10 @@
+CREATE TABLE longshore_alert (
+    pool  TEXT NOT NULL,
+    alert TEXT NOT NULL,
+    until INTEGER NOT NULL,                  -- told by nobody before
+    PRIMARY KEY (pool, alert)
+) WITHOUT ROWID;
+
 CREATE TABLE longshore_batch (
     num          INTEGER PRIMARY KEY,
     name         TEXT NOT NULL UNIQUE,
@@ -28,6 +35,8 @@ CREATE TABLE longshore_body (
     data BLOB NOT NULL,
     UNIQUE (unit, part)
 );
+
+CREATE TABLE longshore_boot (only INTEGER PRIMARY KEY CHECK (only = 1), id TEXT NOT NULL);
 
 CREATE TABLE longshore_bucket (
     name  TEXT PRIMARY KEY,
@@ -159,6 +168,36 @@ CREATE TABLE longshore_parked (
     reply     BLOB,
     UNIQUE (batch, custom_id),
     CHECK (shipment IS NULL OR reply IS NULL)
+);
+
+CREATE TABLE longshore_permit (
+    pool     INTEGER NOT NULL,
+    id       BLOB NOT NULL CHECK (length(id) = 16),
+    owner    TEXT NOT NULL,
+    weight   INTEGER NOT NULL CHECK (weight > 0),
+    priority INTEGER NOT NULL,
+    came     INTEGER NOT NULL,
+    ends     INTEGER NOT NULL,               -- its lease, or its place in the line
+    fence    INTEGER,
+    since    INTEGER,                        -- when it was given
+    rank     INTEGER,
+    told     INTEGER NOT NULL DEFAULT 0,     -- that asking again is worth it, since it last asked
+    CHECK ((fence IS NULL) = (rank IS NOT NULL)),
+    PRIMARY KEY (pool, id)
+) WITHOUT ROWID;
+
+CREATE TABLE longshore_pool (
+    num      INTEGER PRIMARY KEY,
+    name     TEXT NOT NULL UNIQUE,
+    max      INTEGER NOT NULL CHECK (max >= 0),
+    in_use   INTEGER NOT NULL DEFAULT 0 CHECK (in_use >= 0), -- the weight of what is held
+    fence    INTEGER NOT NULL DEFAULT 0,
+    came     INTEGER NOT NULL DEFAULT 0,     -- when the last one came: the next comes later
+    next_end INTEGER NOT NULL DEFAULT 0,     -- no lease and no place ends before this
+    acquired INTEGER NOT NULL DEFAULT 0,
+    timeouts INTEGER NOT NULL DEFAULT 0,
+    expired  INTEGER NOT NULL DEFAULT 0,
+    waits    BLOB NOT NULL CHECK (length(waits) = 176) -- counts of waits by length, 8 bytes each
 );
 
 CREATE TABLE longshore_profile (
@@ -318,6 +357,8 @@ CREATE INDEX longshore_parked_out ON longshore_parked (batch, shipment, num)
 
 CREATE INDEX longshore_parked_waiting ON longshore_parked (batch, num)
     WHERE shipment IS NULL AND reply IS NULL;
+
+CREATE INDEX longshore_permit_line ON longshore_permit (pool, rank, came) WHERE rank IS NOT NULL;
 
 CREATE INDEX longshore_reply_session ON longshore_reply (session);
 

@@ -33,6 +33,7 @@
 
 mod backoff;
 mod batch_writer;
+mod bounded_pool;
 mod client;
 mod context;
 mod control;
@@ -57,6 +58,10 @@ mod worker;
 
 pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
+pub use bounded_pool::{
+    AcquireError, AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, BoundedPoolStats, Local,
+    LogAlarm, OnOutage, Permit, PoolAlert, PoolAlertKind, Request, Went,
+};
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;

@@ -28,6 +28,7 @@ mod location;
 mod maintain;
 mod migrate;
 mod operate;
+mod permits;
 mod row;
 mod schedules;
 mod send;

@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/007_call_terms.sql"),
     },
     Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
+    Migration { version: 9, name: "permits", sql: include_str!("../migrations/009_permits.sql") },
 ];
 
 /// The newest version this program knows.

@@ -6,6 +6,7 @@ mod leases;
 mod ledger;
 mod operate;
 mod parking;
+mod permits;
 mod schedules;
 mod tenants;
 mod upkeep;
@@ -22,6 +23,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::busy::patiently;
 use crate::error::Translate;
 use crate::known::Known;
+use crate::permits::steady;
 use crate::send::Admission;
 use crate::sync::Syncer;
 use crate::tx::Tx;
@@ -95,6 +97,7 @@ impl SqliteStore {
         })?;
         location::check(path)?;
         migrate::migrate(&db)?;
+        steady::begin(&db)?;
         let signals = Arc::new(Signals::new());
         let syncer = match options.synchronous {
             Synchronous::Full => Some(Syncer::start(path)?),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use longshore_core::batch::Sums;
-use longshore_core::{Result, Timestamp, UnitId, UnitState};
+use longshore_core::{PermitId, Result, Timestamp, UnitId, UnitState};
 use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
@@ -26,6 +26,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) last_change: u64,
     /// Roll this verb back although it has an answer.
     pub(crate) abandon: bool,
+    /// Those that wait for a permit and were told to ask again.
+    pub(crate) told: Vec<PermitId>,
     /// What is to be added to the sums of batches, by stream. The writer does it, once for all
     /// verbs of a commit.
     pub(crate) sums: Vec<(i64, Sums)>,
@@ -62,6 +64,7 @@ impl<'c> Tx<'c> {
             woke: false,
             last_change: 0,
             abandon: false,
+            told: Vec::new(),
             sums: Vec::new(),
             months: MonthMoves::default(),
             deltas: HashMap::new(),

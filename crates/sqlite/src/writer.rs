@@ -25,6 +25,7 @@ use crate::busy::patiently;
 use crate::checkpoint;
 use crate::error::{Translate, translate};
 use crate::known::Known;
+use crate::permits::Hints;
 use crate::sync::Syncer;
 use crate::tx::Tx;
 pub(crate) use verb::Verb;
@@ -53,12 +54,14 @@ pub(crate) struct Signals {
     pub(crate) changed: watch::Sender<u64>,
     /// The last entry of the change feed that we know of.
     pub(crate) last_change: AtomicU64,
+    /// Who waits for a permit.
+    pub(crate) hints: Hints,
 }
 
 impl Signals {
     pub(crate) fn new() -> Self {
         let (ready, changed) = (watch::Sender::new(1), watch::Sender::new(1));
-        Self { ready, changed, last_change: AtomicU64::new(0) }
+        Self { ready, changed, last_change: AtomicU64::new(0), hints: Hints::default() }
     }
 
     fn raise(&self, woke: bool, last_change: u64) {
@@ -226,6 +229,7 @@ impl State {
         if committed.is_ok() {
             let last_change = ran.iter().map(|ran| ran.last_change).max();
             self.signals.raise(ran.iter().any(|ran| ran.woke), last_change.unwrap_or(0));
+            self.signals.hints.tell(ran.iter().flat_map(|ran| &ran.told));
         }
         let mut waiting = Vec::new();
         for (job, ran) in jobs.into_iter().zip(ran) {
@@ -322,6 +326,9 @@ impl State {
         {
             self.seen = version;
             self.signals.raise(true, self.last_change().unwrap_or(0));
+            if let Err(error) = self.signals.hints.look(&self.db) {
+                tracing::warn!(%error, "who may have a permit now could not be read");
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod fairness;
 #[cfg(feature = "fake-ai")]
 pub mod fake_ai;
 mod faulty;
+mod faulty_permits;
 mod forward;
 mod instrumented;
 pub mod model;
@@ -31,6 +32,7 @@ mod world;
 pub use browser::Browser;
 pub use clock::ManualClock;
 pub use faulty::{Fault, FaultyStore};
+pub use faulty_permits::FaultyPermits;
 pub use instrumented::{InstrumentedStore, VerbStats};
 pub use permits_world::PermitsWorld;
 pub use world::{SqlWorld, World};

@@ -1,6 +1,7 @@
 //! The engine's tests, by topic, on the memory store and paused time.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
 
+mod bounded_pool;
 mod client;
 mod clock;
 mod conformance;

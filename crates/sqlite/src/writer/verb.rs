@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 
 use longshore_core::batch::Sums;
-use longshore_core::{Clock, Error, Result};
+use longshore_core::{Clock, Error, PermitId, Result};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -32,6 +32,8 @@ pub(crate) struct Ran {
     pub(super) woke: bool,
     /// Its last entry in the change feed; 0 for none.
     pub(super) last_change: u64,
+    /// Those that wait for a permit and are to ask again.
+    pub(super) told: Vec<PermitId>,
     /// What it adds to the sums of batches, by stream.
     pub(super) sums: Vec<(i64, Sums)>,
 }
@@ -71,7 +73,8 @@ where
         if self.said.is_err() || tx.abandon {
             return Ran::default();
         }
-        Ran { commit: true, woke: tx.woke, last_change: tx.last_change, sums: tx.sums }
+        let Tx { woke, last_change, sums, told, .. } = tx;
+        Ran { commit: true, woke, last_change, told, sums }
     }
 
     fn refuse(&mut self, error: Error) {

@@ -8,6 +8,7 @@ mod fairness;
 mod faults;
 mod kit;
 mod ledger;
+mod permits;
 mod processes;
 mod schema;
 mod transactions;

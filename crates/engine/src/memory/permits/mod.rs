@@ -5,11 +5,12 @@ mod pool;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
+use tokio::time::Instant;
 
 use pool::Pool;
 

@@ -1,0 +1,66 @@
+//! How a pool stands. Reads only: what has run out and was not swept yet is left out.
+
+use longshore_core::permits::{Holder, PoolStats, Waiter};
+use longshore_core::{PermitId, PoolName, Priority, Result, Timestamp};
+use rusqlite::{Connection, Row};
+
+use super::pool::{Pool, moment};
+use super::steady;
+use crate::error::{Translate, damaged};
+
+/// A pool's figures.
+pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats>> {
+    let Some(pool) = Pool::find(db, name)? else { return Ok(None) };
+    let now = steady::now();
+    let mut stats = PoolStats {
+        max: pool.max,
+        acquired: pool.acquired,
+        timeouts: pool.timeouts,
+        expired: pool.expired,
+        waits: pool.waits,
+        ..PoolStats::default()
+    };
+    let mut statement = db
+        .prepare_cached(
+            "SELECT id, owner, weight, priority, came, ends, fence, since FROM longshore_permit
+             WHERE pool = ?1 ORDER BY fence, rank, came",
+        )
+        .or_translate()?;
+    let mut rows = statement.query([pool.num]).or_translate()?;
+    while let Some(row) = rows.next().or_translate()? {
+        note(row, now, &mut stats)?;
+    }
+    Ok(Some(stats))
+}
+
+fn note(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
+    let fence: Option<u64> = row.get(6).or_translate()?;
+    let ends = moment(row, 5).or_translate()?;
+    if ends <= now {
+        stats.expired += u64::from(fence.is_some());
+        return Ok(());
+    }
+    let id = PermitId::from_bytes(row.get(0).or_translate()?);
+    let (owner, weight) = (row.get(1).or_translate()?, row.get(2).or_translate()?);
+    match fence {
+        Some(fence) => {
+            let held = now.since(moment(row, 7).or_translate()?);
+            stats.in_use += weight;
+            stats.holders.push(Holder { id, owner, weight, fence, held, left: ends.since(now) });
+        }
+        None => {
+            let priority = Priority::new(row.get(3).or_translate()?).map_err(damaged)?;
+            let waited = now.since(moment(row, 4).or_translate()?);
+            stats.waiting.push(Waiter { id, owner, weight, priority, waited });
+        }
+    }
+    Ok(())
+}
+
+/// The names of all pools.
+pub(crate) fn names(db: &Connection) -> Result<Vec<PoolName>> {
+    let mut statement =
+        db.prepare_cached("SELECT name FROM longshore_pool ORDER BY name").or_translate()?;
+    let names = statement.query_map([], |row| row.get::<_, String>(0)).or_translate()?;
+    names.map(|name| PoolName::new(name.or_translate()?).map_err(damaged)).collect()
+}

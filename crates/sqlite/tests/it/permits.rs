@@ -1,0 +1,80 @@
+//! Bounded pools in a file, as two processes see it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BoundedPool, Permits, PoolName};
+use longshore_sqlite::rusqlite::Connection;
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::{ManualClock, PermitsWorld};
+
+fn open(path: &Path) -> Arc<SqliteStore> {
+    Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
+}
+
+async fn world() -> PermitsWorld {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    PermitsWorld::new(open(&path), open(&path)).keeping(folder)
+}
+
+longshore_testkit::permits_suite!(world);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn bounded_on_several_threads() {
+    longshore_testkit::conformance::run_permits("permits_storm::bounded", &world().await).await;
+}
+
+fn name() -> PoolName {
+    PoolName::new("mjml").unwrap()
+}
+
+#[tokio::test]
+async fn a_jump_of_the_wall_clock_takes_nobodys_permit() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let options = SqliteOptions { clock: clock.clone(), ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(&folder.path().join("jump.db"), options).unwrap());
+    let pool = BoundedPool::builder(store.clone(), name(), 1).build();
+    let first = pool.acquire().await.unwrap();
+    clock.advance(Duration::from_secs(86_400));
+    assert!(pool.try_acquire().await.unwrap().is_none());
+    clock.set(longshore::Timestamp::from_micros(1));
+    assert!(pool.try_acquire().await.unwrap().is_none());
+    let fence = first.fence();
+    first.release().await.unwrap();
+    assert!(pool.acquire().await.unwrap().fence() > fence, "although it went back");
+}
+
+#[tokio::test]
+async fn after_the_machine_was_started_again_nobody_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let before = BoundedPool::builder(open(&path), name(), 2).build();
+    let held = before.acquire().await.unwrap();
+    let fence = held.fence();
+    std::mem::forget(held);
+    before.resize(3).await.unwrap();
+    Connection::open(&path).unwrap().execute("UPDATE longshore_boot SET id = 'old'", []).unwrap();
+    let store = open(&path);
+    let stats = store.stats(&name()).await.unwrap().unwrap();
+    assert_eq!((stats.in_use, stats.max, stats.holders.len()), (0, 3, 0));
+    let after = BoundedPool::builder(store, name(), 2).build();
+    assert!(after.acquire().await.unwrap().fence() > fence);
+    // Those of the same life stay.
+    let held = after.acquire().await.unwrap();
+    assert_eq!(open(&path).stats(&name()).await.unwrap().unwrap().in_use, 1);
+    drop(held);
+}
+
+#[tokio::test]
+async fn the_kept_sum_is_the_sum_of_what_is_held() {
+    let world = world().await;
+    longshore_testkit::conformance::run_permits("permits_storm::bounded", &world).await;
+    let pool = BoundedPool::builder(world.permits.clone(), name(), 4).build();
+    let held = pool.request().weight(3).acquire().await.unwrap();
+    assert!(pool.request().weight(2).try_acquire().await.unwrap().is_none());
+    assert!(pool.try_acquire().await.unwrap().is_some());
+    drop(held);
+}
