@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use longshore_core::permits::{Answer, Ask, Leaving, Otherwise, Permits, PoolStats, rank};
 use longshore_core::{Error, PermitId, PoolName, Result, SessionId, Timestamp};
 use redis::cmd;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 use crate::answer::{self, Raw};
@@ -41,6 +42,8 @@ pub struct RedisPermits {
     pools: Pools,
     /// Listens for hints once somebody waits; ends with us.
     listener: Mutex<JoinSet<()>>,
+    /// Whether the first who waited have waited for that.
+    listened: OnceCell<()>,
 }
 
 impl RedisPermits {
@@ -48,8 +51,8 @@ impl RedisPermits {
     /// needed; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
         let link = Link::new(url, options.patience)?;
-        let (hints, pools, listener) = (Arc::new(Hints::new()), Pools::default(), Mutex::default());
-        Ok(Self { link, hints, pools, listener })
+        let (hints, pools) = (Arc::new(Hints::new()), Pools::default());
+        Ok(Self { link, hints, pools, listener: Mutex::default(), listened: OnceCell::new() })
     }
 
     /// Connects, and says what is wrong if there is no Redis that can be trusted with permits.
@@ -66,9 +69,8 @@ impl RedisPermits {
                 listener.spawn(hints.listen(self.link.client().clone(), self.link.patience()));
             }
         }
-        if !self.hints.is_listening() {
-            self.hints.settled().await;
-        }
+        // Once: without hints it is slower, but it goes on.
+        self.listened.get_or_init(|| self.hints.settled()).await;
     }
 
     /// A pool that is new to us, or was made anew, gets into the list of all.

@@ -10,3 +10,4 @@ mod outages;
 mod quarantine;
 mod refusals;
 mod storm;
+mod tls;

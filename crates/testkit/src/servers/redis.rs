@@ -1,13 +1,13 @@
 //! A private Redis.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{account, on_a_free_port, program, run};
+use super::{account, certificate, on_a_free_port, program, run};
 
 const PACKAGE: &str = "redis-server";
 const PASSWORD: &str = "jetty-side-3%";
@@ -67,6 +67,16 @@ impl PrivateRedis {
         format!("redis://:{}@127.0.0.1:{port}", PASSWORD.replace('%', "%25"))
     }
 
+    /// The same for one that speaks TLS.
+    pub fn secure_url(&self) -> String {
+        self.url().replace("redis:", "rediss:").replace("127.0.0.1", "localhost")
+    }
+
+    /// The certificate of whoever signed the server's own, if it speaks TLS.
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join(certificate::AUTHORITY)
+    }
+
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -113,9 +123,12 @@ impl PrivateRedis {
         };
         let server = program("redis-server", &[], PACKAGE)?.display().to_string();
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
+        let secure = self.settings.iter().any(|setting| setting == "--tls-cert-file");
+        let (clear, tls) = if secure { ("0", &*port) } else { (&*port, "0") };
         let own = [
             ["--bind", "127.0.0.1"],
-            ["--port", &port],
+            ["--port", clear],
+            ["--tls-port", tls],
             ["--dir", &folder],
             ["--requirepass", PASSWORD],
             ["--save", ""],
