@@ -10,6 +10,7 @@ mod kit;
 mod ledger;
 mod outages;
 mod permits;
+mod permits_storm;
 mod pooler;
 mod quiet;
 mod schema;
