@@ -24,6 +24,8 @@ mod permits_world;
 #[cfg(feature = "servers")]
 pub mod servers;
 pub mod standstill;
+#[cfg(feature = "servers")]
+pub mod storm;
 mod world;
 
 #[cfg(feature = "browser")]

@@ -14,6 +14,7 @@ mod netns;
 mod pgbouncer;
 mod postgres;
 mod process;
+mod redis;
 mod slurm;
 
 use std::io;
@@ -26,6 +27,7 @@ pub use mariadb::PrivateMariaDb;
 pub use netns::PrivateNetwork;
 pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
+pub use redis::{PrivateRedis, Remembers};
 pub use slurm::PrivateSlurm;
 
 /// How often another port is tried: somebody may take one between our look and the server's.

@@ -9,6 +9,7 @@ mod faults;
 mod kit;
 mod ledger;
 mod permits;
+mod permits_storm;
 mod processes;
 mod schema;
 mod transactions;

@@ -1,0 +1,114 @@
+//! Ours: the seam itself, and the pool that programs use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use async_trait::async_trait;
+use longshore::permits::{Answer, Ask, Otherwise};
+use longshore::{BoundedPool, PermitId, Permits, PoolName, Priority};
+use longshore_redis::{RedisOptions, RedisPermits};
+
+use crate::figures::Figures;
+use crate::run::{Contestant, Load, Pair, measure};
+
+/// Shorter than a server needs to be old enough for it: see [`Seam::open`].
+const LEASE: Duration = Duration::from_secs(2);
+
+fn open(url: &str) -> Result<Arc<RedisPermits>> {
+    Ok(Arc::new(RedisPermits::open(url, &RedisOptions::default())?))
+}
+
+/// The verbs as they are.
+pub(crate) struct Seam(Arc<RedisPermits>);
+
+impl Seam {
+    /// Waits until the server, which is young and has no file, gives anything.
+    pub(crate) async fn open(url: &str) -> Result<Self> {
+        let user = User { permits: open(url)?, pool: PoolName::new("warm")?, max: 1 };
+        user.pair().await?;
+        Ok(Self(user.permits))
+    }
+}
+
+struct User {
+    permits: Arc<RedisPermits>,
+    pool: PoolName,
+    max: u32,
+}
+
+#[async_trait]
+impl Pair for User {
+    async fn pair(&self) -> Result<()> {
+        let ask = Ask {
+            id: PermitId::new(),
+            max: self.max,
+            weight: 1,
+            priority: Priority::NORMAL,
+            owner: "bench".into(),
+            ttl: LEASE,
+            otherwise: Otherwise::Wait(LEASE),
+        };
+        loop {
+            match self.permits.ask(&self.pool, &ask).await? {
+                Answer::Granted(_) => break,
+                Answer::Waiting { look_again, .. } => {
+                    let turn = self.permits.turn(&self.pool, ask.id);
+                    // Either is a reason to ask again.
+                    let _ = tokio::time::timeout(look_again, turn).await;
+                }
+                other => bail!("not in line but {other:?}"),
+            }
+        }
+        Ok(self.permits.release(&self.pool, &[ask.id]).await?)
+    }
+}
+
+#[async_trait]
+impl Contestant for Seam {
+    fn name(&self) -> &'static str {
+        "ours"
+    }
+
+    async fn run(&self, load: &Load, seconds: f64) -> Result<Figures> {
+        let pool = PoolName::new(format!("seam-{}", load.permits))?;
+        let make = || {
+            let (permits, pool) = (Arc::clone(&self.0), pool.clone());
+            Arc::new(User { permits, pool, max: load.permits }) as Arc<dyn Pair>
+        };
+        measure((0..load.tasks).map(|_| make()).collect(), seconds).await
+    }
+}
+
+/// What programs use.
+pub(crate) struct Pool(Arc<RedisPermits>);
+
+impl Pool {
+    pub(crate) fn open(url: &str) -> Result<Self> {
+        Ok(Self(open(url)?))
+    }
+}
+
+struct PoolUser(BoundedPool);
+
+#[async_trait]
+impl Pair for PoolUser {
+    async fn pair(&self) -> Result<()> {
+        Ok(self.0.acquire().await?.release().await?)
+    }
+}
+
+#[async_trait]
+impl Contestant for Pool {
+    fn name(&self) -> &'static str {
+        "our BoundedPool"
+    }
+
+    async fn run(&self, load: &Load, seconds: f64) -> Result<Figures> {
+        let name = PoolName::new(format!("pool-{}", load.permits))?;
+        let permits = Arc::clone(&self.0) as Arc<dyn Permits>;
+        let pool = BoundedPool::builder(permits, name, load.permits).lease(LEASE).build();
+        let make = |_| Arc::new(PoolUser(pool.clone())) as Arc<dyn Pair>;
+        measure((0..load.tasks).map(make).collect(), seconds).await
+    }
+}

@@ -1,0 +1,9 @@
+-- Everything that is known of a pool, read at one moment.
+if not max then return {} end
+tidy()
+tell()
+local left = quarantined() and lost + longest - now or 0
+return {
+  now, left, redis.call('HGETALL', pool), redis.call('HGETALL', who),
+  redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'), redis.call('ZRANGE', line, 0, -1),
+}

@@ -1,0 +1,40 @@
+//! The scripts: one per verb, each a file that says why.
+
+use std::sync::LazyLock;
+
+use redis::Script as Loaded;
+
+/// A script, and the name by which the server knows it.
+pub(crate) struct Script {
+    text: &'static str,
+    hash: LazyLock<String>,
+}
+
+macro_rules! script {
+    ($name:ident, $($file:literal),+) => {
+        pub(crate) static $name: Script = {
+            const TEXT: &str = concat!($(include_str!(concat!("../scripts/", $file, ".lua")), "\n"),+);
+            Script { text: TEXT, hash: LazyLock::new(|| Loaded::new(TEXT).get_hash().to_owned()) }
+        };
+    };
+}
+
+script!(ASK, "pool", "recall", "ask");
+script!(EXTEND, "pool", "extend");
+script!(RELEASE, "pool", "release");
+script!(RESIZE, "pool", "recall", "resize");
+script!(RESET, "pool", "reset");
+script!(STATS, "pool", "stats");
+script!(ALERT, "alert");
+
+impl Script {
+    /// What the server keeps it under once it has seen it.
+    pub(crate) fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// All of it.
+    pub(crate) fn text(&self) -> &str {
+        self.text
+    }
+}

@@ -1,0 +1,100 @@
+//! What the script `stats` answers, as figures.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use longshore_core::permits::{Holder, PoolStats, STEP, Waiter, Waits};
+use longshore_core::{PermitId, Priority, Result};
+use redis::{FromRedisValue, Value};
+
+use crate::error::{Translate, damaged};
+use crate::server::micros;
+
+/// `None` if there is no such pool.
+pub(crate) fn read(raw: Vec<Value>) -> Result<Option<PoolStats>> {
+    let Ok([now, left, pool, who, ends, line]) = <[Value; 6]>::try_from(raw) else {
+        return Ok(None);
+    };
+    let now: u64 = part(now)?;
+    let left: u64 = part(left)?;
+    let pool: HashMap<String, String> = part(pool)?;
+    let who: HashMap<String, String> = part(who)?;
+    let ends: HashMap<String, f64> = part(ends)?;
+    let line: Vec<String> = part(line)?;
+    let mut stats = figures(&pool);
+    stats.quarantine = (left > 0).then(|| Duration::from_micros(left));
+    for (id, record) in &who {
+        if let Some(rest) = record.strip_prefix("h:") {
+            stats.holders.push(holder(id, rest, now, ends.get(id).copied().unwrap_or(0.0))?);
+        }
+    }
+    stats.holders.sort_by_key(|holder| (std::cmp::Reverse(holder.held), holder.fence));
+    for id in &line {
+        let record = who.get(id).ok_or_else(|| damaged("a waiter without a record"))?;
+        stats.waiting.push(waiter(id, record, now)?);
+    }
+    Ok(Some(stats))
+}
+
+fn part<T: FromRedisValue>(value: Value) -> Result<T> {
+    T::from_redis_value(value).map_err(redis::RedisError::from).or_translate()
+}
+
+fn figures(pool: &HashMap<String, String>) -> PoolStats {
+    let number = |name: &str| pool.get(name).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
+    let small = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
+    let acquired = number("fence").saturating_sub(number("first"));
+    let mut waits = Waits::default();
+    for (step, count) in waits.0.iter_mut().enumerate().skip(1) {
+        *count = number(&format!("waits{step}"));
+    }
+    // Those below a millisecond are not counted one by one.
+    waits.0[0] = acquired.saturating_sub(waits.0.iter().sum());
+    PoolStats {
+        max: small("max"),
+        in_use: small("used"),
+        acquired,
+        timeouts: number("timeouts"),
+        expired: number("expired"),
+        waits,
+        ..PoolStats::default()
+    }
+}
+
+/// `weight:fence:since:waited:owner`, without the `h:`.
+fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
+    let bad = || damaged(format_args!("a holder `{record}`"));
+    let mut parts = record.splitn(5, ':');
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
+    let (weight, fence, since, _) = (number()?, number()?, number()?, number()?);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole microseconds, exact up to the year 2255"
+    )]
+    let ends = ends as u64;
+    Ok(Holder {
+        id: id.parse().map_err(|_| bad())?,
+        owner: parts.next().ok_or_else(bad)?.into(),
+        weight: u32::try_from(weight).map_err(|_| bad())?,
+        fence,
+        held: Duration::from_micros(now.saturating_sub(since)),
+        left: Duration::from_micros(ends.saturating_sub(now)),
+    })
+}
+
+/// `state:weight:behind:came:client:owner`.
+fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
+    let bad = || damaged(format_args!("a waiter `{record}`"));
+    let mut parts = record.splitn(6, ':').skip(1);
+    let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
+    let (weight, behind, came) = (number()?, number()?, number()?);
+    let level = u8::try_from(behind / micros(STEP)).map_err(|_| bad())?;
+    Ok(Waiter {
+        id: id.parse::<PermitId>().map_err(|_| bad())?,
+        owner: parts.nth(1).ok_or_else(bad)?.into(),
+        weight: u32::try_from(weight).map_err(|_| bad())?,
+        priority: Priority::new(level).map_err(|_| bad())?,
+        waited: Duration::from_micros(now.saturating_sub(came)),
+    })
+}

@@ -1,0 +1,13 @@
+//! Permits on Redis against the suite that every back end runs, and against what only a server of its own
+//! has. Each test starts a private server (see `kit`).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod conformance;
+mod kit;
+mod lines;
+mod outages;
+mod quarantine;
+mod refusals;
+mod storm;
+mod tls;

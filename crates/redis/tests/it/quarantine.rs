@@ -1,0 +1,118 @@
+//! What a server has forgotten is held for as long as it may still be good.
+
+use std::time::Duration;
+
+use longshore_core::PoolName;
+use longshore_core::permits::{Answer, Permits};
+use longshore_testkit::servers::Remembers;
+use tokio::task::block_in_place;
+use tokio::time::Instant;
+
+use crate::kit::{FOREVER, LONG, ask, granted, open, patiently, pool, server, until_granted, wait};
+
+/// Long enough that a server is restarted within it.
+const LEASE: Duration = Duration::from_secs(4);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
+    let mut server = server(Remembers::Nothing).await;
+    let permits = open(&server.url());
+    // It is young itself.
+    until_granted(&permits, &wait(LEASE)).await;
+    let mine = permits.stats(pool()).await.unwrap().unwrap().holders[0].clone();
+    let held = Instant::now();
+    assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), []);
+    block_in_place(|| server.restart()).unwrap();
+    // Neither whoever knew the pool nor anybody else is given one.
+    let stranger = open(&server.url());
+    let asked = ask(LEASE);
+    let answer = patiently(|| stranger.ask(pool(), &asked)).await;
+    assert!(answer == Answer::Full || held.elapsed() > LEASE, "{answer:?}");
+    let other = wait(LEASE);
+    let answer = patiently(|| permits.ask(pool(), &other)).await;
+    assert!(matches!(answer, Answer::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
+    // The holder learns that nobody knows of its lease.
+    assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), [mine.id]);
+    assert!(until_granted(&permits, &other).await > held + LEASE);
+    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    assert_eq!((stats.quarantine, stats.in_use), (None, 1));
+    assert!(stats.holders[0].fence > mine.fence, "fences go on: {stats:?} {mine:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
+    let server = server(Remembers::Always).await;
+    let permits = open(&server.url());
+    let first = granted(&permits, &ask(LEASE)).await;
+    let held = Instant::now();
+    block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
+    let second = wait(LEASE);
+    let answer = permits.ask(pool(), &second).await.unwrap();
+    assert!(matches!(answer, Answer::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
+    assert!(until_granted(&permits, &second).await >= held + LEASE);
+    let stats = permits.stats(pool()).await.unwrap().unwrap();
+    assert!(stats.holders[0].fence > first.fence, "fences go on");
+    assert_eq!(permits.pools().await.unwrap(), [pool().clone()], "it is in the list again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_notices_a_flush_for_those_who_never_knew_the_pool() {
+    let server = server(Remembers::Always).await;
+    let (holder, stranger) = (open(&server.url()), open(&server.url()));
+    let mine = ask(LONG);
+    granted(&holder, &mine).await;
+    block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
+    assert_eq!(holder.extend(pool(), &[mine.id], LONG).await.unwrap(), [mine.id]);
+    assert_eq!(stranger.ask(pool(), &ask(LONG)).await.unwrap(), Answer::Full);
+    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    assert!(stats.quarantine.is_some_and(|left| left > LONG / 2), "{stats:?}");
+    // Whoever knows that nobody holds anything can end it, and it stays ended.
+    stranger.reset(pool()).await.unwrap();
+    let other = ask(LONG);
+    granted(&holder, &other).await;
+    stranger.release(pool(), &[other.id]).await.unwrap();
+    granted(&stranger, &ask(LONG)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_that_remembers_forgets_neither_holders_nor_the_line() {
+    for remembers in [Remembers::EverySecond, Remembers::Always] {
+        let mut server = server(remembers).await;
+        let permits = open(&server.url());
+        let (mine, next, last) = (ask(LONG), wait(LONG), wait(LONG));
+        let fence = granted(&permits, &mine).await.fence;
+        for waiter in [&next, &last] {
+            permits.ask(pool(), waiter).await.unwrap();
+        }
+        block_in_place(|| server.restart_killed()).unwrap();
+        let lost = patiently(|| permits.extend(pool(), std::slice::from_ref(&mine.id), LONG)).await;
+        assert_eq!(lost, []);
+        let stats = permits.stats(pool()).await.unwrap().unwrap();
+        assert_eq!(
+            stats.waiting.iter().map(|waiter| waiter.id).collect::<Vec<_>>(),
+            [next.id, last.id]
+        );
+        assert_eq!(stats.quarantine, None);
+        permits.release(pool(), &[mine.id]).await.unwrap();
+        assert!(granted(&permits, &next).await.fence > fence);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_server_gives_a_new_pool_at_once() {
+    let server = server(Remembers::Nothing).await;
+    let permits = open(&server.url());
+    let tiny = ask(Duration::from_millis(10));
+    let until = Instant::now() + FOREVER;
+    // Once it is older than a lease.
+    for number in 0.. {
+        let fresh = PoolName::new(format!("fresh-{number}")).unwrap();
+        match permits.ask(&fresh, &tiny).await.unwrap() {
+            Answer::Granted(_) => break,
+            answer => assert!(answer == Answer::Full && Instant::now() < until, "{answer:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,35 @@
+//! Whom we believe to be the server.
+
+use std::process::Command;
+
+use longshore_testkit::servers::PrivateRedis;
+use tokio::task::block_in_place;
+
+use crate::kit::{ask, open, pool, until_granted, wait};
+use longshore_core::permits::Permits as _;
+
+const URL: &str = "LONGSHORE_TEST_REDIS";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_believed_whose_certificate_is_signed_by_an_authority() {
+    let server = block_in_place(|| PrivateRedis::start_secure().unwrap());
+    let error = open(&server.secure_url()).check().await.unwrap_err();
+    assert!(error.to_string().contains("may be somebody else"), "{error:?}");
+    assert!(!error.is_retryable(), "{error:?}");
+    // Whom this machine believes is settled when a process begins.
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "tls::permits_through_tls", "--ignored"]);
+    command.env("SSL_CERT_FILE", server.authority()).env(URL, server.secure_url());
+    let run = block_in_place(|| command.output().unwrap());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a process of the test above, which starts it"]
+async fn permits_through_tls() {
+    let permits = open(&std::env::var(URL).unwrap());
+    let mine = wait(std::time::Duration::from_millis(10));
+    until_granted(&permits, &mine).await;
+    permits.release(pool(), &[mine.id]).await.unwrap();
+    permits.ask(pool(), &ask(std::time::Duration::from_millis(10))).await.unwrap();
+}
