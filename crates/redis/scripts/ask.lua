@@ -2,55 +2,53 @@
 -- ARGV  id, max, weight, behind (what its priority adds to its rank), ttl, place (0: it does not wait),
 --       client, owner, and of the server: run, started, trusted, the pool's birth as this client knows it
 -- Answers {1, fence, waited}, {2, before, look again}, {3} full or {4, max} too heavy; then the birth.
-local id, weight, behind = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
-local ttl, place = tonumber(ARGV[5]), tonumber(ARGV[6])
-if kept[7] ~= ARGV[9] or kept[6] ~= ARGV[12] then
+weight, ttl = tonumber(weight), tonumber(ttl)
+local behind, place = tonumber(ARGV[4]), tonumber(ARGV[6])
+if run ~= ARGV[9] or born ~= ARGV[12] then
   recall(ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[2])
 end
-local born = kept[6]
-lasts(ttl)
-tidy()
+longest = math.max(longest, ttl)
+if nearest > 0 and nearest <= now then
+  tidy()
+  record = redis.call('HGET', pool, id)
+end
 
-local record = redis.call('HGET', who, id)
 local state, came
 if record then
   local a, b, c, d, e = string.match(record, '^(%a):(%d+):(%d+):(%d+):([^:]*):')
   if a == 'h' then
     -- Its lease begins anew.
     ends_at(id, now + ttl)
+    save()
     return {1, tonumber(c), tonumber(e), born}
   end
   -- What it said when it came is what counts.
   state, weight, behind, came = a, tonumber(b), tonumber(c), tonumber(d)
 end
 
-local function leave_line()
-  if not record then return end
-  redis.call('ZREM', line, id)
-  redis.call('ZREM', ends, id)
-  redis.call('HDEL', who, id)
+-- Whoever does not wait, or would for ever, is not in line any more.
+local function not_in_line(answer)
+  if record then take_out(id, record) end
   tell()
+  save()
+  return answer
 end
 
-if weight > max then
-  leave_line()
-  return {4, max, 0, born}
-end
+if weight > max then return not_in_line({4, max, 0, born}) end
 
-local head = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
-if head[1] and not came then
+local head = waiting > 0 and redis.call('ZRANGE', line, 0, 0, 'WITHSCORES') or {}
+if not came then
   -- Later than everybody before, whatever the clock does.
-  came = math.max(now, (tonumber(redis.call('HGET', pool, 'came')) or 0) + 1)
+  local last = waiting > 0 and tonumber(redis.call('HGET', pool, 'came')) or 0
+  came = math.max(now, last + 1)
 end
-came = came or now
 local first = not head[1] or head[1] == id or (not record and came + behind < tonumber(head[2]))
 
 if first and used + weight <= max and not quarantined() then
-  local fence, waited = tonumber(kept[8]) + 1, 0
-  used = used + weight
-  redis.call('HSET', pool, 'used', used, 'fence', fence)
+  local waited = 0
+  used, fence = used + weight, fence + 1
   if record then
-    redis.call('ZREM', line, id)
+    waiting = waiting - redis.call('ZREM', line, id)
     waited = math.max(now - came, 0)
     -- In steps that double. Those below a millisecond are not counted: they are the rest.
     local step, millis = 0, math.floor(waited / 1000)
@@ -59,21 +57,18 @@ if first and used + weight <= max and not quarantined() then
     end
     if step > 0 then redis.call('HINCRBY', pool, 'waits' .. step, 1) end
   end
-  redis.call('HSET', who, id, string.format('h:%.0f:%.0f:%.0f:%.0f:%s', weight, fence, now, waited, ARGV[8]))
+  redis.call('HSET', pool, id, string.format('h:%.0f:%.0f:%.0f:%.0f:%s', weight, fence, now, waited, ARGV[8]))
   ends_at(id, now + ttl)
-  if head[1] then tell() end
+  tell()
+  save()
   return {1, fence, waited, born}
 end
 
-if place == 0 then
-  leave_line()
-  return {3, 0, 0, born}
-end
+if place == 0 then return not_in_line({3, 0, 0, born}) end
 
 if not record then
-  came = math.max(came, (tonumber(redis.call('HGET', pool, 'came')) or 0) + 1)
   redis.call('HSET', pool, 'came', came)
-  redis.call('ZADD', line, came + behind, id)
+  waiting = waiting + redis.call('ZADD', line, came + behind, id)
   state = 'w'
 elseif first then
   state = 'w'
@@ -81,7 +76,7 @@ elseif state == 't' then
   state = 'a'
 end
 -- The client anew: a process may take over what another asked for.
-redis.call('HSET', who, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s', state, weight, behind, came, ARGV[7], ARGV[8]))
+redis.call('HSET', pool, id, string.format('%s:%.0f:%.0f:%.0f:%s:%s', state, weight, behind, came, ARGV[7], ARGV[8]))
 ends_at(id, now + place)
 if not first then tell() end
 
@@ -94,4 +89,5 @@ if before < 4 then
   look = math.min(look, soonest - now)
   if quarantined() then look = math.min(look, lost + longest - now) end
 end
+save()
 return {2, before, math.max(math.ceil(look), 1000), born}

@@ -1,20 +1,23 @@
 -- Begins leases anew, and answers with those that are not held any more.
--- ARGV  ttl, the pool's birth as this client knows it, ids
-local ttl, born = tonumber(ARGV[1]), ARGV[2]
-if born ~= '' and born ~= kept[6] then
-  -- Everything was forgotten, and a holder is the first to know: for whoever asks next.
-  forgot(tonumber(kept[6]) or now)
+-- ARGV  a word, ttl, the pool's birth as this client knows it, ids
+local ttl, known = tonumber(ARGV[2]), ARGV[3]
+-- Where everything was forgotten, a holder may be the first to know: for whoever asks next.
+if not max and known ~= '' then
+  redis.call('HSET', pool, 'forgot', string.format('%.0f:%.0f', now, ttl))
+elseif max and known ~= '' and known ~= born then
+  forgot(tonumber(born))
 end
-lasts(ttl)
+longest = math.max(longest, ttl)
 tidy()
 local gone = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local id = ARGV[i]
-  if string.sub(redis.call('HGET', who, id) or '', 1, 1) == 'h' then
+  if string.sub(redis.call('HGET', pool, id) or '', 1, 1) == 'h' then
     ends_at(id, now + ttl)
   else
     gone[#gone + 1] = id
   end
 end
 tell()
+save()
 return gone

@@ -1,19 +1,7 @@
--- What every verb begins with: the pool as it stands now. Put in front of each script.
---
--- KEYS  pool  hash: the maximum, the weight that is held, figures
---       ends  sorted set: when each holder's lease and each waiter's place run out
---       who   hash: "h:weight:fence:since:waited:owner" of holders,
---             "w:weight:behind:came:client:owner" of waiters
---       line  sorted set: waiters by rank
---
--- Times are microseconds of the server's clock, exact in Lua's numbers. They are never joined to text
--- with `..`, which keeps 14 digits only.
-local pool, ends, who, line = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-local kept = redis.call('HMGET', pool, 'max', 'used', 'nearest', 'lost', 'longest', 'born', 'run', 'fence')
-local max, used, nearest = tonumber(kept[1]), tonumber(kept[2]) or 0, tonumber(kept[3])
-local lost, longest = tonumber(kept[4]), tonumber(kept[5]) or 0
+-- What verbs do to a pool. Put behind open.lua, and behind what says what time it is. They change what was
+-- read, and `save` writes it at the end.
+max, used, waiting, fence = tonumber(max), tonumber(used) or 0, tonumber(waiting) or 0, tonumber(fence)
+nearest, lost, longest = tonumber(nearest) or 0, tonumber(lost) or 0, tonumber(longest) or 0
 
 -- A waiter whose process does not listen may be dead: its place is kept this much longer only.
 local DOUBT = 1000000
@@ -22,62 +10,53 @@ local WINDOW = 32
 -- So many are ended in one go. The rest counts as held until the next call.
 local CHUNK = 1000
 
--- Sets when `id` runs out. `nearest` is never later than the first end: until then, nobody has to look.
+-- Writes the state, if there is a pool.
+local function save()
+  if not max then return end
+  redis.call('HSET', pool, 'state', string.format('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%s:%s',
+    max, used, waiting, fence, nearest, lost, longest, born, run))
+end
+
+-- Sets when `id` runs out. `nearest` is never later than the first end, and 0 if there is none.
 local function ends_at(id, at)
   redis.call('ZADD', ends, at, id)
-  if not nearest or at < nearest then
-    nearest = at
-    redis.call('HSET', pool, 'nearest', at)
-  end
+  if nearest == 0 or at < nearest then nearest = at end
 end
 
--- The longest lease of this pool decides how long forgotten ones may still be good.
-local function lasts(ttl)
-  if ttl > longest then
-    longest = ttl
-    redis.call('HSET', pool, 'longest', ttl)
-  end
-end
-
--- Whether leases that are still good may have been forgotten: nothing is given then.
+-- Whether leases that are still good may have been forgotten: nothing is given then. The longest lease of
+-- the pool decides how long.
 local function quarantined()
-  return lost and now < lost + longest
+  return lost > 0 and now < lost + longest
 end
 
 -- Everything that was forgotten began before `at`. Unless the pool was reset since: then nobody holds it.
 local function forgot(at)
   local cleared = tonumber(redis.call('HGET', pool, 'cleared')) or 0
-  if at > cleared and (not lost or at > lost) then
-    lost = at
-    redis.call('HSET', pool, 'lost', at)
+  if at > cleared then lost = math.max(lost, at) end
+end
+
+-- Takes out what was written of `id`; whether it was a holder.
+local function take_out(id, its_record)
+  local weight = string.match(its_record, '^h:(%d+):')
+  if weight then
+    used = used - weight
+  else
+    waiting = waiting - redis.call('ZREM', line, id)
   end
+  redis.call('HDEL', pool, id)
+  redis.call('ZREM', ends, id)
+  return weight
 end
 
 -- Ends the leases and places that ran out.
 local function tidy()
-  if not nearest or now < nearest then return end
+  if nearest == 0 or now < nearest then return end
   local expired = 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, CHUNK)) do
-    local weight = string.match(redis.call('HGET', who, id) or '', '^h:(%d+):')
-    if weight then
-      used = used - weight
-      expired = expired + 1
-    else
-      redis.call('ZREM', line, id)
-    end
-    redis.call('HDEL', who, id)
-    redis.call('ZREM', ends, id)
+    if take_out(id, redis.call('HGET', pool, id)) then expired = expired + 1 end
   end
-  if expired > 0 then
-    redis.call('HSET', pool, 'used', used)
-    redis.call('HINCRBY', pool, 'expired', expired)
-  end
-  nearest = tonumber(redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2])
-  if nearest then
-    redis.call('HSET', pool, 'nearest', nearest)
-  else
-    redis.call('HDEL', pool, 'nearest')
-  end
+  if expired > 0 then redis.call('HINCRBY', pool, 'expired', expired) end
+  nearest = tonumber(redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]) or 0
 end
 
 -- Tells a waiter's process; how many heard it. Where publishing is forbidden there are no hints, but
@@ -92,17 +71,15 @@ end
 -- that sleeps would wake each other for as long as it does.
 local function tell()
   local free = max and max - used or 0
-  if free < 1 or quarantined() then return end
-  for i = 0, WINDOW - 1 do
+  if waiting == 0 or free < 1 or quarantined() then return end
+  for i = 0, math.min(waiting, WINDOW) - 1 do
     local id = redis.call('ZRANGE', line, i, i)[1]
-    if not id then return end
-    local record = redis.call('HGET', who, id)
-    local state, weight, client = string.match(record, '^(%a):(%d+):%d+:%d+:([^:]*):')
-    weight = tonumber(weight)
+    local its_record = redis.call('HGET', pool, id)
+    local state, weight, client = string.match(its_record, '^(%a):(%d+):%d+:%d+:([^:]*):')
     free = free - weight
     if free < 0 then return end
     if state == 'w' or (state == 'a' and i == 0) then
-      redis.call('HSET', who, id, 't' .. string.sub(record, 2))
+      redis.call('HSET', pool, id, 't' .. string.sub(its_record, 2))
       if hint(client, id) == 0 then
         local at = tonumber(redis.call('ZSCORE', ends, id))
         ends_at(id, math.min(at, now + DOUBT))

@@ -6,26 +6,32 @@
 --   by the server's run: it is not the one that wrote this pool, or it is younger than a lease;
 --   by the pool's birth: it is not the one that this client knew.
 
--- Fences begin with the time and grow by one, so that they go on after everything was forgotten.
-local function raise_fence(from)
-  local first = tonumber(redis.call('HGET', pool, 'first')) or from
-  redis.call('HSET', pool, 'fence', now, 'first', first + now - from)
-  kept[8] = now
+-- Small hashes are lists that are searched from their beginning; a long text makes it a table.
+local ABOUT = 'A bounded pool of Longshore: how it stands, who holds and who waits. See docs/redis.md.'
+
+-- Fences begin with the time and grow by one, so that they go on after everything was forgotten. `first`
+-- is where counting began.
+local function make(its_max)
+  max, fence, born = tonumber(its_max), now, string.format('%.0f', now)
+  -- A holder may have known already that all is forgotten.
+  local at, its_ttl = string.match(redis.call('HGET', pool, 'forgot') or '', '(%d+):(%d+)')
+  if at then lost, longest = tonumber(at), tonumber(its_ttl) end
+  redis.call('HDEL', pool, 'forgot')
+  redis.call('HSET', pool, 'first', now, 'about', ABOUT)
 end
 
 -- Makes the pool if there is none, and compares what is there with what the client knows.
-local function recall(run, started, trusted, born, new_max)
-  if not max then
-    max = tonumber(new_max)
-    redis.call('HSET', pool, 'max', max, 'born', now, 'run', run, 'fence', now, 'first', now)
-    kept[6], kept[8] = string.format('%.0f', now), now
-    if trusted ~= '1' then forgot(math.min(now, tonumber(started))) end
-  elseif kept[7] ~= run then
-    redis.call('HSET', pool, 'run', run)
+local function recall(its_run, started, trusted, known, its_max)
+  if not max then make(its_max) end
+  if run ~= its_run then
+    run = its_run
     if trusted ~= '1' then
       forgot(math.min(now, tonumber(started)))
-      if now > tonumber(kept[8]) then raise_fence(tonumber(kept[8])) end
+      if now > fence then
+        redis.call('HINCRBY', pool, 'first', string.format('%.0f', now - fence))
+        fence = now
+      end
     end
   end
-  if born ~= '' and born ~= kept[6] then forgot(tonumber(kept[6])) end
+  if known ~= '' and known ~= born then forgot(tonumber(born)) end
 end

@@ -31,6 +31,8 @@ impl Default for RedisOptions {
     }
 }
 
+/// Where a script wants an id and there is none to name.
+const ANY: &str = "-";
 /// How soon whoever waits looks again while no hints come.
 const UNHINTED: Duration = Duration::from_millis(250);
 
@@ -95,8 +97,10 @@ impl RedisPermits {
         let known = self.pools.known(pool);
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let done = self.link.script(&RELEASE, &known.keys, |_, command| {
-            command.arg(u8::from(timed_out));
-            add(command, &ids);
+            let (first, others) =
+                ids.split_first().map_or(("", &[][..]), |(id, more)| (id.as_str(), more));
+            command.arg(first).arg(u8::from(timed_out));
+            add(command, others);
         });
         done.await
     }
@@ -159,7 +163,7 @@ impl Permits for RedisPermits {
         let gone: Vec<String> = self
             .link
             .script(&EXTEND, &known.keys, |_, command| {
-                command.arg(micros(ttl)).arg(&born);
+                command.arg(ANY).arg(micros(ttl)).arg(&born);
                 add(command, &texts);
             })
             .await?;
@@ -185,7 +189,7 @@ impl Permits for RedisPermits {
         let born: String = self
             .link
             .script(&RESIZE, &known.keys, |server, command| {
-                command.arg(max).arg(&server.run).arg(server.started);
+                command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
                 command.arg(u8::from(server.trusted)).arg(&knew);
             })
             .await?;
@@ -194,11 +198,20 @@ impl Permits for RedisPermits {
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
-        self.link.script(&RESET, &self.pools.known(pool).keys, |_, _| ()).await
+        let known = self.pools.known(pool);
+        self.link
+            .script(&RESET, &known.keys, |_, command| {
+                command.arg(ANY);
+            })
+            .await
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        let raw = self.link.script(&STATS, &self.pools.known(pool).keys, |_, _| ()).await?;
+        let known = self.pools.known(pool);
+        let asked = self.link.script(&STATS, &known.keys, |_, command| {
+            command.arg(ANY);
+        });
+        let raw = asked.await?;
         stats::read(raw)
     }
 
@@ -213,7 +226,7 @@ impl Permits for RedisPermits {
         for name in listed.iter().filter_map(|name| name.parse::<PoolName>().ok()) {
             let there = self.link.run(|_| {
                 let mut command = cmd("HEXISTS");
-                command.arg(pools::pool_key(&name)).arg("max");
+                command.arg(pools::pool_key(&name)).arg("state");
                 command
             });
             if there.await? {

@@ -12,14 +12,14 @@ pub(crate) const ALL: &str = "longshore:pools";
 #[derive(Debug)]
 pub(crate) struct Known {
     /// In one slot of a cluster, by the part in braces.
-    pub(crate) keys: [String; 4],
+    pub(crate) keys: [String; 3],
     /// Empty until it was seen.
     born: Mutex<String>,
 }
 
 impl Known {
     fn new(pool: &PoolName) -> Self {
-        let keys = ["pool", "ends", "who", "line"].map(|part| key(pool, part));
+        let keys = ["pool", "ends", "line"].map(|part| key(pool, part));
         Self { keys, born: Mutex::default() }
     }
 

@@ -19,12 +19,12 @@ macro_rules! script {
     };
 }
 
-script!(ASK, "pool", "recall", "ask");
-script!(EXTEND, "pool", "extend");
-script!(RELEASE, "pool", "release");
-script!(RESIZE, "pool", "recall", "resize");
-script!(RESET, "pool", "reset");
-script!(STATS, "pool", "stats");
+script!(ASK, "open", "ask_at_once", "pool", "recall", "ask");
+script!(EXTEND, "open", "now", "pool", "extend");
+script!(RELEASE, "open", "release_at_once", "now", "pool", "release");
+script!(RESIZE, "open", "now", "pool", "recall", "resize");
+script!(RESET, "open", "now", "pool", "reset");
+script!(STATS, "open", "now", "pool", "stats");
 script!(ALERT, "alert");
 
 impl Script {

@@ -12,25 +12,24 @@ use crate::server::micros;
 
 /// `None` if there is no such pool.
 pub(crate) fn read(raw: Vec<Value>) -> Result<Option<PoolStats>> {
-    let Ok([now, left, pool, who, ends, line]) = <[Value; 6]>::try_from(raw) else {
+    let Ok([now, left, pool, ends, line]) = <[Value; 5]>::try_from(raw) else {
         return Ok(None);
     };
     let now: u64 = part(now)?;
     let left: u64 = part(left)?;
     let pool: HashMap<String, String> = part(pool)?;
-    let who: HashMap<String, String> = part(who)?;
     let ends: HashMap<String, f64> = part(ends)?;
     let line: Vec<String> = part(line)?;
-    let mut stats = figures(&pool);
+    let mut stats = figures(&pool)?;
     stats.quarantine = (left > 0).then(|| Duration::from_micros(left));
-    for (id, record) in &who {
+    for (id, record) in &pool {
         if let Some(rest) = record.strip_prefix("h:") {
             stats.holders.push(holder(id, rest, now, ends.get(id).copied().unwrap_or(0.0))?);
         }
     }
     stats.holders.sort_by_key(|holder| (std::cmp::Reverse(holder.held), holder.fence));
     for id in &line {
-        let record = who.get(id).ok_or_else(|| damaged("a waiter without a record"))?;
+        let record = pool.get(id).ok_or_else(|| damaged("a waiter without a record"))?;
         stats.waiting.push(waiter(id, record, now)?);
     }
     Ok(Some(stats))
@@ -40,25 +39,31 @@ fn part<T: FromRedisValue>(value: Value) -> Result<T> {
     T::from_redis_value(value).map_err(redis::RedisError::from).or_translate()
 }
 
-fn figures(pool: &HashMap<String, String>) -> PoolStats {
+/// `max:used:waiting:fence:…` and what is counted beside it.
+fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     let number = |name: &str| pool.get(name).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
-    let small = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
-    let acquired = number("fence").saturating_sub(number("first"));
+    let state = pool.get("state").map_or("", String::as_str);
+    let state: Vec<u64> = state.split(':').map_while(|part| part.parse().ok()).take(4).collect();
+    let [max, used, _, fence] = state[..] else {
+        return Err(damaged("a pool without its state"));
+    };
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let acquired = fence.saturating_sub(number("first"));
     let mut waits = Waits::default();
     for (step, count) in waits.0.iter_mut().enumerate().skip(1) {
         *count = number(&format!("waits{step}"));
     }
     // Those below a millisecond are not counted one by one.
     waits.0[0] = acquired.saturating_sub(waits.0.iter().sum());
-    PoolStats {
-        max: small("max"),
-        in_use: small("used"),
+    Ok(PoolStats {
+        max: small(max),
+        in_use: small(used),
         acquired,
         timeouts: number("timeouts"),
         expired: number("expired"),
         waits,
         ..PoolStats::default()
-    }
+    })
 }
 
 /// `weight:fence:since:waited:owner`, without the `h:`.

@@ -28,7 +28,8 @@ async fn rage(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRedis)) 
         Ok(command)
     };
     let restart = &mut || block_in_place(|| restart(&mut server));
-    let report = Storm::sized().rage(Arc::new(open(&url)), &url, &start, restart).await.unwrap();
+    let storm = Storm { forgets: remembers == Remembers::Nothing, ..Storm::sized() };
+    let report = storm.rage(Arc::new(open(&url)), &url, &start, restart).await.unwrap();
     report.check();
     println!("{report:?}");
     assert_eq!(report.restarted, 2);

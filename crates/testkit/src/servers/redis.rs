@@ -44,7 +44,26 @@ impl PrivateRedis {
 
     /// The same with settings of its own, as `("maxmemory", "10mb")`.
     pub fn start_with(remembers: Remembers, settings: &[(&str, &str)]) -> io::Result<Self> {
+        Self::start_in(account::folder("longshore-redis-")?, remembers, settings)
+    }
+
+    /// Starts one that speaks TLS only, with a certificate for `localhost` that is signed by an
+    /// [`authority`](Self::authority) of its own.
+    pub fn start_secure() -> io::Result<Self> {
         let folder = account::folder("longshore-redis-")?;
+        certificate::make(folder.path())?;
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (own, key) = (path(certificate::OWN), path(certificate::KEY));
+        let settings =
+            [("tls-cert-file", &*own), ("tls-key-file", &key), ("tls-auth-clients", "no")];
+        Self::start_in(folder, Remembers::Nothing, &settings)
+    }
+
+    fn start_in(
+        folder: TempDir,
+        remembers: Remembers,
+        settings: &[(&str, &str)],
+    ) -> io::Result<Self> {
         let settings =
             settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
         let settings = settings.collect();

@@ -28,6 +28,8 @@ pub struct Storm {
     pub place: Duration,
     /// How often the server is restarted.
     pub restarts: u32,
+    /// Whether it forgets everything then: also the maximum, which is what the next to ask says.
+    pub forgets: bool,
 }
 
 /// Who starts a process of the storm: one whose environment has the [`Orders`] and which calls
@@ -45,7 +47,7 @@ impl Storm {
         let soak = std::env::var_os("LONGSHORE_SOAK").is_some();
         let (processes, acquires) = if soak { (32, 200) } else { (8, 25) };
         let (ttl, place) = (Duration::from_millis(1500), Duration::from_secs(6));
-        Self { processes, acquires, ttl, place, restarts: 2 }
+        Self { processes, acquires, ttl, place, restarts: 2, forgets: false }
     }
 
     /// Lets it rage on a pool that nobody uses. `place_of_pool` is for the processes, `restart` restarts
@@ -131,10 +133,7 @@ impl Sky<'_> {
             let due =
                 u64::from(self.report.restarted + 1) * enough / u64::from(self.storm.restarts + 1);
             if self.report.restarted < self.storm.restarts && total >= due {
-                self.witness.books().life += 1;
-                restart();
-                self.witness.books().life += 1;
-                self.report.restarted += 1;
+                self.restart(restart).await;
             }
             // As much of it as there was use, so that the one does not drown the other.
             let due = self.quota() * total.min(enough) / enough + 1;
@@ -175,6 +174,20 @@ impl Sky<'_> {
         let long = Duration::from_millis(self.chance.below(most));
         self.report.stopped += 1;
         crew.stop(whom, Instant::now() + long)
+    }
+
+    async fn restart(&mut self, restart: &mut dyn FnMut()) {
+        self.witness.books().life += 1;
+        if self.storm.forgets {
+            // From now on it may be this one, until somebody sets it again.
+            self.witness.books().resizing(MAX);
+        }
+        restart();
+        self.witness.books().life += 1;
+        self.report.restarted += 1;
+        if self.storm.forgets {
+            self.resize().await;
+        }
     }
 
     async fn resize(&mut self) {
