@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use longshore::store::{Inspect, Retention};
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Items, Many, Reply, Request, Status, Submission};
+use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Status, Submission};
 use longshore_dispatch::script::{Output, Script};
 use longshore_dispatch::server::{Options, Server, Timing};
 use longshore_dispatch::worker::{self, Hooks};
@@ -219,6 +219,7 @@ fn submission(path: &Path, items: Items) -> Submission {
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: true,
     }
+        conditions: Conditions::default(),
 }
 
 /// An array of a script.

@@ -1,6 +1,7 @@
 //! Pools of script workers as users meet them: the binary, real processes, and what can happen to them.
 
 pub mod base;
+mod conditions;
 mod kills;
 pub mod kit;
 mod late;

@@ -171,7 +171,7 @@ fn a_script_goes_straight_to_the_base_system_and_its_exit_code_is_ours() {
 fn options_that_scripts_do_not_know_are_refused_and_a_wait_may_end() {
     let place = Place::new();
     place.write("job.sh", "exit 0");
-    for option in [["--delay", "5s"], ["--key", "k"], ["--queue", "q"], ["--max-attempts", "3"]] {
+    for option in [["--queue", "q"], ["--timeout", "5s"], ["--max-attempts", "3"]] {
         let run = place.run(&[&["submit", "--script", "job.sh"], &option[..]].concat()).ends(2);
         run.says(&format!("{} is not for scripts", option[0])).says("hint:");
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use longshore::session::Lease;
 use longshore::time::{Clock, Timestamp};
 use longshore_pool::warden::{Exit, Group};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
 use super::check::check;
@@ -98,6 +98,10 @@ pub(super) async fn hook(shop: Arc<Shop>, path: PathBuf) -> Result<(), String> {
     command.arg(path).env_clear().envs(shop.env.iter().cloned()).kill_on_drop(true);
     match command.status().await {
         Ok(status) if status.success() => Ok(()),
+    if begin.until.is_some_and(|until| until <= tokio::time::Instant::now()) {
+        // Its time was over while it waited for room.
+        return (lease, unbegun(&shop, &begin.order, End::TimedOut));
+    }
         Ok(status) => Err(format!("it ended with {status}")),
         Err(error) => Err(error.to_string()),
     }
@@ -215,7 +219,7 @@ impl Run<'_> {
 
     /// What a script learns about itself.
     fn variables(&self) -> BTreeMap<String, String> {
-        let Begin { order, ids } = self.begin;
+        let Begin { order, ids, .. } = self.begin;
         let mut variables = BTreeMap::from([
             ("LONGSHORE_UNIT_ID".to_owned(), order.lease.unit.to_string()),
             ("LONGSHORE_ATTEMPT".to_owned(), order.attempt.to_string()),
@@ -302,8 +306,10 @@ impl Run<'_> {
 
     /// Returns once it has run longer than it might.
     async fn out_of_time(&self) {
-        match [self.script().time, self.begin.order.time_left].into_iter().flatten().min() {
-            Some(limit) => sleep(limit).await,
+        let now = tokio::time::Instant::now();
+        let limit = self.script().time.and_then(|time| now.checked_add(time));
+        match [limit, self.begin.until].into_iter().flatten().min() {
+            Some(until) => sleep_until(until).await,
             None => std::future::pending().await,
         }
     }

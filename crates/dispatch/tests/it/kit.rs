@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::store::{Inspect, Queues, Retention};
 use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Ending, Items, Many, Reply, Request, Submission};
+use longshore_dispatch::request::{Conditions, Ending, Items, Many, Reply, Request, Submission};
 use longshore_dispatch::script::{Output, Script};
 use longshore_dispatch::server::{Control, Options, Report, Server, ServerError, Timing};
 use longshore_dispatch::worker::{self, Command, Hooks, Life, WorkerError};
@@ -76,7 +76,7 @@ impl Pool {
 
     pub(crate) async fn submit(&self, submission: Submission) -> u64 {
         match self.client().await.ask(&Request::Submit(Box::new(submission))).await.unwrap() {
-            Reply::Submitted { units } => units,
+            Reply::Submitted { units, .. } => units,
             other => panic!("{other:?}"),
         }
     }
@@ -190,6 +190,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
     };
     (id, submission)
 }
+        conditions: Conditions::default(),
 
 /// A script that is run once for each number.
 pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
