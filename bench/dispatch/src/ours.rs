@@ -86,6 +86,7 @@ fn options(folder: &Path, threads: u32, idle_run: Option<u64>) -> worker::Option
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         idle_run: idle_run.map(Duration::from_millis),
+        alone: false,
     }
 }
 
@@ -218,8 +219,8 @@ fn submission(path: &Path, items: Items) -> Submission {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: true,
-    }
         conditions: Conditions::default(),
+    }
 }
 
 /// An array of a script.

@@ -7,6 +7,7 @@
 mod aside;
 mod check;
 mod hands;
+mod orphans;
 mod output;
 mod run;
 mod sentinel;
@@ -18,7 +19,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -34,6 +35,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::aside::Aside;
 use self::hands::Hands;
+use self::orphans::Orphans;
 use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
 use self::stream::Streams;
@@ -77,6 +79,9 @@ pub struct Options {
     pub hooks: Hooks,
     /// Scripts are not run, but count as done after this long: to measure everything else.
     pub idle_run: Option<Duration>,
+    /// Nobody else in this process has children, and [`work`] is called on its first thread: who leaves
+    /// a script's process group and outlives it is ended, too.
+    pub alone: bool,
 }
 
 /// Scripts around a worker's life.
@@ -219,6 +224,11 @@ impl Worker {
         let (name, mark) = warden.mark();
         // A script may leave processes behind that left its group.
         warden.sweep();
+        let orphans = options.alone.then(|| Orphans::adopt(&format!("{name}={mark}")));
+        let orphans = orphans.transpose().unwrap_or_else(|error| {
+            tracing::warn!(%error, "processes that leave their script's group end with the worker");
+            None
+        });
         env.push((name.into(), mark.into()));
         let uid = SessionId::new().to_string();
         let shop = Shop {
@@ -230,6 +240,7 @@ impl Worker {
             idle_run: options.idle_run,
             nowhere: File::options().read(true).write(true).open("/dev/null")?,
             streams: Streams::new(uid.clone()),
+            orphans: Mutex::new(orphans),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();
@@ -469,7 +480,8 @@ impl Worker {
             _ => None,
         };
         let idle = idle.map(|idle| self.idle_since + idle);
-        let times = [idle, self.last_call(), drained, self.aside.next()];
+        let orphans = self.shop.orphans(|orphans| orphans.due()).flatten();
+        let times = [idle, self.last_call(), drained, self.aside.next(), orphans];
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
 
@@ -481,6 +493,7 @@ impl Worker {
 
     fn look_at_the_clock(&mut self) {
         let now = Instant::now();
+        self.shop.orphans(|orphans| orphans.look(now));
         for (lease, report) in self.aside.overdue(now) {
             self.settle(lease, report);
         }

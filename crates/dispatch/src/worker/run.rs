@@ -21,6 +21,7 @@ use wait4::{ResUse, Wait4};
 
 use super::check::check;
 use super::hands::Begin;
+use super::orphans::Orphans;
 use super::output::{Capture, Destination};
 use super::sentinel::Sentinels;
 use super::stop::{Stop, Why};
@@ -50,6 +51,15 @@ pub(super) struct Shop {
     pub(super) nowhere: File,
     /// Where output goes that is kept in few files.
     pub(super) streams: Streams,
+    /// Those that outlive their scripts, if somebody looks after them.
+    pub(super) orphans: Mutex<Option<Orphans>>,
+}
+
+impl Shop {
+    /// Tells whoever looks after those that outlive their scripts, if somebody does.
+    pub(super) fn orphans<T>(&self, tell: impl FnOnce(&mut Orphans) -> T) -> Option<T> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(tell)
+    }
 }
 
 /// What scripts have in common, and whether it may be run, as it was a moment ago: looking again for
@@ -88,6 +98,10 @@ pub(super) async fn run(
         }
         return (lease, report(&shop, &begin.order, started, Ended::of(End::Exited(0))));
     }
+    if begin.until.is_some_and(|until| until <= tokio::time::Instant::now()) {
+        // Its time was over while it waited for room.
+        return (lease, unbegun(&shop, &begin.order, End::TimedOut));
+    }
     let ended = Run { shop: &shop, begin: &begin, body: &body }.perform(&stop).await;
     (lease, report(&shop, &begin.order, started, ended))
 }
@@ -98,10 +112,6 @@ pub(super) async fn hook(shop: Arc<Shop>, path: PathBuf) -> Result<(), String> {
     command.arg(path).env_clear().envs(shop.env.iter().cloned()).kill_on_drop(true);
     match command.status().await {
         Ok(status) if status.success() => Ok(()),
-    if begin.until.is_some_and(|until| until <= tokio::time::Instant::now()) {
-        // Its time was over while it waited for room.
-        return (lease, unbegun(&shop, &begin.order, End::TimedOut));
-    }
         Ok(status) => Err(format!("it ended with {status}")),
         Err(error) => Err(error.to_string()),
     }
@@ -250,6 +260,9 @@ impl Run<'_> {
         let Some(group) = Group::of(Some(child.id())) else {
             return Ended::of(End::Hindered("it has no process id".into()));
         };
+        let unit = self.begin.order.lease.unit;
+        let number = group.id();
+        self.shop.orphans(|orphans| orphans.on_begin(number, unit));
         let exit = Exit::of(&child);
         let mut remarks = limit(&child, &self.script().limits);
         let mut capture = capture;
@@ -286,6 +299,8 @@ impl Run<'_> {
         // Its number is its own until it is waited for: what it left behind goes with it.
         group.release();
         let used = child.wait4().ok();
+        let now = tokio::time::Instant::now();
+        self.shop.orphans(|orphans| orphans.on_end(now, number));
         let end = match (why, &used) {
             (Some(Why::Cancelled), _) => End::Cancelled,
             (Some(Why::OutOfTime), _) => End::TimedOut,

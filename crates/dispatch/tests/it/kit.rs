@@ -158,6 +158,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         idle_run: None,
     }
 }
+        alone: false,
 
 pub(crate) fn script(path: &Path, dir: &Path) -> Script {
     Script {
@@ -189,8 +190,8 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
         awaited: false,
     };
     (id, submission)
-}
         conditions: Conditions::default(),
+}
 
 /// A script that is run once for each number.
 pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
