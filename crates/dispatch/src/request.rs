@@ -12,7 +12,7 @@ use longshore::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Explanation;
+use crate::launch::{Asking, Explanation};
 use crate::script::{Report, Script};
 
 pub use operate::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
@@ -249,6 +249,9 @@ pub struct Status {
     pub failed: u64,
     /// Those that were cancelled.
     pub cancelled: u64,
+    /// What whoever starts its workers has been asked and has not answered.
+    #[serde(default)]
+    pub asking: Option<Asking>,
 }
 
 /// How a worker does.

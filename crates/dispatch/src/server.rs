@@ -26,7 +26,7 @@ use longshore::session::{Lease, NewSession};
 use longshore::store::{HeldUnit, Retention};
 use longshore::{Error, Kind, SessionId, Store, UnitId, services};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use self::core::{Core, Event};
@@ -35,7 +35,7 @@ use self::door::{Door, Guest};
 use self::state::State;
 use crate::access::{self, Access, AccessError, remove_halves};
 use crate::launch::scale::Size;
-use crate::launch::{Launcher, Recipe, Sight};
+use crate::launch::{Intents, Launcher, Recipe, Sight};
 use crate::request::Ending;
 use crate::script::{self, End, KIND};
 use crate::system::System;
@@ -242,8 +242,10 @@ impl Server {
         let launch = options.launch.take();
         let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
         let jobs = state.jobs.clone();
-        let launcher = launch.map(|Launch { system, recipe, size }| {
-            Arc::new(Mutex::new(Launcher::new(system, recipe, size, jobs)))
+        let intents = Intents::load(&options.state)
+            .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
+        let mut launcher = launch.map(|Launch { system, recipe, size }| {
+            Launcher::new(system, recipe, size, jobs).with_intents(intents)
         });
         let Options { store, timing, .. } = &options;
         let session = SessionId::new();
@@ -255,7 +257,8 @@ impl Server {
         }
         core.adopt(held, &told, state.workers.clone());
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
-        let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
+        let outlook = launcher.as_ref().map(Launcher::outlook);
+        let desk = Desk::new(Arc::clone(store), send.clone(), outlook, base);
         let doors = listeners.into_iter().map(|listener| {
             let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
             door.open(listener, move |guest: Guest| {
@@ -276,7 +279,8 @@ impl Server {
             options.retention,
         );
         let report = {
-            let mut scale = pin!(scale(&desk, &send, &mut state, &options.state));
+            let launcher = launcher.as_mut();
+            let mut scale = pin!(scale(&desk, launcher, &send, &mut state, &options.state));
             let report = tokio::select! {
                 report = core.run(events) => report,
                 _ = doors => Report::default(),
@@ -287,8 +291,7 @@ impl Server {
             let _ = tokio::time::timeout(LAST_ROUND, scale).await;
             report
         };
-        if let Some(launcher) = launcher {
-            let mut launcher = launcher.lock().await;
+        if let Some(mut launcher) = launcher {
             launcher.end().await;
             state.jobs.clone_from(launcher.jobs());
         }
@@ -304,11 +307,16 @@ impl Server {
 }
 
 /// Keeps as many workers as there should be, and notes which there are, until the core has ended.
-async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
+async fn scale(
+    desk: &Desk,
+    mut launcher: Option<&mut Launcher>,
+    core: &mpsc::Sender<Event>,
+    state: &mut State,
+    folder: &Path,
+) {
     while let Ok(view) = desk.view().await {
         let mut changed = false;
-        if let Some(launcher) = &desk.launcher {
-            let mut launcher = launcher.lock().await;
+        if let Some(launcher) = &mut launcher {
             let sight = Sight {
                 now: view.now,
                 threads: view.threads + desk.ready().await,

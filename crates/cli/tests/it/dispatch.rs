@@ -10,4 +10,5 @@ mod rules;
 mod scripts;
 mod sentinels;
 mod storm;
+mod silent_system;
 mod weights;

@@ -11,13 +11,12 @@ use std::time::Duration;
 use longshore::store::Queues;
 use longshore::{Client, Counts, Scope, Store, UnitId};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Event, View};
 use super::door::Guest;
-use crate::launch::Launcher;
-use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView, nth};
-use crate::script::{self, Item, KIND};
+use crate::launch::Outlook;
+use crate::request::{ArrayView, Reply, Request, Status, UnitView};
 use crate::wire::frame::{put_json, take_json};
 
 /// Answers clients.
@@ -26,14 +25,15 @@ pub(super) struct Desk {
     client: Client,
     core: mpsc::Sender<Event>,
     base: String,
-    pub(super) launcher: Option<Arc<Mutex<Launcher>>>,
+    /// What is known of whoever launches workers. It may wait for its system for long; we do not.
+    launcher: Option<Arc<Outlook>>,
 }
 
 impl Desk {
     pub(super) fn new(
         store: Arc<dyn Store>,
         core: mpsc::Sender<Event>,
-        launcher: Option<Arc<Mutex<Launcher>>>,
+        launcher: Option<Arc<Outlook>>,
         base: String,
     ) -> Self {
         Self { client: Client::new(store), core, base, launcher }
@@ -100,11 +100,11 @@ impl Desk {
                 array.map(|array| Reply::Steered(Box::new(array)))
             }
             Request::Explain => {
-                let launcher = self.launcher()?.lock().await;
-                Ok(Reply::Explained(launcher.explain(self.view().await?.now)))
+                let now = self.view().await?.now;
+                Ok(Reply::Explained(self.launcher()?.explain(now)))
             }
             Request::Scale { min, max } => {
-                self.launcher()?.lock().await.resize(min, max);
+                self.launcher()?.resize(min, max);
                 Ok(Reply::Yes)
             }
             Request::Stop(ending) => {
@@ -114,7 +114,7 @@ impl Desk {
         }
     }
 
-    fn launcher(&self) -> Result<&Mutex<Launcher>, String> {
+    fn launcher(&self) -> Result<&Outlook, String> {
         let launcher = self.launcher.as_deref();
         launcher.ok_or_else(|| "this server launches no workers: others start them".to_owned())
     }
@@ -144,10 +144,7 @@ impl Desk {
 
     async fn status(&self) -> Result<Status, String> {
         let status = self.of_core(Event::Status).await?;
-        let size = match &self.launcher {
-            Some(launcher) => Some(launcher.lock().await.size()),
-            None => None,
-        };
+        let size = self.launcher.as_ref().map(|launcher| launcher.size());
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
         Ok(Status {
@@ -161,6 +158,7 @@ impl Desk {
             done: counts.done,
             failed: counts.failed,
             cancelled: counts.cancelled,
+            asking: self.launcher.as_ref().and_then(|launcher| launcher.asking()),
             ..status
         })
     }

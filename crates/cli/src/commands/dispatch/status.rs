@@ -1,6 +1,6 @@
 //! `dispatch status` and `dispatch explain`.
 
-use longshore_dispatch::launch::Explanation;
+use longshore_dispatch::launch::{Asking, Explanation};
 use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
 
 use super::{ask_status, connect, unexpected};
@@ -38,7 +38,18 @@ fn record(status: &Status) -> Table {
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
+    if let Some(asking) = &status.asking {
+        table.field("unanswered", unanswered(asking));
+    }
     table
+}
+
+/// What the base system has not answered yet.
+fn unanswered(asking: &Asking) -> String {
+    let Asking { what, seconds } = asking;
+    format!(
+        "the base system was asked {what} {seconds} s ago; until it answers, this is what was known before"
+    )
 }
 
 fn workers(workers: &[WorkerStatus]) -> Table {
@@ -81,7 +92,7 @@ pub async fn explain(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCod
 }
 
 fn explained(explanation: &Explanation) -> Table {
-    let Explanation { wanted, here, pending, trouble, next_try } = explanation;
+    let Explanation { wanted, here, pending, trouble, next_try, asking } = explanation;
     let mut table = Table::record();
     table.field("workers", format!("{wanted} wanted, {here} here, {} on their way", pending.len()));
     for words in pending {
@@ -92,6 +103,10 @@ fn explained(explanation: &Explanation) -> Table {
     }
     if let Some(seconds) = next_try {
         table.field("next try", format!("in {seconds} s"));
+    }
+    // An answer takes a moment; only who waits for it longer is worth a word.
+    if let Some(asking) = asking {
+        table.field("unanswered", unanswered(asking));
     }
     if pending.is_empty() && trouble.is_none() && wanted <= here {
         table.field("because", "there are as many as there should be");
