@@ -3,7 +3,9 @@
 //! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
 //! words wait in its line. What is decided is decided by the board.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod pausing;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Beat, BeatAnswer, Finish, Finished};
-use longshore::{Error, Outcome, Payload, Store, UnitId};
+use longshore::{BatchId, Error, Outcome, Payload, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -50,6 +52,8 @@ pub(super) enum Event {
     Release(Vec<SeatId>),
     /// Something was cancelled: the store says what.
     BeatNow,
+    /// An array was paused: what of it has not begun goes back.
+    Paused(BatchId),
     /// Why jobs ended whose workers are lost.
     Fates(Vec<(u64, Cause)>),
     End(Ending),
@@ -107,6 +111,8 @@ pub(super) struct Core {
     astray_until: Option<Duration>,
     /// Workers of an earlier life that have not come back.
     expected: BTreeSet<String>,
+    /// What workers are to return because its array was paused.
+    recalled: HashSet<UnitId>,
     report: Report,
     /// Tells others how many workers there are.
     seats: watch::Sender<usize>,
@@ -140,6 +146,7 @@ impl Core {
             turned: now,
             astray_until: None,
             expected: BTreeSet::new(),
+            recalled: HashSet::new(),
             report: Report::default(),
             seats,
         }
@@ -216,6 +223,7 @@ impl Core {
                 self.next_beat = Instant::now();
                 self.look_over();
             }
+            Event::Paused(array) => self.on_paused(array),
             Event::Fates(fates) => {
                 for (launch, cause) in fates {
                     let judged = self.doubts.on_fate(launch, cause);
@@ -287,8 +295,12 @@ impl Core {
     fn on_word(&mut self, now: Duration, id: SeatId, word: Word) {
         match word {
             Word::Started(lease) => self.board.on_task_started(id, lease),
-            Word::Returned(lease) => self.board.on_task_returned(now, id, lease),
+            Word::Returned(lease) => {
+                self.board.on_task_returned(now, id, lease);
+                self.on_returned(lease.unit);
+            }
             Word::Ended(lease, report) => {
+                self.recalled.remove(&lease.unit);
                 let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
                 match self.board.on_task_done(now, id, lease, Duration::from_micros(ran)) {
                     Some(task) => {

@@ -129,6 +129,8 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         ttl: Duration::from_secs(2),
         grace: Duration::from_millis(300),
         reunion: Duration::from_secs(2),
+        // It asks the store what was cancelled every ten minutes, and else if it is told to.
+        store_ttl: Duration::from_secs(3600),
         ..Timing::default()
     };
     Options {
@@ -156,9 +158,9 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         idle_run: None,
+        alone: false,
     }
 }
-        alone: false,
 
 pub(crate) fn script(path: &Path, dir: &Path) -> Script {
     Script {
@@ -188,9 +190,9 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: false,
+        conditions: Conditions::default(),
     };
     (id, submission)
-        conditions: Conditions::default(),
 }
 
 /// A script that is run once for each number.
