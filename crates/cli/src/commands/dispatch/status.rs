@@ -38,18 +38,21 @@ fn record(status: &Status) -> Table {
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
-    if let Some(asking) = &status.asking {
-        table.field("unanswered", unanswered(asking));
+    if let Some(words) = status.asking.as_ref().and_then(unanswered) {
+        table.field("unanswered", words);
     }
     table
 }
 
-/// What the base system has not answered yet.
-fn unanswered(asking: &Asking) -> String {
+/// What the base system has not answered, if it takes longer than answers do.
+fn unanswered(asking: &Asking) -> Option<String> {
     let Asking { what, seconds } = asking;
-    format!(
-        "the base system was asked {what} {seconds} s ago; until it answers, this is what was known before"
-    )
+    (*seconds > 0).then(|| {
+        format!(
+            "the base system was asked {what} {seconds} s ago; until it answers, this is what was \
+             known before"
+        )
+    })
 }
 
 fn workers(workers: &[WorkerStatus]) -> Table {
@@ -104,9 +107,8 @@ fn explained(explanation: &Explanation) -> Table {
     if let Some(seconds) = next_try {
         table.field("next try", format!("in {seconds} s"));
     }
-    // An answer takes a moment; only who waits for it longer is worth a word.
-    if let Some(asking) = asking {
-        table.field("unanswered", unanswered(asking));
+    if let Some(words) = asking.as_ref().and_then(unanswered) {
+        table.field("unanswered", words);
     }
     if pending.is_empty() && trouble.is_none() && wanted <= here {
         table.field("because", "there are as many as there should be");

@@ -1,6 +1,8 @@
 //! When a script is taken, and when it is run: room, delays, deadlines, keys.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+
+use longshore::time::{Clock, SystemClock, Timestamp};
 
 use super::kit::Pool;
 use crate::support::{SOON, eventually};
@@ -31,10 +33,10 @@ fn a_full_pool_refuses_scripts_with_code_five_and_takes_them_once_there_is_room(
 #[test]
 fn a_script_waits_for_its_time() {
     let pool = pool();
-    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let before = SystemClock.now();
     let (code, view) = pool.wait_for("job.sh", "true", &["--delay", "1s"]);
     assert_eq!(code, 0, "{view}");
-    let started = Duration::from_micros(view["report"]["started"].as_u64().unwrap());
+    let started = Timestamp::from_micros(view["report"]["started"].as_i64().unwrap());
     assert!(started >= before + Duration::from_secs(1), "{view}");
     let far = pool.unit("far.sh", "touch ran", &["--at", "2100-01-01T00:00:00Z"]);
     pool.submit("far.sh", "touch ran", &["--delay", "1h", "--array", "1-3"]);
