@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use longshore::store::{Inspect, Retention};
 use longshore::{BatchId, Policy, Priority, RetryPolicy, TenantId, UnitId};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Items, Many, Reply, Request, Status, Submission};
+use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Status, Submission};
 use longshore_dispatch::script::{Output, Script};
 use longshore_dispatch::server::{Options, Server, Timing};
 use longshore_dispatch::worker::{self, Hooks};
@@ -86,11 +86,12 @@ fn options(folder: &Path, threads: u32, idle_run: Option<u64>) -> worker::Option
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         idle_run: idle_run.map(Duration::from_millis),
+        alone: false,
     }
 }
 
 fn runtime() -> Result<Runtime> {
-    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+    Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
 /// A pool with processes of its own.
@@ -218,6 +219,7 @@ fn submission(path: &Path, items: Items) -> Submission {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: true,
+        conditions: Conditions::default(),
     }
 }
 

@@ -17,7 +17,7 @@ use longshore::batch::Batch;
 use longshore::{BatchId, Result, Scope, Store, Timestamp};
 use longshore_ai::Cost;
 
-pub use self::failures::FailureGroup;
+pub use self::failures::{FailureGroup, FailureGroups};
 pub use self::latency::{Latency, Quantile};
 use crate::definition::Definition;
 
@@ -65,14 +65,21 @@ impl Report {
     ) -> Result<Self> {
         let batch = store.batch(scope, id).await?;
         let definition = store.definition(scope, id).await?;
-        Ok(Self {
-            definition: definition.and_then(|payload| payload.parse().ok()),
+        let failures = failures::gather(store, scope, id).await?;
+        let definition = definition.and_then(|payload| payload.parse().ok());
+        Ok(Self { definition, ..Self::of(batch, failures, now) })
+    }
+
+    /// What there is to say at `now` of a batch whose failures are known, but not what it was to do.
+    pub fn of(batch: Batch, failures: Vec<FailureGroup>, now: Timestamp) -> Self {
+        Self {
+            definition: None,
             usage: Usage::of(&batch),
             latency: Latency::of(&batch.sums),
-            failures: failures::gather(store, scope, id).await?,
+            failures,
             at: now,
             batch,
-        })
+        }
     }
 
     /// As Markdown.

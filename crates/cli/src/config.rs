@@ -450,7 +450,8 @@ mod tests {
 
     #[test]
     fn the_reference_file_names_every_key_of_a_worker_process_with_its_default() {
-        let written = commented("[workers.images]")["workers"]["images"].as_table().unwrap().clone();
+        let written =
+            commented("[workers.images]")["workers"]["images"].as_table().unwrap().clone();
         let defaults = Table::try_from(WorkerCommand::default()).unwrap();
         assert_eq!(keys(&written, ""), keys(&defaults, ""));
         let mut written: WorkerCommand = written.try_into().unwrap();

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use longshore::store::{Bound, Refusal};
 use longshore_ai::VaultError;
+use longshore_dispatch::client::ClientError;
 
 use crate::exit::ExitCode;
 
@@ -82,6 +83,9 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// Why a unit was not taken, if that is what went wrong.
 fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
+    if let Some(ClientError::NotTaken(refusal)) = cause.downcast_ref() {
+        return Some(refusal);
+    }
     match cause.downcast_ref() {
         Some(longshore::SendError::Refused(refusal)) => Some(refusal),
         _ => cause.downcast_ref(),

@@ -31,6 +31,7 @@ mod vault;
 mod whoami;
 
 use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
 
 use args::{Cli, Command};
 use exit::ExitCode;
@@ -60,6 +61,18 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let _log = logging::start(&settings.log, by_default)?;
     // One TLS for the whole program; nobody else has chosen one before us.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(commands::run(cli.command, &settings))
+    runtime(&cli.command)?.block_on(commands::run(cli.command, &settings))
+}
+
+/// Many threads for what has much to do at once. Everything else mostly waits for one thing after the
+/// other: there, handing it from thread to thread costs more than it brings.
+fn runtime(command: &Command) -> std::io::Result<Runtime> {
+    let mut builder = match command {
+        Command::Worker(worker) if worker.remote.server.is_none() => Builder::new_multi_thread(),
+        Command::Batch(_) | Command::Ai(_) | Command::Bench(_) | Command::Chaos(_) => {
+            Builder::new_multi_thread()
+        }
+        _ => Builder::new_current_thread(),
+    };
+    builder.enable_all().build()
 }

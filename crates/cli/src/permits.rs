@@ -101,7 +101,8 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
 
 /// A pool with what the configuration says of it.
 pub fn pool(permits: Arc<dyn Permits>, name: PoolName, shape: &BoundedShape) -> BoundedPool {
-    let owner = format!("{} on {}, process {}", whoami::user_name(), whoami::host(), std::process::id());
+    let owner =
+        format!("{} on {}, process {}", whoami::user_name(), whoami::host(), std::process::id());
     BoundedPool::builder(permits, name, shape.max)
         .wait(shape.wait)
         .lease(shape.lease)
@@ -117,9 +118,13 @@ impl std::str::FromStr for PermitsAt {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text.split_once(':').map_or(text, |(scheme, _)| scheme) {
             "" => Ok(Self::Store),
-            "redis" | "rediss" | "redis+unix" | "unix" => Ok(Self::Redis(RedisUrl(text.to_owned()))),
-            _ if text.parse::<StoreUrl>().is_ok() => Err(usage("permits are kept in the store, or on Redis"))
-                .hint("leave `permits` empty, and say with `store` which store is meant"),
+            "redis" | "rediss" | "redis+unix" | "unix" => {
+                Ok(Self::Redis(RedisUrl(text.to_owned())))
+            }
+            _ if text.parse::<StoreUrl>().is_ok() => {
+                Err(usage("permits are kept in the store, or on Redis"))
+                    .hint("leave `permits` empty, and say with `store` which store is meant")
+            }
             _ => Err(usage("that is no place for permits"))
                 .hint("\"\" is the store; redis://HOST:PORT a Redis or Valkey"),
         }

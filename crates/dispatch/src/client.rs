@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use longshore::store::Refusal;
 use tokio::io::AsyncWriteExt;
 
 use crate::access::Access;
@@ -24,6 +25,9 @@ pub enum ClientError {
     /// The server cannot do it.
     #[error("{0}")]
     Refused(String),
+    /// What was submitted was not taken in.
+    #[error("it was not taken in: {0}")]
+    NotTaken(Refusal),
 }
 
 /// A connection to a server.
@@ -49,6 +53,7 @@ impl Client {
         let frame = frame.map_err(io::Error::from)?;
         match take_json(&frame)? {
             Reply::Error(why) => Err(ClientError::Refused(why)),
+            Reply::NotTaken(why) => Err(ClientError::NotTaken(why)),
             reply => Ok(reply),
         }
     }

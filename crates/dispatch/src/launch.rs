@@ -4,7 +4,12 @@
 //! only that: nothing ever stops a pool from trying again.
 
 mod fates;
+mod intents;
 mod launcher;
+mod outlook;
 pub mod scale;
+mod watched;
 
-pub use launcher::{Explanation, Launcher, Recipe, Round, Sight, Submitted};
+pub use intents::Intents;
+pub use launcher::{Launcher, Recipe, Round, Sight, Submitted};
+pub use outlook::{Asking, Explanation, Outlook};

@@ -43,8 +43,13 @@ pub enum LinkError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// No address worked.
-    #[error("the server cannot be reached: {0}")]
-    Unreachable(String),
+    #[error("the server cannot be reached: {words}")]
+    Unreachable {
+        /// What went wrong at each.
+        words: String,
+        /// Somebody answered who is not the server that left the file, or does not know us.
+        stranger: bool,
+    },
     /// The server speaks another version.
     #[error("the server refuses us: {0}")]
     Refused(String),
@@ -56,16 +61,32 @@ pub enum LinkError {
 /// Connects to the server that left `access`.
 pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
     let tls = TlsConnector::from(secure::client(&access.certificate)?);
-    let mut failures = Vec::new();
+    let (mut failures, mut stranger) = (Vec::new(), false);
     for address in &access.addresses {
         match timeout(PATIENCE, introduce(&tls, *address, access, role)).await {
             Ok(Ok(link)) => return link,
-            Ok(Err(error)) => failures.push(format!("{address}: {error}")),
+            Ok(Err(error)) => {
+                stranger |= is_of_stranger(&error);
+                failures.push(format!("{address}: {error}"));
+            }
             Err(_) => failures.push(format!("{address}: no answer within {PATIENCE:?}")),
         }
     }
-    Err(LinkError::Unreachable(failures.join("; ")))
+    Err(LinkError::Unreachable { words: failures.join("; "), stranger })
 }
+
+/// Whether somebody answered who has another certificate (`secure` says so), or another secret.
+fn is_of_stranger(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    let tls = inner.and_then(|inner| inner.downcast_ref());
+    let secret: Option<&UnknownSecret> = inner.and_then(|inner| inner.downcast_ref());
+    matches!(tls, Some(rustls::Error::General(_))) || secret.is_some()
+}
+
+/// The server ended the conversation at our first word.
+#[derive(Debug, thiserror::Error)]
+#[error("it does not know our secret")]
+struct UnknownSecret;
 
 #[cfg(target_os = "linux")]
 fn notice_silence(stream: &TcpStream) -> io::Result<()> {
@@ -96,8 +117,15 @@ async fn introduce(
     writer.write_all(&bytes).await?;
     writer.flush().await?;
     let mut reader = Frames::new(read, LIMIT);
-    let welcome = reader.next().await?;
-    let welcome = welcome.ok_or_else(|| io::Error::other("it does not know our secret"))?;
+    let welcome = match reader.next().await {
+        Ok(Some(welcome)) => welcome,
+        // It says nothing to those who do not know its secret.
+        Ok(None) => return Err(io::Error::other(UnknownSecret)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(io::Error::other(UnknownSecret));
+        }
+        Err(error) => return Err(error),
+    };
     Ok(match take_json(&welcome)? {
         Welcome::Version(_) => Ok(Link { reader, writer, address }),
         Welcome::Refused(why) => Err(LinkError::Refused(why)),

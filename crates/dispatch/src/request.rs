@@ -5,12 +5,14 @@ mod operate;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore::store::Refusal;
 use longshore::{
-    Batch, BatchId, BatchStatus, Failure, Policy, Priority, TenantId, UnitId, UnitState,
+    Batch, BatchId, BatchStatus, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId,
+    UnitState,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::launch::Explanation;
+use crate::launch::{Asking, Explanation};
 use crate::script::{Report, Script};
 
 pub use operate::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
@@ -82,6 +84,24 @@ pub struct Submission {
     pub policy: Policy,
     /// Someone will wait for it.
     pub awaited: bool,
+    /// When it is taken, and when it is run.
+    #[serde(default)]
+    pub conditions: Conditions,
+}
+
+/// When something is taken, and when it is run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conditions {
+    /// Not run before this time.
+    pub not_before: Option<Timestamp>,
+    /// Failed if it is not done by then.
+    pub deadline: Option<Timestamp>,
+    /// By what a script is recognised that was submitted before. An array is by its name.
+    pub key: Option<Dedup>,
+    /// How long there may be no room for it; if it does not say, a script is refused at once, and an
+    /// array waits as long as it takes.
+    pub room: Option<Duration>,
 }
 
 /// How often a script is run, and with what.
@@ -134,7 +154,12 @@ pub enum Reply {
     Submitted {
         /// How many.
         units: u64,
+        /// The unit that has its key, if there was one before it.
+        #[serde(default)]
+        existing: Option<UnitId>,
     },
+    /// It was not taken in, and why.
+    NotTaken(Refusal),
     /// This is how.
     Status(Box<Status>),
     /// This is known.
@@ -224,6 +249,9 @@ pub struct Status {
     pub failed: u64,
     /// Those that were cancelled.
     pub cancelled: u64,
+    /// What whoever starts its workers has been asked and has not answered.
+    #[serde(default)]
+    pub asking: Option<Asking>,
 }
 
 /// How a worker does.

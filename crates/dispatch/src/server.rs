@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use longshore::{SessionId, services};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use self::core::{Core, Event};
@@ -36,7 +36,7 @@ use self::former::former;
 pub use self::options::{Launch, Options, ServerError, Timing};
 use self::state::State;
 use crate::access::{self, Access, remove_halves};
-use crate::launch::{Launcher, Sight};
+use crate::launch::{Intents, Launcher, Sight};
 use crate::request::Ending;
 use crate::script::End;
 use crate::wire::Role;
@@ -146,8 +146,10 @@ impl Server {
         let launch = options.launch.take();
         let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
         let jobs = state.jobs.clone();
-        let launcher = launch.map(|Launch { system, recipe, size }| {
-            Arc::new(Mutex::new(Launcher::new(system, recipe, size, jobs)))
+        let intents = Intents::load(&options.state)
+            .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
+        let mut launcher = launch.map(|Launch { system, recipe, size }| {
+            Launcher::new(system, recipe, size, jobs).with_intents(intents)
         });
         let Options { store, timing, .. } = &options;
         let session = SessionId::new();
@@ -159,7 +161,8 @@ impl Server {
         }
         core.adopt(held, &told, state.workers.clone());
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
-        let desk = Desk::new(Arc::clone(store), send.clone(), launcher.clone(), base);
+        let outlook = launcher.as_ref().map(Launcher::outlook);
+        let desk = Desk::new(Arc::clone(store), send.clone(), outlook, base);
         let doors = listeners.into_iter().map(|listener| {
             let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
             door.open(listener, move |guest: Guest| {
@@ -180,7 +183,8 @@ impl Server {
             options.retention,
         );
         let report = {
-            let mut scale = pin!(scale(&desk, &send, &mut state, &options.state));
+            let launcher = launcher.as_mut();
+            let mut scale = pin!(scale(&desk, launcher, &send, &mut state, &options.state));
             let report = tokio::select! {
                 report = core.run(events) => report,
                 _ = doors => Report::default(),
@@ -191,8 +195,7 @@ impl Server {
             let _ = tokio::time::timeout(LAST_ROUND, scale).await;
             report
         };
-        if let Some(launcher) = launcher {
-            let mut launcher = launcher.lock().await;
+        if let Some(mut launcher) = launcher {
             launcher.end().await;
             state.jobs.clone_from(launcher.jobs());
         }
@@ -208,11 +211,16 @@ impl Server {
 }
 
 /// Keeps as many workers as there should be, and notes which there are, until the core has ended.
-async fn scale(desk: &Desk, core: &mpsc::Sender<Event>, state: &mut State, folder: &Path) {
+async fn scale(
+    desk: &Desk,
+    mut launcher: Option<&mut Launcher>,
+    core: &mpsc::Sender<Event>,
+    state: &mut State,
+    folder: &Path,
+) {
     while let Ok(view) = desk.view().await {
         let mut changed = false;
-        if let Some(launcher) = &desk.launcher {
-            let mut launcher = launcher.lock().await;
+        if let Some(launcher) = &mut launcher {
             let sight = Sight {
                 now: view.now,
                 threads: view.threads + desk.ready().await,

@@ -58,6 +58,11 @@ pub trait System: Send + Sync {
     /// Ends jobs. Those that have ended, or that nobody knows, need not be ended.
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError>;
 
+    /// Jobs that wait or run and were submitted under these names; none where the system cannot say.
+    async fn find(&self, _names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
+        Ok(Vec::new())
+    }
+
     /// How jobs ended that [`status`](Self::status) does not know any more, as the system's books
     /// say. An end that is not in the books yet is left out; where there are no books, it is unknown.
     async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {

@@ -9,6 +9,7 @@ mod check;
 mod hands;
 mod hours;
 mod options;
+mod orphans;
 mod output;
 mod run;
 mod sentinel;
@@ -19,7 +20,7 @@ mod talk;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -35,6 +36,7 @@ use tokio::time::{Instant, sleep_until};
 use self::aside::Aside;
 use self::hands::Hands;
 pub use self::options::{Command, Hooks, Life, Options, WorkerError};
+use self::orphans::Orphans;
 use self::run::{Known, Shop};
 use self::stop::{Stop, Why};
 use self::stream::Streams;
@@ -136,6 +138,11 @@ impl Worker {
         let (name, mark) = warden.mark();
         // A script may leave processes behind that left its group.
         warden.sweep();
+        let orphans = options.alone.then(|| Orphans::adopt(&format!("{name}={mark}")));
+        let orphans = orphans.transpose().unwrap_or_else(|error| {
+            tracing::warn!(%error, "processes that leave their script's group end with the worker");
+            None
+        });
         env.push((name.into(), mark.into()));
         let uid = SessionId::new().to_string();
         let shop = Shop {
@@ -147,6 +154,7 @@ impl Worker {
             idle_run: options.idle_run,
             nowhere: File::options().read(true).write(true).open("/dev/null")?,
             streams: Streams::new(uid.clone()),
+            orphans: Mutex::new(orphans),
         };
         let threads = options.threads.max(1);
         let now = Instant::now();

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 use longshore::store::UnitFilter;
-use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitId, UnitState};
+use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitState};
 
 use super::words::cut;
 use crate::handler::RowInput;
@@ -43,34 +43,51 @@ pub(super) async fn gather(
         batch: Some(batch.clone()),
         ..UnitFilter::default()
     };
-    let mut groups = Groups::default();
+    let mut groups = FailureGroups::default();
+    // Lists carry no payloads: the keys of the examples are read once it is known which they are.
+    let mut examples = HashMap::new();
     let mut after = None;
     loop {
         let page = store.units(scope, &filter, after.as_deref(), PAGE).await?;
-        page.items.iter().for_each(|unit| groups.add(unit));
+        for unit in page.items {
+            let id = unit.id.to_string();
+            if groups.add(unit.failure, || id.clone()) {
+                examples.insert(id, unit.id);
+            }
+        }
         after = page.next;
         if after.is_none() {
-            return groups.named(store, scope).await;
+            break;
         }
     }
-}
-
-#[derive(Default)]
-struct Groups {
-    by_reason: HashMap<(String, String), usize>,
-    all: Vec<(FailureGroup, Vec<UnitId>)>,
-}
-
-impl Groups {
-    fn add(&mut self, unit: &Unit) {
-        let unknown = || Failure::new("unknown", "no reason was recorded");
-        let failure = unit.failure.clone().unwrap_or_else(unknown);
-        let at = self.place(failure);
-        let (group, units) = &mut self.all[at];
-        group.count += 1;
-        if units.len() < EXAMPLES {
-            units.push(unit.id);
+    let mut groups = groups.sorted();
+    for example in groups.iter_mut().flat_map(|group| &mut group.examples) {
+        if let Some(id) = examples.get(example) {
+            *example = key(&store.unit(scope, *id).await?);
         }
+    }
+    Ok(groups)
+}
+
+/// Failures, as they are sorted by reason.
+#[derive(Debug, Default)]
+pub struct FailureGroups {
+    by_reason: HashMap<(String, String), usize>,
+    all: Vec<FailureGroup>,
+}
+
+impl FailureGroups {
+    /// One more. Whether what it is known by was asked for, as one of its group's few examples.
+    pub fn add(&mut self, failure: Option<Failure>, key: impl FnOnce() -> String) -> bool {
+        let unknown = || Failure::new("unknown", "no reason was recorded");
+        let at = self.place(failure.unwrap_or_else(unknown));
+        let group = &mut self.all[at];
+        group.count += 1;
+        let is_example = group.examples.len() < EXAMPLES;
+        if is_example {
+            group.examples.push(key());
+        }
+        is_example
     }
 
     fn place(&mut self, failure: Failure) -> usize {
@@ -83,22 +100,16 @@ impl Groups {
         let Self { by_reason, all } = self;
         *by_reason.entry(reason).or_insert_with_key(|(code, _)| {
             let (code, examples) = (code.clone(), Vec::new());
-            all.push((FailureGroup { code, message, count: 0, examples }, Vec::new()));
+            all.push(FailureGroup { code, message, count: 0, examples });
             all.len() - 1
         })
     }
 
-    /// Reads the keys of the examples; lists carry no payloads.
-    async fn named(self, store: &dyn Store, scope: &Scope) -> Result<Vec<FailureGroup>> {
-        let mut groups = Vec::with_capacity(self.all.len());
-        for (mut group, units) in self.all {
-            for id in units {
-                group.examples.push(key(&store.unit(scope, id).await?));
-            }
-            groups.push(group);
-        }
+    /// The groups, the most frequent reason first.
+    pub fn sorted(self) -> Vec<FailureGroup> {
+        let mut groups = self.all;
         groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.code.cmp(&b.code)));
-        Ok(groups)
+        groups
     }
 }
 

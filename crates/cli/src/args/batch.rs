@@ -51,11 +51,12 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
   longshore batch watch demo                        a bar with rate and time left
   longshore batch watch demo --json | tee log       one JSON object per change
   longshore batch watch demo --limit 1h && echo all done
+  longshore batch watch demo --dir pool             an array of scripts in a pool
 
 Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 interrupted.")]
     Watch {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// Give up watching after this long
         #[arg(long, value_name = "TIME")]
         limit: Option<Span>,
@@ -73,7 +74,7 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
     /// Pause it and wait until nothing of it runs any more
     Drain {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// Give up waiting after this long
         #[arg(long, value_name = "TIME")]
         limit: Option<Span>,
@@ -88,10 +89,10 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         #[arg(long)]
         failed: bool,
     },
-    /// The rows of a batch, with what became of them
+    /// The rows of a batch, or the scripts of an array, with what became of them
     Rows {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// Only the failed ones, with their reasons
         #[arg(long, conflicts_with = "state")]
         failed: bool,
@@ -104,7 +105,7 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
     /// What became of a batch, to read or to pass on
     Report {
         #[command(flatten)]
-        batch: Named,
+        batch: Somewhere,
         /// As one HTML page instead of Markdown
         #[arg(long)]
         html: bool,

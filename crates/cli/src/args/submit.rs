@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use longshore::batch::{FailureLimit, OnThreshold};
 use longshore::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore::{BatchId, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull};
+use longshore::{BatchId, Dedup, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull};
 
 use super::http::HttpCall;
 use super::resource::Resource;
@@ -89,7 +89,7 @@ pub struct Submit {
     pub cap_limit: Option<u32>,
 
     /// If there is no room for it (see `queue set`): wait at most this long, then exit with code 5
-    /// [default: wait as long as it takes]
+    /// [default: wait as long as it takes; a single script does not wait]
     #[arg(long, value_name = "TIME", conflicts_with = "no_wait")]
     pub wait_room: Option<Span>,
     /// If there is no room for it: do not wait, exit with code 5
@@ -118,6 +118,17 @@ impl Submit {
     /// What the unit is.
     pub fn kind(&self) -> anyhow::Result<&Kind> {
         self.kind.as_ref().ok_or_else(|| crate::error::usage("the unit's kind is missing"))
+    }
+
+    /// By what it is recognised.
+    pub fn dedup(&self) -> Option<Dedup> {
+        let (window, on_duplicate) = (self.window.into(), self.on_duplicate.into());
+        self.key.clone().map(|key| Dedup { key, window, on_duplicate })
+    }
+
+    /// When it may begin, if that is later than `now`.
+    pub fn not_before(&self, now: Timestamp) -> Option<Timestamp> {
+        self.at.or_else(|| self.delay.map(|delay| now + delay.0))
     }
 
     /// What to do when there is no room.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::dispatch::arrays;
 use super::{Connected, connect, now, watch};
-use crate::args::batch::Batch as Typed;
+use crate::args::batch::{Batch as Typed, Named, Somewhere};
 use crate::args::operate::{InPool, PageArgs};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
@@ -47,20 +47,28 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Recover { names } => return recover::run(names, settings).await,
         Typed::List { status, page, pool } => return list(status, &page, &pool, settings).await,
         Typed::Status(batch) => return status(&batch.batch.name, &batch.pool, settings).await,
-        Typed::Watch { batch, limit } => {
-            let (_, client) = connect_to(&batch.name, settings).await?;
-            return watch::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
+        Typed::Watch { batch: Somewhere { batch: Named { name }, pool }, limit } => {
+            let limit = limit.map(|span| span.0);
+            if let Some(folder) = &pool.dir {
+                return watch::run_in(folder, &name, limit, settings).await;
+            }
+            let (_, client) = connect_to(&name, settings).await?;
+            return watch::run(&client, &name, limit, settings).await;
         }
-        Typed::Drain { batch, limit } => {
-            let (_, client) = connect_to(&batch.name, settings).await?;
-            return drain::run(&client, &batch.name, limit.map(|span| span.0), settings).await;
+        Typed::Drain { batch: Somewhere { batch: Named { name }, pool }, limit } => {
+            let limit = limit.map(|span| span.0);
+            if let Some(folder) = &pool.dir {
+                return drain::run_in(folder, &name, limit, settings).await;
+            }
+            let (_, client) = connect_to(&name, settings).await?;
+            return drain::run(&client, &name, limit, settings).await;
         }
-        Typed::Rows { batch, failed, state, page } => {
+        Typed::Rows { batch: Somewhere { batch: Named { name }, pool }, failed, state, page } => {
             let state = if failed { Some(UnitState::Failed) } else { state };
-            return rows::run(&batch.name, state, &page, settings).await;
+            return rows::run(&name, &pool, state, &page, settings).await;
         }
-        Typed::Report { batch, html, output } => {
-            return report::run(&batch.name, html, output.as_deref(), settings).await;
+        Typed::Report { batch: Somewhere { batch: Named { name }, pool }, html, output } => {
+            return report::run(&name, &pool, html, output.as_deref(), settings).await;
         }
         Typed::Pause { batch, reason } => (batch, ArrayAction::Pause { reason }),
         Typed::Resume(batch) => (batch, ArrayAction::Resume),

@@ -10,6 +10,7 @@ pub mod units;
 
 use std::path::Path;
 
+use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{Client, ClientError};
 use longshore_dispatch::link::LinkError;
 use longshore_dispatch::request::{Ending, Reply, Request, Status};
@@ -48,13 +49,33 @@ pub async fn connect(pool: &Pool, settings: &Settings) -> anyhow::Result<Client>
 }
 
 async fn connect_in(folder: &Path) -> anyhow::Result<Client> {
-    let start = format!("`longshore dispatch start --dir {}` starts a pool", folder.display());
-    Client::connect(folder).await.map_err(|error| match &error {
-        ClientError::Link(LinkError::Access(_) | LinkError::Unreachable(_)) => {
-            hinted(error.into(), start)
-        }
-        _ => error.into(),
+    Client::connect(folder).await.map_err(|error| match way_on(&error, folder) {
+        Some(hint) => hinted(error.into(), hint),
+        None => error.into(),
     })
+}
+
+/// What helps where there is no connection.
+fn way_on(error: &ClientError, folder: &Path) -> Option<String> {
+    let ClientError::Link(error) = error else { return None };
+    let start = || format!("`longshore dispatch start --dir {}` starts a pool", folder.display());
+    match error {
+        LinkError::Access(AccessError::Open { path, .. }) => Some(format!(
+            "whoever has read it may use the pool: stop it and start it anew, \
+             or `chmod 600 {}` if nobody has",
+            path.display()
+        )),
+        LinkError::Access(AccessError::Foreign(_)) => {
+            Some("a pool is for one user; `--dir` names another folder".to_owned())
+        }
+        LinkError::Unreachable { stranger: true, .. } => Some(
+            "another server answers there: is this file an old copy? `--dir` names the pool's own \
+             folder"
+                .to_owned(),
+        ),
+        LinkError::Access(_) | LinkError::Unreachable { .. } => Some(start()),
+        _ => None,
+    }
 }
 
 async fn ask_status(client: &mut Client) -> anyhow::Result<Status> {

@@ -5,7 +5,7 @@ use std::io::Read;
 use anyhow::Context;
 use longshore::store::Sent;
 use longshore::unit::{After, Cap, MAX_PAYLOAD, Weight};
-use longshore::{Dedup, NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
+use longshore::{NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
 use longshore_dispatch::system::Role;
 use serde::Serialize;
 
@@ -124,12 +124,8 @@ impl Pattern {
         unit.tenant = settings.tenant.clone().unwrap_or_default();
         unit.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());
         unit.priority = typed.priority;
-        unit.dedup = typed.key.clone().map(|key| Dedup {
-            key,
-            window: typed.window.into(),
-            on_duplicate: typed.on_duplicate.into(),
-        });
-        unit.not_before = typed.at.or_else(|| typed.delay.map(|delay| now + delay.0));
+        unit.dedup = typed.dedup();
+        unit.not_before = typed.not_before(now);
         unit.deadline = typed.deadline.map(|moment| moment.from(now));
         unit.weight = Weight { slots: typed.weight, resources: resource::sum_up(&typed.resource)? };
         unit.cap = cap(typed);

@@ -48,6 +48,10 @@ fn check(typed: &Submit, base: BaseSystem) -> anyhow::Result<()> {
     let call = &typed.script;
     let only_pools = [
         ("--after", !typed.after.is_empty()),
+        ("--key", typed.key.is_some()),
+        ("--delay", typed.delay.is_some()),
+        ("--at", typed.at.is_some()),
+        ("--deadline", typed.deadline.is_some()),
         ("--each-line", call.each_line.is_some()),
         ("--max-fails", call.max_fails.is_some()),
         ("--retries", call.retries > 0),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore::{BatchId, UnitId, UnitState};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Items, Many, Reply, Request, Submission, nth};
+use longshore_dispatch::request::{Conditions, Items, Many, Reply, Request, Submission, nth};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected};
@@ -36,7 +36,7 @@ pub async fn run(file: &Path, typed: &Submit, settings: &Settings) -> anyhow::Re
         let items = submission.items.clone();
         let reply = client.ask(&Request::Submit(Box::new(submission))).await;
         let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
-        let Reply::Submitted { units } = reply else { return Err(unexpected(&reply)) };
+        let Reply::Submitted { units, .. } = reply else { return Err(unexpected(&reply)) };
         let (unit, array) = match items {
             Items::Once(unit) => (Some(unit), None),
             Items::Each { batch, .. } => (None, Some(batch)),
@@ -125,6 +125,7 @@ fn one(
         resources: task.resources.clone(),
         after,
         awaited,
+        conditions: Conditions::default(),
     };
     submission(&task.call, more, settings)
         .map_err(|error| error.context(format!("task `{}`", task.id)))

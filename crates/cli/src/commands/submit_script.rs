@@ -8,11 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{ArrayView, Items, Many, Reply, Request, Submission, UnitView};
+use longshore_dispatch::request::{
+    ArrayView, Conditions, Items, Many, Reply, Request, Submission, UnitView,
+};
 use longshore_dispatch::script::{Output, Script, policy as script_policy};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected};
+use super::now;
 use super::wait::unit_code;
 use crate::args::resource;
 use crate::args::script::{ScriptCall, Where};
@@ -37,14 +40,18 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
         resources: resource::sum_up(&typed.resource)?,
         after: typed.after.clone(),
         awaited: typed.wait,
+        conditions: conditions(&typed),
     };
     let submission = submission(&typed.script, more, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
-    let items = submission.items.clone();
-    let units = match client.ask(&Request::Submit(Box::new(submission))).await? {
-        Reply::Submitted { units } => units,
+    let mut items = submission.items.clone();
+    let (units, existing) = match client.ask(&Request::Submit(Box::new(submission))).await? {
+        Reply::Submitted { units, existing } => (units, existing),
         other => return Err(unexpected(&other)),
     };
+    if let Some(existing) = existing {
+        items = Items::Once(existing);
+    }
     let waiting = async {
         match &items {
             Items::Once(unit) => wait_for_unit(&mut client, *unit, settings).await,
@@ -63,7 +70,9 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     }
     match &items {
         Items::Once(unit) => {
-            settings.output.answer(&serde_json::json!({ "unit": unit }), || unit.to_string())?;
+            let status = if existing.is_some() { "existing" } else { "created" };
+            let answer = serde_json::json!({ "unit": unit, "status": status });
+            settings.output.answer(&answer, || unit.to_string())?;
             Ok(ExitCode::Good)
         }
         Items::Each { batch, .. } => {
@@ -81,11 +90,7 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
 /// What scripts of a pool do not know is refused, not left out.
 fn check(typed: &Submit) -> anyhow::Result<()> {
     let unknown = [
-        ("--queue", typed.queue.is_some(), "scripts of a pool have one queue"),
-        ("--key", typed.key.is_some(), "an array is recognised by its --name"),
-        ("--delay", typed.delay.is_some(), "`at` or cron can submit it later"),
-        ("--at", typed.at.is_some(), "`at` or cron can submit it later"),
-        ("--deadline", typed.deadline.is_some(), "`--time` limits a run"),
+        ("--queue", typed.queue.is_some(), "a pool has one queue; `--dir` chooses the pool"),
         ("--timeout", typed.timeout.is_some(), "`--time` limits a run"),
         (
             "--max-attempts",
@@ -93,11 +98,28 @@ fn check(typed: &Submit) -> anyhow::Result<()> {
             "`--retries` says how often it runs again",
         ),
         ("--cap-key", typed.cap_key.is_some(), "`--array 1-100%5` limits how many run at once"),
-        ("--wait-room", typed.wait_room.is_some(), "a full pool refuses at once"),
     ];
-    match unknown.into_iter().find(|(_, said, _)| *said) {
-        Some((option, _, hint)) => Err(usage(format!("{option} is not for scripts"))).hint(hint),
-        None => Ok(()),
+    if let Some((option, _, hint)) = unknown.into_iter().find(|(_, said, _)| *said) {
+        return Err(usage(format!("{option} is not for scripts"))).hint(hint);
+    }
+    let is_array = typed.script.array.is_some() || typed.script.each_line.is_some();
+    if typed.key.is_some() && is_array {
+        return Err(usage("--key is not for arrays")).hint("an array is recognised by its --name");
+    }
+    Ok(())
+}
+
+/// When it is taken, and when it is run.
+fn conditions(typed: &Submit) -> Conditions {
+    let now = now();
+    Conditions {
+        not_before: typed.not_before(now),
+        deadline: typed.deadline.map(|moment| moment.from(now)),
+        key: typed.dedup(),
+        room: match typed.no_wait {
+            true => Some(Duration::ZERO),
+            false => typed.wait_room.map(|span| span.0),
+        },
     }
 }
 
@@ -111,6 +133,7 @@ pub struct More<'a> {
     pub resources: BTreeMap<String, u32>,
     pub after: Vec<UnitId>,
     pub awaited: bool,
+    pub conditions: Conditions,
 }
 
 /// What is asked of the server.
@@ -119,7 +142,7 @@ pub fn submission(
     more: More<'_>,
     settings: &Settings,
 ) -> anyhow::Result<Submission> {
-    let More { dir, priority, slots, mut resources, after, awaited } = more;
+    let More { dir, priority, slots, mut resources, after, awaited, conditions } = more;
     if let Some(size) = call.mem {
         let mebibytes = size.0.div_ceil(1 << 20);
         resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
@@ -136,6 +159,7 @@ pub fn submission(
         after,
         policy: Policy { retry, max_lost: call.crash_limit, ..usual },
         awaited,
+        conditions,
     })
 }
 

@@ -1,13 +1,15 @@
 //! `batch watch`: a live bar for a person, lines for a log, JSON for a program.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar};
-use longshore::{Batch, BatchId, Client};
+use longshore::{Batch, BatchId, Client, WaitError};
 use longshore_batch::definition::Definition;
 use tokio::sync::Notify;
 
 use super::batch::{Summary, summary::money};
+use super::dispatch::arrays::Watched;
 use super::wait;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
@@ -51,6 +53,30 @@ pub async fn run(
     let batch = ended.hint(format!("it goes on; `longshore batch status {name}` shows it"))?;
     view.finish(&batch)?;
     Ok(wait::batch_code(&batch))
+}
+
+/// The same for an array of a pool.
+pub async fn run_in(
+    folder: &Path,
+    name: &BatchId,
+    limit: Option<Duration>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let output = settings.output;
+    let mut view = View::new(output, View::bar(output, &output.bars(), name), None);
+    let mut watched = Watched::of(folder, name, settings).await?;
+    let is_over = |array: &Batch| Ok(!array.status.is_open());
+    let waiting = watched.until(is_over, |array| view.show(array, Instant::now()));
+    let array = match limit {
+        None => waiting.await?,
+        Some(limit) => {
+            let waited = tokio::time::timeout(limit, waiting).await;
+            let late = waited.map_err(|_| WaitError::TimedOut(limit));
+            late.hint(format!("it goes on; `longshore batch status {name}` shows it"))??
+        }
+    };
+    view.finish(&array)?;
+    Ok(wait::batch_code(&array))
 }
 
 /// How a batch's rows ask.

@@ -30,6 +30,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
         env: inherited(&remote.env),
         hooks: Hooks { before: remote.before, after: remote.after },
         idle_run: remote.idle_run.map(|span| span.0),
+        alone: true,
     };
     let (tell, commands) = mpsc::channel(2);
     let connected = |address| tracing::info!(%address, "connected");

@@ -59,7 +59,8 @@ fn a_permit_comes_back_from_a_killed_holder_and_its_command_ends() {
     place.write("longshore.toml", "[pools.licence]\nmax = 1\nlease = \"1s\"\n");
     let script = "echo $$ > pid; exec sleep 300";
     let mut holder = place.start(&["pool", "exec", "licence", "--", "sh", "-c", script]);
-    let pid = eventually(SOON, || Some(place.read("pid").trim().to_owned()).filter(|it| !it.is_empty()));
+    let pid =
+        eventually(SOON, || Some(place.read("pid").trim().to_owned()).filter(|it| !it.is_empty()));
     holder.kill();
     place.run(&["pool", "exec", "licence", "--wait", "20s", "--", "true"]).ok();
     eventually(SOON, || (!is_alive(&pid)).then_some(()));
@@ -165,8 +166,14 @@ fn one_after_the_other_when_there_is_one_permit() {
 #[test]
 fn permits_on_redis_are_used_the_same_way_and_one_that_is_away_is_named() {
     let place = Place::new();
-    let redis = longshore_testkit::servers::PrivateRedis::start(longshore_testkit::servers::Remembers::Nothing).unwrap();
-    place.write("longshore.toml", format!("permits = \"{}\"\n[pools.mjml]\nmax = 20\n", redis.url()));
+    let redis = longshore_testkit::servers::PrivateRedis::start(
+        longshore_testkit::servers::Remembers::Nothing,
+    )
+    .unwrap();
+    place.write(
+        "longshore.toml",
+        format!("permits = \"{}\"\n[pools.mjml]\nmax = 20\n", redis.url()),
+    );
     place.run(&["pool", "exec", "mjml", "--", "true"]).ok();
     let all = place.run(&["pool", "status", "--json"]).ok().json();
     assert_eq!((&all[0]["pool"], &all[0]["acquired"]), (&"mjml".into(), &1.into()));

@@ -5,3 +5,4 @@ mod fakes;
 mod habits;
 mod sizes;
 mod storm;
+mod untold;

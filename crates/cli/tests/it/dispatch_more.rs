@@ -25,8 +25,8 @@ impl Pool {
     /// Submits a script and returns what was printed: its id, or its array's name.
     fn submit(&self, text: &str, more: &[&str]) -> String {
         self.place.write("job.sh", text);
-        let args = [&["submit", "--script", "job.sh"], more].concat();
-        self.run(&args).ok().out.trim().to_owned()
+        let args = [&["submit", "--dir", "pool", "--script", "job.sh"], more].concat();
+        self.place.run(&args).ok().out.trim().to_owned()
     }
 }
 
@@ -82,6 +82,36 @@ fn units_of_a_pool_are_shown_listed_retried_and_cancelled_through_its_server() {
     let array = pool.run(&["batch", "status", "three", "--json"]).ok().json();
     assert_eq!((&array["done"], &array["total"]), (&3.into(), &3.into()));
     assert!(pool.run(&["batch", "list"]).ok().out.contains("three"));
+}
+
+#[test]
+fn an_array_of_a_pool_is_watched_drained_listed_and_reported_through_its_server() {
+    let pool = Pool::start();
+    let text = "echo >> runs; [ $LONGSHORE_ARRAY_INDEX -lt 3 ] || exit 42";
+    pool.submit(text, &["--array", "1-4", "--name", "four"]);
+    let watched = pool.run(&["batch", "watch", "four"]).ends(3).out;
+    assert!(watched.contains("2/4 done, 2 failed"), "{watched}");
+    let rows = pool.run(&["batch", "rows", "four", "--failed", "--json"]).ok().json();
+    let keys: Vec<u64> =
+        rows.as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect();
+    assert!(keys == [3, 4] || keys == [4, 3], "{rows}");
+    assert_eq!(rows[0]["code"], "exit-42");
+    assert!(pool.run(&["batch", "rows", "four"]).ok().out.contains("exit-42"));
+    let report = pool.run(&["batch", "report", "four"]).ok().out;
+    for words in ["# Batch four", "| 2 | exit-42 |"] {
+        assert!(report.contains(words), "{words} in {report}");
+    }
+    let held = "echo >> held; until [ -e go ]; do sleep 0.05; done";
+    pool.submit(held, &["--array", "1-40", "--name", "held"]);
+    let runs = || pool.place.read("held").lines().count();
+    eventually(|| runs() == 2);
+    pool.run(&["batch", "drain", "held", "--limit", "500ms"]).ends(1).says("still has running");
+    pool.run(&["batch", "watch", "held"]).ends(4);
+    pool.place.write("go", "");
+    let drained = pool.run(&["batch", "drain", "held", "--json"]).ok().json();
+    assert_eq!((&drained["status"], &drained["leased"]), (&"paused".into(), &0.into()));
+    assert_eq!((&drained["ready"], runs()), (&38.into(), 2), "{drained}");
+    pool.run(&["batch", "watch", "nobody"]).ends(1).says("nobody");
 }
 
 fn eventually(mut is_so: impl FnMut() -> bool) {
@@ -152,6 +182,20 @@ fn without_a_terminal_the_live_view_is_one_frame() {
 }
 
 #[test]
+fn the_live_view_lists_failures_by_when_they_failed() {
+    let pool = Pool::start();
+    let text = "[ $1 = quick ] || until [ -e go ]; do sleep 0.05; done; exit 1";
+    let first = pool.submit(text, &["--", "slow"]);
+    let second = pool.submit(text, &["--", "quick"]);
+    eventually(|| pool.run(&["dispatch", "status", "--json"]).ok().json()["failed"] == 1);
+    pool.place.write("go", "");
+    pool.run(&["dispatch", "wait"]).ends(3);
+    let seen = pool.run(&["dispatch", "top", "--json"]).ok().json();
+    let units = seen["failures"].as_array().unwrap().iter().map(|unit| unit["unit"].as_str());
+    assert_eq!(units.flatten().collect::<Vec<_>>(), [first, second], "the last failure first");
+}
+
+#[test]
 fn a_script_goes_straight_to_the_base_system_and_its_exit_code_is_ours() {
     let place = Place::new();
     place.write("job.sh", "echo $1 $MODE; exit 42");
@@ -171,7 +215,7 @@ fn a_script_goes_straight_to_the_base_system_and_its_exit_code_is_ours() {
 fn options_that_scripts_do_not_know_are_refused_and_a_wait_may_end() {
     let place = Place::new();
     place.write("job.sh", "exit 0");
-    for option in [["--delay", "5s"], ["--key", "k"], ["--queue", "q"], ["--max-attempts", "3"]] {
+    for option in [["--queue", "q"], ["--timeout", "5s"], ["--max-attempts", "3"]] {
         let run = place.run(&[&["submit", "--script", "job.sh"], &option[..]].concat()).ends(2);
         run.says(&format!("{} is not for scripts", option[0])).says("hint:");
     }

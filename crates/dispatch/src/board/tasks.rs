@@ -113,6 +113,11 @@ impl<C> Board<C> {
         }
     }
 
+    /// Every task, in no order.
+    pub fn tasks(&self) -> impl Iterator<Item = (UnitId, &Task<C>)> {
+        self.tasks.iter().map(|(unit, task)| (*unit, task))
+    }
+
     /// A task by its unit.
     pub fn task(&self, unit: UnitId) -> Option<&Task<C>> {
         self.tasks.get(&unit)

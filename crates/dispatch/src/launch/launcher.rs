@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::fates::Fates;
+use super::intents::Intents;
+use super::outlook::{Explanation, Outlook};
 use super::scale::{Launch, Present, Scaler, Size, Step};
+use super::watched::Watched;
 use crate::board::SeatId;
-use crate::system::{Cause, Job, JobId, JobState, Program, System, Terms};
+use crate::system::{Cause, Job, JobId, JobState, Program, System, SystemError, Terms};
 
 /// How often the system is asked about jobs whose workers have not come, at most.
 const ASK: Duration = Duration::from_secs(2);
@@ -54,21 +58,6 @@ pub struct Submitted {
     pub arrived: bool,
 }
 
-/// Why things are as they are.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Explanation {
-    /// Workers that are wanted.
-    pub wanted: u32,
-    /// Workers that are here.
-    pub here: u32,
-    /// Jobs whose workers have not come yet, with what their system says.
-    pub pending: Vec<String>,
-    /// What went wrong last.
-    pub trouble: Option<String>,
-    /// When it is tried again, in seconds from now.
-    pub next_try: Option<u64>,
-}
-
 /// What a launcher has to see.
 #[derive(Debug)]
 pub struct Sight<'a> {
@@ -103,11 +92,14 @@ pub struct Launcher {
     returning: BTreeSet<u64>,
     said: BTreeMap<u64, String>,
     fates: Fates,
-    next: u64,
+    intents: Intents,
+    /// Those that were asked for and nobody knows whether they are there.
+    unclear: BTreeSet<u64>,
     asked: Option<Instant>,
     trouble: Option<String>,
     wanted: u32,
     here: u32,
+    outlook: Arc<Outlook>,
 }
 
 impl Launcher {
@@ -118,7 +110,10 @@ impl Launcher {
         size: Size,
         jobs: BTreeMap<u64, Submitted>,
     ) -> Self {
-        let next = jobs.keys().max().copied().unwrap_or(0);
+        let mut intents = Intents::unkept();
+        intents.pass(jobs.keys().max().copied().unwrap_or(0));
+        let outlook = Outlook::new(size);
+        let system = Box::new(Watched { system, outlook: Arc::clone(&outlook) });
         let arrived = jobs.iter().filter(|(_, job)| job.arrived);
         Self {
             returning: arrived.map(|(number, _)| *number).collect(),
@@ -128,12 +123,23 @@ impl Launcher {
             jobs,
             said: BTreeMap::new(),
             fates: Fates::default(),
-            next,
+            intents,
+            unclear: BTreeSet::new(),
             asked: None,
             trouble: None,
             wanted: 0,
             here: 0,
+            outlook,
         }
+    }
+
+    /// The same, with what an earlier life was about to ask for. What of that became jobs is looked for.
+    #[must_use]
+    pub fn with_intents(mut self, mut intents: Intents) -> Self {
+        let known = |number: &u64| self.jobs.contains_key(number);
+        self.unclear = intents.last().filter(|number| !known(number)).collect();
+        intents.pass(self.jobs.keys().max().copied().unwrap_or(0));
+        Self { intents, ..self }
     }
 
     /// What starts the workers.
@@ -146,20 +152,24 @@ impl Launcher {
         &self.jobs
     }
 
-    /// What is wanted of the pool's size.
-    pub fn size(&self) -> Size {
-        self.scaler.size
-    }
-
-    /// Another size is wanted.
-    pub fn resize(&mut self, min: u32, max: u32) {
-        self.scaler.size = Size { min, max: max.max(min), ..self.scaler.size };
+    /// What others may see of it at any time, and how its size is changed.
+    pub fn outlook(&self) -> Arc<Outlook> {
+        Arc::clone(&self.outlook)
     }
 
     /// Looks, decides and acts.
     pub async fn round(&mut self, sight: Sight<'_>) -> Round {
+        let now = sight.now;
+        self.scaler.size = self.outlook.size();
+        let round = self.carry_out(sight).await;
+        self.tell(now);
+        round
+    }
+
+    async fn carry_out(&mut self, sight: Sight<'_>) -> Round {
         let Sight { now, threads, present, lost, closing } = sight;
         self.note_arrivals(present);
+        self.find_unclear(now).await;
         self.ask_system(now, lost).await;
         let mut round = Round { fates: self.fates_of(lost).await, ..Round::default() };
         self.here = u32::try_from(present.len()).unwrap_or(u32::MAX);
@@ -171,6 +181,7 @@ impl Launcher {
             self.returning.clear();
         }
         self.wanted = self.scaler.wanted(threads);
+        self.tell(now);
         for step in self.scaler.decide(now, threads, present, &self.launches()) {
             match step {
                 Step::Launch(count) => self.launch(now, count).await,
@@ -222,20 +233,49 @@ impl Launcher {
     }
 
     async fn launch(&mut self, now: Duration, count: u32) {
-        for _ in 0..count {
-            self.next += 1;
-            let number = self.next;
+        let numbers = match self.intents.next(count) {
+            Ok(numbers) => numbers,
+            Err(error) => return self.fail(now, format!("launches cannot be noted: {error}")),
+        };
+        for number in numbers {
             match self.system.submit(&self.job(number)).await {
                 Ok(job) => {
                     tracing::info!(%job, system = self.base(), number, "a worker was asked for");
                     self.jobs.insert(number, Submitted { job, arrived: false });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, system = self.base(), "no worker could be asked for");
-                    self.trouble = Some(error.to_string());
-                    return self.scaler.on_failure(now);
+                    if let SystemError::Silent { .. } = error {
+                        self.unclear.insert(number);
+                    }
+                    return self.fail(now, error.to_string());
                 }
             }
+        }
+    }
+
+    fn fail(&mut self, now: Duration, words: String) {
+        tracing::warn!(words, system = self.base(), "no worker could be asked for");
+        self.trouble = Some(words);
+        self.scaler.on_failure(now);
+    }
+
+    /// Looks for jobs that may have been submitted, though nobody heard their ids.
+    async fn find_unclear(&mut self, now: Duration) {
+        if self.unclear.is_empty() || self.scaler.waits(now).is_some() {
+            return;
+        }
+        let names = self.unclear.iter().map(|number| (self.intents.name(*number), *number));
+        let numbers: BTreeMap<String, u64> = names.collect();
+        let names: Vec<String> = numbers.keys().cloned().collect();
+        let found = match self.system.find(&names).await {
+            Ok(found) => found,
+            Err(error) => return self.fail(now, error.to_string()),
+        };
+        self.unclear.clear();
+        for (name, job) in found {
+            let Some(number) = numbers.get(&name) else { continue };
+            tracing::info!(%job, number, "a job was found whose id nobody had heard");
+            self.jobs.insert(*number, Submitted { job, arrived: false });
         }
     }
 
@@ -251,7 +291,7 @@ impl Launcher {
             stderr: Some(log),
             terms: terms.clone(),
             options: options.clone(),
-            ..Job::new(format!("longshore-{number:04}"), Program::Command(words), folder)
+            ..Job::new(self.intents.name(number), Program::Command(words), folder)
         }
     }
 
@@ -337,14 +377,16 @@ impl Launcher {
         }
     }
 
-    /// Why things are as they are.
-    pub fn explain(&self, now: Duration) -> Explanation {
-        Explanation {
+    /// Lets others see how things are.
+    fn tell(&self, now: Duration) {
+        let explanation = Explanation {
             wanted: self.wanted,
             here: self.here,
             pending: self.said.values().cloned().collect(),
             trouble: self.trouble.clone(),
-            next_try: self.scaler.waits(now).map(|(left, _)| left.as_secs()),
-        }
+            ..Explanation::default()
+        };
+        let left = self.scaler.waits(now).map(|(left, _)| left).unwrap_or_default();
+        self.outlook.note(explanation, now + left);
     }
 }

@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use longshore::session::Lease;
 use longshore::store::{Claim, HeldUnit, Queues};
 use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
+use tokio::time::Instant;
 
 use super::bodies::{Bodies, Source};
 use crate::board::{Board, Need};
@@ -28,7 +29,8 @@ pub(super) struct Cargo {
     attempt: u32,
     queued: i64,
     item: Option<Item>,
-    time_left: Option<Duration>,
+    /// When it must have ended.
+    deadline: Option<Instant>,
 }
 
 impl Cargo {
@@ -47,7 +49,7 @@ impl Cargo {
             line: self.item.as_ref().and_then(|item| item.1.clone()),
             threads: need.threads,
             resources: need.resources.clone(),
-            time_left: self.time_left,
+            time_left: self.deadline.map(|at| at.saturating_duration_since(Instant::now())),
         }
     }
 }
@@ -236,13 +238,15 @@ fn entry(unit: &Unit, lease: Lease, alone: bool) -> Result<(Entry, Option<Body>)
         }
     };
     let need = Need { threads: unit.weight.slots, resources: unit.weight.resources.clone(), alone };
+    // On the store's clock it was claimed just now.
     let now = unit.started_at.unwrap_or(unit.since);
+    let time_left = unit.deadline.map(|deadline| deadline.since(now));
     let cargo = Cargo {
         body: 0,
         attempt: unit.attempt,
         queued: unit.created_at.as_micros(),
         item,
-        time_left: unit.deadline.map(|deadline| deadline.since(now)),
+        deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
     };
     let rank = unit.priority.rank(unit.created_at).as_micros();
     Ok((Entry { lease, rank, need, source, cargo }, body))

@@ -5,10 +5,11 @@
 
 mod ending;
 mod losses;
+mod pausing;
 mod views;
 mod workers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use longshore::session::Lease;
 use longshore::store::{Beat, BeatAnswer, Finish, Finished};
-use longshore::{Error, Outcome, Store, UnitId};
+use longshore::{BatchId, Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -55,6 +56,8 @@ pub(super) enum Event {
     Release(Vec<SeatId>),
     /// Something was cancelled: the store says what.
     BeatNow,
+    /// An array was paused: what of it has not begun goes back.
+    Paused(BatchId),
     /// Why jobs ended whose workers are lost.
     Fates(Vec<(u64, Cause)>),
     End(Ending),
@@ -112,6 +115,8 @@ pub(super) struct Core {
     astray_until: Option<Duration>,
     /// Workers of an earlier life that have not come back.
     expected: BTreeSet<String>,
+    /// What workers are to return because its array was paused.
+    recalled: HashSet<UnitId>,
     report: Report,
     /// Tells others how many workers there are.
     seats: watch::Sender<usize>,
@@ -145,6 +150,7 @@ impl Core {
             turned: now,
             astray_until: None,
             expected: BTreeSet::new(),
+            recalled: HashSet::new(),
             report: Report::default(),
             seats,
         }
@@ -221,6 +227,7 @@ impl Core {
                 self.next_beat = Instant::now();
                 self.look_over();
             }
+            Event::Paused(array) => self.on_paused(array),
             Event::Fates(fates) => {
                 for (launch, cause) in fates {
                     let judged = self.doubts.on_fate(launch, cause);

@@ -2,27 +2,22 @@
 //! workers goes to the core.
 
 mod operate;
+mod submit;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
-use longshore::store::{Queues, Sent};
-use longshore::unit::{After, Cap, Weight};
-use longshore::{Client, Counts, Kind, NewUnit, Payload, Scope, Store, UnitId, WhenFull};
+use longshore::store::Queues;
+use longshore::{Client, Counts, Scope, Store, UnitId};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::core::{Event, View};
 use super::door::Guest;
-use crate::launch::Launcher;
-use crate::request::{ArrayView, Items, Many, Reply, Request, Status, Submission, UnitView, nth};
-use crate::script::{self, Item, KIND};
+use crate::launch::Outlook;
+use crate::request::{ArrayView, Reply, Request, Status, UnitView};
 use crate::wire::frame::{put_json, take_json};
-
-/// Units of an array that are sent at once.
-const CHUNK: usize = 1000;
 
 /// Answers clients.
 #[derive(Clone)]
@@ -30,14 +25,15 @@ pub(super) struct Desk {
     client: Client,
     core: mpsc::Sender<Event>,
     base: String,
-    pub(super) launcher: Option<Arc<Mutex<Launcher>>>,
+    /// What is known of whoever launches workers. It may wait for its system for long; we do not.
+    launcher: Option<Arc<Outlook>>,
 }
 
 impl Desk {
     pub(super) fn new(
         store: Arc<dyn Store>,
         core: mpsc::Sender<Event>,
-        launcher: Option<Arc<Mutex<Launcher>>>,
+        launcher: Option<Arc<Outlook>>,
         base: String,
     ) -> Self {
         Self { client: Client::new(store), core, base, launcher }
@@ -74,10 +70,7 @@ impl Desk {
 
     async fn answer(&self, request: Request) -> Result<Reply, String> {
         match request {
-            Request::Submit(submission) => {
-                let units = self.submit(*submission).await?;
-                Ok(Reply::Submitted { units })
-            }
+            Request::Submit(submission) => self.submit(*submission).await,
             Request::Status => self.status().await.map(|status| Reply::Status(Box::new(status))),
             Request::Unit(id, wait) => {
                 self.unit(id, wait).await.map(|unit| Reply::Unit(Box::new(unit)))
@@ -107,11 +100,11 @@ impl Desk {
                 array.map(|array| Reply::Steered(Box::new(array)))
             }
             Request::Explain => {
-                let launcher = self.launcher()?.lock().await;
-                Ok(Reply::Explained(launcher.explain(self.view().await?.now)))
+                let now = self.view().await?.now;
+                Ok(Reply::Explained(self.launcher()?.explain(now)))
             }
             Request::Scale { min, max } => {
-                self.launcher()?.lock().await.resize(min, max);
+                self.launcher()?.resize(min, max);
                 Ok(Reply::Yes)
             }
             Request::Stop(ending) => {
@@ -121,7 +114,7 @@ impl Desk {
         }
     }
 
-    fn launcher(&self) -> Result<&Mutex<Launcher>, String> {
+    fn launcher(&self) -> Result<&Outlook, String> {
         let launcher = self.launcher.as_deref();
         launcher.ok_or_else(|| "this server launches no workers: others start them".to_owned())
     }
@@ -151,10 +144,7 @@ impl Desk {
 
     async fn status(&self) -> Result<Status, String> {
         let status = self.of_core(Event::Status).await?;
-        let size = match &self.launcher {
-            Some(launcher) => Some(launcher.lock().await.size()),
-            None => None,
-        };
+        let size = self.launcher.as_ref().map(|launcher| launcher.size());
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
         Ok(Status {
@@ -168,98 +158,8 @@ impl Desk {
             done: counts.done,
             failed: counts.failed,
             cancelled: counts.cancelled,
+            asking: self.launcher.as_ref().and_then(|launcher| launcher.asking()),
             ..status
         })
     }
-
-    async fn submit(&self, submission: Submission) -> Result<u64, String> {
-        let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
-        match &submission.items {
-            Items::Once(id) => self.submit_one(*id, script, &submission).await,
-            Items::Each { .. } => self.submit_array(script, &submission).await,
-        }
-    }
-
-    async fn submit_one(
-        &self,
-        id: UnitId,
-        script: Payload,
-        submission: &Submission,
-    ) -> Result<u64, String> {
-        let unit = NewUnit { id, ..pattern(submission, script)? };
-        let sent = self.client.send_many(vec![unit], WhenFull::Refuse).await;
-        match sent.map_err(|error| error.to_string())?.pop() {
-            Some(Sent::Created(_) | Sent::Existing(_)) => Ok(1),
-            Some(Sent::Refused(refusal)) => Err(refusal.to_string()),
-            None => Err("the store gave no answer".to_owned()),
-        }
-    }
-
-    async fn submit_array(&self, script: Payload, submission: &Submission) -> Result<u64, String> {
-        let Items::Each { batch, of, at_most, max_fails, first } = &submission.items else {
-            return Ok(0);
-        };
-        let words = |error: longshore::SendError| error.to_string();
-        let threshold = max_fails.map(|most| FailureThreshold {
-            limit: FailureLimit::Units(most),
-            then: OnThreshold::Fail,
-        });
-        let new = NewBatch {
-            tenant: submission.tenant.clone(),
-            kind: KIND.to_owned(),
-            threshold,
-            definition: Some(script),
-            ..NewBatch::new(batch.clone())
-        };
-        let mut writer = self.client.open_batch(new).await.map_err(words)?;
-        let done: u64 = writer.cursor().parse().unwrap_or(0);
-        let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
-        let mut sent = done;
-        let blank = pattern(submission, Payload::from(Vec::new()))?;
-        while items.peek().is_some() {
-            let mut units = Vec::with_capacity(CHUNK);
-            for item in items.by_ref().take(CHUNK) {
-                let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap = at_most.map(|limit| Cap { key: format!("array {batch}"), limit });
-                let id = first.map_or_else(UnitId::new, |first| nth(first, sent));
-                units.push(NewUnit { id, payload, cap, ..blank.clone() });
-                sent += 1;
-            }
-            writer.add(units, sent.to_string()).await.map_err(words)?;
-        }
-        writer.seal().await.map_err(words)?;
-        Ok(sent)
-    }
-}
-
-fn items(of: &Many) -> Box<dyn Iterator<Item = Item> + Send + '_> {
-    match of {
-        Many::Ranges(ranges) => {
-            let numbers = ranges.iter().flat_map(|(first, last)| *first..=*last);
-            Box::new(numbers.map(|number| Item(number, None)))
-        }
-        Many::Lines(lines) => {
-            let numbered = (0..).zip(lines);
-            Box::new(numbered.map(|(number, line)| Item(number, Some(line.clone()))))
-        }
-    }
-}
-
-fn pattern(submission: &Submission, payload: Payload) -> Result<NewUnit, String> {
-    let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
-    let after = After { units: submission.after.clone(), ..After::default() };
-    Ok(NewUnit {
-        tenant: submission.tenant.clone(),
-        priority: submission.priority,
-        weight: Weight {
-            slots: submission.threads.max(1),
-            resources: submission.resources.clone(),
-        },
-        after,
-        // What says the same as its kind need not be kept with every unit.
-        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::policy()),
-        // An array is waited for by its counts, not by each end.
-        awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
-        ..NewUnit::new(kind, payload)
-    })
 }

@@ -1,4 +1,8 @@
 //! What a server keeps between two lives, on a local disk: who it is, and which session it had.
+//!
+//! Not which worker has which script: that changes a thousand times a second. A note that lags behind
+//! would clear just those that were begun last, and among them is the one that brings machines down. So
+//! what nobody comes back with counts as lost, if somebody is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -125,6 +125,26 @@ impl System for GridEngine {
         Ok(())
     }
 
+    async fn find(&self, names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
+        let tame: Vec<String> = names.iter().map(|name| named(name)).collect();
+        let answer = self.caller.ask("qstat", &["-j", &tame.join(",")]).await?;
+        if !answer.is_ok() && !answer.words().contains("do not exist") {
+            return Err(self.caller.failure(&answer, &SIGNS));
+        }
+        // A job's number comes before its name.
+        let (mut found, mut number) = (Vec::new(), None);
+        for line in answer.out.lines() {
+            if let Some(text) = line.strip_prefix("job_number:") {
+                number = Some(JobId::new(text.trim()));
+            } else if let Some(text) = line.strip_prefix("job_name:")
+                && let Some(at) = tame.iter().position(|tame| tame == text.trim())
+            {
+                found.extend(number.take().map(|number| (names[at].clone(), number)));
+            }
+        }
+        Ok(found)
+    }
+
     async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
         let mut ends = BTreeMap::new();
         for id in gone {
@@ -134,11 +154,16 @@ impl System for GridEngine {
     }
 }
 
+/// A job's name as Grid Engine knows it.
+fn named(name: &str) -> String {
+    tame(name, 128)
+}
+
 /// What `qsub` is told.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = Writer::new(BaseSystem::Sge, "#$", job, Opens::System)?;
     let terms = &job.terms;
-    script.line(format_args!("-N {}", tame(&job.name, 128)));
+    script.line(format_args!("-N {}", named(&job.name)));
     script.line("-S /bin/bash");
     script.line("-cwd");
     script.line("-V");

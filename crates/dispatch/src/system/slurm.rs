@@ -112,13 +112,35 @@ impl System for Slurm {
         }
         Ok(())
     }
+
+    async fn find(&self, names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
+        let tame: Vec<String> = names.iter().map(|name| named(name)).collect();
+        let format = "ArrayJobID:|,Name:|";
+        let args = ["--noheader", "--me", "--name", &tame.join(","), "--Format", format];
+        let answer = self.caller.ask("squeue", &args).await?;
+        if !answer.is_ok() {
+            return Err(self.failure(&answer));
+        }
+        let jobs = answer.out.lines().filter_map(|line| {
+            let (id, name) = line.split_once('|')?;
+            let name = name.trim().trim_end_matches('|');
+            let at = tame.iter().position(|tame| tame == name)?;
+            Some((names[at].clone(), JobId::new(id.trim())))
+        });
+        Ok(jobs.collect())
+    }
+}
+
+/// A job's name as Slurm knows it.
+fn named(name: &str) -> String {
+    tame(name, 64)
 }
 
 /// What `sbatch` is told.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = Writer::new(BaseSystem::Slurm, "#SBATCH", job, Opens::System)?;
     let terms = &job.terms;
-    script.line(format_args!("--job-name={}", tame(&job.name, 64)));
+    script.line(format_args!("--job-name={}", named(&job.name)));
     script.line("--no-requeue");
     script.line("--nodes=1");
     script.line("--ntasks=1");

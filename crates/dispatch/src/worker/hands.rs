@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use longshore::UnitId;
 use longshore::session::Lease;
+use tokio::time::Instant;
 
 use crate::script::Report;
 use crate::wire::{Order, Word};
@@ -16,10 +17,17 @@ pub(super) struct Hands {
     all: BTreeMap<String, u32>,
     /// Which of each resource are free, by number.
     ids: BTreeMap<String, Vec<u32>>,
-    waiting: VecDeque<Order>,
+    waiting: VecDeque<Waiting>,
     running: HashMap<UnitId, Held>,
     ended: HashMap<Lease, (u64, Box<Report>)>,
     next_end: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    order: Order,
+    /// When it must have ended.
+    until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -34,6 +42,8 @@ struct Held {
 pub(super) struct Begin {
     pub(super) order: Order,
     pub(super) ids: BTreeMap<String, Vec<u32>>,
+    /// When it must have ended.
+    pub(super) until: Option<Instant>,
 }
 
 impl Hands {
@@ -51,14 +61,15 @@ impl Hands {
         }
     }
 
-    /// Takes an order.
-    pub(super) fn take(&mut self, order: Order) {
-        self.waiting.push_back(order);
+    /// Takes an order. The time that it has left passes while it waits, too.
+    pub(super) fn take(&mut self, now: Instant, order: Order) {
+        let until = order.time_left.and_then(|left| now.checked_add(left));
+        self.waiting.push_back(Waiting { order, until });
     }
 
     /// The next script, if there is room for it. They begin in the order in which they came.
     pub(super) fn begin(&mut self) -> Option<Begin> {
-        let order = self.waiting.front()?;
+        let order = &self.waiting.front()?.order;
         // What can never fit here the server does not send; if it does, it may as well run.
         let threads = order.threads.min(self.threads);
         let needs = |(name, count): (&String, &u32)| {
@@ -68,7 +79,7 @@ impl Hands {
         if threads > self.free || !order.resources.iter().all(needs) {
             return None;
         }
-        let order = self.waiting.pop_front()?;
+        let Waiting { order, until } = self.waiting.pop_front()?;
         self.free -= threads;
         let mut ids = BTreeMap::new();
         for (name, count) in &order.resources {
@@ -78,7 +89,7 @@ impl Hands {
         }
         let held = Held { lease: order.lease, threads, ids: ids.clone() };
         self.running.insert(order.lease.unit, held);
-        Some(Begin { order, ids })
+        Some(Begin { order, ids, until })
     }
 
     /// A script has ended: its report is kept until the server has it.
@@ -105,7 +116,7 @@ impl Hands {
 
     /// These are not ours any more. Returns those that run and must be ended.
     pub(super) fn forget(&mut self, leases: &[Lease]) -> Vec<UnitId> {
-        self.waiting.retain(|order| !leases.contains(&order.lease));
+        self.waiting.retain(|waiting| !leases.contains(&waiting.order.lease));
         self.recorded(leases);
         let running = self.running.iter().filter(|(_, held)| leases.contains(&held.lease));
         running.map(|(unit, _)| *unit).collect()
@@ -114,16 +125,16 @@ impl Hands {
     /// Gives back what waits: these, or all.
     pub(super) fn give_back(&mut self, which: Option<&[Lease]>) -> Vec<Word> {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let (back, stay): (VecDeque<Order>, _) =
-            waiting.partition(|order| which.is_none_or(|which| which.contains(&order.lease)));
+        let goes = |waiting: &Waiting| which.is_none_or(|all| all.contains(&waiting.order.lease));
+        let (back, stay): (VecDeque<Waiting>, _) = waiting.partition(goes);
         self.waiting = stay;
-        back.into_iter().map(|order| Word::Returned(order.lease)).collect()
+        back.into_iter().map(|waiting| Word::Returned(waiting.order.lease)).collect()
     }
 
     /// Takes an order away that waits.
     pub(super) fn withdraw(&mut self, unit: UnitId) -> Option<Order> {
-        let at = self.waiting.iter().position(|order| order.lease.unit == unit)?;
-        self.waiting.remove(at)
+        let at = self.waiting.iter().position(|waiting| waiting.order.lease.unit == unit)?;
+        self.waiting.remove(at).map(|waiting| waiting.order)
     }
 
     /// An order that was never begun has ended.
@@ -136,7 +147,7 @@ impl Hands {
 
     /// Everything, as the server must hear after a loss of the connection.
     pub(super) fn holds(&self) -> Vec<Lease> {
-        let waiting = self.waiting.iter().map(|order| order.lease);
+        let waiting = self.waiting.iter().map(|waiting| waiting.order.lease);
         let running = self.running.values().map(|held| held.lease);
         waiting.chain(running).chain(self.ended.keys().copied()).collect()
     }

@@ -19,7 +19,8 @@ impl Worker {
             _ => None,
         };
         let idle = idle.map(|idle| self.idle_since + idle);
-        let times = [idle, self.last_call(), drained, self.aside.next()];
+        let orphans = self.shop.orphans(|orphans| orphans.due()).flatten();
+        let times = [idle, self.last_call(), drained, self.aside.next(), orphans];
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
 
@@ -31,6 +32,7 @@ impl Worker {
 
     pub(super) fn look_at_the_clock(&mut self) {
         let now = Instant::now();
+        self.shop.orphans(|orphans| orphans.look(now));
         for (lease, report) in self.aside.overdue(now) {
             self.settle(lease, report);
         }

@@ -35,6 +35,9 @@ pub struct Options {
     pub hooks: Hooks,
     /// Scripts are not run, but count as done after this long: to measure everything else.
     pub idle_run: Option<Duration>,
+    /// Nobody else in this process has children, and [`super::work`] is called on its first thread: who leaves
+    /// a script's process group and outlives it is ended, too.
+    pub alone: bool,
 }
 
 /// Scripts around a worker's life.

@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use longshore::session::Lease;
 use longshore::time::{Clock, Timestamp};
 use longshore_pool::warden::{Exit, Group};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
 use super::check::check;
 use super::hands::Begin;
+use super::orphans::Orphans;
 use super::output::{Capture, Destination};
 use super::sentinel::Sentinels;
 use super::stop::{Stop, Why};
@@ -50,6 +51,15 @@ pub(super) struct Shop {
     pub(super) nowhere: File,
     /// Where output goes that is kept in few files.
     pub(super) streams: Streams,
+    /// Those that outlive their scripts, if somebody looks after them.
+    pub(super) orphans: Mutex<Option<Orphans>>,
+}
+
+impl Shop {
+    /// Tells whoever looks after those that outlive their scripts, if somebody does.
+    pub(super) fn orphans<T>(&self, tell: impl FnOnce(&mut Orphans) -> T) -> Option<T> {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(tell)
+    }
 }
 
 /// What scripts have in common, and whether it may be run, as it was a moment ago: looking again for
@@ -87,6 +97,10 @@ pub(super) async fn run(
             sleep(time).await;
         }
         return (lease, report(&shop, &begin.order, started, Ended::of(End::Exited(0))));
+    }
+    if begin.until.is_some_and(|until| until <= tokio::time::Instant::now()) {
+        // Its time was over while it waited for room.
+        return (lease, unbegun(&shop, &begin.order, End::TimedOut));
     }
     let ended = Run { shop: &shop, begin: &begin, body: &body }.perform(&stop).await;
     (lease, report(&shop, &begin.order, started, ended))
@@ -215,7 +229,7 @@ impl Run<'_> {
 
     /// What a script learns about itself.
     fn variables(&self) -> BTreeMap<String, String> {
-        let Begin { order, ids } = self.begin;
+        let Begin { order, ids, .. } = self.begin;
         let mut variables = BTreeMap::from([
             ("LONGSHORE_UNIT_ID".to_owned(), order.lease.unit.to_string()),
             ("LONGSHORE_ATTEMPT".to_owned(), order.attempt.to_string()),
@@ -246,6 +260,9 @@ impl Run<'_> {
         let Some(group) = Group::of(Some(child.id())) else {
             return Ended::of(End::Hindered("it has no process id".into()));
         };
+        let unit = self.begin.order.lease.unit;
+        let number = group.id();
+        self.shop.orphans(|orphans| orphans.on_begin(number, unit));
         let exit = Exit::of(&child);
         let mut remarks = limit(&child, &self.script().limits);
         let mut capture = capture;
@@ -282,6 +299,8 @@ impl Run<'_> {
         // Its number is its own until it is waited for: what it left behind goes with it.
         group.release();
         let used = child.wait4().ok();
+        let now = tokio::time::Instant::now();
+        self.shop.orphans(|orphans| orphans.on_end(now, number));
         let end = match (why, &used) {
             (Some(Why::Cancelled), _) => End::Cancelled,
             (Some(Why::OutOfTime), _) => End::TimedOut,
@@ -302,8 +321,10 @@ impl Run<'_> {
 
     /// Returns once it has run longer than it might.
     async fn out_of_time(&self) {
-        match [self.script().time, self.begin.order.time_left].into_iter().flatten().min() {
-            Some(limit) => sleep(limit).await,
+        let now = tokio::time::Instant::now();
+        let limit = self.script().time.and_then(|time| now.checked_add(time));
+        match [limit, self.begin.until].into_iter().flatten().min() {
+            Some(until) => sleep_until(until).await,
             None => std::future::pending().await,
         }
     }

@@ -122,7 +122,7 @@ impl Worker {
             ToWorker::Run(orders) => {
                 for order in orders {
                     match self.mood {
-                        Mood::Working => self.hands.take(order),
+                        Mood::Working => self.hands.take(Instant::now(), order),
                         _ => self.words.push(Word::Returned(order.lease)),
                     }
                 }

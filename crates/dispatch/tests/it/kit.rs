@@ -8,7 +8,7 @@ use std::time::Duration;
 use longshore::store::{Inspect, Queues, Retention};
 use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
 use longshore_dispatch::client::Client;
-use longshore_dispatch::request::{Ending, Items, Many, Reply, Request, Submission};
+use longshore_dispatch::request::{Conditions, Ending, Items, Many, Reply, Request, Submission};
 use longshore_dispatch::script::{Output, Script};
 use longshore_dispatch::server::{Control, Options, Report, Server, ServerError, Timing};
 use longshore_dispatch::worker::{self, Command, Hooks, Life, WorkerError};
@@ -76,7 +76,7 @@ impl Pool {
 
     pub(crate) async fn submit(&self, submission: Submission) -> u64 {
         match self.client().await.ask(&Request::Submit(Box::new(submission))).await.unwrap() {
-            Reply::Submitted { units } => units,
+            Reply::Submitted { units, .. } => units,
             other => panic!("{other:?}"),
         }
     }
@@ -129,6 +129,8 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         ttl: Duration::from_secs(2),
         grace: Duration::from_millis(300),
         reunion: Duration::from_secs(2),
+        // It asks the store what was cancelled every ten minutes, and else if it is told to.
+        store_ttl: Duration::from_secs(3600),
         ..Timing::default()
     };
     Options {
@@ -156,6 +158,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::Options {
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         idle_run: None,
+        alone: false,
     }
 }
 
@@ -187,6 +190,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
         awaited: false,
+        conditions: Conditions::default(),
     };
     (id, submission)
 }

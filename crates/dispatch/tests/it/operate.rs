@@ -38,13 +38,12 @@ async fn a_script_that_failed_is_shown_with_its_report_and_runs_again() {
     assert_eq!(shown(&pool, id).await.view.report.unwrap().end, End::Exited(0));
 }
 
-/// The store is asked for what was cancelled every ten seconds; `LONG` would let that pass. So the
-/// script's own end would come first: it lasts eight.
+/// The server's own look at what was cancelled comes long after the tests' patience has ended.
 #[tokio::test]
 async fn a_running_script_that_is_cancelled_ends_at_once() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
-    let (id, submission) = once(pool.script("job.sh", "touch began; sleep 8; touch ended"));
+    let (id, submission) = once(pool.script("job.sh", "touch began; sleep 1000; touch ended"));
     pool.submit(submission).await;
     eventually(async || pool.path("began").exists().then_some(())).await;
     let cancel = Request::Operate(None, vec![id], Deed::Cancel);
@@ -54,6 +53,51 @@ async fn a_running_script_that_is_cancelled_ends_at_once() {
     ));
     assert_eq!(pool.ended(id).await.state, UnitState::Cancelled);
     assert!(!pool.path("ended").exists());
+}
+
+#[tokio::test]
+async fn the_running_scripts_of_a_cancelled_array_end_at_once() {
+    let pool = Pool::start().await;
+    let workers = [pool.worker(2), pool.worker(2)];
+    let script = pool.script("job.sh", "echo $$ >> began; exec sleep 1000");
+    pool.submit(array(script, "a", 1, 50)).await;
+    let began = || std::fs::read_to_string(pool.path("began")).unwrap_or_default();
+    eventually(async || (began().lines().count() == 4).then_some(())).await;
+    let id = longshore::BatchId::new("a").unwrap();
+    let cancel = Request::Steer(None, id, Some(ArrayAction::Cancel));
+    pool.client().await.ask(&cancel).await.unwrap();
+    assert_eq!(pool.at_rest().await.cancelled, 50);
+    assert_eq!(began().lines().count(), 4, "none of the others was begun");
+    let alive = |pid: &str| std::path::Path::new("/proc").join(pid).exists();
+    assert!(!began().lines().any(alive));
+    pool.drain().await;
+    for worker in workers {
+        worker.life.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn of_a_paused_array_nothing_more_is_begun_even_if_it_was_claimed() {
+    let pool = Pool::start().await;
+    let _worker = pool.worker(1);
+    // Short ones before: the server thinks that it may well give its worker many ahead.
+    pool.submit(array(pool.script("short.sh", "true"), "short", 1, 20)).await;
+    pool.at_rest().await;
+    let script = pool.script("job.sh", "echo x >> runs; until [ -e go ]; do sleep 0.02; done");
+    pool.submit(array(script, "a", 1, 50)).await;
+    let runs = || std::fs::read_to_string(pool.path("runs")).unwrap_or_default().lines().count();
+    eventually(async || (runs() == 1).then_some(())).await;
+    let id = longshore::BatchId::new("a").unwrap();
+    let reason = "tea".to_owned();
+    let pause = Request::Steer(None, id.clone(), Some(ArrayAction::Pause { reason }));
+    pool.client().await.ask(&pause).await.unwrap();
+    eventually(async || (pool.counts().await.leased == 1).then_some(())).await;
+    std::fs::write(pool.path("go"), "").unwrap();
+    eventually(async || (pool.counts().await.leased == 0).then_some(())).await;
+    assert_eq!((pool.counts().await.ready, runs()), (49, 1));
+    let resume = Request::Steer(None, id, Some(ArrayAction::Resume));
+    pool.client().await.ask(&resume).await.unwrap();
+    assert_eq!((pool.at_rest().await.done, runs()), (70, 50));
 }
 
 #[tokio::test]

@@ -1,15 +1,18 @@
 //! `batch drain`: nothing of a batch is begun any more, and what runs is waited for.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::services::{Elector, Reclaimer, serve};
 use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
+use longshore_dispatch::request::ArrayAction;
 use tokio::time::Instant;
 
 use super::Summary;
+use crate::commands::dispatch::arrays::Watched;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -30,20 +33,57 @@ pub async fn run(
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
     let waiting = tended(client, at_rest(client, paused, |left| bar.set_message(words(left))));
-    let batch = match limit {
-        None => waiting.await?,
-        Some(limit) => {
-            let waited = tokio::time::timeout_at(Instant::now() + limit, waiting).await;
-            let late = || format!("batch `{name}` still has running units after {limit:?}");
-            let hint = "it stays paused; what runs goes on to its end";
-            waited.map_err(|_| anyhow::anyhow!(late())).hint(hint)??
-        }
-    };
+    let batch = in_time(name, limit, waiting).await?;
     bar.finish_and_clear();
-    settings.output.answer(&Summary::of(&batch), || {
-        format!("batch `{name}` is {} and nothing of it runs", batch.status)
+    said(&batch, settings)
+}
+
+/// The same for an array of a pool.
+pub async fn run_in(
+    folder: &Path,
+    name: &BatchId,
+    limit: Option<Duration>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let mut watched = Watched::of(folder, name, settings).await?;
+    let reason = "drained".to_owned();
+    watched.steer(Some(ArrayAction::Pause { reason })).await?;
+    let bar = settings.output.bar("{prefix}  {msg}");
+    bar.set_prefix(name.to_string());
+    let on_change = |array: &Batch| {
+        bar.set_message(words(array.counts.leased));
+        Ok(())
+    };
+    let array = in_time(name, limit, watched.until(is_at_rest, on_change)).await?;
+    bar.finish_and_clear();
+    said(&array, settings)
+}
+
+async fn in_time(
+    name: &BatchId,
+    limit: Option<Duration>,
+    waiting: impl Future<Output = anyhow::Result<Batch>>,
+) -> anyhow::Result<Batch> {
+    let Some(limit) = limit else { return waiting.await };
+    let waited = tokio::time::timeout_at(Instant::now() + limit, waiting).await;
+    let late = || format!("batch `{name}` still has running units after {limit:?}");
+    let hint = "it stays paused; what runs goes on to its end";
+    waited.map_err(|_| anyhow::anyhow!(late())).hint(hint)?
+}
+
+fn said(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    settings.output.answer(&Summary::of(batch), || {
+        format!("batch `{}` is {} and nothing of it runs", batch.id, batch.status)
     })?;
     Ok(ExitCode::Good)
+}
+
+/// Whether nothing of it runs, and nobody has let it go on.
+fn is_at_rest(batch: &Batch) -> anyhow::Result<bool> {
+    if matches!(batch.status, BatchStatus::Running | BatchStatus::Queued) {
+        return Err(anyhow::anyhow!("batch `{}` was resumed by somebody", batch.id));
+    }
+    Ok(batch.counts.leased == 0)
 }
 
 fn words(left: u64) -> String {
@@ -76,11 +116,7 @@ async fn at_rest(
     let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
     loop {
         batch = store.batch(scope, &batch.id).await?;
-        let resumed = matches!(batch.status, BatchStatus::Running | BatchStatus::Queued);
-        if resumed {
-            return Err(anyhow::anyhow!("batch `{}` was resumed by somebody", batch.id));
-        }
-        if batch.counts.leased == 0 {
+        if is_at_rest(&batch)? {
             return Ok(batch);
         }
         on_change(batch.counts.leased);

@@ -3,10 +3,13 @@
 use std::path::Path;
 
 use anyhow::Context;
-use longshore::BatchId;
+use longshore::{BatchId, UnitState};
 use longshore_batch::Report;
+use longshore_batch::report::FailureGroups;
 
 use super::place::connect_to;
+use crate::args::operate::InPool;
+use crate::commands::dispatch::arrays::Watched;
 use crate::commands::now;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -14,12 +17,18 @@ use crate::settings::Settings;
 /// Runs the command.
 pub async fn run(
     batch: &BatchId,
+    pool: &InPool,
     html: bool,
     file: Option<&Path>,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (store, client) = connect_to(batch, settings).await?;
-    let report = Report::gather(&*store, client.scope(), batch, now()).await?;
+    let report = match &pool.dir {
+        Some(folder) => in_pool(folder, batch, settings).await?,
+        None => {
+            let (store, client) = connect_to(batch, settings).await?;
+            Report::gather(&*store, client.scope(), batch, now()).await?
+        }
+    };
     if settings.output.is_json() {
         settings.output.json(&report)?;
         return Ok(ExitCode::Good);
@@ -34,4 +43,24 @@ pub async fn run(
         None => settings.output.line(text.trim_end())?,
     }
     Ok(ExitCode::Good)
+}
+
+/// Reads what there is to say of an array. Its failures come page by page.
+async fn in_pool(folder: &Path, array: &BatchId, settings: &Settings) -> anyhow::Result<Report> {
+    const PAGE: u32 = 500;
+    let mut watched = Watched::of(folder, array, settings).await?;
+    let batch = watched.steer(None).await?;
+    let mut failures = FailureGroups::default();
+    let mut after = None;
+    loop {
+        let (scripts, next) = watched.scripts(Some(UnitState::Failed), after, PAGE).await?;
+        for script in scripts {
+            let number = script.index.map(|index| index.to_string());
+            failures.add(script.failure, || number.unwrap_or_else(|| script.unit.to_string()));
+        }
+        after = next;
+        if after.is_none() {
+            return Ok(Report::of(batch, failures.sorted(), now()));
+        }
+    }
 }

@@ -1,14 +1,18 @@
 //! `batch rows`: the rows of a batch, with what became of them.
 
+use std::path::Path;
+
 use longshore::store::UnitFilter;
 use longshore::{BatchId, Unit, UnitId, UnitState};
 use longshore_batch::handler::RowInput;
 use longshore_batch::value::{from_json, show_key};
+use longshore_dispatch::request::Listed;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::place::connect_to;
-use crate::args::operate::PageArgs;
+use crate::args::operate::{InPool, PageArgs};
+use crate::commands::dispatch::arrays::Watched;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -42,13 +46,61 @@ impl Row {
     }
 }
 
+impl From<Listed> for Row {
+    /// A script of an array is known by its number. What it said is for `unit show`.
+    fn from(script: Listed) -> Self {
+        let (code, reason) = script.failure.map(|why| (why.code, why.message)).unzip();
+        Self {
+            key: script.index.into(),
+            state: script.state,
+            attempt: script.attempt,
+            code,
+            reason,
+            unit: script.unit,
+            result: None,
+        }
+    }
+}
+
 /// Runs the command.
 pub async fn run(
     batch: &BatchId,
+    pool: &InPool,
     state: Option<UnitState>,
     page: &PageArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
+    let (rows, next) = match &pool.dir {
+        Some(folder) => in_pool(folder, batch, state, page, settings).await?,
+        None => in_store(batch, state, page, settings).await?,
+    };
+    settings.output.list(&rows, || table(&rows))?;
+    if let Some(next) = next {
+        settings.output.note(format!("more with --after {next}"));
+    }
+    Ok(ExitCode::Good)
+}
+
+async fn in_pool(
+    folder: &Path,
+    array: &BatchId,
+    state: Option<UnitState>,
+    page: &PageArgs,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Row>, Option<String>)> {
+    let mut watched = Watched::of(folder, array, settings).await?;
+    // An unknown array is an error, not an empty list.
+    watched.steer(None).await?;
+    let (scripts, next) = watched.scripts(state, page.after.clone(), page.limit).await?;
+    Ok((scripts.into_iter().map(Row::from).collect(), next))
+}
+
+async fn in_store(
+    batch: &BatchId,
+    state: Option<UnitState>,
+    page: &PageArgs,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Row>, Option<String>)> {
     let (store, client) = connect_to(batch, settings).await?;
     let scope = client.scope();
     // An unknown batch is an error, not an empty list.
@@ -62,11 +114,7 @@ pub async fn run(
             rows.push(Row::of(unit));
         }
     }
-    settings.output.list(&rows, || table(&rows))?;
-    if let Some(next) = found.next {
-        settings.output.note(format!("more with --after {next}"));
-    }
-    Ok(ExitCode::Good)
+    Ok((rows, found.next))
 }
 
 fn table(rows: &[Row]) -> Table {

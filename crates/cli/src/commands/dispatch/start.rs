@@ -6,17 +6,21 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use longshore_dispatch::access::Access;
-use longshore_dispatch::client::Client;
+use longshore_dispatch::access::{Access, AccessError};
+use longshore_dispatch::client::{Client, ClientError};
+use longshore_dispatch::link::LinkError;
 use longshore_dispatch::request::Status;
 use longshore_dispatch::system::{QueueSystem, Role};
 use tokio::time::Instant;
 
-use super::{LOOK, ask_status};
+use super::{LOOK, ask_status, way_on};
 use crate::args::dispatch::Start;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+
+/// What helps where a folder cannot be used.
+const ELSEWHERE: &str = "`--dir` names a folder that this user can write to and all workers see";
 
 /// What a pool is to be, once flags, configuration and defaults have had their say.
 pub struct Wanted {
@@ -51,13 +55,22 @@ impl Wanted {
 pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> {
     let wanted = Wanted::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
-    if let Ok(mut client) = Client::connect(&folder).await {
-        let status = ask_status(&mut client).await?;
-        compatible(&status, &wanted)?;
-        return up(&folder, &status, "used again", settings);
+    match Client::connect(&folder).await {
+        Ok(mut client) => {
+            let status = ask_status(&mut client).await?;
+            compatible(&status, &wanted)?;
+            return up(&folder, &status, "used again", settings);
+        }
+        // There may be a server that we must not speak to, and must not take the place of.
+        Err(error) if is_not_ours(&error) => {
+            let hint = way_on(&error, &folder).unwrap_or_default();
+            return Err(error).hint(hint);
+        }
+        Err(_) => {}
     }
     std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the pool's folder {}", folder.display()))?;
+        .with_context(|| format!("cannot make the pool's folder {}", folder.display()))
+        .hint(ELSEWHERE)?;
     let log = folder.join("server.log");
     let mut server = launch(&typed, settings, &folder, &log)?;
     let limit = Instant::now() + typed.wait_limit.0;
@@ -97,6 +110,12 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
     }
 }
 
+/// Whether the access file is one that others may read, or somebody else's.
+fn is_not_ours(error: &ClientError) -> bool {
+    let ClientError::Link(LinkError::Access(error)) = error else { return false };
+    matches!(error, AccessError::Open { .. } | AccessError::Foreign(_))
+}
+
 fn up(folder: &Path, status: &Status, word: &str, settings: &Settings) -> anyhow::Result<ExitCode> {
     settings.output.answer(status, || {
         let threads: u32 = status.workers.iter().map(|worker| worker.threads).sum();
@@ -128,7 +147,8 @@ fn compatible(status: &Status, wanted: &Wanted) -> anyhow::Result<()> {
 /// Starts the server as a process of its own. It leaves our terminal by itself.
 fn launch(typed: &Start, settings: &Settings, folder: &Path, log: &Path) -> anyhow::Result<Child> {
     let output = File::options().create(true).append(true).open(log);
-    let output = output.with_context(|| format!("cannot write {}", log.display()))?;
+    let output = output.with_context(|| format!("cannot write {}", log.display()));
+    let output = output.hint(ELSEWHERE)?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["dispatch", "serve"]).args(again()).arg("--dir").arg(folder);
     if !typed.detach {

@@ -1,6 +1,6 @@
 //! `dispatch status` and `dispatch explain`.
 
-use longshore_dispatch::launch::Explanation;
+use longshore_dispatch::launch::{Asking, Explanation};
 use longshore_dispatch::request::{Reply, Request, Status, WorkerStatus};
 
 use super::{ask_status, connect, unexpected};
@@ -38,7 +38,21 @@ fn record(status: &Status) -> Table {
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
+    if let Some(words) = status.asking.as_ref().and_then(unanswered) {
+        table.field("unanswered", words);
+    }
     table
+}
+
+/// What the base system has not answered, if it takes longer than answers do.
+fn unanswered(asking: &Asking) -> Option<String> {
+    let Asking { what, seconds } = asking;
+    (*seconds > 0).then(|| {
+        format!(
+            "the base system was asked {what} {seconds} s ago; until it answers, this is what was \
+             known before"
+        )
+    })
 }
 
 fn workers(workers: &[WorkerStatus]) -> Table {
@@ -81,7 +95,7 @@ pub async fn explain(pool: &Pool, settings: &Settings) -> anyhow::Result<ExitCod
 }
 
 fn explained(explanation: &Explanation) -> Table {
-    let Explanation { wanted, here, pending, trouble, next_try } = explanation;
+    let Explanation { wanted, here, pending, trouble, next_try, asking } = explanation;
     let mut table = Table::record();
     table.field("workers", format!("{wanted} wanted, {here} here, {} on their way", pending.len()));
     for words in pending {
@@ -92,6 +106,9 @@ fn explained(explanation: &Explanation) -> Table {
     }
     if let Some(seconds) = next_try {
         table.field("next try", format!("in {seconds} s"));
+    }
+    if let Some(words) = asking.as_ref().and_then(unanswered) {
+        table.field("unanswered", words);
     }
     if pending.is_empty() && trouble.is_none() && wanted <= here {
         table.field("because", "there are as many as there should be");

@@ -18,7 +18,6 @@ use crate::screen::Screen;
 use crate::settings::Settings;
 use frame::{Frame, Rates};
 
-
 /// Failures that are shown.
 const FAILURES: u32 = 5;
 /// How far back a rate looks.

@@ -47,7 +47,8 @@ pub async fn run(
         shape.wait = wait.0;
     }
     if typed.weight == 0 {
-        return Err(usage("a weight of 0 takes nothing")).map_err(|error| hinted(error, "say 1 or more"));
+        return Err(usage("a weight of 0 takes nothing"))
+            .map_err(|error| hinted(error, "say 1 or more"));
     }
     let pool = permits::pool(permits, typed.name.clone(), &shape);
     let request = pool.request().weight(typed.weight).priority(typed.priority);
@@ -75,7 +76,9 @@ fn none(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCode> {
         AcquireError::TimedOut { pool, limit } => {
             let words = format!("no permit of pool `{pool}` within {}", brief(limit));
             settings.output.note(format!("error: {words}"));
-            settings.output.note(format!("hint: `longshore pool status {pool}` shows who holds them"));
+            settings
+                .output
+                .note(format!("hint: `longshore pool status {pool}` shows who holds them"));
             Ok(ExitCode::Program(NO_PERMIT))
         }
         error @ AcquireError::TooHeavy { .. } => {
@@ -168,8 +171,11 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => return Signal::TERM,
                 _ = self.hang_up.recv() => return Signal::HUP,
-                _ = self.interrupt.recv(), if !self.terminal => return Signal::INT,
-                _ = self.interrupt.recv(), if self.terminal => {}
+                _ = self.interrupt.recv() => {
+                    if !self.terminal {
+                        return Signal::INT;
+                    }
+                }
             }
         }
     }

@@ -135,8 +135,9 @@ async fn look(
             // Between its name and its figures somebody may have removed it.
             (None, None) if typed.name.is_none() => continue,
             (None, None) => {
-                return Err(longshore::Error::not_found("pool", name))
-                    .hint("`longshore pool status` shows the pools; one appears with its first ask");
+                return Err(longshore::Error::not_found("pool", name)).hint(
+                    "`longshore pool status` shows the pools; one appears with its first ask",
+                );
             }
         };
         shown.push(Shown::new(name, stats));
@@ -191,7 +192,9 @@ fn table(shown: &[Shown]) -> Table {
     ];
     let mut table = Table::new(heading, "no pools");
     let wait = |stats: &PoolStats, share| {
-        right(stats.waits.percentile(share).map_or(String::new(), |wait| format!("<{}", brief(wait))))
+        right(
+            stats.waits.percentile(share).map_or(String::new(), |wait| format!("<{}", brief(wait))),
+        )
     };
     for Shown { pool, stats, available, utilization, .. } in shown {
         table.row([

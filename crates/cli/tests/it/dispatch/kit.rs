@@ -149,7 +149,9 @@ impl Pool {
         eventually(SOON, || self.processes().is_empty().then_some(()));
         let files = files(&self.place.path("pool"));
         let odd = |file: &&String| {
-            let known = [".log", "server.json", "units.db", "units.db-wal", "units.db-shm"];
+            let state = ["server.json", "launches.json", ".log"];
+            let store = ["units.db", "units.db-wal", "units.db-shm"];
+            let known = [state, store].concat();
             !known.iter().any(|end| file.ends_with(end))
         };
         assert_eq!(files.iter().filter(odd).collect::<Vec<_>>(), Vec::<&String>::new());

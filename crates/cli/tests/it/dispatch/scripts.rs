@@ -36,16 +36,41 @@ fn an_end_is_told_as_it_was() {
 }
 
 #[test]
-fn what_a_script_leaves_behind_is_killed_with_its_group_or_at_last_with_its_worker() {
+fn what_a_script_leaves_behind_ends_with_it_even_if_it_has_left_its_group() {
     let pool = pool();
-    let text = "sleep 1000 & echo $! > in-group; setsid sleep 1000 & echo $! > alone; exit 0";
-    assert_eq!(pool.wait_for("job.sh", text, &[]).0, 0);
-    let pid = |name: &str| pool.place.read(name).trim().to_owned();
-    eventually(LONG, || (!is_alive(&pid("in-group"))).then_some(()));
-    // One that has left its group is known by its mark only: it ends with the worker.
-    assert!(is_alive(&pid("alone")));
+    // Another that still runs keeps what it has started, wherever that went.
+    let held = "setsid sleep 1000 & echo $! > kept; until [ -e go ]; do sleep 0.05; done";
+    pool.submit("held.sh", held, &[]);
+    pool.until_lines("kept", 1);
+    let deep = "sleep 1000 & echo $! > deep; wait";
+    let text = format!(
+        "sleep 1000 & echo $! > in-group; setsid sleep 1000 & echo $! > alone
+         setsid setsid -f bash -c '{deep}'; until [ -s deep ]; do sleep 0.05; done; exit 0"
+    );
+    assert_eq!(pool.wait_for("job.sh", &text, &[]).0, 0);
+    let is_over = |name: &str| !is_alive(pool.place.read(name).trim());
+    let all = ["in-group", "alone", "deep"];
+    eventually(LONG, || all.iter().all(|name| is_over(name)).then_some(()));
+    assert!(!is_over("kept"));
+    pool.place.write("go", "");
+    eventually(LONG, || is_over("kept").then_some(()));
+    // Whom it has outlived its worker has waited for: nobody is left but its warden.
+    let worker = pool.workers()[0];
+    let children = format!("/proc/{worker}/task/{worker}/children");
+    let children = || std::fs::read_to_string(&children).unwrap();
+    eventually(LONG, || (children().split_whitespace().count() == 1).then_some(()));
     pool.stop();
-    assert!(!is_alive(&pid("alone")));
+}
+
+#[test]
+fn one_that_has_left_its_group_and_cleared_its_environment_ends_with_nobody() {
+    let pool = pool();
+    let text = "env -i /usr/bin/setsid /bin/sleep 1000 & echo $! > alone; sleep 0.1";
+    assert_eq!(pool.wait_for("job.sh", text, &[]).0, 0);
+    let alone = pool.place.read("alone").trim().to_owned();
+    pool.run(&["dispatch", "stop"]).ok();
+    assert!(is_alive(&alone), "docs/dispatch.md says so");
+    super::kit::signal(alone.parse().unwrap(), "KILL");
 }
 
 #[test]

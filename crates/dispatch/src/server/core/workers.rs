@@ -74,8 +74,12 @@ impl Core {
     fn on_word(&mut self, now: Duration, id: SeatId, word: Word) {
         match word {
             Word::Started(lease) => self.board.on_task_started(id, lease),
-            Word::Returned(lease) => self.board.on_task_returned(now, id, lease),
+            Word::Returned(lease) => {
+                self.board.on_task_returned(now, id, lease);
+                self.on_returned(lease.unit);
+            }
             Word::Ended(lease, report) => {
+                self.recalled.remove(&lease.unit);
                 let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
                 match self.board.on_task_done(now, id, lease, Duration::from_micros(ran)) {
                     Some(task) => {

@@ -1,4 +1,5 @@
-//! What people look at and do: units and arrays. What is cancelled is told to the core at once.
+//! What people look at and do: units and arrays. What is cancelled or paused is told to the
+//! core at once.
 
 use longshore::batch::BatchAction;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
@@ -96,7 +97,8 @@ impl Desk {
         let selection = UnitSelection::Ids(units);
         let done = self.client.store().operate_units(&scope(tenant), selection, action).await;
         let done = done.map_err(words)?;
-        self.tell_if(done.requested > 0).await;
+        // What it is to end the core asks the store at once.
+        self.tell((done.requested > 0).then_some(Event::BeatNow)).await;
         let longshore::store::Operated { changed, requested, skipped } = done;
         Ok(Changed { changed, requested, skipped })
     }
@@ -123,7 +125,11 @@ impl Desk {
         let Some(action) = action else {
             return store.batch(&scope, id).await.map_err(words);
         };
-        let cancels = action == ArrayAction::Cancel;
+        let event = match action {
+            ArrayAction::Cancel => Some(Event::BeatNow),
+            ArrayAction::Pause { .. } => Some(Event::Paused(id.clone())),
+            ArrayAction::Resume | ArrayAction::Retry => None,
+        };
         let action = match action {
             ArrayAction::Pause { reason } => BatchAction::Pause { reason },
             ArrayAction::Resume => BatchAction::Resume,
@@ -131,14 +137,13 @@ impl Desk {
             ArrayAction::Retry => BatchAction::RetryFailed,
         };
         let batch = store.operate_batch(&scope, id, action).await.map_err(words)?;
-        self.tell_if(cancels).await;
+        self.tell(event).await;
         Ok(batch)
     }
 
-    /// Has the core ask the store at once what it is to end.
-    async fn tell_if(&self, cancelled: bool) {
-        if cancelled {
-            let _ = self.core.send(Event::BeatNow).await;
+    async fn tell(&self, event: Option<Event>) {
+        if let Some(event) = event {
+            let _ = self.core.send(event).await;
         }
     }
 }

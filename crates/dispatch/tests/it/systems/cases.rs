@@ -130,6 +130,27 @@ async fn what_nobody_knows_is_gone(place: &Place) {
     assert_ne!(place.end(&live).await, code(0));
 }
 
+/// Of those that can say it.
+pub(super) async fn jobs_are_found_by_their_names(place: &Place) {
+    let names = ["first of ours", "nobody's", "second-of-ours"].map(str::to_owned);
+    assert_eq!(place.system.find(&names).await.unwrap(), []);
+    let mut ids = Vec::new();
+    for name in [&names[0], &names[2]] {
+        let mut job = place.job("sleep 600");
+        job.name.clone_from(name);
+        ids.push(place.system.submit(&job).await.unwrap());
+    }
+    let mut found = place.system.find(&names).await.unwrap();
+    found.sort();
+    let wanted = [(names[0].clone(), ids[0].clone()), (names[2].clone(), ids[1].clone())];
+    assert_eq!(found, wanted);
+    place.system.cancel(&ids).await.unwrap();
+    for id in &ids {
+        place.end(id).await;
+    }
+    assert_eq!(place.system.find(&names).await.unwrap(), []);
+}
+
 async fn a_job_that_cannot_be_told_is_refused(place: &Place) {
     let mut job = place.job("exit 0");
     job.name = "two\nlines".to_owned();

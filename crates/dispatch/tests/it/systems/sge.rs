@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_dispatch::system::{Array, BaseSystem, Cause, Exit, JobState, SystemError, system};
 use longshore_testkit::servers::PrivateGridEngine;
 
-use super::cases::{Tells, all};
+use super::cases::{Tells, all, jobs_are_found_by_their_names};
 use super::place::{Place, eventually, site};
 
 #[tokio::test]
@@ -13,6 +13,7 @@ async fn grid_engine_does_what_every_base_system_does() {
     let mut sge = PrivateGridEngine::start().unwrap();
     let place = Place::new(system(BaseSystem::Sge, site(sge.env())));
     all(&place, Tells::Signals).await;
+    jobs_are_found_by_their_names(&place).await;
     tasks_of_an_array_have_an_index_and_a_file_each(&place).await;
     what_grid_engine_refuses_is_told_at_once(&place).await;
     a_job_in_the_error_state_is_stuck_and_says_why(&place, &sge).await;

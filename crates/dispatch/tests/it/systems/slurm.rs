@@ -5,7 +5,7 @@ use longshore_dispatch::system::{
 };
 use longshore_testkit::servers::PrivateSlurm;
 
-use super::cases::{Tells, all};
+use super::cases::{Tells, all, jobs_are_found_by_their_names};
 use super::place::{Place, eventually, is_alive, site};
 
 fn place(slurm: &PrivateSlurm) -> Place {
@@ -17,6 +17,7 @@ async fn slurm_does_what_every_base_system_does() {
     let mut slurm = PrivateSlurm::start().unwrap();
     let place = place(&slurm);
     all(&place, Tells::All).await;
+    jobs_are_found_by_their_names(&place).await;
     tasks_of_an_array_have_an_index_and_a_file_each(&place).await;
     what_slurm_refuses_is_told_at_once(&place).await;
     a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(&place, &mut slurm).await;
