@@ -22,6 +22,7 @@ use crate::error::{Translate, from_pool};
 use crate::lock::Lock;
 use crate::lone::Lent;
 use crate::param::{Param, typed};
+use crate::permits::Hints;
 
 /// One entry to be made in the change feed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +63,8 @@ pub(crate) struct Feed {
     written: watch::Sender<u64>,
     /// Whether notices arrive.
     listening: watch::Sender<bool>,
+    /// Who waits for a permit.
+    pub(crate) hints: Hints,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +85,7 @@ impl Feed {
             changed: watch::Sender::new(1),
             written: watch::Sender::new(0),
             listening: watch::Sender::new(false),
+            hints: Hints::default(),
         }
     }
 
@@ -173,6 +177,11 @@ impl Feed {
         }
     }
 
+    /// Tells those of other processes that wait for a permit, for ever.
+    pub(crate) async fn pass_on(self: Arc<Self>, pool: Pool) {
+        self.hints.pass_on(&pool, CHANNEL).await;
+    }
+
     /// Waits a moment, unless somebody waits for what is to be written.
     async fn breathe(&self) {
         // It ended either way.
@@ -219,11 +228,15 @@ impl Feed {
                 message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                     None | Some(Err(_)) => return Ok(Heard::Lost),
                     Some(Ok(AsyncMessage::Notification(notice))) => {
+                        if self.hints.hear(notice.payload()) {
+                            continue;
+                        }
                         if notice.payload() == token {
                             proof = true;
                             self.listening.send_replace(true);
                             // Whatever happened while nobody listened.
                             self.woke.send_modify(|count| *count += 1);
+                            self.hints.suspect();
                         } else if notice.payload() == WOKE {
                             self.woke.send_modify(|count| *count += 1);
                         }

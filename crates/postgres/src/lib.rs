@@ -27,6 +27,7 @@ mod maintain;
 mod migrate;
 mod operate;
 mod param;
+mod permits;
 mod poll;
 mod promise;
 mod prune;

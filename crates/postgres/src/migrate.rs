@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/006_call_terms.sql"),
     },
     Migration { version: 7, name: "usage", sql: include_str!("../migrations/007_usage.sql") },
+    Migration { version: 8, name: "permits", sql: include_str!("../migrations/008_permits.sql") },
 ];
 
 /// The newest version this program knows.

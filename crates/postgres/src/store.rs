@@ -29,6 +29,7 @@ mod leases;
 mod ledger;
 mod operate;
 mod parking;
+mod permits;
 mod schedules;
 mod tenants;
 mod upkeep;
@@ -142,6 +143,7 @@ impl PostgresStore {
         let (errands, running) = Errands::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&feed).write(pool.clone()));
+        tasks.spawn(Arc::clone(&feed).pass_on(pool.clone()));
         tasks.spawn(running);
         let listen_at = match &options.listen {
             Listen::Auto => Some(address),

@@ -100,7 +100,7 @@ async fn judged(server: &Server, case: &'static str) -> Option<String> {
     }
 }
 
-fn words(error: JoinError) -> String {
+pub(crate) fn words(error: JoinError) -> String {
     let said: Box<dyn Any + Send> = error.into_panic();
     let text = said.downcast_ref::<String>().cloned();
     text.or_else(|| said.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

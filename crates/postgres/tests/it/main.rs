@@ -9,6 +9,8 @@ mod conformance;
 mod kit;
 mod ledger;
 mod outages;
+mod permits;
+mod permits_storm;
 mod pooler;
 mod quiet;
 mod schema;

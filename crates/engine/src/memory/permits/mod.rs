@@ -3,11 +3,11 @@
 
 mod pool;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use foldhash::HashMap;
 use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
 use tokio::time::Instant;

@@ -1,10 +1,11 @@
 //! One pool: the leases that count against it and the line before it. Pure but for the hints; whoever
 //! calls says what time it is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::{HashMap, HashMapExt};
 use longshore_core::permits::{
     self, Answer, Ask, Grant, Holder, Leaving, Otherwise, PoolStats, Waits,
 };
@@ -262,6 +263,9 @@ impl Pool {
 
     /// Leaves the line, and wakes whoever waits for its turn.
     fn step_out(&mut self, id: PermitId) -> bool {
+        if self.places.is_empty() {
+            return false;
+        }
         let Some(place) = self.places.remove(&id) else { return false };
         if let Some(waiter) = self.line.remove(&place) {
             waiter.hint.notify_one();

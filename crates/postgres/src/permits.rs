@@ -1,0 +1,154 @@
+//! Bounded pools: each verb is one function of the server (`migrations/008_permits.sql`), sent alone.
+//!
+//! Here its answers are read, and whom it told is passed on ([`Hints`]).
+
+mod hints;
+mod stats;
+
+use std::time::Duration;
+
+use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise, STEP};
+use longshore_core::{Error, PermitId, PoolName, Result};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::error::damaged;
+use crate::param::words;
+use crate::row::value;
+use crate::store::Shared;
+pub(crate) use hints::Hints;
+pub(crate) use stats::{names, stats};
+
+fn uuid(id: PermitId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+fn uuids(ids: &[PermitId]) -> Vec<Uuid> {
+    ids.iter().map(|id| uuid(*id)).collect()
+}
+
+fn permit_id(uuid: Uuid) -> PermitId {
+    PermitId::from_bytes(*uuid.as_bytes())
+}
+
+fn micros(duration: Duration) -> i64 {
+    // A century is for ever, and leaves room to add the time.
+    const FOR_EVER: i64 = 100 * 365 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).unwrap_or(FOR_EVER).min(FOR_EVER)
+}
+
+fn span(row: &Row, column: usize) -> Result<Duration> {
+    Ok(Duration::from_micros(u64::try_from(value::<i64>(row, column)?).unwrap_or(0)))
+}
+
+fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
+    let found: i64 = value(row, column)?;
+    T::try_from(found).map_err(|_| damaged(format!("a pool with a number of {found}")))
+}
+
+/// Asks for a permit.
+pub(crate) async fn ask(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+    if ask.weight == 0 {
+        return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
+    }
+    let level = ask.priority.level();
+    let keeps = match ask.otherwise {
+        Otherwise::GoAway => None,
+        Otherwise::Wait(keeps) => Some(micros(keeps)),
+    };
+    let row = one(
+        shared,
+        "SELECT answer, fence, waited, before, look, told
+         FROM longshore_permit_ask($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        &[
+            &pool.as_str(),
+            &uuid(ask.id),
+            &i64::from(ask.max),
+            &i64::from(ask.weight),
+            &i16::from(level),
+            &words(&ask.owner),
+            &micros(ask.ttl),
+            &keeps,
+            &micros(STEP * u32::from(level)),
+        ],
+    )
+    .await?;
+    shared.feed.hints.tell(value(&row, 5)?);
+    Ok(match value::<i32>(&row, 0)? {
+        0 => Answer::Granted(Grant { fence: number(&row, 1)?, waited: span(&row, 2)? }),
+        1 => Answer::Waiting { before: number(&row, 3)?, look_again: span(&row, 4)? },
+        2 => Answer::Full,
+        _ => Answer::TooHeavy { max: number(&row, 1)? },
+    })
+}
+
+async fn one(shared: &Shared, sql: &str, params: &[&dyn crate::param::Param]) -> Result<Row> {
+    let rows = shared.ask(sql, params).await?;
+    rows.into_iter().next().ok_or_else(|| damaged("a pool that says nothing"))
+}
+
+/// A verb that tells others, and no more.
+async fn telling(shared: &Shared, sql: &str, params: &[&dyn crate::param::Param]) -> Result<()> {
+    let row = one(shared, sql, params).await?;
+    shared.feed.hints.tell(value(&row, 0)?);
+    Ok(())
+}
+
+/// Begins leases anew; those that are not held.
+pub(crate) async fn extend(
+    shared: &Shared,
+    pool: &PoolName,
+    ids: &[PermitId],
+    ttl: Duration,
+) -> Result<Vec<PermitId>> {
+    let sql = "SELECT lost, told FROM longshore_permit_extend($1, $2, $3)";
+    let row = one(shared, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await?;
+    shared.feed.hints.tell(value(&row, 1)?);
+    Ok(value::<Vec<Uuid>>(&row, 0)?.into_iter().map(permit_id).collect())
+}
+
+/// Gives permits back, and leaves the line.
+pub(crate) async fn release(shared: &Shared, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
+    shared.feed.hints.close(ids).await;
+    let sql = "SELECT longshore_permit_release($1, $2, false)";
+    telling(shared, sql, &[&pool.as_str(), &uuids(ids)]).await
+}
+
+/// Leaves the line.
+pub(crate) async fn leave(
+    shared: &Shared,
+    pool: &PoolName,
+    id: PermitId,
+    why: Leaving,
+) -> Result<()> {
+    shared.feed.hints.close(&[id]).await;
+    let sql = "SELECT longshore_permit_release($1, $2, $3)";
+    let late = why == Leaving::TimedOut;
+    telling(shared, sql, &[&pool.as_str(), &uuids(&[id]), &late]).await
+}
+
+/// Sets the maximum.
+pub(crate) async fn resize(shared: &Shared, pool: &PoolName, max: u32) -> Result<()> {
+    let sql = "SELECT longshore_permit_resize($1, $2)";
+    telling(shared, sql, &[&pool.as_str(), &i64::from(max)]).await
+}
+
+/// Forgets everything but the maximum.
+pub(crate) async fn reset(shared: &Shared, pool: &PoolName) -> Result<()> {
+    telling(shared, "SELECT longshore_permit_reset($1)", &[&pool.as_str()]).await
+}
+
+/// Whether an alert may be told now.
+pub(crate) async fn may_alert(
+    shared: &Shared,
+    pool: &PoolName,
+    alert: &str,
+    every: Duration,
+) -> Result<bool> {
+    let sql = "INSERT INTO longshore_alert AS a (pool, alert, until)
+        VALUES ($1, $2, longshore_micros() + $3)
+        ON CONFLICT (pool, alert) DO UPDATE SET until = excluded.until
+        WHERE a.until <= excluded.until - $3 RETURNING 1";
+    let told = shared.ask(sql, &[&pool.as_str(), &words(alert), &micros(every)]).await?;
+    Ok(!told.is_empty())
+}

@@ -1,0 +1,77 @@
+//! How a pool stands. Reads only: what has run out and was not swept yet is left out.
+
+use longshore_core::permits::{Holder, PoolStats, Waiter, Waits};
+use longshore_core::{PoolName, Priority, Result};
+use tokio_postgres::Row;
+
+use super::{number, permit_id, span};
+use crate::error::damaged;
+use crate::row::value;
+use crate::store::Shared;
+
+/// A pool's figures: one statement, so that they are of one moment.
+pub(crate) async fn stats(shared: &Shared, pool: &PoolName) -> Result<Option<PoolStats>> {
+    let rows = shared
+        .ask(
+            "SELECT p.max, p.acquired, p.timeouts, p.expired, p.waits, g.id, g.owner, g.weight,
+               g.priority, t.now - g.came, g.ends - t.now, g.fence, coalesce(t.now - g.since, 0)
+             FROM (SELECT longshore_micros() AS now) t
+             CROSS JOIN longshore_pool p LEFT JOIN longshore_permit g ON g.pool = p.name
+             WHERE p.name = $1 ORDER BY g.fence, g.rank, g.came",
+            &[&pool.as_str()],
+        )
+        .await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let mut stats = PoolStats {
+        max: number(first, 0)?,
+        acquired: number(first, 1)?,
+        timeouts: number(first, 2)?,
+        expired: number(first, 3)?,
+        waits: waits(first)?,
+        ..PoolStats::default()
+    };
+    for row in &rows {
+        note(row, &mut stats)?;
+    }
+    Ok(Some(stats))
+}
+
+fn waits(row: &Row) -> Result<Waits> {
+    let counts: Vec<i64> = value(row, 4)?;
+    let mut waits = Waits::default();
+    for (count, kept) in waits.0.iter_mut().zip(counts) {
+        *count = kept.unsigned_abs();
+    }
+    Ok(waits)
+}
+
+fn note(row: &Row, stats: &mut PoolStats) -> Result<()> {
+    let Some(id) = value(row, 5)? else { return Ok(()) };
+    let fence: Option<i64> = value(row, 11)?;
+    if value::<i64>(row, 10)? <= 0 {
+        stats.expired += u64::from(fence.is_some());
+        return Ok(());
+    }
+    let (id, owner, weight) = (permit_id(id), value(row, 6)?, number(row, 7)?);
+    match fence {
+        Some(fence) => {
+            let (fence, held, left) = (fence.unsigned_abs(), span(row, 12)?, span(row, 10)?);
+            stats.in_use += weight;
+            stats.holders.push(Holder { id, owner, weight, fence, held, left });
+        }
+        None => {
+            let level: i16 = value(row, 8)?;
+            let priority = u8::try_from(level).map_err(damaged)?;
+            let priority = Priority::new(priority).map_err(damaged)?;
+            stats.waiting.push(Waiter { id, owner, weight, priority, waited: span(row, 9)? });
+        }
+    }
+    Ok(())
+}
+
+/// The names of all pools.
+pub(crate) async fn names(shared: &Shared) -> Result<Vec<PoolName>> {
+    let rows =
+        shared.ask("SELECT name FROM longshore_pool ORDER BY name COLLATE \"C\"", &[]).await?;
+    rows.iter().map(|row| PoolName::new(value::<&str>(row, 0)?).map_err(damaged)).collect()
+}

@@ -1,0 +1,117 @@
+//! Bounded pools on a server, as two processes see them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::{BoundedPool, Permits, PoolName};
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use longshore_testkit::PermitsWorld;
+use longshore_testkit::conformance::{PERMIT_CASES, run_permits};
+use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
+use tokio::task::{JoinSet, block_in_place};
+
+use crate::conformance::words;
+use crate::kit::Server;
+
+async fn open(url: &str, listen: Listen) -> Arc<PostgresStore> {
+    let options = PostgresOptions { listen, ..PostgresOptions::default() };
+    Arc::new(PostgresStore::open(url, options).await.unwrap())
+}
+
+fn name() -> PoolName {
+    PoolName::new("mjml").unwrap()
+}
+
+/// Runs the cases of some topics, four abreast, each in a database of its own; names those that failed.
+async fn run(server: &Server, topics: &str, listen: Listen, by: Option<Arc<PrivatePgbouncer>>) {
+    let only = std::env::var("LONGSHORE_CASE").unwrap_or_default();
+    let asked = |case: &str| topics.split(' ').any(|topic| case.starts_with(topic));
+    let all = PERMIT_CASES.iter().copied();
+    let mut cases = all.filter(|case| asked(case) && case.contains(&only));
+    let (mut failed, mut running) = (Vec::new(), JoinSet::new());
+    loop {
+        while running.len() < 4
+            && let Some(case) = cases.next()
+        {
+            let (server, listen, by) = (server.clone(), listen.clone(), by.clone());
+            running.spawn(async move { (case, judged(&server, case, listen, by).await) });
+        }
+        let Some(ended) = running.join_next().await else { break };
+        let (case, words) = ended.unwrap();
+        failed.extend(words.map(|words| format!("{case}: {words}")));
+    }
+    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n\n"));
+}
+
+async fn judged(
+    server: &Server,
+    case: &'static str,
+    listen: Listen,
+    by: Option<Arc<PrivatePgbouncer>>,
+) -> Option<String> {
+    let database = server.database().await;
+    let url = by.map_or_else(|| database.url.clone(), |by| by.instead_of(&database.url));
+    let world = PermitsWorld::new(open(&url, listen.clone()).await, open(&url, listen).await);
+    let world = world.keeping(database);
+    let mut alone = JoinSet::new();
+    alone.spawn(async move { run_permits(case, &world).await });
+    match tokio::time::timeout(Duration::from_secs(60), alone.join_next()).await {
+        Err(_) => Some("it hangs".to_owned()),
+        Ok(ended) => ended.unwrap().err().map(words),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_given_as_by_every_back_end() {
+    run(&Server::start().await, "permits", Listen::Auto, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_given_through_a_pooler_where_no_notices_come() {
+    let server = Server::start().await;
+    let bouncer = Arc::new(server.bouncer().await);
+    run(&server, "permits_hints permits_flaws permits_storm", Listen::Off, Some(bouncer)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_crashes_takes_no_permit_and_adds_none() {
+    let mut server = block_in_place(|| PrivatePostgres::start().unwrap());
+    let store = open(&server.url(), Listen::Auto).await;
+    let pool = BoundedPool::builder(store, name(), 3).build();
+    let held = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+    block_in_place(|| server.restart_immediate().unwrap());
+    let third = pool.acquire().await.unwrap();
+    assert!(pool.try_acquire().await.unwrap().is_none());
+    assert!(third.fence() > held[1].fence());
+    drop(held);
+    drop(third);
+    pool.settle().await;
+    let stats = pool.stats().await.pool.unwrap();
+    assert_eq!((stats.in_use, stats.waiting.len(), stats.acquired), (0, 0, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_given_up_leave_connections_and_permits_alone() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&database.url, Listen::Auto).await;
+    let pool = BoundedPool::builder(store.clone(), name(), 1).build();
+    let held = pool.acquire().await.unwrap();
+    let mut tries = JoinSet::new();
+    for n in 0..50_u64 {
+        let pool = pool.clone();
+        tries.spawn(async move {
+            let patience = Duration::from_micros(n * 200);
+            assert!(tokio::time::timeout(patience, pool.acquire()).await.is_err());
+        });
+    }
+    tries.join_all().await;
+    drop(held);
+    pool.settle().await;
+    // What was given up on its way may still arrive, and is given back right behind.
+    let last = pool.acquire().await.unwrap();
+    drop(last);
+    pool.settle().await;
+    let stats = store.stats(&name()).await.unwrap().unwrap();
+    assert_eq!((stats.in_use, stats.waiting.len()), (0, 0));
+}
