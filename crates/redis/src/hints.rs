@@ -147,6 +147,9 @@ impl Hints {
                     Some(message) => {
                         if let Ok(words) = message.get_payload::<String>() {
                             self.tell(&words);
+                            // Whoever was told first is to ask first: else it is told to wait, and
+                            // must be told again. Of tasks woken in one go the last would run first.
+                            tokio::task::yield_now().await;
                         }
                     }
                 },

@@ -31,7 +31,6 @@ async fn rage(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRedis)) 
     let storm = Storm { forgets: remembers == Remembers::Nothing, ..Storm::sized() };
     let report = storm.rage(Arc::new(open(&url)), &url, &start, restart).await.unwrap();
     report.check();
-    println!("{report:?}");
     assert_eq!(report.restarted, 2);
 }
 
