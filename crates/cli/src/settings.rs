@@ -16,7 +16,7 @@ use longshore_dispatch::system::QueueSystem;
 
 use crate::args::Global;
 use crate::config::{self, Config};
-use crate::error::{WithHint, did_you_mean, usage};
+use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::http::rules::Rules;
 use crate::output::{Form, Output};
 use crate::permits::{BoundedSettings, BoundedShape};
@@ -454,7 +454,8 @@ fn choice<T: clap::ValueEnum>(key: &str, text: &str) -> anyhow::Result<T> {
         let names: Vec<&str> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
         let meant = did_you_mean(text, names.iter().copied());
         let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
-        usage(format!("`{text}` is not a value of `{key}` ({}){meant}", names.join(", ")))
+        let problem = format!("`{text}` is not a value of `{key}` ({}){meant}", names.join(", "));
+        hinted(usage(problem), "longshore.reference.toml shows every key with its default")
     })
 }
 
