@@ -1,5 +1,6 @@
-//! How fast permits on Redis are: taking one and giving it back, beside the plain pair of commands
-//! (BLPOP and RPUSH on a list of tokens, a connection for each task) and two PINGs, which is the limit.
+//! How fast permits are: taking one and giving it back. On Redis beside the plain pair of commands
+//! (BLPOP and RPUSH on a list of tokens, a connection for each task) and two PINGs, which is the limit;
+//! then in memory, in a SQLite file and on PostgreSQL.
 //!
 //! `cargo run --profile dist -p bench-permits` lets everybody take turns on a private Redis and shows
 //! medians; trust the ratios, not the rates. `--peers` installs npm's redis-semaphore and lets it take its
@@ -12,6 +13,7 @@ mod ours;
 mod peer;
 mod plain;
 mod run;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,12 +37,22 @@ struct Args {
     /// npm's redis-semaphore as well: installs it first.
     #[arg(long)]
     peers: bool,
+    /// Only on Redis, or only the others.
+    #[arg(long)]
+    only: Option<Part>,
     /// Everything once and small: only to see that it works.
     #[arg(long)]
     once: bool,
     /// Where the peer is installed.
     #[arg(long, env = "LONGSHORE_PEERS_CACHE")]
     cache: Option<PathBuf>,
+}
+
+/// A part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Redis,
+    Stores,
 }
 
 /// Tasks, and permits for them.
@@ -56,6 +68,16 @@ async fn main() -> Result<()> {
     if args.once {
         (args.rounds, args.seconds) = (1, 0.05);
     }
+    if args.only != Some(Part::Stores) {
+        redis(&args).await?;
+    }
+    if args.only != Some(Part::Redis) {
+        stores::measure(args.rounds, args.seconds).await?;
+    }
+    Ok(())
+}
+
+async fn redis(args: &Args) -> Result<()> {
     let server = tokio::task::spawn_blocking(|| PrivateRedis::start(Remembers::Nothing)).await??;
     let url = server.url();
     let mut contestants: Vec<Box<dyn Contestant>> = vec![

@@ -47,8 +47,9 @@ const EVENTS: usize = 1024;
 /// How often the number of workers is looked at.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// How long a system may take to say why the job of a lost worker ended.
-const DOUBT: Duration = Duration::from_secs(10);
+/// How long a system may take to say why the job of a lost worker ended: a scheduler looks at its jobs every
+/// so often, and cleans up before it says how one ended.
+const DOUBT: Duration = Duration::from_secs(30);
 /// How long a round of the launcher may take that was under way when the server ended: a job that was
 /// just submitted must be known to be ended.
 const LAST_ROUND: Duration = Duration::from_secs(90);

@@ -1,6 +1,7 @@
 //! The storm itself: starts processes, kills and stops them, changes the pool, restarts its server.
 
 use std::io;
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use longshore_core::permits::{Ask, Otherwise, Permits, PoolStats};
 use longshore_core::{PermitId, PoolName, Priority};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::timeout;
 
 use super::books::Books;
 use super::chance::Chance;
@@ -133,14 +135,14 @@ impl Sky<'_> {
             let due =
                 u64::from(self.report.restarted + 1) * enough / u64::from(self.storm.restarts + 1);
             if self.report.restarted < self.storm.restarts && total >= due {
-                self.restart(restart).await;
+                self.restart(crew, restart).await?;
             }
             // As much of it as there was use, so that the one does not drown the other.
             let due = self.quota() * total.min(enough) / enough + 1;
             match self.chance.below(4) {
                 0 if u64::from(self.report.killed) < due => self.kill(crew)?,
                 1 if u64::from(self.report.stopped) < due => self.stop(crew)?,
-                2 if u64::from(self.report.resized) < due => self.resize().await,
+                2 if u64::from(self.report.resized) < due => self.resize(crew).await?,
                 _ => {}
             }
             let lull = Duration::from_millis(10 + self.chance.below(50));
@@ -176,7 +178,7 @@ impl Sky<'_> {
         crew.stop(whom, Instant::now() + long)
     }
 
-    async fn restart(&mut self, restart: &mut dyn FnMut()) {
+    async fn restart(&mut self, crew: &mut Crew<'_>, restart: &mut dyn FnMut()) -> io::Result<()> {
         self.witness.books().life += 1;
         if self.storm.forgets {
             // From now on it may be this one, until somebody sets it again.
@@ -186,18 +188,28 @@ impl Sky<'_> {
         self.witness.books().life += 1;
         self.report.restarted += 1;
         if self.storm.forgets {
-            self.resize().await;
+            self.resize(crew).await?;
         }
+        Ok(())
     }
 
-    async fn resize(&mut self) {
+    async fn resize(&mut self, crew: &mut Crew<'_>) -> io::Result<()> {
         let max = 2 + u32::try_from(self.chance.below(u64::from(MAX) * 2 - 1)).unwrap_or(0);
         self.witness.books().resizing(max);
-        while self.permits.resize(&pool(), max).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let (permits, name) = (Arc::clone(&self.permits), pool());
+        let resize = async {
+            while permits.resize(&name, max).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let mut resize = pin!(resize);
+        // Whoever was stopped may be in the way: a file has one writer at a time.
+        while timeout(Duration::from_millis(20), resize.as_mut()).await.is_err() {
+            crew.wake(Instant::now())?;
         }
         self.witness.books().resized(Instant::now());
         self.report.resized += 1;
+        Ok(())
     }
 
     fn pick(&mut self, crew: &Crew<'_>) -> usize {

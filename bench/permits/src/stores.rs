@@ -1,70 +1,40 @@
-//! How fast bounded pools are in memory, in a SQLite file and on PostgreSQL: taking a permit and giving it
-//! back, through `BoundedPool`, as programs do. (Redis has a benchmark of its own.)
-//!
-//! `cargo run --profile dist -p bench-pools` shows the median of several rounds. `--once` runs everything
-//! small, so that the benchmark cannot rot unseen.
-
-#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+//! Pools in memory, in a SQLite file and on PostgreSQL: taking a permit and giving it back, through
+//! `BoundedPool`, as programs do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::Parser;
 use longshore::{BoundedPool, MemoryPermits, Permits, PoolName};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::JoinSet;
 
-/// What to measure, and how much of it.
-#[derive(Debug, Parser)]
-struct Args {
-    /// Runs of each; the median counts.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds of each run.
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
-    /// Only in memory.
-    #[arg(long)]
-    memory: bool,
-    /// Everything once and small: only to see that it works.
-    #[arg(long)]
-    once: bool,
-}
-
 /// Tasks, and permits for them.
 const LOADS: [(u32, u32); 4] = [(1, 64), (2, 64), (32, 64), (32, 4)];
 /// Pairs between two looks at the clock.
 const GROUP: u32 = 16;
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let mut args = Args::parse();
-    if args.once {
-        (args.rounds, args.seconds) = (1, 0.05);
-    }
+/// Prints pairs a second of each, medians of `rounds` runs.
+pub(crate) async fn measure(rounds: usize, seconds: f64) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut ends: Vec<(&str, Arc<dyn Permits>)> =
-        vec![("memory", Arc::new(MemoryPermits::default()))];
-    let mut server = None;
-    if !args.memory {
-        let file = folder.path().join("bench.db");
-        ends.push(("SQLite", Arc::new(SqliteStore::open(&file, SqliteOptions::default())?)));
-        let started = tokio::task::spawn_blocking(PrivatePostgres::start).await??;
-        let url = server.insert(started).url();
-        let store = PostgresStore::open(&url, PostgresOptions::default()).await?;
-        ends.push(("PostgreSQL", Arc::new(store)));
-    }
+    let file = SqliteStore::open(&folder.path().join("bench.db"), SqliteOptions::default())?;
+    let server = tokio::task::spawn_blocking(PrivatePostgres::start).await??;
+    let postgres = PostgresStore::open(&server.url(), PostgresOptions::default()).await?;
+    let ends: [(&str, Arc<dyn Permits>); 3] = [
+        ("memory", Arc::new(MemoryPermits::default())),
+        ("SQLite", Arc::new(file)),
+        ("PostgreSQL", Arc::new(postgres)),
+    ];
     for (tasks, permits) in LOADS {
-        println!("{tasks} tasks on {permits} permits");
+        println!("\n{tasks} tasks on {permits} permits, through BoundedPool");
         for (name, end) in &ends {
             let mut rates = Vec::new();
-            for _ in 0..args.rounds {
+            for _ in 0..rounds {
                 let pool = PoolName::new(format!("bench-{tasks}-{permits}"))?;
                 let pool = BoundedPool::builder(Arc::clone(end), pool, permits).build();
-                rates.push(run(&pool, tasks, args.seconds).await?);
+                rates.push(run(&pool, tasks, seconds).await?);
             }
             rates.sort_unstable_by(f64::total_cmp);
             let rate = rates[rates.len() / 2];
