@@ -1,5 +1,6 @@
 //! One file per verb. Each gets what was typed and the settings, and returns an exit code.
 
+use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 
 use longshore::ledger::Ledger;
@@ -7,6 +8,7 @@ use longshore::{Client, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Command;
+use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store;
@@ -140,6 +142,19 @@ async fn connect_both(settings: &Settings) -> anyhow::Result<Connected> {
     let (store, ledger) = store::open_both(settings).await?;
     let client = Client::scoped(store.clone(), settings.scope()).with_patience(settings.patience);
     Ok(Connected { store, ledger, client })
+}
+
+/// Asks a person whether something is meant that cannot be undone.
+fn agreed(question: &str, settings: &Settings) -> anyhow::Result<bool> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(usage("this asks first, and nobody is there to answer"))
+            .hint("say --yes if you mean it");
+    }
+    settings.output.note(format!("{question} [y/N]"));
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Tries again while the store is away, as long as the settings' patience lasts: a worker may be

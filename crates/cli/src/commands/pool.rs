@@ -3,11 +3,10 @@
 mod exec;
 mod status;
 
-use std::io::{BufRead, IsTerminal};
-
 use longshore::{Permits, PoolName};
 use serde::Serialize;
 
+use super::agreed;
 use crate::args::pool::Pool as Typed;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -85,23 +84,12 @@ async fn reset(
         return Err(longshore::Error::not_found("pool", name))
             .hint("`longshore pool status` shows the pools");
     };
-    if !yes && !agreed(name, stats.holders.len(), settings)? {
+    let holders = stats.holders.len();
+    let question = format!("Take the permits of pool `{name}` from {holders} holders?");
+    if !yes && !agreed(&question, settings)? {
         return Ok(ExitCode::Cancelled);
     }
     permits.reset(name).await?;
     told(name, stats.max, "reset", settings)?;
     Ok(ExitCode::Good)
-}
-
-fn agreed(name: &PoolName, holders: usize, settings: &Settings) -> anyhow::Result<bool> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(usage("a reset asks first, and nobody is there to answer"))
-            .hint("say --yes if you mean it");
-    }
-    let question = format!("Take the permits of pool `{name}` from {holders} holders? [y/N]");
-    settings.output.note(question);
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -1,15 +1,13 @@
 //! `queue`: looking at queues, pausing, resuming, bounding and purging them.
 
-use std::io::{BufRead, IsTerminal};
-
 use longshore::store::{LaneChange, Operated, QueueChange, QueueInfo, UnitAction, UnitSelection};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
 use super::unit::told;
-use super::{connect, now};
+use super::{agreed, connect, now};
 use crate::args::queue::{Lane, Queue as Typed};
-use crate::error::{WithHint, usage};
+use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -145,7 +143,8 @@ async fn purge(
 ) -> anyhow::Result<ExitCode> {
     let lanes = lanes(store, queue, settings).await?;
     let waiting: u64 = lanes.iter().map(|lane| lane.counts.live() - lane.counts.leased).sum();
-    if !yes && !agreed(waiting, queue, settings)? {
+    let question = format!("Cancel {waiting} waiting units of queue `{queue}`?");
+    if !yes && !agreed(&question, settings)? {
         return Ok(ExitCode::Cancelled);
     }
     let mut all = Operated::default();
@@ -158,16 +157,4 @@ async fn purge(
     }
     settings.output.answer(&all, || told(&all, "units cancelled"))?;
     Ok(ExitCode::Good)
-}
-
-fn agreed(waiting: u64, queue: &QueueName, settings: &Settings) -> anyhow::Result<bool> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(usage("purging asks first, and nobody is there to answer"))
-            .hint("say --yes if you mean it");
-    }
-    settings.output.note(format!("Cancel {waiting} waiting units of queue `{queue}`? [y/N]"));
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -19,7 +19,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::args::pool::Exec as Typed;
 use crate::commands::interrupted;
-use crate::error::{hinted, usage};
+use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::permits;
 use crate::settings::Settings;
@@ -47,8 +47,7 @@ pub async fn run(
         shape.wait = wait.0;
     }
     if typed.weight == 0 {
-        return Err(usage("a weight of 0 takes nothing"))
-            .map_err(|error| hinted(error, "say 1 or more"));
+        return Err(usage("a weight of 0 takes nothing")).hint("say 1 or more");
     }
     let pool = permits::pool(permits, typed.name.clone(), &shape);
     let request = pool.request().weight(typed.weight).priority(typed.priority);
