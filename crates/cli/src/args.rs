@@ -15,6 +15,7 @@ pub mod cron;
 pub mod dispatch;
 pub mod http;
 pub mod key;
+mod late;
 pub mod limit;
 pub mod operate;
 pub mod pool;
@@ -27,6 +28,8 @@ pub mod submit;
 pub mod tenant;
 pub mod usage;
 pub mod worker;
+
+pub use late::Late;
 
 /// Durable queues, exact batches and workers, in one binary.
 #[derive(Debug, Parser)]
@@ -85,38 +88,38 @@ pub enum Command {
     Worker(Box<worker::Worker>),
     /// Look at units, retry or cancel them
     #[command(subcommand)]
-    Unit(operate::Unit),
+    Unit(Late<operate::Unit>),
     /// Look at queues, pause, resume, bound or purge them
     #[command(subcommand)]
-    Queue(queue::Queue),
+    Queue(Late<queue::Queue>),
     /// Look at tenants, set their shares and limits, suspend them
     #[command(subcommand)]
-    Tenant(tenant::Tenant),
+    Tenant(Late<tenant::Tenant>),
     /// Run batches of database rows; watch, pause, resume, cancel, retry and report them
     #[command(subcommand)]
-    Batch(batch::Batch),
+    Batch(Late<batch::Batch>),
     /// Ask models, answer requests, serve a gateway
     #[command(subcommand)]
-    Ai(ai::Ai),
+    Ai(Late<ai::Ai>),
     /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
     #[command(subcommand)]
-    Dispatch(dispatch::Dispatch),
+    Dispatch(Late<dispatch::Dispatch>),
     /// Look at bounded pools, size them, hold a permit while a command runs
     #[command(subcommand)]
-    Pool(pool::Pool),
+    Pool(Late<pool::Pool>),
     /// Send units or start batches at set times
     #[command(subcommand)]
-    Cron(cron::Cron),
+    Cron(Late<cron::Cron>),
     /// Look at workers, or give them orders
-    Workers(operate::Workers),
+    Workers(Late<operate::Workers>),
     /// Keep keys of AI providers, sealed
     #[command(subcommand)]
-    Key(key::Key),
+    Key(Late<key::Key>),
     /// Say which AI is asked, with which model and key, at what price, within which limits
     #[command(subcommand)]
-    Profile(profile::Profile),
+    Profile(Late<profile::Profile>),
     /// See what AI calls came to: tokens and money
-    Usage(Box<usage::Usage>),
+    Usage(Late<Box<usage::Usage>>),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

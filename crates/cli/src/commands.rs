@@ -7,7 +7,7 @@ use longshore::ledger::Ledger;
 use longshore::{Client, Store};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Command;
+use crate::args::{Command, Late};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -86,18 +86,18 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
 async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCode> {
     match command {
         Command::Submit(typed) => submit::run(*typed, settings).await,
-        Command::Unit(typed) => unit::run(typed, settings).await,
-        Command::Queue(typed) => queue::run(typed, settings).await,
-        Command::Tenant(typed) => tenant::run(typed, settings).await,
-        Command::Ai(typed) => ai::run(typed, settings).await,
-        Command::Batch(typed) => batch::run(typed, settings).await,
-        Command::Cron(typed) => cron::run(typed, settings).await,
-        Command::Dispatch(typed) => dispatch::run(typed, settings).await,
-        Command::Pool(typed) => pool::run(typed, settings).await,
-        Command::Workers(typed) => workers::run(typed, settings).await,
-        Command::Key(typed) => key::run(typed, settings).await,
-        Command::Profile(typed) => profile::run(typed, settings).await,
-        Command::Usage(typed) => usage::run(*typed, settings).await,
+        Command::Unit(Late(typed)) => unit::run(typed, settings).await,
+        Command::Queue(Late(typed)) => queue::run(typed, settings).await,
+        Command::Tenant(Late(typed)) => tenant::run(typed, settings).await,
+        Command::Ai(Late(typed)) => ai::run(typed, settings).await,
+        Command::Batch(Late(typed)) => batch::run(typed, settings).await,
+        Command::Cron(Late(typed)) => cron::run(typed, settings).await,
+        Command::Dispatch(Late(typed)) => dispatch::run(typed, settings).await,
+        Command::Pool(Late(typed)) => pool::run(typed, settings).await,
+        Command::Workers(Late(typed)) => workers::run(typed, settings).await,
+        Command::Key(Late(typed)) => key::run(typed, settings).await,
+        Command::Profile(Late(typed)) => profile::run(typed, settings).await,
+        Command::Usage(Late(typed)) => usage::run(*typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,

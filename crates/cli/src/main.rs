@@ -33,7 +33,8 @@ mod whoami;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
-use args::{Cli, Command};
+use args::dispatch::Dispatch;
+use args::{Cli, Command, Late};
 use exit::ExitCode;
 use settings::Settings;
 
@@ -55,7 +56,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings::resolve(&cli.global)?;
     let by_default = match cli.command {
-        Command::Worker(_) | Command::Dispatch(args::dispatch::Dispatch::Serve(_)) => "info",
+        Command::Worker(_) | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -410,8 +410,12 @@ fn retention(config: &Config) -> anyhow::Result<Retention> {
     })
 }
 
+/// Found out once: it takes a dozen files.
 fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+    static CORES: LazyLock<u32> = LazyLock::new(|| {
+        std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+    });
+    *CORES
 }
 
 fn path(text: &str) -> Option<PathBuf> {

@@ -23,6 +23,8 @@ pub const FILE: &str = "access.json";
 pub struct Access {
     /// Where it may be reached, in the order in which to try.
     pub addresses: Vec<SocketAddr>,
+    /// The name of its socket for clients on its own machine, where it has one.
+    pub beside: Option<String>,
     /// Its certificate, in DER: the only one that is believed.
     pub certificate: Vec<u8>,
     /// What a peer has to know.
@@ -68,6 +70,8 @@ pub enum AccessError {
 #[derive(Serialize, Deserialize)]
 struct Written {
     addresses: Vec<SocketAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    beside: Option<String>,
     certificate: String,
     secret: String,
 }
@@ -102,6 +106,7 @@ impl Access {
         }
         Ok(Self {
             addresses: written.addresses,
+            beside: written.beside,
             certificate: bytes(&written.certificate)?,
             secret: secret.into(),
         })
@@ -112,6 +117,7 @@ impl Access {
         let path = folder.join(FILE);
         let written = Written {
             addresses: self.addresses.clone(),
+            beside: self.beside.clone(),
             certificate: STANDARD.encode(&self.certificate),
             secret: STANDARD.encode(self.secret.expose_secret()),
         };
@@ -161,6 +167,7 @@ mod tests {
     fn access() -> Access {
         Access {
             addresses: vec!["127.0.0.1:7".parse().unwrap()],
+            beside: Some("longshore-7".into()),
             certificate: vec![1, 2, 3],
             secret: vec![7; 32].into(),
         }
@@ -171,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         access().write(folder.path()).unwrap();
         let read = Access::read(folder.path()).unwrap();
-        assert_eq!(read.addresses, access().addresses);
+        assert_eq!((&read.addresses, &read.beside), (&access().addresses, &access().beside));
         assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
         assert!(!format!("{read:?}").contains("7, 7"));
     }

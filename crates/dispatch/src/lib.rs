@@ -4,6 +4,7 @@
 //! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
 
 pub mod access;
+mod beside;
 pub mod board;
 pub mod client;
 pub mod launch;

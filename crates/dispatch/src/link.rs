@@ -1,4 +1,5 @@
-//! Connecting to a server: every address that its access file names, until one works.
+//! Connecting to a server: every address that its access file names, until one works. Clients on the
+//! server's own machine need none of them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,15 +9,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use crate::access::{Access, AccessError};
-use crate::secure;
 use crate::wire::frame::{Frames, put_json, take_json};
 use crate::wire::{Hello, LIMIT, Role, VERSION, Welcome};
+use crate::{beside, secure};
 
 /// How long one address may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,15 +26,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// everything tells nobody, and TCP by itself would hope for a quarter of an hour.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// By network, or past it.
+type Stream = Either<TlsStream<TcpStream>, UnixStream>;
+
 /// A connection on which both sides know each other.
 #[derive(Debug)]
 pub struct Link {
     /// What the server says.
-    pub reader: Frames<ReadHalf<TlsStream<TcpStream>>>,
+    pub reader: Frames<ReadHalf<Stream>>,
     /// Where our words go.
-    pub writer: WriteHalf<TlsStream<TcpStream>>,
-    /// The address that worked.
-    pub address: SocketAddr,
+    pub writer: WriteHalf<Stream>,
+    /// The address that worked. None on the server's own machine.
+    pub address: Option<SocketAddr>,
 }
 
 /// Why there is no connection.
@@ -60,10 +65,15 @@ pub enum LinkError {
 
 /// Connects to the server that left `access`.
 pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
+    if let (Role::Client, Some(name)) = (role, &access.beside)
+        && let Some(link) = connect_beside(name, access).await
+    {
+        return link;
+    }
     let tls = TlsConnector::from(secure::client(&access.certificate)?);
     let (mut failures, mut stranger) = (Vec::new(), false);
     for address in &access.addresses {
-        match timeout(PATIENCE, introduce(&tls, *address, access, role)).await {
+        match timeout(PATIENCE, connect_to(&tls, *address, access, role)).await {
             Ok(Ok(link)) => return link,
             Ok(Err(error)) => {
                 stranger |= is_of_stranger(&error);
@@ -73,6 +83,16 @@ pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
         }
     }
     Err(LinkError::Unreachable { words: failures.join("; "), stranger })
+}
+
+/// None if the server is on another machine, or shut off from us here: there are its addresses then.
+async fn connect_beside(name: &str, access: &Access) -> Option<Result<Link, LinkError>> {
+    let said = timeout(PATIENCE, async {
+        let stream = Either::Right(beside::connect(name)?);
+        introduce(stream, access, Role::Client).await
+    });
+    let link = said.await.ok()?.ok()?;
+    Some(link.map(|(reader, writer)| Link { reader, writer, address: None }))
 }
 
 /// Whether somebody answered who has another certificate (`secure` says so), or another secret.
@@ -100,7 +120,7 @@ fn notice_silence(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn introduce(
+async fn connect_to(
     tls: &TlsConnector,
     address: SocketAddr,
     access: &Access,
@@ -109,7 +129,17 @@ async fn introduce(
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     notice_silence(&stream)?;
-    let stream = tls.connect(secure::server_name(), stream).await?;
+    let stream = Either::Left(tls.connect(secure::server_name(), stream).await?);
+    let introduced = introduce(stream, access, role).await?;
+    Ok(introduced.map(|(reader, writer)| Link { reader, writer, address: Some(address) }))
+}
+
+/// Proves that we may speak, and hears whether we understand each other.
+async fn introduce(
+    stream: Stream,
+    access: &Access,
+    role: Role,
+) -> io::Result<Result<(Frames<ReadHalf<Stream>>, WriteHalf<Stream>), LinkError>> {
     let (read, mut writer) = tokio::io::split(stream);
     let secret = STANDARD.encode(access.secret.expose_secret());
     let mut bytes = Vec::new();
@@ -127,7 +157,7 @@ async fn introduce(
         Err(error) => return Err(error),
     };
     Ok(match take_json(&welcome)? {
-        Welcome::Version(_) => Ok(Link { reader, writer, address }),
+        Welcome::Version(_) => Ok((reader, writer)),
         Welcome::Refused(why) => Err(LinkError::Refused(why)),
     })
 }

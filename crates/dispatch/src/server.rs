@@ -25,17 +25,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{SessionId, services};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use self::core::{Core, Event};
 use self::desk::Desk;
-use self::door::{Door, Guest};
+use self::door::{Door, Guest, Listener};
 use self::former::former;
 pub use self::options::{Launch, Options, ServerError, Timing};
 use self::state::State;
 use crate::access::{self, Access, remove_halves};
+use crate::beside;
 use crate::launch::{Intents, Launcher, Sight};
 use crate::request::Ending;
 use crate::script::End;
@@ -80,6 +81,7 @@ pub struct Server {
     options: Options,
     state: State,
     listeners: Vec<TcpListener>,
+    beside: Option<UnixListener>,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     seats: watch::Sender<usize>,
     /// Nobody else may serve from the same state: two would adopt each other's claims.
@@ -125,10 +127,12 @@ impl Server {
         let saved = state.save(&options.state);
         saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
         let certificate = state.identity.certificate.clone();
-        let access = Access { addresses, certificate, secret: state.secret() };
+        let (name, beside) = beside::listen().unzip();
+        let access = Access { addresses, beside: name, certificate, secret: state.secret() };
         access.write(&options.folder)?;
         let seats = watch::Sender::new(0);
-        Ok(Self { options, state, listeners, events: mpsc::channel(EVENTS), seats, lock })
+        let events = mpsc::channel(EVENTS);
+        Ok(Self { options, state, listeners, beside, events, seats, lock })
     }
 
     /// Where it listens.
@@ -143,7 +147,8 @@ impl Server {
 
     /// Serves until it is ended.
     pub async fn run(self) -> Result<Report, ServerError> {
-        let Self { mut options, mut state, listeners, events: (send, events), seats, lock } = self;
+        let Self { mut options, mut state, listeners, beside, events: (send, events), seats, lock } =
+            self;
         let launch = options.launch.take();
         let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
         let jobs = state.jobs.clone();
@@ -164,7 +169,8 @@ impl Server {
         let door = Door::new(TlsAcceptor::from(state.identity.server()?), state.secret());
         let outlook = launcher.as_ref().map(Launcher::outlook);
         let desk = Desk::new(Arc::clone(store), send.clone(), outlook, base);
-        let doors = listeners.into_iter().map(|listener| {
+        let listeners = listeners.into_iter().map(Listener::Network);
+        let doors = listeners.chain(beside.map(Listener::Beside)).map(|listener| {
             let (door, desk, send) = (door.clone(), desk.clone(), send.clone());
             door.open(listener, move |guest: Guest| {
                 let (desk, send) = (desk.clone(), send.clone());

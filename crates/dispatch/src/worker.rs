@@ -75,7 +75,9 @@ pub async fn work(
         };
         match link {
             Ok(link) => {
-                connected(link.address);
+                if let Some(address) = link.address {
+                    connected(address);
+                }
                 backoff.reset();
                 match worker.converse(link, &mut commands).await {
                     Ok(()) => break Ok(()),

@@ -12,14 +12,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretSlice;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::state::same;
+use crate::beside;
 use crate::wire::frame::{Frames, put_json, take_json};
 use crate::wire::{Hello, LIMIT, Role, STRANGER_LIMIT, Welcome, common_version};
 
@@ -28,8 +30,24 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 /// How many may be about it at once.
 const STRANGERS: usize = 256;
 
-pub(super) type Reader = Frames<ReadHalf<TlsStream<TcpStream>>>;
-pub(super) type Writer = WriteHalf<TlsStream<TcpStream>>;
+type Stream = Either<TlsStream<TcpStream>, UnixStream>;
+pub(super) type Reader = Frames<ReadHalf<Stream>>;
+pub(super) type Writer = WriteHalf<Stream>;
+
+/// Where people come from: the network, or this machine.
+pub(super) enum Listener {
+    Network(TcpListener),
+    Beside(UnixListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Either<TcpStream, UnixStream>> {
+        match self {
+            Self::Network(listener) => Ok(Either::Left(listener.accept().await?.0)),
+            Self::Beside(listener) => Ok(Either::Right(listener.accept().await?.0)),
+        }
+    }
+}
 
 /// Somebody who knows the secret.
 pub(super) struct Guest {
@@ -71,7 +89,7 @@ impl Door {
     }
 
     /// Lets people in for ever; `meet` is what happens with each.
-    pub(super) async fn open<M, F>(self, listener: TcpListener, meet: M)
+    pub(super) async fn open<M, F>(self, listener: Listener, meet: M)
     where
         M: Fn(Guest) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
@@ -80,7 +98,7 @@ impl Door {
         loop {
             tokio::select! {
                 came = listener.accept() => match came {
-                    Ok((stream, _)) => {
+                    Ok(stream) => {
                         let (door, meet) = (self.clone(), meet.clone());
                         inside.spawn(async move {
                             if let Some(guest) = door.let_in(stream).await {
@@ -98,9 +116,12 @@ impl Door {
         }
     }
 
-    async fn let_in(self, stream: TcpStream) -> Option<Guest> {
+    async fn let_in(self, stream: Either<TcpStream, UnixStream>) -> Option<Guest> {
         let goes = self.strangers.enter();
-        let peer = stream.peer_addr().ok();
+        let peer = match &stream {
+            Either::Left(stream) => stream.peer_addr().ok(),
+            Either::Right(_) => None,
+        };
         let introduced = tokio::select! {
             introduced = timeout(INTRODUCTION, self.introduce(stream)) => introduced,
             _ = goes => {
@@ -121,9 +142,18 @@ impl Door {
         }
     }
 
-    async fn introduce(&self, stream: TcpStream) -> io::Result<Guest> {
-        stream.set_nodelay(true)?;
-        let (read, mut writer) = tokio::io::split(self.tls.accept(stream).await?);
+    async fn introduce(&self, stream: Either<TcpStream, UnixStream>) -> io::Result<Guest> {
+        let stream = match stream {
+            Either::Left(stream) => {
+                stream.set_nodelay(true)?;
+                Either::Left(self.tls.accept(stream).await?)
+            }
+            Either::Right(stream) => {
+                beside::demand_same_user(&stream)?;
+                Either::Right(stream)
+            }
+        };
+        let (read, mut writer) = tokio::io::split(stream);
         let mut reader = Frames::new(read, STRANGER_LIMIT);
         let hello = reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let hello: Hello = take_json(&hello)?;

@@ -1,6 +1,8 @@
 //! Dispatch from outside.
 
 #[cfg(test)]
+mod beside;
+#[cfg(test)]
 mod kit;
 #[cfg(test)]
 mod operate;

@@ -77,6 +77,8 @@ fn whoever_knows_another_secret_or_expects_another_server_is_told_so() {
     for field in ["secret", "certificate"] {
         let mut mixed = read(&ours);
         mixed[field] = read(&other)[field].clone();
+        // As from another machine: past the network nobody needs a certificate.
+        mixed.as_object_mut().unwrap().remove("beside");
         let file = place.write("access.json", mixed.to_string());
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let run = place.run(&["dispatch", "status", "--dir", "."]).ends(1);

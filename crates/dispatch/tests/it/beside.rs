@@ -1,0 +1,56 @@
+//! Clients on the server's own machine come past the network, and by network where they cannot.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+
+use longshore_dispatch::access::Access;
+use longshore_dispatch::link::connect;
+use longshore_dispatch::wire::Role;
+
+use crate::kit::Pool;
+
+fn access(pool: &Pool) -> Access {
+    Access::read(pool.folder.path()).unwrap()
+}
+
+fn listens(name: &str) -> bool {
+    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).is_ok()
+}
+
+#[tokio::test]
+async fn a_client_needs_no_network_and_a_worker_does() {
+    let pool = Pool::start().await;
+    let nowhere = Access { addresses: vec!["127.0.0.1:1".parse().unwrap()], ..access(&pool) };
+    let link = connect(&nowhere, Role::Client).await.unwrap();
+    assert_eq!(link.address, None);
+    connect(&nowhere, Role::Worker).await.unwrap_err();
+    assert!(connect(&access(&pool), Role::Worker).await.unwrap().address.is_some());
+}
+
+#[tokio::test]
+async fn a_client_that_finds_nobody_beside_it_comes_by_network() {
+    let pool = Pool::start().await;
+    let mut access = access(&pool);
+    for name in [None, Some("longshore-nobody".into())] {
+        access.beside = name;
+        let link = connect(&access, Role::Client).await.unwrap();
+        assert_eq!(link.address, Some(access.addresses[0]));
+    }
+}
+
+#[tokio::test]
+async fn whoever_comes_from_beside_has_to_know_the_secret_too() {
+    let pool = Pool::start().await;
+    let stranger = Access { secret: vec![0; 32].into(), ..access(&pool) };
+    let error = connect(&stranger, Role::Client).await.unwrap_err();
+    assert!(error.to_string().contains("does not know our secret"), "{error}");
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_the_socket() {
+    let pool = Pool::start().await;
+    let name = access(&pool).beside.unwrap();
+    assert!(listens(&name));
+    pool.drain().await;
+    assert!(!listens(&name));
+}
