@@ -36,11 +36,11 @@ use self::former::former;
 pub use self::options::{Launch, Options, ServerError, Timing};
 use self::state::State;
 use crate::access::{self, Access, remove_halves};
-use crate::beside;
 use crate::launch::{Intents, Launcher, Sight};
 use crate::request::Ending;
 use crate::script::End;
 use crate::wire::Role;
+use crate::{beside, link};
 
 /// Events that may wait for the core; whoever has more to say waits.
 const EVENTS: usize = 1024;
@@ -116,6 +116,12 @@ impl Server {
             made.map_err(|error| ServerError::Io(at(folder), error))?;
         }
         let lock = lock(&options.state)?;
+        // Its former life is over, or it would have the lock: whoever answers is somebody else.
+        if let Ok(former) = Access::read(&options.folder)
+            && link::connect(&former, Role::Client).await.is_ok()
+        {
+            return Err(ServerError::Served(options.folder));
+        }
         remove_halves(&options.folder.join(access::FILE));
         let mut state = State::load(&options.state)
             .map_err(|error| ServerError::Io(at(&options.state), error))?;

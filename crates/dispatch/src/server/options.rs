@@ -105,6 +105,9 @@ pub enum ServerError {
     /// Another server keeps its state there.
     #[error("another server runs with its state in {0}")]
     Taken(PathBuf),
+    /// The pool has a server, on this machine or another, with its state elsewhere.
+    #[error("another server serves the pool in {0}")]
+    Served(PathBuf),
     /// The store took the server for dead while it ran.
     #[error("the store took this server for dead and gave its scripts to others")]
     SessionGone,

@@ -5,6 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 
 use longshore_dispatch::access::Access;
 use longshore_dispatch::link::connect;
+use longshore_dispatch::server::ServerError;
 use longshore_dispatch::wire::Role;
 
 use crate::kit::Pool;
@@ -53,4 +54,14 @@ async fn nothing_is_left_of_the_socket() {
     assert!(listens(&name));
     pool.drain().await;
     assert!(!listens(&name));
+}
+
+/// Two machines may share the pool's folder and not their state.
+#[tokio::test]
+async fn a_pool_has_one_server() {
+    let mut pool = Pool::start().await;
+    let rival = pool.rival().await.err().expect("it should have been refused");
+    assert!(matches!(rival, ServerError::Served(_)), "{rival}");
+    pool.kill_server().await;
+    pool.rival().await.expect("what is left of a dead server is in nobody's way");
 }

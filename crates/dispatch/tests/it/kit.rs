@@ -117,6 +117,12 @@ impl Pool {
         self.server = Some(spawn(server.run()));
     }
 
+    /// Another server for the same pool, with its state elsewhere.
+    pub(crate) async fn rival(&self) -> Result<Server, ServerError> {
+        let state = self.path("elsewhere");
+        Server::bind(Options { state, ..options(self.folder.path(), &self.store) }).await
+    }
+
     pub(crate) async fn drain(mut self) -> Report {
         self.control.end(Ending::Drain(LONG)).await;
         self.server.take().unwrap().await.unwrap().unwrap()
