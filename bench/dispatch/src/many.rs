@@ -9,8 +9,9 @@ use longshore_dispatch::request::Request;
 use crate::floor::Place;
 use crate::ours::{Pool, array};
 
-/// Eight thousand threads, of which each script takes one for this long: ten thousand a second.
-const TAKES: u64 = 800;
+/// Eight thousand threads, of which each script takes one for this long: a little more than ten thousand
+/// a second.
+const TAKES: u64 = 750;
 /// How long the pool is watched.
 const WATCHED: Duration = Duration::from_secs(15);
 
