@@ -44,6 +44,8 @@ pub struct Config {
     pub workers: BTreeMap<String, WorkerCommand>,
     /// Bounded pools, by their names.
     pub pools: BTreeMap<String, Bounded>,
+    /// Who is told of alerts, beside the log.
+    pub alerts: Alerts,
     /// How units are sent.
     pub submit: Submit,
     /// What kind `http` may do.
@@ -72,6 +74,7 @@ impl Default for Config {
             worker: Worker::default(),
             workers: BTreeMap::new(),
             pools: BTreeMap::new(),
+            alerts: Alerts::default(),
             submit: Submit::default(),
             http: Http::default(),
             vault: Vault::default(),
@@ -209,6 +212,20 @@ impl Default for Bounded {
             on_outage: "fail_closed".into(),
             own_max: 0,
         }
+    }
+}
+
+/// `[alerts]`: both are secrets, so they are not shown.
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Alerts {
+    pub webhook: String,
+    pub sentry: String,
+}
+
+impl std::fmt::Debug for Alerts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alerts(…)")
     }
 }
 

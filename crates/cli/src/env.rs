@@ -29,7 +29,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 31] = [
+pub const VARS: [Var; 33] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -51,6 +51,8 @@ pub const VARS: [Var; 31] = [
     Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
     Var { name: "LONGSHORE_HTTP_ALLOW", key: "http.allow" },
     Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
+    Var { name: "LONGSHORE_ALERTS_WEBHOOK", key: "alerts.webhook" },
+    Var { name: "LONGSHORE_ALERTS_SENTRY", key: "alerts.sentry" },
     Var { name: "LONGSHORE_KEY_FILE", key: "vault.key_file" },
     Var { name: "LONGSHORE_OLDER_KEY_FILES", key: "vault.older" },
     Var { name: "LONGSHORE_PROMPTS_DIR", key: "ai.prompts_dir" },

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BoundedPool, OnOutage, Permits, PoolName};
+use longshore::{Alarm, BoundedPool, OnOutage, Permits, PoolName};
 use longshore_redis::{RedisOptions, RedisPermits};
 
 use crate::error::{WithHint, did_you_mean, hinted, usage};
@@ -100,7 +100,12 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
 }
 
 /// A pool with what the configuration says of it.
-pub fn pool(permits: Arc<dyn Permits>, name: PoolName, shape: &BoundedShape) -> BoundedPool {
+pub fn pool(
+    permits: Arc<dyn Permits>,
+    name: PoolName,
+    shape: &BoundedShape,
+    alarm: Arc<dyn Alarm>,
+) -> BoundedPool {
     let owner =
         format!("{} on {}, process {}", whoami::user_name(), whoami::host(), std::process::id());
     BoundedPool::builder(permits, name, shape.max)
@@ -109,6 +114,7 @@ pub fn pool(permits: Arc<dyn Permits>, name: PoolName, shape: &BoundedShape) -> 
         .alert_every(shape.alert_every)
         .on_outage(shape.on_outage)
         .owner(&owner)
+        .alarm(alarm)
         .build()
 }
 

@@ -14,6 +14,7 @@ use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
 use longshore_dispatch::system::QueueSystem;
 
+use crate::alarms::AlertSettings;
 use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
@@ -51,6 +52,8 @@ pub struct Settings {
     pub pools: Vec<PoolSettings>,
     /// Bounded pools.
     pub bounded: BoundedSettings,
+    /// Who is told of alerts, beside the log.
+    pub alerts: AlertSettings,
     /// The queue of units that name none.
     pub queue: QueueName,
     /// What calls of URLs may do.
@@ -187,6 +190,7 @@ impl Settings {
             worker: worker(&config)?,
             pools: pools(&config)?,
             bounded: bounded(&config)?,
+            alerts: alerts(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             vault: vault(&config)?,
@@ -339,6 +343,23 @@ fn bounded_pool(name: &str, written: &config::Bounded) -> anyhow::Result<Bounded
             Outage::FailOpen => OnOutage::FailOpen { most: own },
         },
     })
+}
+
+/// Who is told of alerts. Nothing that is wrong with them is repeated: both are secrets.
+fn alerts(config: &Config) -> anyhow::Result<AlertSettings> {
+    let config::Alerts { webhook, sentry } = &config.alerts;
+    Ok(AlertSettings {
+        webhook: secret("alerts.webhook", webhook)?,
+        sentry: secret("alerts.sentry", sentry)?,
+    })
+}
+
+fn secret<T: std::str::FromStr<Err = anyhow::Error>>(
+    key: &str,
+    text: &str,
+) -> anyhow::Result<Option<T>> {
+    let text = Some(text).filter(|text| !text.is_empty());
+    text.map(|text| text.parse().with_context(|| in_key(key))).transpose()
 }
 
 fn http(config: &Config) -> anyhow::Result<HttpSettings> {

@@ -13,6 +13,8 @@ mod ai_settings;
 #[cfg(test)]
 mod ai_worker;
 #[cfg(test)]
+mod alarms;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod batch_bad_files;
