@@ -139,6 +139,7 @@ pub struct Worker {
     pub ttl: String,
     pub exec_dir: String,
     pub env: Vec<String>,
+    pub pools: BTreeMap<String, String>,
 }
 
 impl Default for Worker {
@@ -151,6 +152,7 @@ impl Default for Worker {
             ttl: "15s".into(),
             exec_dir: ".".into(),
             env: vec![],
+            pools: BTreeMap::new(),
         }
     }
 }
@@ -170,6 +172,7 @@ pub struct WorkerCommand {
     pub idle_timeout: String,
     pub max_calls: u64,
     pub max_memory: String,
+    pub pool: String,
 }
 
 impl Default for WorkerCommand {
@@ -186,6 +189,7 @@ impl Default for WorkerCommand {
             idle_timeout: "60s".into(),
             max_calls: 5000,
             max_memory: String::new(),
+            pool: String::new(),
         }
     }
 }
@@ -200,6 +204,7 @@ pub struct Bounded {
     pub alert_every: String,
     pub on_outage: String,
     pub own_max: u32,
+    pub adaptive: Adaptive,
 }
 
 impl Default for Bounded {
@@ -211,7 +216,23 @@ impl Default for Bounded {
             alert_every: "300s".into(),
             on_outage: "fail_closed".into(),
             own_max: 0,
+            adaptive: Adaptive::default(),
         }
+    }
+}
+
+/// `adaptive` of `[pools.NAME]`; a `most` of 0 is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adaptive {
+    pub least: u32,
+    pub most: u32,
+    pub window: String,
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self { least: 1, most: 0, window: "5s".into() }
     }
 }
 

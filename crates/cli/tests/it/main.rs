@@ -79,6 +79,8 @@ mod pg_storm;
 #[cfg(test)]
 mod pools;
 #[cfg(test)]
+mod pools_in_use;
+#[cfg(test)]
 mod profiles;
 #[cfg(test)]
 mod secrets;
