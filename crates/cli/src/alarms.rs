@@ -37,7 +37,7 @@ pub struct Alarms {
 
 impl Alarms {
     /// Those that the settings name.
-    pub fn new(settings: &AlertSettings) -> anyhow::Result<Arc<dyn Alarm>> {
+    pub fn open(settings: &AlertSettings) -> anyhow::Result<Arc<dyn Alarm>> {
         let AlertSettings { webhook, sentry } = settings.clone();
         if webhook.is_none() && sentry.is_none() {
             return Ok(Arc::new(LogAlarm));

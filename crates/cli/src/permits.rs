@@ -138,7 +138,7 @@ pub async fn book(settings: &Settings) -> anyhow::Result<PoolBook> {
             Arc::new(RedisPermits::open(url, &RedisOptions::default())?)
         }
     };
-    let alarm = Alarms::new(&settings.alerts)?;
+    let alarm = Alarms::open(&settings.alerts)?;
     let all = pools.iter();
     let all = all
         .map(|(name, shape)| pool(Arc::clone(&permits), name.clone(), shape, Arc::clone(&alarm)));

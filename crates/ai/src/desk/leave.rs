@@ -106,14 +106,13 @@ impl CallToMake<'_> {
             return Err(AskError::new(Code::ProfileDisabled, why));
         };
         let priority = self.errand.run.as_ref().map(|run| run.unit().priority);
-        let request = pool.request().priority(priority.unwrap_or_default());
-        match timeout_at(until, request.acquire()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(error @ AcquireError::TooHeavy { .. })) => Err(full(&error.to_string())),
-            Ok(Err(error)) if error.is_retryable() => Err(full(&error.to_string())),
-            Ok(Err(error)) => Err(AskError::new(Code::Internal, error.to_string())),
-            Err(_) => Err(full(&format!("no permit of pool `{name}` in the question's time"))),
-        }
+        let left = until.saturating_duration_since(Instant::now());
+        let request = pool.request().priority(priority.unwrap_or_default()).at_most(left);
+        request.acquire().await.map_err(|error| match &error {
+            AcquireError::TooHeavy { .. } => full(&error.to_string()),
+            error if error.is_retryable() => full(&error.to_string()),
+            error => AskError::new(Code::Internal, error.to_string()),
+        })
     }
 
     /// What the question takes, from which buckets.

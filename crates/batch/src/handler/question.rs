@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longshore::{CancelReason, OnLost, Permit, Verdict};
+use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
 use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{self, Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::job::Job;
 use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
@@ -102,14 +102,17 @@ impl Run<'_> {
     /// comes again a moment later: nothing was asked, and no attempt is used.
     async fn held(&mut self) -> Result<Option<Permit>, Verdict> {
         let Some(pool) = &self.job.pool else { return Ok(None) };
-        let request = pool.request().priority(self.context.unit().priority);
-        let left = self.job.definition.deadline.map(|at| at.since(self.clock.now()));
-        let permit = match left {
-            None => request.acquire().await.ok(),
-            Some(left) => time::timeout(left, request.acquire()).await.ok().and_then(Result::ok),
-        };
+        let mut request = pool.request().priority(self.context.unit().priority);
+        if let Some(deadline) = self.job.definition.deadline {
+            request = request.at_most(deadline.since(self.clock.now()));
+        }
+        let permit = request.acquire().await;
+        if permit.as_ref().is_err_and(|error| !matches!(error, AcquireError::TimedOut { .. })) {
+            // It could not even wait: its slot rests, or a worker would run through all rows in vain.
+            sleep(NO_PERMIT).await;
+        }
         self.until = until(self.job, self.clock.now());
-        permit.map(Some).ok_or(Verdict::Snooze(NO_PERMIT))
+        permit.map(Some).map_err(|_| Verdict::Snooze(NO_PERMIT))
     }
 
     /// What a question comes to. One that was out when an earlier run died may come back with that

@@ -156,14 +156,14 @@ fn a_question_that_gets_no_permit_in_its_time_may_be_asked_again() {
         let status = place.run(&["pool", "status", "model", "--json"]).json();
         (status["in_use"] == 1).then_some(())
     });
-    let ask = ["ai", "ask", "--profile", "fake", "--json", "--timeout", "1s", "hello"];
-    let reply = place.run(&ask).ends(1).json();
-    assert_eq!(reply["error_code"], "RATE_LIMITED", "{reply}");
+    let ask = ["ai", "ask", "--profile", "fake", "--timeout", "1s", "hello"];
+    place.run(&ask).ends(1).says("RATE_LIMITED: no permit of pool `model` within");
+    let status = place.run(&["pool", "status", "model", "--json"]).ok().json();
+    assert_eq!((&status["timeouts"], &status["waiting"]), (&1.into(), &json!([])), "{status}");
     assert_eq!(peak.load(Ordering::SeqCst), 0, "nobody was asked");
     holder.kill();
     place.run(&["profile", "set", "fake", "--set", "pool=elsewhere"]).ok();
-    let reply = place.run(&ask).ends(1).json();
-    assert_eq!(reply["error_code"], "PROFILE_DISABLED", "{reply}");
+    place.run(&ask).ends(1).says("PROFILE_DISABLED: profile `fake` names pool `elsewhere`");
 }
 
 #[test]

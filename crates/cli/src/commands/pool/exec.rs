@@ -50,7 +50,7 @@ pub async fn run(
     if typed.weight == 0 {
         return Err(usage("a weight of 0 takes nothing")).hint("say 1 or more");
     }
-    let alarm = Alarms::new(&settings.alerts)?;
+    let alarm = Alarms::open(&settings.alerts)?;
     let pool = permits::pool(permits, typed.name.clone(), &shape, alarm);
     let ended = run_under(&pool, &typed, settings).await;
     pool.settle().await;
