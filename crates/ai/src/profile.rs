@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::PoolName;
 use serde::{Deserialize, Serialize};
 
 use crate::ask::Provider;
@@ -57,6 +58,9 @@ pub struct Profile {
     /// Profiles of the same tenant that are asked, in this order, where this one cannot answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
+    /// A bounded pool: each question that is asked by itself holds a permit of it while it is out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
 }
 
 /// What is particular about a provider's wire, as far as it depends on model or server.
@@ -219,6 +223,7 @@ impl Profile {
             system: None,
             limits: Limits::default(),
             fallback: Vec::new(),
+            pool: None,
         }
     }
 }

@@ -15,7 +15,7 @@ mod verdict;
 
 use std::sync::Arc;
 
-use longshore::{Clock, Context, Handler, HandlerResult, SystemClock};
+use longshore::{Clock, Context, Handler, HandlerResult, PoolBook, SystemClock};
 use longshore_ai::{Desk, Gauge, Pilot, Provider};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,6 +134,12 @@ impl RowHandlerBuilder {
     /// are left for another worker. Somebody has to keep its books ([`Desk::keep_books`]).
     pub fn desk(mut self, desk: Desk) -> Self {
         self.outfit.desk = Some(desk);
+        self
+    }
+
+    /// The bounded pools that definitions may name. Batches that name another are left for another worker.
+    pub fn pools(mut self, pools: PoolBook) -> Self {
+        self.outfit.pools = pools;
         self
     }
 

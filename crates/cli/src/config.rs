@@ -44,6 +44,8 @@ pub struct Config {
     pub workers: BTreeMap<String, WorkerCommand>,
     /// Bounded pools, by their names.
     pub pools: BTreeMap<String, Bounded>,
+    /// Who is told of alerts, beside the log.
+    pub alerts: Alerts,
     /// How units are sent.
     pub submit: Submit,
     /// What kind `http` may do.
@@ -72,6 +74,7 @@ impl Default for Config {
             worker: Worker::default(),
             workers: BTreeMap::new(),
             pools: BTreeMap::new(),
+            alerts: Alerts::default(),
             submit: Submit::default(),
             http: Http::default(),
             vault: Vault::default(),
@@ -136,6 +139,7 @@ pub struct Worker {
     pub ttl: String,
     pub exec_dir: String,
     pub env: Vec<String>,
+    pub pools: BTreeMap<String, String>,
 }
 
 impl Default for Worker {
@@ -148,6 +152,7 @@ impl Default for Worker {
             ttl: "15s".into(),
             exec_dir: ".".into(),
             env: vec![],
+            pools: BTreeMap::new(),
         }
     }
 }
@@ -167,6 +172,7 @@ pub struct WorkerCommand {
     pub idle_timeout: String,
     pub max_calls: u64,
     pub max_memory: String,
+    pub pool: String,
 }
 
 impl Default for WorkerCommand {
@@ -183,6 +189,7 @@ impl Default for WorkerCommand {
             idle_timeout: "60s".into(),
             max_calls: 5000,
             max_memory: String::new(),
+            pool: String::new(),
         }
     }
 }
@@ -197,6 +204,7 @@ pub struct Bounded {
     pub alert_every: String,
     pub on_outage: String,
     pub own_max: u32,
+    pub adaptive: Adaptive,
 }
 
 impl Default for Bounded {
@@ -208,7 +216,37 @@ impl Default for Bounded {
             alert_every: "300s".into(),
             on_outage: "fail_closed".into(),
             own_max: 0,
+            adaptive: Adaptive::default(),
         }
+    }
+}
+
+/// `adaptive` of `[pools.NAME]`; a `most` of 0 is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Adaptive {
+    pub least: u32,
+    pub most: u32,
+    pub window: String,
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Self { least: 1, most: 0, window: "5s".into() }
+    }
+}
+
+/// `[alerts]`: both are secrets, so they are not shown.
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Alerts {
+    pub webhook: String,
+    pub sentry: String,
+}
+
+impl std::fmt::Debug for Alerts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alerts(…)")
     }
 }
 

@@ -12,6 +12,10 @@ pub const LISTEN_URL: &str = "LONGSHORE_LISTEN_URL";
 pub const USER: [&str; 2] = ["USER", "LOGNAME"];
 /// The master key of the vault itself, in hex or base64.
 pub const MASTER_KEY: &str = "LONGSHORE_MASTER_KEY";
+/// Where alerts go; both are secrets.
+pub const WEBHOOK: &str = "LONGSHORE_ALERTS_WEBHOOK";
+/// The same, on a Sentry server.
+pub const SENTRY: &str = "LONGSHORE_ALERTS_SENTRY";
 /// Where systemd keeps the credentials of a service.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Where the user is at home: the folder of a pool is there unless one is named.
@@ -29,7 +33,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 31] = [
+pub const VARS: [Var; 33] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -51,6 +55,8 @@ pub const VARS: [Var; 31] = [
     Var { name: "LONGSHORE_QUEUE", key: "submit.queue" },
     Var { name: "LONGSHORE_HTTP_ALLOW", key: "http.allow" },
     Var { name: "LONGSHORE_HTTP_ENV", key: "http.env" },
+    Var { name: WEBHOOK, key: "alerts.webhook" },
+    Var { name: SENTRY, key: "alerts.sentry" },
     Var { name: "LONGSHORE_KEY_FILE", key: "vault.key_file" },
     Var { name: "LONGSHORE_OLDER_KEY_FILES", key: "vault.older" },
     Var { name: "LONGSHORE_PROMPTS_DIR", key: "ai.prompts_dir" },
@@ -63,10 +69,10 @@ pub const VARS: [Var; 31] = [
     Var { name: "LONGSHORE_DISPATCH_NTHR", key: "dispatch.nthr" },
 ];
 
-/// What a worker process of ours may inherit: all but what leads to the master key.
+/// What a worker process of ours may inherit: all but what leads to the master key, and where alerts go.
 pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    names.filter(|name| name != MASTER_KEY && name != CREDENTIALS)
+    names.filter(|name| ![MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY].iter().any(|own| name == own))
 }
 
 /// A variable that `http.env` lists, for a header of a call.

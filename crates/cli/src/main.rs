@@ -3,6 +3,7 @@
 #![expect(unreachable_pub, reason = "a binary exports nothing; `pub` marks a module's front door")]
 
 mod actions;
+mod alarms;
 mod args;
 mod batch_start;
 mod commands;

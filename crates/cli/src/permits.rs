@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BoundedPool, OnOutage, Permits, PoolName};
+use longshore::{AdaptiveMax, Alarm, BoundedPool, OnOutage, Permits, PoolBook, PoolName};
 use longshore_redis::{RedisOptions, RedisPermits};
 
+use crate::alarms::Alarms;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
@@ -53,6 +54,8 @@ pub struct BoundedShape {
     pub alert_every: Duration,
     /// What to do while the permits cannot be reached.
     pub on_outage: OnOutage,
+    /// Bounds of a maximum that finds itself.
+    pub adaptive: Option<AdaptiveMax>,
 }
 
 impl Default for BoundedShape {
@@ -63,6 +66,7 @@ impl Default for BoundedShape {
             lease: Duration::from_secs(30),
             alert_every: Duration::from_secs(300),
             on_outage: OnOutage::FailClosed,
+            adaptive: None,
         }
     }
 }
@@ -100,16 +104,45 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
 }
 
 /// A pool with what the configuration says of it.
-pub fn pool(permits: Arc<dyn Permits>, name: PoolName, shape: &BoundedShape) -> BoundedPool {
+pub fn pool(
+    permits: Arc<dyn Permits>,
+    name: PoolName,
+    shape: &BoundedShape,
+    alarm: Arc<dyn Alarm>,
+) -> BoundedPool {
     let owner =
         format!("{} on {}, process {}", whoami::user_name(), whoami::host(), std::process::id());
-    BoundedPool::builder(permits, name, shape.max)
+    let pool = BoundedPool::builder(permits, name, shape.max)
         .wait(shape.wait)
         .lease(shape.lease)
         .alert_every(shape.alert_every)
         .on_outage(shape.on_outage)
         .owner(&owner)
-        .build()
+        .alarm(alarm);
+    match shape.adaptive {
+        Some(adaptive) => pool.adaptive(adaptive).build(),
+        None => pool.build(),
+    }
+}
+
+/// All pools of the configuration, for those who name one in their own settings. Nothing is asked of where
+/// their permits are until somebody needs one: a server that is away is the pool's matter.
+pub async fn book(settings: &Settings) -> anyhow::Result<PoolBook> {
+    let BoundedSettings { at, pools } = &settings.bounded;
+    if pools.is_empty() {
+        return Ok(PoolBook::default());
+    }
+    let permits: Arc<dyn Permits> = match at {
+        PermitsAt::Store => store::open_permits(settings).await?,
+        PermitsAt::Redis(RedisUrl(url)) => {
+            Arc::new(RedisPermits::open(url, &RedisOptions::default())?)
+        }
+    };
+    let alarm = Alarms::open(&settings.alerts)?;
+    let all = pools.iter();
+    let all = all
+        .map(|(name, shape)| pool(Arc::clone(&permits), name.clone(), shape, Arc::clone(&alarm)));
+    Ok(all.collect())
 }
 
 impl std::str::FromStr for PermitsAt {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{Kind, Policy, WorkerBuilder};
+use longshore::{Kind, Policy, PoolBook, PoolName, WorkerBuilder};
 use longshore_batch::file::did_you_mean;
 use longshore_pool::engine::{BUILT_IN, HandlePool};
 use longshore_pool::{ErrorKind, Program, Settings, WorkerPool};
@@ -34,13 +34,22 @@ pub struct PoolSettings {
     pub dir: PathBuf,
     /// What is set in its environment.
     pub env: BTreeMap<String, String>,
+    /// A bounded pool that each call holds a permit of.
+    pub holds: Option<PoolName>,
     /// How the pool is shaped; a `max` of 0 means one for each slot.
     pub shape: Settings,
 }
 
 /// The pools of a worker, and what each handles.
 #[derive(Default)]
-pub struct Pools(Vec<(WorkerPool, Vec<Kind>)>);
+pub struct Pools(Vec<Opened>);
+
+/// Worker processes, what they handle, and the bounded pool that each call holds a permit of.
+struct Opened {
+    pool: WorkerPool,
+    kinds: Vec<Kind>,
+    holds: Option<PoolName>,
+}
 
 impl Pools {
     /// Starts those that have a kind that is `wanted`; none wanted means all.
@@ -54,14 +63,14 @@ impl Pools {
             let pool = settings.start(slots).await?;
             let kinds = settings.handled(&pool)?;
             pools.refuse_twice(&settings.name, &kinds)?;
-            pools.0.push((pool, kinds));
+            pools.0.push(Opened { pool, kinds, holds: settings.holds.clone() });
         }
         Ok(pools)
     }
 
     /// No kind is handled by two pools: nobody could say who gets a unit.
     fn refuse_twice(&self, name: &str, kinds: &[Kind]) -> anyhow::Result<()> {
-        for (pool, known) in &self.0 {
+        for Opened { pool, kinds: known, .. } in &self.0 {
             if let Some(kind) = kinds.iter().find(|kind| known.contains(kind)) {
                 return Err(both_handle(pool.name(), name, kind));
             }
@@ -71,14 +80,23 @@ impl Pools {
 
     /// Everything they handle.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.0.iter().flat_map(|(_, kinds)| kinds)
+        self.0.iter().flat_map(|opened| &opened.kinds)
     }
 
     /// Registers those kinds that are wanted, or all.
-    pub fn register(&self, mut to: WorkerBuilder, wanted: &[Kind]) -> WorkerBuilder {
-        for (pool, kinds) in &self.0 {
+    pub fn register(
+        &self,
+        mut to: WorkerBuilder,
+        wanted: &[Kind],
+        book: &PoolBook,
+    ) -> WorkerBuilder {
+        for Opened { pool, kinds, holds } in &self.0 {
+            let bounded = holds.as_ref().and_then(|name| book.find(name));
             for kind in kinds.iter().filter(|kind| wanted.is_empty() || wanted.contains(kind)) {
                 to = to.handle_operation(kind.clone(), Policy::default(), pool, kind.as_str());
+                if let Some(bounded) = bounded {
+                    to = to.hold(kind.clone(), bounded.clone());
+                }
             }
         }
         to
@@ -86,7 +104,7 @@ impl Pools {
 
     /// Ends all processes in good order.
     pub async fn close(&self) {
-        let closing = self.0.iter().map(|(pool, _)| pool.close(CLOSING));
+        let closing = self.0.iter().map(|opened| opened.pool.close(CLOSING));
         futures_util::future::join_all(closing).await;
     }
 }

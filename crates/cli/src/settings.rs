@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::store::Retention;
-use longshore::{Kind, OnOutage, QueueName, Scope, TenantId};
+use longshore::{AdaptiveMax, Kind, OnOutage, PoolName, QueueName, Scope, TenantId};
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
 use longshore_dispatch::system::QueueSystem;
 
+use crate::alarms::AlertSettings;
 use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
@@ -51,6 +52,8 @@ pub struct Settings {
     pub pools: Vec<PoolSettings>,
     /// Bounded pools.
     pub bounded: BoundedSettings,
+    /// Who is told of alerts, beside the log.
+    pub alerts: AlertSettings,
     /// The queue of units that name none.
     pub queue: QueueName,
     /// What calls of URLs may do.
@@ -159,6 +162,8 @@ pub struct WorkerSettings {
     pub exec_dir: PathBuf,
     /// Variables that commands of batches get.
     pub env: Vec<String>,
+    /// Bounded pools that units of a kind hold permits of.
+    pub pools: BTreeMap<Kind, PoolName>,
 }
 
 /// What calls of URLs may do.
@@ -187,6 +192,7 @@ impl Settings {
             worker: worker(&config)?,
             pools: pools(&config)?,
             bounded: bounded(&config)?,
+            alerts: alerts(&config)?,
             queue: named("submit.queue", &config.submit.queue)?,
             http: http(&config)?,
             vault: vault(&config)?,
@@ -249,11 +255,32 @@ fn worker(config: &Config) -> anyhow::Result<WorkerSettings> {
         ttl: span("worker.ttl", &worker.ttl)?,
         exec_dir: path(&worker.exec_dir).unwrap_or_else(|| ".".into()),
         env: worker.env.clone(),
+        pools: held(config)?,
     })
 }
 
+/// What units of a kind hold permits of.
+fn held(config: &Config) -> anyhow::Result<BTreeMap<Kind, PoolName>> {
+    let pools = config.worker.pools.iter().map(|(kind, pool)| {
+        let key = format!("worker.pools.{kind}");
+        Ok((named("worker.pools", kind)?, known_pool(&key, pool, config)?))
+    });
+    pools.collect()
+}
+
+/// The name of a bounded pool that the configuration has.
+fn known_pool(key: &str, name: &str, config: &Config) -> anyhow::Result<PoolName> {
+    if config.pools.contains_key(name) {
+        return named(key, name);
+    }
+    let meant = did_you_mean(name, config.pools.keys().map(String::as_str));
+    let meant = meant.map_or(String::new(), |meant| format!(", did you mean `{meant}`?"));
+    let error = usage(format!("`{key}` names pool `{name}`, which there is not{meant}"));
+    Err(hinted(error, format!("write [pools.{name}] max = N")))
+}
+
 fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
-    let pools = config.workers.iter().map(|(name, written)| pool(name, written));
+    let pools = config.workers.iter().map(|(name, written)| pool(name, written, config));
     let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
     let mut taken: Vec<(&Kind, &str)> = Vec::new();
     for pool in &pools {
@@ -273,7 +300,11 @@ fn pools(config: &Config) -> anyhow::Result<Vec<PoolSettings>> {
     Ok(pools)
 }
 
-fn pool(name: &str, written: &config::WorkerCommand) -> anyhow::Result<PoolSettings> {
+fn pool(
+    name: &str,
+    written: &config::WorkerCommand,
+    config: &Config,
+) -> anyhow::Result<PoolSettings> {
     let key = |key: &str| format!("workers.{name}.{key}");
     let config::WorkerCommand { command, min, max, max_calls, .. } = written;
     if command.first().is_none_or(|program| program.trim().is_empty()) {
@@ -303,6 +334,10 @@ fn pool(name: &str, written: &config::WorkerCommand) -> anyhow::Result<PoolSetti
         kinds: all_named(&key("kinds"), &written.kinds)?,
         dir: path(&written.dir).unwrap_or_else(|| ".".into()),
         env: written.env.clone(),
+        holds: match written.pool.as_str() {
+            "" => None,
+            pool => Some(known_pool(&key("pool"), pool, config)?),
+        },
         shape,
     })
 }
@@ -338,7 +373,43 @@ fn bounded_pool(name: &str, written: &config::Bounded) -> anyhow::Result<Bounded
             Outage::FailClosed => OnOutage::FailClosed,
             Outage::FailOpen => OnOutage::FailOpen { most: own },
         },
+        adaptive: adaptive(name, written)?,
     })
+}
+
+fn adaptive(name: &str, written: &config::Bounded) -> anyhow::Result<Option<AdaptiveMax>> {
+    let config::Adaptive { least, most, window } = &written.adaptive;
+    let key = |key: &str| format!("pools.{name}.{key}");
+    let window = length(&key("adaptive.window"), window)?;
+    let min = (*least).max(1);
+    match *most {
+        0 => Ok(None),
+        most if min <= written.max && written.max <= most => {
+            Ok(Some(AdaptiveMax { min, max: most, window }))
+        }
+        most => {
+            let (key, max) = (key("max"), written.max);
+            Err(usage(format!("`{key}` is {max}, which is not within {min} and {most}")))
+                .hint("an adaptive maximum begins with `max`: between `least` and `most`")
+        }
+    }
+}
+
+/// Who is told of alerts. Nothing that is wrong with them is repeated: both are secrets.
+fn alerts(config: &Config) -> anyhow::Result<AlertSettings> {
+    let config::Alerts { webhook, sentry } = &config.alerts;
+    Ok(AlertSettings {
+        webhook: secret("alerts.webhook", webhook)?,
+        sentry: secret("alerts.sentry", sentry)?,
+    })
+}
+
+fn secret<T: std::str::FromStr<Err = anyhow::Error>>(
+    key: &str,
+    text: &str,
+) -> anyhow::Result<Option<T>> {
+    let text = Some(text).filter(|text| !text.is_empty());
+    text.map(|text| text.parse().with_context(|| in_key(key))).transpose()
 }
 
 fn http(config: &Config) -> anyhow::Result<HttpSettings> {

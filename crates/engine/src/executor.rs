@@ -1,7 +1,7 @@
 //! The executor: starts units and runs their handlers.
 //!
-//! A unit's life here reads top to bottom: started, resolved, timed, performed, normalised, handed
-//! to the settler. A panic in a handler is caught in exactly one place, in `run`.
+//! A unit's life here reads top to bottom: started, permitted, resolved, timed, performed, normalised,
+//! handed to the settler. A panic in a handler is caught in exactly one place, in `run`.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -17,9 +17,11 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::backoff::Backoff;
+use crate::bounded_pool::Permit;
 use crate::context::{CancelReason, Context, Reins};
 use crate::handler::Answer;
 use crate::held::Held;
+use crate::permission;
 use crate::station::Station;
 use crate::worker::Registered;
 
@@ -124,11 +126,17 @@ fn sort_out(units: Vec<Held>, times: Vec<Option<Timestamp>>) -> (Vec<Held>, Vec<
 
 /// One run, from its resolved handler to the settler.
 async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<Reins>) {
-    let run = Run::resolve(&station, session, held, reins);
     station.stats.on_start();
     let began = Instant::now();
-    let performed = AssertUnwindSafe(run.perform()).catch_unwind().await;
-    let answer = performed.unwrap_or_else(|panic| panicked(&*panic));
+    let leave = permission::wait(&station, &held.unit, &reins).await;
+    let run = Run::resolve(&station, session, held, reins, began.elapsed());
+    let answer = match leave {
+        Ok(permit) => {
+            let performed = AssertUnwindSafe(run.perform(permit.as_ref())).catch_unwind().await;
+            performed.unwrap_or_else(|panic| panicked(&*panic))
+        }
+        Err(outcome) => outcome.into(),
+    };
     let answer = run.normalise(answer);
     if run.has_yielded(&answer) {
         station.stats.on_yielded();
@@ -155,9 +163,15 @@ struct Limit {
 }
 
 impl<'a> Run<'a> {
-    fn resolve(station: &'a Station, session: SessionId, held: Held, reins: Arc<Reins>) -> Self {
+    fn resolve(
+        station: &'a Station,
+        session: SessionId,
+        held: Held,
+        reins: Arc<Reins>,
+        waited: Duration,
+    ) -> Self {
         let registered = station.settings.handlers.get(&held.unit.kind);
-        let limit = registered.and_then(|registered| Limit::of(&held.unit, registered));
+        let limit = registered.and_then(|registered| Limit::of(&held.unit, registered, waited));
         let lease = held.lease;
         let until = limit.map(|limit| limit.at);
         let (client, waits) = (station.client.clone(), Arc::clone(&station.waits));
@@ -166,7 +180,7 @@ impl<'a> Run<'a> {
     }
 
     /// The handler, for as long as its time, or its grace once asked to end, lasts.
-    async fn perform(&self) -> Answer {
+    async fn perform(&self, permit: Option<&Permit>) -> Answer {
         let Some(registered) = self.registered else {
             // The store handed out a kind that was not asked for: leave it to others.
             return Outcome::Snooze(Duration::from_secs(60)).into();
@@ -175,6 +189,7 @@ impl<'a> Run<'a> {
             biased;
             answer = registered.handler.call(self.context.clone()) => answer,
             answer = self.out_of_time() => answer,
+            answer = permission::lost(permit) => answer.into(),
             () = self.out_of_grace() => Outcome::Interrupted.into(),
         }
     }
@@ -241,10 +256,10 @@ fn stopped(answer: Answer) -> Answer {
 }
 
 impl Limit {
-    fn of(unit: &Unit, registered: &Registered) -> Option<Self> {
+    fn of(unit: &Unit, registered: &Registered, waited: Duration) -> Option<Self> {
         let policy = unit.policy.as_ref().unwrap_or(&registered.policy);
-        // The run has only just begun: its start, by the store's clock, is now.
-        let now = unit.started_at.unwrap_or(unit.since);
+        // By the store's clock it was started when it began to wait for its permit.
+        let now = unit.started_at.unwrap_or(unit.since) + waited;
         let allowed = unit.time_allowed(policy, now)?;
         let at = Instant::now().checked_add(allowed)?;
         Some(Self { at, allowed, by_deadline: policy.timeout != Some(allowed) })

@@ -45,6 +45,7 @@ mod intake;
 mod life;
 pub mod memory;
 mod pace;
+mod permission;
 mod pulse;
 pub mod services;
 mod settler;
@@ -60,7 +61,7 @@ pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
     AcquireError, AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, BoundedPoolStats, Local,
-    LogAlarm, OnOutage, Permit, PoolAlert, PoolAlertKind, Request, Went,
+    LogAlarm, OnOutage, Permit, PoolAlert, PoolAlertKind, PoolBook, Request, Went,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};

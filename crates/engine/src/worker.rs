@@ -10,6 +10,7 @@ use longshore_core::store::{Queues, Retention};
 use longshore_core::{BatchId, Error, Kind, Policy, Scope, Store};
 use serde::de::DeserializeOwned;
 
+use crate::bounded_pool::BoundedPool;
 use crate::context::Context;
 use crate::control::WorkerControl;
 use crate::handler::{Closure, ErasedHandler, Handler, IntoHandlerResult, Typed};
@@ -128,6 +129,8 @@ pub(crate) struct Settings {
     pub(crate) claim_ahead: ClaimAhead,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) handlers: HashMap<Kind, Registered>,
+    /// What units of a kind hold a permit of while they run.
+    pub(crate) holds: HashMap<Kind, BoundedPool>,
 }
 
 /// A kind's handler and its policy for units that bring none.
@@ -177,6 +180,7 @@ impl Settings {
             claim_ahead: ClaimAhead::Adaptive,
             heartbeat: Heartbeat::Thread,
             handlers: HashMap::new(),
+            holds: HashMap::new(),
         }
     }
 }
@@ -288,6 +292,15 @@ impl WorkerBuilder {
         if self.settings.handlers.insert(kind.clone(), registered).is_some() {
             self.twice = Some(kind);
         }
+        self
+    }
+
+    /// Units of this kind run while they hold a permit of `pool`. Their time begins with it. One for which
+    /// there is none, within the wait that the pool allows, goes back and comes again a second later, and has
+    /// used no attempt; one whose permit is lost is dropped where it stands, and tried again if its policy
+    /// says so. Whoever waits stands in its slot: a pool that is often full wants a short wait.
+    pub fn hold(mut self, kind: Kind, pool: BoundedPool) -> Self {
+        self.settings.holds.insert(kind, pool);
         self
     }
 

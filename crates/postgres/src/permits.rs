@@ -127,6 +127,23 @@ pub(crate) async fn leave(
     telling(shared, sql, &[&pool.as_str(), &uuids(&[id]), &late]).await
 }
 
+/// Makes a pool known if it is not; else its maximum.
+pub(crate) async fn init(shared: &Shared, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+    let sql = "WITH made AS (INSERT INTO longshore_pool (name, max) VALUES ($1, $2)
+        ON CONFLICT DO NOTHING RETURNING 1)
+        SELECT EXISTS (SELECT FROM made), (SELECT p.max FROM longshore_pool p WHERE p.name = $1)";
+    loop {
+        let row = one(shared, sql, &[&pool.as_str(), &i64::from(max)]).await?;
+        if value(&row, 0)? {
+            return Ok(None);
+        }
+        // Made by another since this statement began, it cannot be seen yet: the next one sees it.
+        if let Some(max) = value::<Option<i64>>(&row, 1)? {
+            return u32::try_from(max).map(Some).map_err(|_| damaged("a pool's maximum"));
+        }
+    }
+}
+
 /// Sets the maximum.
 pub(crate) async fn resize(shared: &Shared, pool: &PoolName, max: u32) -> Result<()> {
     let sql = "SELECT longshore_permit_resize($1, $2)";

@@ -14,7 +14,7 @@ use crate::answer::{self, Raw};
 use crate::hints::Hints;
 use crate::link::{Link, add};
 use crate::pools::{self, Known, Pools};
-use crate::script::{ALERT, ASK, EXTEND, RELEASE, RESET, RESIZE, STATS};
+use crate::script::{ALERT, ASK, EXTEND, INIT, RELEASE, RESET, RESIZE, STATS};
 use crate::server::micros;
 use crate::stats;
 
@@ -181,6 +181,20 @@ impl Permits for RedisPermits {
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
         self.give_back(pool, &[id], why == Leaving::TimedOut).await
+    }
+
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        let known = self.pools.known(pool);
+        let knew = known.born();
+        let (born, its_max): (String, String) = self
+            .link
+            .script(&INIT, &known.keys, |server, command| {
+                command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
+                command.arg(u8::from(server.trusted)).arg(&knew);
+            })
+            .await?;
+        self.met(pool, &known, born).await;
+        Ok(its_max.parse().ok())
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {

@@ -22,6 +22,7 @@ macro_rules! script {
 script!(ASK, "open", "ask_at_once", "pool", "recall", "ask");
 script!(EXTEND, "open", "now", "pool", "extend");
 script!(RELEASE, "open", "release_at_once", "now", "pool", "release");
+script!(INIT, "open", "now", "pool", "recall", "init");
 script!(RESIZE, "open", "now", "pool", "recall", "resize");
 script!(RESET, "open", "now", "pool", "reset");
 script!(STATS, "open", "now", "pool", "stats");

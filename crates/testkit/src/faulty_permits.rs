@@ -76,6 +76,10 @@ impl Permits for FaultyPermits {
         self.reach()?.leave(pool, id, why).await
     }
 
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        self.reach()?.init(pool, max).await
+    }
+
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
         self.reach()?.resize(pool, max).await
     }

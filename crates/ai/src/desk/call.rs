@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use longshore::Went;
 use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -22,6 +23,15 @@ pub(super) struct CallToMake<'d> {
     pub(super) desk: &'d Inner,
     pub(super) entry: &'d Entry,
     pub(super) errand: &'d Errand,
+}
+
+/// What a pool that finds its own maximum goes by.
+fn went(result: &Result<Answer, AskError>) -> Went {
+    match result {
+        Err(error) if error.code == Code::RateLimited => Went::Refused,
+        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => Went::Failed,
+        _ => Went::Well,
+    }
 }
 
 /// Settles what came to an error: one that was refused cost nothing, and what may have been billed stays
@@ -54,7 +64,7 @@ impl CallToMake<'_> {
                 return self.refused(&question, error, begun, settled);
             }
         };
-        let Leave { _room, taken, needs, out } = leave;
+        let Leave { _room, mut permit, taken, needs, out } = leave;
         let mut call = match self.admit(&question, tokens, settled).await {
             Ok(call) => call,
             Err(error) => {
@@ -69,6 +79,9 @@ impl CallToMake<'_> {
             TriesOf { call: &self, pieces, tokens, needs, out, attempts, begun: handed_on };
         let result = tries.run(&question).await;
         let (attempts, handed_on) = (tries.attempts, tries.begun);
+        if let Some(permit) = &mut permit {
+            permit.note(went(&result));
+        }
         let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let end = match &result {
             Ok(answer) => {

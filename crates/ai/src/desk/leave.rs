@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use longshore::Context;
+use longshore::{AcquireError, Context, Permit, PoolName};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -19,6 +19,8 @@ use crate::profile::WhenFull;
 /// Leave to ask: room among those who ask, tokens from the buckets, and an open line.
 pub(super) struct Leave<'l> {
     pub(super) _room: Option<OwnedSemaphorePermit>,
+    /// Of the pool that the profile names.
+    pub(super) permit: Option<Permit>,
     pub(super) taken: Taken,
     pub(super) needs: Arc<[Need]>,
     pub(super) out: Out<'l>,
@@ -72,17 +74,45 @@ impl CallToMake<'_> {
         let needs = self.needs(&owner, tokens);
         let taking = pin!(self.desk.limiter.take(Arc::clone(&needs), until, limits.when_full));
         let taken = over(wait(run, until, taking).await)?.map_err(refusal)?;
-        match over(wait(run, until, pin!(line.send(tokens, until))).await) {
-            Ok(Ok(out)) => Ok(Leave { _room: room, taken, needs, out }),
+        let sent = async {
+            let permit = match &self.entry.profile.pool {
+                None => None,
+                // In a box, as all that is seldom.
+                Some(name) => Some(Box::pin(self.permit(name, until)).await?),
+            };
+            Ok((permit, line.send(tokens, until).await?))
+        };
+        match over(wait(run, until, pin!(sent)).await) {
+            Ok(Ok((permit, out))) => Ok(Leave { _room: room, permit, taken, needs, out }),
             Ok(Err(error)) => {
                 taken.give_back();
-                Err(error.into())
+                Err(NoLeave::Refused(error))
             }
             Err(yields) => {
                 taken.give_back();
                 Err(yields)
             }
         }
+    }
+
+    /// A permit of the pool that the profile names: waited for as long as the pool says, within the
+    /// question's time.
+    async fn permit(&self, name: &PoolName, until: Instant) -> Result<Permit, AskError> {
+        let Some(pool) = self.desk.pools.get().and_then(|pools| pools.find(name)) else {
+            let profile = &self.entry.name;
+            let why = format!(
+                "profile `{profile}` names pool `{name}`, which is not in the configuration"
+            );
+            return Err(AskError::new(Code::ProfileDisabled, why));
+        };
+        let priority = self.errand.run.as_ref().map(|run| run.unit().priority);
+        let left = until.saturating_duration_since(Instant::now());
+        let request = pool.request().priority(priority.unwrap_or_default()).at_most(left);
+        request.acquire().await.map_err(|error| match &error {
+            AcquireError::TooHeavy { .. } => full(&error.to_string()),
+            error if error.is_retryable() => full(&error.to_string()),
+            error => AskError::new(Code::Internal, error.to_string()),
+        })
     }
 
     /// What the question takes, from which buckets.

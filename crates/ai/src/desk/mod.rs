@@ -23,12 +23,12 @@ mod sheet;
 mod warnings;
 mod whole;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
 use longshore::store::Topic;
-use longshore::{CallId, Clock, ProfileName, Scope, Store, SystemClock, TenantId};
+use longshore::{CallId, Clock, PoolBook, ProfileName, Scope, Store, SystemClock, TenantId};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -69,6 +69,7 @@ struct Inner {
     label: String,
     presence: Presence,
     warnings: Warnings,
+    pools: OnceLock<PoolBook>,
 }
 
 impl Desk {
@@ -79,10 +80,32 @@ impl Desk {
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
         let journal = Journal::new(Arc::clone(&ledger) as _);
         let (tries, clock) = (Tries::default(), Arc::new(SystemClock));
-        let (presence, warnings) = (Presence::default(), Warnings::default());
-        let inner =
-            Inner { ledger, register, limiter, journal, tries, clock, label, presence, warnings };
+        let inner = Inner {
+            ledger,
+            register,
+            limiter,
+            journal,
+            tries,
+            clock,
+            label,
+            presence: Presence::default(),
+            warnings: Warnings::default(),
+            pools: OnceLock::new(),
+        };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// The bounded pools that profiles may name. Said once, before anything is asked.
+    #[must_use]
+    pub fn with_pools(self, pools: PoolBook) -> Self {
+        // Whoever says it twice meant the first.
+        let _ = self.inner.pools.set(pools);
+        self
+    }
+
+    /// The bounded pools that profiles may name.
+    pub fn pools(&self) -> PoolBook {
+        self.inner.pools.get().cloned().unwrap_or_default()
     }
 
     /// Forgets profiles and keys: the next use reads them anew.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::ProfileName;
+use longshore::{PoolName, ProfileName};
 use longshore_ai::batches::{self, Pace};
 use longshore_ai::{Profile, Question};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub struct Ai {
     pub timeout: Duration,
     /// What answers must look like. Without one, any text will do.
     pub schema: Option<Value>,
+    /// A bounded pool: each question holds a permit of it while it is out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
 }
 
 impl Ai {
@@ -39,6 +42,9 @@ impl Ai {
     pub fn check_provider_batch(&self) -> Result<(), String> {
         match &self.profile {
             _ if self.provider_batch.is_none() => Ok(()),
+            _ if self.pool.is_some() => {
+                Err("questions of a provider's batch hold no permits of a pool".to_owned())
+            }
             _ if self.through == Through::Queue => {
                 Err("questions of a provider's batch do not go through the queue".to_owned())
             }

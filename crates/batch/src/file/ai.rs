@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::ProfileName;
+use longshore::{PoolName, ProfileName};
 use longshore_ai::{Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
@@ -16,7 +16,7 @@ use super::places::Places;
 use super::profile;
 use super::section::{Field, Section};
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "profile",
     "through",
     "mode",
@@ -27,6 +27,7 @@ const KEYS: [&str; 10] = [
     "timeout",
     "schema",
     "schema_file",
+    "pool",
 ];
 const BULK_KEYS: [&str; 3] = ["gather", "look", "lag"];
 const MODES: [(&str, Mode); 2] =
@@ -69,6 +70,7 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Ai, FileEr
         temperature: temperature(&section)?,
         timeout: timeout.unwrap_or(TIMEOUT),
         schema: schema(&section, places)?,
+        pool: section.field("pool").map(|field| pool(&field)).transpose()?,
     };
     match (ai.check_provider_batch(), section.field("mode")) {
         (Err(why), Some(field)) => {
@@ -110,6 +112,10 @@ fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatch>, FileEr
         look: span("look", usual.look)?.max(LEAST_LOOK),
         lag: span("lag", usual.lag)?,
     }))
+}
+
+fn pool(field: &Field<'_>) -> Result<PoolName, FileError> {
+    PoolName::new(field.text()?).map_err(|error| field.error(error.to_string()))
 }
 
 fn temperature(section: &Section<'_>) -> Result<f64, FileError> {

@@ -10,16 +10,16 @@ use super::error::FileError;
 use super::prices;
 use super::section::{Field, Section};
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "provider", "model", "script", "delay", "prices", "endpoint", "key", "wire", "limits",
-    "fallback",
+    "fallback", "pool",
 ];
 
 /// What only simulated providers have.
 const SIMULATED: [&str; 2] = ["script", "delay"];
 
 /// What only those have who are asked over a network.
-const REAL: [&str; 5] = ["endpoint", "key", "wire", "limits", "fallback"];
+const REAL: [&str; 6] = ["endpoint", "key", "wire", "limits", "fallback", "pool"];
 
 /// Reads a profile, and where its script is written.
 pub(super) fn read(name: &str, field: &Field<'_>) -> Result<(Profile, Option<Written>), FileError> {
@@ -74,6 +74,7 @@ fn real(basis: Profile, section: &Section<'_>) -> Result<Profile, FileError> {
         wire: part(section, "wire")?,
         limits: part(section, "limits")?,
         fallback: part(section, "fallback")?,
+        pool: part(section, "pool")?,
         ..basis
     })
 }

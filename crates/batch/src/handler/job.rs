@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, Context, Verdict};
+use longshore::{BatchId, BoundedPool, Context, PoolBook, PoolName, Verdict};
 use longshore_ai::{Desk, Provider, ResponseSchema};
 use serde_json::Value;
 
@@ -30,6 +30,7 @@ pub(crate) struct Outfit {
     pub(crate) applies: HashMap<String, Arc<dyn Apply>>,
     pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
     pub(crate) desk: Option<Desk>,
+    pub(crate) pools: PoolBook,
 }
 
 /// Everything a row's run needs.
@@ -38,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) source: Arc<dyn RowSource>,
     pub(crate) prepare: Arc<dyn Prepare>,
     pub(crate) asker: Asker,
+    /// Each question holds a permit of it.
+    pub(crate) pool: Option<BoundedPool>,
     /// The schema as providers want it.
     pub(crate) wanted: Option<Arc<Value>>,
     /// The schema as answers are read by it.
@@ -67,6 +70,9 @@ pub(crate) enum JobError {
     /// Its questions are asked where there is a ledger.
     #[error("this worker has no ledger to ask by profile `{0}`")]
     NoDesk(String),
+    /// Its questions need permits that this program knows nothing of.
+    #[error("this worker's configuration has no pool `{0}`")]
+    NoPool(PoolName),
     /// Its command does not work here.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -91,7 +97,10 @@ impl JobError {
                 tracing::debug!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
             }
-            JobError::UnknownCode { .. } | JobError::NoDesk(_) | JobError::Source(_) => {
+            JobError::UnknownCode { .. }
+            | JobError::NoDesk(_)
+            | JobError::NoPool(_)
+            | JobError::Source(_) => {
                 tracing::warn!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
             }
@@ -117,7 +126,15 @@ pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Defini
 impl Outfit {
     pub(crate) fn new(sources: Arc<Sources>) -> Self {
         let (prepares, applies, providers) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { sources, commands: Arc::default(), prepares, applies, providers, desk: None }
+        Self {
+            sources,
+            commands: Arc::default(),
+            prepares,
+            applies,
+            providers,
+            desk: None,
+            pools: PoolBook::default(),
+        }
     }
 
     /// Compiles a definition, and starts its commands.
@@ -129,11 +146,16 @@ impl Outfit {
             source: self.sources.resolve(&what.database)?,
             prepare: self.prepare(&what.pre, unusable).await?,
             asker: self.asker(&what, unusable)?,
+            pool: what.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?,
             apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
             wanted: what.ai.schema.clone().map(Arc::new),
             schema,
             definition: what,
         })
+    }
+
+    fn pool(&self, name: &PoolName) -> Result<BoundedPool, JobError> {
+        self.pools.find(name).cloned().ok_or_else(|| JobError::NoPool(name.clone()))
     }
 
     async fn prepare(

@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use longshore::{CancelReason, OnLost, Verdict};
+use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
 use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::job::Job;
 use super::reply::{LOST, PRE_ERROR, final_error, timeout, unanswered};
-use super::run::Run;
+use super::run::{Run, until};
 use super::verdict;
 use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
 
 /// How long a row waits whose key has no money, should the provider not say.
 const PARKED: Duration = Duration::from_secs(60);
+
+/// When a row comes again that got no permit of its batch's pool.
+const NO_PERMIT: Duration = Duration::from_secs(1);
 
 /// An answer and what it cost, or what POST is told instead.
 pub(super) type Heard = Result<(Answer, Cost), ReplyError>;
@@ -81,6 +84,10 @@ impl Run<'_> {
             permit = permit(gate) => permit,
             () = stop.cancelled() => return Err(verdict::interrupted()),
         };
+        let _held = tokio::select! {
+            held = Box::pin(self.held()) => held?,
+            () = stop.cancelled() => return Err(verdict::interrupted()),
+        };
         let out = gauge.ask(Duration::ZERO);
         let settled = tokio::select! {
             biased;
@@ -89,6 +96,23 @@ impl Run<'_> {
         };
         out.back(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
         self.heard(settled)
+    }
+
+    /// A permit of the pool that the batch names; the question's time begins with it. Without one the row
+    /// comes again a moment later: nothing was asked, and no attempt is used.
+    async fn held(&mut self) -> Result<Option<Permit>, Verdict> {
+        let Some(pool) = &self.job.pool else { return Ok(None) };
+        let mut request = pool.request().priority(self.context.unit().priority);
+        if let Some(deadline) = self.job.definition.deadline {
+            request = request.at_most(deadline.since(self.clock.now()));
+        }
+        let permit = request.acquire().await;
+        if permit.as_ref().is_err_and(|error| !matches!(error, AcquireError::TimedOut { .. })) {
+            // It could not even wait: its slot rests, or a worker would run through all rows in vain.
+            sleep(NO_PERMIT).await;
+        }
+        self.until = until(self.job, self.clock.now());
+        permit.map(Some).map_err(|_| Verdict::Snooze(NO_PERMIT))
     }
 
     /// What a question comes to. One that was out when an earlier run died may come back with that

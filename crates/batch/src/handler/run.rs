@@ -215,7 +215,7 @@ fn row<'a>(
 }
 
 /// One instant for all of the run: its own time, cut by the batch's deadline.
-fn until(job: &Job, now: Timestamp) -> Instant {
+pub(super) fn until(job: &Job, now: Timestamp) -> Instant {
     let left = job.definition.deadline.map(|deadline| deadline.since(now));
     let timeout = job.definition.ai.timeout;
     Instant::now() + left.map_or(timeout, |left| left.min(timeout))

@@ -46,6 +46,7 @@ pub(crate) fn definition() -> Definition {
             temperature: 0.0,
             timeout: Duration::from_secs(60),
             schema: None,
+            pool: None,
         },
         post: Post::Sql(SqlPost::default()),
         retry: RetryPolicy::default(),

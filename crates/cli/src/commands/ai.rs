@@ -57,12 +57,13 @@ pub async fn beside(desk: &Desk, store: &dyn Store) {
     tokio::join!(desk.keep_books(), listening);
 }
 
-/// Writes what is left to be written in a desk's books.
+/// Writes what is left to be written in a desk's books, and gives back what its questions held.
 pub async fn close_books(desk: &Desk) {
     tokio::select! {
         () = desk.books_kept() => {}
         () = desk.keep_books() => {}
     }
+    desk.pools().settle().await;
 }
 
 /// Until a feed that was away is asked again.

@@ -63,12 +63,9 @@ async fn init(
             .hint("name one and say --max N, or write [pools.NAME] max = N into longshore.toml");
     }
     for (name, shape) in pools {
-        match permits.stats(&name).await? {
-            Some(stats) => told(&name, stats.max, "known before", settings)?,
-            None => {
-                permits.resize(&name, shape.max).await?;
-                told(&name, shape.max, "made known", settings)?;
-            }
+        match permits.init(&name, shape.max).await? {
+            Some(max) => told(&name, max, "known before", settings)?,
+            None => told(&name, shape.max, "made known", settings)?,
         }
     }
     Ok(())

@@ -6,7 +6,8 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    ClaimAhead, Kind, Policy, RetryPolicy, Store, Worker as Engine, WorkerBuilder, WorkerReport,
+    ClaimAhead, Kind, Policy, PoolBook, RetryPolicy, Store, Worker as Engine, WorkerBuilder,
+    WorkerReport,
 };
 use longshore_batch::definition::{BULK_KIND, END_KIND, ROW_KIND};
 use longshore_batch::{BulkHandler, Lookout};
@@ -25,6 +26,7 @@ use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::http::call::Caller;
 use crate::http::{self, HttpHandler};
+use crate::permits;
 use crate::pools::Pools;
 use crate::settings::Settings;
 
@@ -37,7 +39,8 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
         return worker_remote::run(typed, settings).await;
     }
     let Connected { store, ledger, .. } = patiently(settings, || connect_both(settings)).await?;
-    let desk = ai::desk(&ledger, settings)?;
+    let book = permits::book(settings).await?;
+    let desk = ai::desk(&ledger, settings)?.with_pools(book.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
@@ -47,7 +50,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let http = HttpHandler::new(caller, settings.http.env.clone());
     let slots = typed.slots.unwrap_or(settings.worker.slots);
     let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;
-    let own = Own { batches, http, pools: &pools };
+    let own = Own { batches, http, pools: &pools, book: &book };
     let worker = build(typed, settings, Arc::clone(&store), own)?;
     let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
     let (report, signal) = tokio::select! {
@@ -82,6 +85,7 @@ struct Own<'a> {
     batches: Handlers,
     http: HttpHandler,
     pools: &'a Pools,
+    book: &'a PoolBook,
 }
 
 /// The kinds that are wanted; none means all.
@@ -93,7 +97,7 @@ fn build(
     typed: Worker,
     settings: &Settings,
     store: Arc<dyn Store>,
-    Own { batches, http, pools }: Own<'_>,
+    Own { batches, http, pools, book }: Own<'_>,
 ) -> anyhow::Result<Engine> {
     let (defaults, wanted) = (&settings.worker, wanted(&typed, settings).to_vec());
     let queues = if typed.queue.is_empty() { defaults.queues.clone() } else { typed.queue };
@@ -114,11 +118,18 @@ fn build(
     }
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
     let exec = ExecHandler::new(dir);
-    let mut built_in = BuiltIn { exec, http, batches, starts, pools, chaos: None };
+    let mut built_in = BuiltIn { exec, http, batches, starts, pools, book, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
     }
-    Ok(built_in.register(builder, &wanted)?.build()?)
+    builder = built_in.register(builder, &wanted)?;
+    // After those of worker processes: what is said of a kind is nearer than what is said of all.
+    for (kind, name) in &defaults.pools {
+        if let Some(pool) = book.find(name) {
+            builder = builder.hold(kind.clone(), pool.clone());
+        }
+    }
+    Ok(builder.build()?)
 }
 
 /// The handlers that this binary has, and those of its worker processes.
@@ -128,6 +139,7 @@ struct BuiltIn<'a> {
     batches: Handlers,
     starts: BatchStartHandler,
     pools: &'a Pools,
+    book: &'a PoolBook,
     chaos: Option<ChaosHandler>,
 }
 
@@ -158,7 +170,7 @@ impl BuiltIn<'_> {
                 ),
             );
         }
-        to = self.pools.register(to, wanted);
+        to = self.pools.register(to, wanted, self.book);
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);
         if wants(&exec_kind) {
             // A command may have done half its work: it is repeated only by request.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, Run, SOON, eventually};
 use server::{Server, answer};
 
-mod server;
+pub mod server;
 
 /// Sends one payload.
 fn send(place: &Place, payload: &Value, more: &[&str]) -> String {

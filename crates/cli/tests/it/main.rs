@@ -13,6 +13,8 @@ mod ai_settings;
 #[cfg(test)]
 mod ai_worker;
 #[cfg(test)]
+mod alarms;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod batch_bad_files;
@@ -76,6 +78,8 @@ mod pg_batch_storm;
 mod pg_storm;
 #[cfg(test)]
 mod pools;
+#[cfg(test)]
+mod pools_in_use;
 #[cfg(test)]
 mod profiles;
 #[cfg(test)]

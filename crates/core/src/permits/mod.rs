@@ -135,6 +135,10 @@ pub trait Permits: Send + Sync + 'static {
     /// Leaves the line, and gives back what may have been granted meanwhile.
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()>;
 
+    /// Makes a pool known with this maximum if it is not, and changes nothing if it is: then its maximum is
+    /// returned.
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>>;
+
     /// Sets the maximum, making the pool known if it is not. More are there at once; fewer as permits
     /// come back: what is held stays held.
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()>;

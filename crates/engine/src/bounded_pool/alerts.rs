@@ -116,7 +116,7 @@ impl Desk {
             return;
         }
         let (desk, error) = (Arc::clone(self), error.to_owned());
-        self.beside(async move {
+        self.telling.spawn(async move {
             if let Some(stats) = desk.may_tell(kind, every).await {
                 let alert = PoolAlert { pool: desk.name.clone(), kind, stats, error };
                 desk.settings.alarm.raise(&alert).await;

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use longshore_core::{PermitId, Permits, PoolName};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +20,9 @@ use super::settings::Settings;
 use super::stats::BoundedPoolStats;
 use super::{keeper, stats};
 
+/// How long alerts on their way are waited for.
+const TELLING: Duration = Duration::from_secs(10);
+
 pub(super) struct Desk {
     pub(super) name: PoolName,
     pub(super) permits: Arc<dyn Permits>,
@@ -28,6 +33,8 @@ pub(super) struct Desk {
     pub(super) meter: Meter,
     /// Tasks are not ended with the pool: what was dropped last is still to be given back.
     pub(super) tasks: TaskTracker,
+    /// Alerts on their way.
+    pub(super) telling: TaskTracker,
     errands: Mutex<Option<UnboundedSender<Errand>>>,
     attended: AtomicBool,
     ended: CancellationToken,
@@ -36,8 +43,11 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new(permits: Arc<dyn Permits>, name: PoolName, settings: Settings) -> Self {
-        let ended = CancellationToken::new();
+        let (ended, telling) = (CancellationToken::new(), TaskTracker::new());
+        // Closed, it can be waited for at any time.
+        telling.close();
         Self {
+            telling,
             name,
             permits,
             roll: Roll::new(),
@@ -115,6 +125,8 @@ impl Desk {
             // Dropped means that nobody is left to do it.
             let _ = settled.await;
         }
+        // An alarm that hangs keeps nobody for ever.
+        let _ = timeout(TELLING, self.telling.wait()).await;
     }
 
     pub(super) async fn stats(&self) -> BoundedPoolStats {

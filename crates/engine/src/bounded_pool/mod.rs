@@ -8,6 +8,7 @@
 //! held; `keeper` extends and `errands` gives back; `outage`, `alerts` and `pilot` are the options.
 
 mod alerts;
+mod book;
 mod desk;
 mod errands;
 mod error;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use longshore_core::{Permits, PoolName, Priority, Result};
 
 pub use alerts::{Alarm, LogAlarm, PoolAlert, PoolAlertKind};
+pub use book::PoolBook;
 use desk::Desk;
 pub use error::AcquireError;
 pub use guard::{Permit, Went};
@@ -95,9 +97,7 @@ impl BoundedPool {
     /// Makes the pool known if it is not, and changes nothing else, however often it is called. Never
     /// needed.
     pub async fn init(&self) -> Result<()> {
-        if self.0.permits.stats(&self.0.name).await?.is_none() {
-            self.0.permits.resize(&self.0.name, self.0.settings.max).await?;
-        }
+        self.0.permits.init(&self.0.name, self.0.settings.max).await?;
         Ok(())
     }
 
@@ -116,7 +116,8 @@ impl BoundedPool {
         self.0.stats().await
     }
 
-    /// Returns once everything that was dropped so far has been given back, or cannot be.
+    /// Returns once everything that was dropped so far has been given back, or cannot be, and alerts on
+    /// their way have been told: what a process does last.
     pub async fn settle(&self) {
         self.0.settle().await;
     }

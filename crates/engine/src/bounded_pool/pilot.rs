@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_core::adaptive::{Adaptive, Window};
 use longshore_core::permits::{Answer, Ask, Otherwise};
-use longshore_core::{PermitId, PoolName, Result};
+use longshore_core::{PermitId, Result};
 use tokio::time::sleep;
 
 use super::desk::Desk;
@@ -87,8 +87,7 @@ async fn step(
 
 /// Whether this process is the one that steers.
 async fn steers(desk: &Desk, adaptive: &AdaptiveMax, id: PermitId) -> Result<bool> {
-    let name = PoolName::new(format!("{}:adaptive", desk.name))
-        .map_err(|error| longshore_core::Error::Invalid(error.to_string()))?;
+    let name = AdaptiveMax::steering(&desk.name)?;
     let ask = Ask {
         id,
         max: 1,

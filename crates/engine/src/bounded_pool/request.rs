@@ -56,6 +56,12 @@ impl<'p> Request<'p> {
         self
     }
 
+    /// How long to wait for it where the pool allows longer.
+    pub fn at_most(mut self, limit: Duration) -> Self {
+        self.wait = Some(self.wait.map_or(limit, |own| own.min(limit)));
+        self
+    }
+
     /// Who holds it, for people to read.
     pub fn owner(mut self, owner: &str) -> Self {
         self.owner = Some(owner.into());

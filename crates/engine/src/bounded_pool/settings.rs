@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::{Permits, PoolName};
+use longshore_core::{Error, Permits, PoolName, Result};
 
 use super::BoundedPool;
 use super::alerts::{Alarm, LogAlarm};
@@ -35,6 +35,22 @@ pub struct AdaptiveMax {
     pub max: u32,
     /// How much time is looked at together.
     pub window: Duration,
+}
+
+impl AdaptiveMax {
+    /// What the names of pools end with that say who steers.
+    const STEERING: &str = ":adaptive";
+
+    /// The pool whose one permit the process holds that steers the maximum of this one.
+    pub fn steering(name: &PoolName) -> Result<PoolName> {
+        let name = PoolName::new(format!("{name}{}", Self::STEERING));
+        name.map_err(|error| Error::Invalid(error.to_string()))
+    }
+
+    /// Whether a pool is one that says who steers another.
+    pub fn is_steering(name: &PoolName) -> bool {
+        name.as_str().ends_with(Self::STEERING)
+    }
 }
 
 pub(super) struct Settings {

@@ -14,6 +14,7 @@ mod idle;
 mod limits;
 mod outage;
 mod outcomes;
+mod permission;
 mod permits;
 mod review;
 mod services;

@@ -67,6 +67,10 @@ impl Permits for PostgresStore {
         seen_to!(self, shared, pool => permits::leave(&shared, &pool, id, why))
     }
 
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        seen_to!(self, shared, pool => permits::init(&shared, &pool, max))
+    }
+
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
         seen_to!(self, shared, pool => permits::resize(&shared, &pool, max))
     }

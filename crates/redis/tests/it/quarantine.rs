@@ -116,3 +116,18 @@ async fn an_old_server_gives_a_new_pool_at_once() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
+
+/// What docs/redis.md says of a server without a file: the pool gets the maximum of the next to ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_that_forgets_also_forgets_a_resize_and_one_that_remembers_does_not() {
+    for (remembers, max) in [(Remembers::Nothing, 1), (Remembers::Always, 7)] {
+        let mut server = server(remembers).await;
+        let permits = open(&server.url());
+        permits.init(pool(), 3).await.unwrap();
+        permits.resize(pool(), 7).await.unwrap();
+        block_in_place(|| server.restart()).unwrap();
+        let asked = ask(LEASE);
+        patiently(|| permits.ask(pool(), &asked)).await;
+        assert_eq!(permits.stats(pool()).await.unwrap().unwrap().max, max);
+    }
+}

@@ -232,6 +232,16 @@ pub(crate) fn leave(tx: &mut Tx<'_>, name: &PoolName, id: PermitId, why: Leaving
     close(tx, pool, ())
 }
 
+/// Makes a pool known if it is not; else its maximum.
+pub(crate) fn init(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<Option<u32>> {
+    if let Some(pool) = Pool::find(tx.db, name)? {
+        tx.abandon = true;
+        return Ok(Some(pool.max));
+    }
+    let pool = Pool::find_or_make(tx.db, name, max)?;
+    close(tx, pool, None)
+}
+
 /// Sets the maximum. Those that are too heavy now leave the line, to be told so when they ask again.
 pub(crate) fn resize(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<()> {
     let mut pool = Pool::find_or_make(tx.db, name, max)?;

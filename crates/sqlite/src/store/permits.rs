@@ -52,6 +52,11 @@ impl Permits for SqliteStore {
         self.writer.call(Relaxed, move |tx| verbs::leave(tx, &pool, id, why)).await
     }
 
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        let pool = pool.clone();
+        self.writer.call(Durable, move |tx| verbs::init(tx, &pool, max)).await
+    }
+
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
         let pool = pool.clone();
         self.writer.call(Durable, move |tx| verbs::resize(tx, &pool, max)).await

@@ -542,6 +542,7 @@ macro_rules! __with_permit_cases {
                 a_larger_pool_has_more_at_once
                 a_smaller_pool_shrinks_as_permits_return
                 a_resize_makes_a_pool_known
+                of_many_inits_the_first_counts
                 those_whom_a_smaller_pool_cannot_serve_hear_of_it
                 a_reset_forgets_all_but_the_maximum
                 a_pool_of_nothing_gives_nothing

@@ -1,6 +1,9 @@
 //! A pool's maximum, and setting it back.
 
+use std::sync::Arc;
+
 use longshore_core::permits::Answer;
+use tokio::task::JoinSet;
 
 use super::permits_kit::*;
 use crate::PermitsWorld;
@@ -37,6 +40,25 @@ pub(super) async fn a_resize_makes_a_pool_known(world: &PermitsWorld) {
     world.one_of(50).await;
     world.waiter(50).await;
     assert_eq!(world.stats().await.max, 2, "whoever asks does not set it");
+}
+
+pub(super) async fn of_many_inits_the_first_counts(world: &PermitsWorld) {
+    let mut callers = JoinSet::new();
+    for max in 1..=8 {
+        let permits = Arc::clone(if max % 2 == 0 { &world.permits } else { &world.other });
+        callers.spawn(async move { (max, permits.init(&pool(), max).await.unwrap()) });
+    }
+    let (made, known): (Vec<_>, Vec<_>) =
+        callers.join_all().await.into_iter().partition(|(_, known)| known.is_none());
+    let [(first, _)] = made[..] else { panic!("made by {made:?}") };
+    assert!(known.iter().all(|(_, max)| *max == Some(first)), "{known:?}");
+    assert_eq!(world.stats().await.max, first);
+    world.resize(2).await;
+    let held = world.one_of(9).await;
+    assert_eq!(world.permits.init(&pool(), 9).await.unwrap(), Some(2));
+    let stats = world.stats().await;
+    assert_eq!((stats.max, stats.in_use, stats.acquired), (2, 1, 1), "it changes nothing");
+    world.release(held).await;
 }
 
 pub(super) async fn those_whom_a_smaller_pool_cannot_serve_hear_of_it(world: &PermitsWorld) {

@@ -210,6 +210,7 @@ pub(crate) fn definition() -> Definition {
             .into(),
             max_tokens: 50,
             timeout: Duration::from_secs(30),
+            pool: None,
             schema: Some(json!({
                 "type": "object",
                 "properties": { "verdict": { "type": "string" }, "notes": {} },

@@ -54,6 +54,7 @@ fn definition(url: &str) -> Definition {
                 ..basis.ai.profile.written().unwrap().clone()
             }
             .into(),
+            pool: None,
             schema: Some(json!({
                 "type": "object",
                 "properties": {

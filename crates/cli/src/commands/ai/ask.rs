@@ -17,6 +17,7 @@ use crate::args::ai::Ask;
 use crate::commands::connect_both;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::permits;
 use crate::settings::Settings;
 
 /// Runs the command.
@@ -27,7 +28,7 @@ pub async fn run(typed: Ask, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.queue {
         return through_the_queue(&errand, connected.client, settings).await;
     }
-    let desk = desk(&connected.ledger, settings)?;
+    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
     let asking = ask(&desk, &errand, &typed, settings);
     tokio::select! {
         ended = asking => ended,

@@ -14,6 +14,7 @@ use crate::args::ai::Gateway as Typed;
 use crate::commands::{connect_both, patiently};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::permits;
 use crate::settings::Settings;
 
 /// Runs the command.
@@ -24,7 +25,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         return Err(open).hint("add --token-file FILE, or listen on 127.0.0.1");
     }
     let connected = patiently(settings, || connect_both(settings)).await?;
-    let desk = desk(&connected.ledger, settings)?;
+    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
     let listener = TcpListener::bind(typed.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", typed.listen))?;
     let address = listener.local_addr()?;

@@ -24,6 +24,7 @@ use crate::commands::worker::tell;
 use crate::commands::{Connected, connect_both, patiently};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
+use crate::permits;
 use crate::settings::{PromptsIn, Settings};
 
 /// What is begun with where nothing else is said.
@@ -32,7 +33,7 @@ const IN_FLIGHT: u32 = 32;
 /// Runs the command.
 pub async fn run(typed: AiWorker, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = patiently(settings, || connect_both(settings)).await?;
-    let desk = desk(&connected.ledger, settings)?;
+    let desk = desk(&connected.ledger, settings)?.with_pools(permits::book(settings).await?);
     let gauge = Arc::new(Gauge::default());
     let prompts = prompts(&typed, settings).await?;
     let worker = build(&typed, settings, &connected, &desk, (prompts, &gauge))?;

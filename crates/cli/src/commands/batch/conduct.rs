@@ -21,6 +21,7 @@ use super::halt::Halt;
 use super::place::Place;
 use super::show::Show;
 use crate::commands::ai;
+use crate::permits;
 use crate::settings::Settings;
 
 /// What became of a batch that was conducted.
@@ -43,8 +44,10 @@ pub async fn conduct(
     workers: Option<Workers>,
     settings: &Settings,
 ) -> anyhow::Result<Vec<anyhow::Result<Conducted>>> {
-    let desk = desk(place, &initiations, settings)?;
-    let (crew, halt) = (Crew::new(place, settings, desk.clone())?, Halt::new());
+    let pools = permits::book(settings).await?;
+    let desk = desk(place, &initiations, settings)?.map(|desk| desk.with_pools(pools.clone()));
+    let crew = Crew::new(place, settings, desk.clone(), pools.clone())?;
+    let halt = Halt::new();
     let show = Show::new(settings.output);
     let patience = patience(&initiations, settings);
     let conductor = Conductor { place, crew: &crew, halt: &halt, show: &show, workers };
@@ -56,6 +59,7 @@ pub async fn conduct(
     if let Some(desk) = &desk {
         ai::close_books(desk).await;
     }
+    pools.settle().await;
     conducted
 }
 

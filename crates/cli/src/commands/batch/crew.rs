@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::store::Queues;
 use longshore::{
-    BatchId, BuildError, Kind, Policy, QueueName, RetryPolicy, Scope, Services, Worker,
+    BatchId, BuildError, Kind, Policy, PoolBook, QueueName, RetryPolicy, Scope, Services, Worker,
     WorkerBuilder,
 };
 use longshore_ai::{Desk, Pilot};
@@ -32,6 +32,7 @@ pub struct Crew<'a> {
     settings: &'a Settings,
     actions: Arc<Actions>,
     desk: Option<Desk>,
+    pools: PoolBook,
 }
 
 /// The handlers of batches.
@@ -53,22 +54,24 @@ impl Handlers {
         desk: Desk,
     ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label()).desk(desk.clone()).build();
+        let rows = rows.label(label()).pools(desk.pools()).desk(desk.clone()).build();
         let bulk = BulkHandler::new(desk);
         Self { rows, bulk, ends: EndHandler::new(Arc::clone(sources), actions) }
     }
 }
 
 impl<'a> Crew<'a> {
-    /// A crew for the batches of `place`, whose rows ask at `desk` if they do not ask elsewhere.
+    /// A crew for the batches of `place`, whose rows ask at `desk` if they do not ask elsewhere, and hold
+    /// permits of `pools` if they say so.
     pub fn new(
         place: &'a Place,
         settings: &'a Settings,
         desk: Option<Desk>,
+        pools: PoolBook,
     ) -> anyhow::Result<Self> {
         let caller = Caller::new(Arc::clone(&settings.http.rules))?;
         let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone(), caller));
-        Ok(Self { place, settings, actions, desk })
+        Ok(Self { place, settings, actions, desk, pools })
     }
 
     /// Somebody who tells people when they should look.
@@ -82,7 +85,7 @@ impl<'a> Crew<'a> {
     pub fn rows(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
         let Place { sources, commands, .. } = self.place;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label());
+        let rows = rows.label(label()).pools(self.pools.clone());
         let rows = match &self.desk {
             Some(desk) => rows.desk(desk.clone()),
             None => rows,

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{AcquireError, Permit, Permits};
+use longshore::{AcquireError, BoundedPool, Permit, Permits};
 use longshore_pool::warden::Warden;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::alarms::Alarms;
 use crate::args::pool::Exec as Typed;
 use crate::commands::interrupted;
 use crate::error::{WithHint, hinted, usage};
@@ -49,7 +50,19 @@ pub async fn run(
     if typed.weight == 0 {
         return Err(usage("a weight of 0 takes nothing")).hint("say 1 or more");
     }
-    let pool = permits::pool(permits, typed.name.clone(), &shape);
+    let alarm = Alarms::open(&settings.alerts)?;
+    let pool = permits::pool(permits, typed.name.clone(), &shape, alarm);
+    let ended = run_under(&pool, &typed, settings).await;
+    pool.settle().await;
+    ended
+}
+
+/// Waits for a permit and runs the command.
+async fn run_under(
+    pool: &BoundedPool,
+    typed: &Typed,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let request = pool.request().weight(typed.weight).priority(typed.priority);
     let permit = tokio::select! {
         permit = request.acquire() => match permit {
@@ -58,11 +71,10 @@ pub async fn run(
         },
         signal = interrupted() => {
             signal?;
-            pool.settle().await;
             return Ok(ExitCode::Interrupted);
         }
     };
-    let code = hold(&typed, &permit, settings).await?;
+    let code = hold(typed, &permit, settings).await?;
     if let Err(error) = permit.release().await {
         tracing::warn!(%error, "the permit could not be given back: it ends with its lease");
     }

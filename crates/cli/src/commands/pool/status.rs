@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::permits::{PoolStats, Waits};
-use longshore::{Permits, PoolName};
+use longshore::{AdaptiveMax, Permits, PoolName};
 use serde::Serialize;
 
 use crate::args::pool::Status as Typed;
@@ -25,8 +25,19 @@ struct Shown {
     utilization: f64,
     wait_p50_ms: Option<u64>,
     wait_p95_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adaptive: Option<Steered>,
     #[serde(flatten)]
     stats: PoolStats,
+}
+
+/// Between which bounds a maximum finds itself, and who steers it.
+#[derive(Serialize)]
+struct Steered {
+    least: u32,
+    most: u32,
+    window_ms: u64,
+    by: Option<String>,
 }
 
 impl Shown {
@@ -41,6 +52,7 @@ impl Shown {
             utilization: stats.utilization(),
             wait_p50_ms: millis(0.5),
             wait_p95_ms: millis(0.95),
+            adaptive: None,
             stats,
         }
     }
@@ -121,6 +133,8 @@ async fn look(
         Some(name) => vec![name.clone()],
         None => {
             let mut names = permits.pools().await?;
+            // They are part of those they steer.
+            names.retain(|name| !AdaptiveMax::is_steering(name));
             names.extend(configured.keys().cloned());
             names.sort();
             names.dedup();
@@ -140,9 +154,26 @@ async fn look(
                 );
             }
         };
-        shown.push(Shown::new(name, stats));
+        let adaptive = configured.get(&name).and_then(|shape| shape.adaptive);
+        let adaptive = match adaptive {
+            Some(adaptive) => Some(steered(&name, adaptive, permits).await?),
+            None => None,
+        };
+        shown.push(Shown { adaptive, ..Shown::new(name, stats) });
     }
     Ok(shown)
+}
+
+async fn steered(
+    name: &PoolName,
+    adaptive: AdaptiveMax,
+    permits: &dyn Permits,
+) -> anyhow::Result<Steered> {
+    let AdaptiveMax { min, max, window } = adaptive;
+    let stats = permits.stats(&AdaptiveMax::steering(name)?).await?;
+    let by = stats.and_then(|stats| stats.holders.into_iter().next());
+    let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+    Ok(Steered { least: min, most: max, window_ms, by: by.map(|holder| holder.owner) })
 }
 
 fn print(typed: &Typed, shown: &[Shown], settings: &Settings) -> anyhow::Result<()> {
@@ -162,6 +193,9 @@ fn print(typed: &Typed, shown: &[Shown], settings: &Settings) -> anyhow::Result<
 fn text(typed: &Typed, shown: &[Shown], colour: bool) -> String {
     let mut text = table(shown).render(colour);
     if let (Some(_), [one]) = (&typed.name, shown) {
+        if let Some(by) = one.adaptive.as_ref().and_then(|adaptive| adaptive.by.as_ref()) {
+            text.push_str(&format!("\nits maximum is steered by {by}\n"));
+        }
         if !one.stats.holders.is_empty() {
             text.push('\n');
             text.push_str(&holders(&one.stats).render(colour));
@@ -196,10 +230,14 @@ fn table(shown: &[Shown]) -> Table {
             stats.waits.percentile(share).map_or(String::new(), |wait| format!("<{}", brief(wait))),
         )
     };
-    for Shown { pool, stats, available, utilization, .. } in shown {
+    for Shown { pool, stats, available, utilization, adaptive, .. } in shown {
+        let max = match adaptive {
+            Some(Steered { least, most, .. }) => format!("{} ({least} to {most})", stats.max),
+            None => stats.max.to_string(),
+        };
         table.row([
             cell(pool),
-            right(stats.max),
+            right(max),
             right(available),
             right(stats.in_use),
             right(stats.waiting.len()),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 
 /// What a document may say.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "provider",
     "model",
     "prices",
@@ -25,6 +25,7 @@ const KEYS: [&str; 15] = [
     "system",
     "limits",
     "fallback",
+    "pool",
     "extends",
     "template",
 ];
@@ -269,8 +270,9 @@ mod tests {
             system: _,
             limits: _,
             fallback: _,
+            pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(KEYS.len(), 13 + 2, "all but the name, and two of documents");
+        assert_eq!(KEYS.len(), 14 + 2, "all but the name, and two of documents");
     }
 
     #[test]

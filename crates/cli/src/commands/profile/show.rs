@@ -82,6 +82,7 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
     limits(&mut table, &whole["limits"]);
     let fallback = whole["fallback"].as_array().into_iter().flatten();
     table.field("fallback", fallback.map(text).collect::<Vec<_>>().join(", "));
+    table.field("pool", text(&whole["pool"]));
     table.field("wire", text(&whole["wire"]));
     table.field("since", record.created_at);
     table.field("changed", record.updated_at);

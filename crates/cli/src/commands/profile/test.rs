@@ -13,6 +13,7 @@ use super::{Book, check};
 use crate::args::profile::Test;
 use crate::commands::ai::{close_books, desk};
 use crate::error::{WithHint, hinted, usage};
+use crate::permits;
 use crate::vault;
 
 /// Reads the profile with its templates, opens its key, and looks for its provider.
@@ -30,7 +31,8 @@ pub async fn run(book: &Book<'_>, typed: &Test) -> anyhow::Result<()> {
     let key = key(book, &whole).await?;
     let (mut says, mut said) = (None, None);
     if !typed.offline {
-        let desk = desk(&book.ledger, book.settings)?;
+        let desk =
+            desk(&book.ledger, book.settings)?.with_pools(permits::book(book.settings).await?);
         let until = Instant::now() + PATIENCE;
         says = Some(desk.health(&book.tenant, Some(name), until).await.map_err(hopeless)?);
         if typed.ask {

@@ -97,6 +97,15 @@ impl Permits for MemoryPermits {
         Ok(())
     }
 
+    async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = pools.get(pool) {
+            return Ok(Some(open(known).stats(self.clock.now()).max));
+        }
+        pools.insert(pool.clone(), Arc::new(Mutex::new(Pool::new(max))));
+        Ok(None)
+    }
+
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
         let pool = self.find_or_make(pool, max);
         open(&pool).resize(max, self.clock.now());

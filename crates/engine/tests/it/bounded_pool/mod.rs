@@ -3,6 +3,7 @@
 mod alerts;
 mod guards;
 mod outages;
+mod storm;
 mod waiting;
 
 use std::sync::Arc;

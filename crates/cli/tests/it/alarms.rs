@@ -1,0 +1,143 @@
+//! Alerts of bounded pools for a webhook and for Sentry, sent by real processes.
+
+use serde_json::{Value, json};
+
+use crate::http::server::{Request, Server, answer};
+use crate::support::{Place, Run, Running, SOON, eventually};
+
+/// What only the receivers may see of where they are.
+const SECRET: &str = "s3cr3t-t0ken";
+
+/// Somebody holds the only permit.
+fn held(place: &Place) -> Running {
+    let holder = place.start(&["pool", "exec", "licence", "--max", "1", "--", "sleep", "60"]);
+    eventually(SOON, || {
+        let status = place.run(&["pool", "status", "licence", "--json"]);
+        (status.code == 0 && status.json()["in_use"] == 1).then_some(())
+    });
+    holder
+}
+
+/// One that waits for it in vain, and logs all it can.
+fn waiter(place: &Place) -> std::process::Command {
+    place.command(&[
+        "pool",
+        "exec",
+        "licence",
+        "--wait",
+        "700ms",
+        "--log-level",
+        "trace",
+        "--",
+        "true",
+    ])
+}
+
+fn document(request: &Request) -> Value {
+    assert_eq!(request.headers["content-type"], "application/json");
+    serde_json::from_str(&request.body).unwrap()
+}
+
+#[test]
+fn an_alert_is_posted_once_by_all_processes_together() {
+    let (place, server) = (Place::new(), Server::saying(&[answer(204, "", "")]));
+    place.write("longshore.toml", format!("[alerts]\nwebhook = \"{}/{SECRET}\"\n", server.url));
+    let _holder = held(&place);
+    let both = [waiter(&place).spawn().unwrap(), waiter(&place).spawn().unwrap()];
+    for run in both.map(Run::of) {
+        assert!(!run.err.contains(SECRET), "{}", run.err);
+        run.ends(75);
+    }
+    let (first, second) = (server.request(), server.request());
+    assert!(server.is_untouched(), "each kind is told once");
+    assert_eq!((&*first.method, &*first.path), ("POST", &*format!("/{SECRET}")));
+    let first = document(&first);
+    let at_capacity = json!({
+        "pool": "licence", "alert": "at-capacity", "figures": { "max": 1, "in_use": 1, "available": 0 },
+    });
+    for key in ["pool", "alert"] {
+        assert_eq!(first[key], at_capacity[key]);
+    }
+    for (key, value) in at_capacity["figures"].as_object().unwrap() {
+        assert_eq!(&first["figures"][key], value, "{first}");
+    }
+    assert!(first["text"].as_str().unwrap().contains("1 of 1 in use"), "{first}");
+    let second = document(&second);
+    assert_eq!(second["alert"], "timed-out");
+    assert!(second["figures"]["timeouts"].as_u64() >= Some(1), "{second}");
+}
+
+#[test]
+fn a_webhook_that_fails_is_logged_and_changes_nothing() {
+    let (place, server) = (Place::new(), Server::saying(&[answer(500, "", "no")]));
+    place.write("longshore.toml", format!("[alerts]\nwebhook = \"{}/{SECRET}\"\n", server.url));
+    let _holder = held(&place);
+    let run = Run::of(waiter(&place).spawn().unwrap()).ends(75);
+    assert!(!run.err.contains(SECRET), "{}", run.err);
+    run.says("could not be posted to the webhook").says("it answered 500");
+}
+
+#[test]
+fn a_webhook_that_hangs_keeps_nobody_from_a_permit() {
+    let (place, (server, gone)) = (Place::new(), Server::silent());
+    place.write("longshore.toml", format!("[alerts]\nwebhook = \"{}\"\n", server.url));
+    let script = "while [ ! -e end ]; do sleep 0.05; done";
+    let hold = ["pool", "exec", "licence", "--max", "1", "--", "sh", "-c", script];
+    let mut holder = place.start(&hold);
+    eventually(SOON, || {
+        let status = place.run(&["pool", "status", "licence", "--json"]);
+        (status.code == 0 && status.json()["in_use"] == 1).then_some(())
+    });
+    let mut next = place.start(&["pool", "exec", "licence", "--", "touch", "got"]);
+    server.request();
+    place.write("end", "");
+    assert_eq!(holder.ends_within(SOON), 0);
+    assert_eq!(next.ends_within(SOON), 0);
+    assert!(place.path("got").exists());
+    gone.recv_timeout(SOON).expect("the call is given up after a while");
+}
+
+/// What an envelope holds: its header, and each item with its own.
+fn envelope(body: &str) -> (Value, Vec<(Value, Value)>) {
+    let (header, mut rest) = body.split_once('\n').unwrap();
+    let mut items = Vec::new();
+    while let Some((head, after)) = rest.split_once('\n') {
+        let head: Value = serde_json::from_str(head).unwrap();
+        let length = usize::try_from(head["length"].as_u64().unwrap()).unwrap();
+        items.push((head, serde_json::from_str(&after[..length]).unwrap()));
+        rest = after[length..].trim_start_matches('\n');
+    }
+    assert_eq!(rest, "");
+    (serde_json::from_str(header).unwrap(), items)
+}
+
+#[test]
+fn sentry_gets_an_envelope_with_the_figures_grouped_by_pool_and_kind() {
+    let (place, server) = (Place::new(), Server::saying(&[answer(200, "", "{\"id\":\"x\"}")]));
+    let _holder = held(&place);
+    let dsn = server.url.replace("http://", &format!("http://{SECRET}@")) + "/42";
+    let run = waiter(&place).env("LONGSHORE_ALERTS_SENTRY", &dsn).spawn().unwrap();
+    let run = Run::of(run).ends(75);
+    assert!(!run.err.contains(SECRET), "{}", run.err);
+    for (kind, level) in [("at-capacity", "warning"), ("timed-out", "error")] {
+        let request = server.request();
+        assert_eq!((&*request.method, &*request.path), ("POST", "/api/42/envelope/"));
+        let auth = &request.headers["x-sentry-auth"];
+        assert!(auth.contains(&format!("sentry_key={SECRET}")), "{auth}");
+        let (header, items) = envelope(&request.body);
+        let [(head, event)] = &items[..] else { panic!("{items:?}") };
+        assert_eq!(head["type"], "event");
+        let plain = |id: &Value| id.as_str().unwrap().replace('-', "");
+        assert_eq!(plain(&header["event_id"]), plain(&event["event_id"]));
+        assert_eq!(event["fingerprint"], json!(["bounded-pool", "licence", kind]));
+        assert_eq!(
+            (&event["tags"]["pool"], &event["tags"]["alert"]),
+            (&"licence".into(), &kind.into())
+        );
+        assert_eq!(event["extra"]["figures"]["max"], 1);
+        // `error` is what an event has that says nothing of it.
+        assert_eq!(event.get("level").and_then(Value::as_str).unwrap_or("error"), level);
+        assert!(event["message"].as_str().unwrap().contains("`licence`"), "{event}");
+    }
+    assert!(server.is_untouched());
+}
