@@ -13,6 +13,7 @@
 
 mod answer;
 mod error;
+mod gathered;
 mod hints;
 mod link;
 mod permits;

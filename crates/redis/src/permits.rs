@@ -4,17 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Leaving, Otherwise, Permits, PoolStats, rank};
-use longshore_core::{Error, PermitId, PoolName, Result, SessionId, Timestamp};
+use longshore_core::permits::{Answer, Ask, Done, Job, Leaving, Otherwise, Permits, PoolStats};
+use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use crate::answer::{self, Raw};
+use crate::answer;
+use crate::error::damaged;
+use crate::gathered;
 use crate::hints::Hints;
 use crate::link::{Link, add};
 use crate::pools::{self, Known, Pools};
-use crate::script::{ALERT, ASK, EXTEND, RELEASE, RESET, RESIZE, STATS};
+use crate::script::{ALERT, ASK, EXTEND, GATHERED, RELEASE, RESET, RESIZE, STATS};
 use crate::server::micros;
 use crate::stats;
 
@@ -92,17 +94,74 @@ impl RedisPermits {
         }
     }
 
-    async fn give_back(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
-        ids.iter().for_each(|id| self.hints.forget(pool, *id));
+    /// Does it alone, or with what others want of the same pool meanwhile.
+    async fn have_done(&self, pool: &PoolName, job: Job) -> Done {
         let known = self.pools.known(pool);
+        known.jobs.run(job, |jobs| self.carry(pool, &known, jobs)).await
+    }
+
+    async fn carry(&self, pool: &PoolName, known: &Known, jobs: Vec<Job>) -> Vec<Done> {
+        // Where others wait, those that are next are told with the answer: sooner than through the channel.
+        let alone = self.hints.count() <= 1;
+        match &jobs[..] {
+            [Job::Ask(ask)] if alone => vec![self.ask_alone(pool, known, ask).await.map(Some)],
+            [Job::Release { ids, late }] if alone => {
+                vec![self.release_alone(known, ids, *late).await.map(|()| None)]
+            }
+            many => {
+                let done = self.carry_many(pool, known, many).await;
+                done.unwrap_or_else(|error| Job::failed(jobs.len(), error))
+            }
+        }
+    }
+
+    async fn carry_many(&self, pool: &PoolName, known: &Known, jobs: &[Job]) -> Result<Vec<Done>> {
+        let born = known.born();
+        let (born, told, answers): gathered::Raw = self
+            .link
+            .script(&GATHERED, &known.keys, |server, command| {
+                gathered::write(jobs, self.hints.client(), server, &born, command);
+            })
+            .await?;
+        for id in told.iter().filter_map(|id| id.parse().ok()) {
+            self.hints.turn_of(pool.clone(), id);
+        }
+        if !born.is_empty() {
+            self.met(pool, known, born).await;
+        }
+        Ok(gathered::read(jobs, &answers))
+    }
+
+    async fn ask_alone(&self, pool: &PoolName, known: &Known, ask: &Ask) -> Result<Answer> {
+        let (id, born) = (ask.id.to_string(), known.born());
+        let (code, first, second, born): answer::Raw = self
+            .link
+            .script(&ASK, &known.keys, |server, command| {
+                command.arg(&id).arg(ask.max).arg(ask.weight).arg(gathered::behind(ask));
+                command.arg(micros(ask.ttl)).arg(micros(gathered::place(ask)));
+                command.arg(self.hints.client()).arg(&*ask.owner);
+                command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted));
+                command.arg(&born);
+            })
+            .await?;
+        self.met(pool, known, born).await;
+        answer::read(code, first, second)
+    }
+
+    async fn release_alone(&self, known: &Known, ids: &[PermitId], late: bool) -> Result<()> {
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let done = self.link.script(&RELEASE, &known.keys, |_, command| {
             let (first, others) =
                 ids.split_first().map_or(("", &[][..]), |(id, more)| (id.as_str(), more));
-            command.arg(first).arg(u8::from(timed_out));
+            command.arg(first).arg(u8::from(late));
             add(command, others);
         });
         done.await
+    }
+
+    async fn give_back(&self, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
+        ids.iter().for_each(|id| self.hints.forget(pool, *id));
+        self.have_done(pool, Job::Release { ids: ids.to_vec(), late }).await.map(drop)
     }
 }
 
@@ -112,29 +171,12 @@ impl Permits for RedisPermits {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
-        let place = match ask.otherwise {
-            Otherwise::GoAway => Duration::ZERO,
-            Otherwise::Wait(place) => {
-                self.listen().await;
-                self.hints.expect(pool, ask.id, place);
-                place.max(Duration::from_millis(1))
-            }
-        };
-        let known = self.pools.known(pool);
-        let (id, born) = (ask.id.to_string(), known.born());
-        let behind = rank(ask.priority, Timestamp::ZERO).as_micros();
-        let raw: Raw = self
-            .link
-            .script(&ASK, &known.keys, |server, command| {
-                command.arg(&id).arg(ask.max).arg(ask.weight).arg(behind);
-                command.arg(micros(ask.ttl)).arg(micros(place));
-                command.arg(self.hints.client()).arg(&*ask.owner);
-                command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted));
-                command.arg(&born);
-            })
-            .await?;
-        let answer = answer::read(&raw)?;
-        self.met(pool, &known, raw.3).await;
+        if let Otherwise::Wait(place) = ask.otherwise {
+            self.listen().await;
+            self.hints.expect(pool, ask.id, place);
+        }
+        let done = self.have_done(pool, Job::Ask(ask.clone())).await?;
+        let answer = done.ok_or_else(|| damaged("no answer for an ask"))?;
         Ok(match answer {
             Answer::Waiting { before, look_again } if !self.hints.is_listening() => {
                 Answer::Waiting { before, look_again: look_again.min(UNHINTED) }
