@@ -16,10 +16,12 @@ for i = BACK + 1, ASKS, 2 do ids[#ids + 1] = ARGV[i] end
 for i = ASKS + 1, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
 local records = ids[1] and redis.call('HMGET', pool, unpack(ids)) or {}
 
-local gone, late = {}, 0
+-- One id may be named twice: what was read of it counts once.
+local gone, late, seen = {}, 0, {}
 for i = 1, (ASKS - BACK) / 2 do
   local id, its_record = ids[i], records[i]
-  if its_record then
+  if its_record and not seen[id] then
+    seen[id] = true
     local weight = string.match(its_record, '^h:(%d+):')
     if weight then
       used = used - weight
@@ -54,8 +56,12 @@ for _, i in ipairs(order) do
   local at = ASKS + 6 * (i - 1)
   local id = ARGV[at + 1]
   local its_record = records[(ASKS - BACK) / 2 + i]
-  -- It may have run out, or been told, since.
-  if its_record then its_record = redis.call('HGET', pool, id) end
+  -- It may have run out, been told or been answered since.
+  if its_record or seen[id] then
+    write()
+    its_record = redis.call('HGET', pool, id)
+  end
+  seen[id] = true
   answers[i] = ask(id, its_record, tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]),
     tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), caller, ARGV[at + 6])
 end

@@ -67,7 +67,7 @@ async fn carry_many(shared: &Shared, pool: &PoolName, jobs: &[Job]) -> Result<Ve
                 &each(&asks, |ask| i16::from(ask.priority.level())),
                 &each(&asks, |ask| words(&ask.owner)),
                 &each(&asks, |ask| micros(ask.ttl)),
-                &each(&asks, |ask| keeps(ask)),
+                &each(&asks, keeps),
                 &each(&asks, |ask| micros(STEP * u32::from(ask.priority.level()))),
             ],
         )
