@@ -103,6 +103,19 @@ impl Error {
         Self::NotFound { what, name: name.to_string() }
     }
 
+    /// The same for another who hears of it: what the caller can do is the same, what the driver said is
+    /// part of its words.
+    pub fn echo(&self) -> Self {
+        match self {
+            Self::Invalid(words) => Self::Invalid(words.clone()),
+            Self::Unsupported(words) => Self::Unsupported(words.clone()),
+            Self::Unavailable { message, .. } => Self::unavailable(message.clone()),
+            Self::DiskFull { .. } => Self::DiskFull { source: None },
+            Self::Broken { message, .. } => Self::Broken { message: message.clone(), source: None },
+            other => Self::Broken { message: other.to_string(), source: None },
+        }
+    }
+
     /// The store is out of reach for now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::Unavailable { message: message.into(), source: None }

@@ -17,6 +17,7 @@ pub mod columns;
 pub mod counts;
 pub mod error;
 pub mod fair;
+pub mod gather;
 pub mod ledger;
 pub mod machine;
 pub mod name;
@@ -34,6 +35,7 @@ pub mod unit;
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use counts::Counts;
 pub use error::{Error, Result};
+pub use gather::Gather;
 pub use ledger::Ledger;
 pub use name::{
     BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,

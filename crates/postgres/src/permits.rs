@@ -1,13 +1,16 @@
-//! Bounded pools: each verb is one function of the server (`migrations/008_permits.sql`), sent alone.
+//! Bounded pools: each verb is one function of the server (`migrations/008_permits.sql`), sent alone. What
+//! comes while one is on its way goes together, in one (`009_permits_gathered.sql`).
 //!
 //! Here its answers are read, and whom it told is passed on ([`Hints`]).
 
+mod gathered;
 mod hints;
 mod stats;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise, STEP};
+use longshore_core::permits::{Answer, Ask, Grant, Job, Leaving, Otherwise, STEP};
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -16,6 +19,7 @@ use crate::error::damaged;
 use crate::param::words;
 use crate::row::value;
 use crate::store::Shared;
+pub(crate) use gathered::Pools;
 pub(crate) use hints::Hints;
 pub(crate) use stats::{names, stats};
 
@@ -47,15 +51,24 @@ fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
 }
 
 /// Asks for a permit.
-pub(crate) async fn ask(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+pub(crate) async fn ask(shared: &Arc<Shared>, pool: &PoolName, ask: &Ask) -> Result<Answer> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
-    let level = ask.priority.level();
-    let keeps = match ask.otherwise {
+    let done = gathered::have_done(shared, pool, Job::Ask(ask.clone())).await?;
+    done.ok_or_else(|| damaged("a pool that says nothing"))
+}
+
+/// How long one that asks keeps its place; nothing if it does not wait.
+fn keeps(ask: &Ask) -> Option<i64> {
+    match ask.otherwise {
         Otherwise::GoAway => None,
         Otherwise::Wait(keeps) => Some(micros(keeps)),
-    };
+    }
+}
+
+async fn ask_alone(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+    let level = ask.priority.level();
     let row = one(
         shared,
         "SELECT answer, fence, waited, before, look, told
@@ -68,17 +81,21 @@ pub(crate) async fn ask(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<A
             &i16::from(level),
             &words(&ask.owner),
             &micros(ask.ttl),
-            &keeps,
+            &keeps(ask),
             &micros(STEP * u32::from(level)),
         ],
     )
     .await?;
     shared.feed.hints.tell(value(&row, 5)?);
-    Ok(match value::<i32>(&row, 0)? {
-        0 => Answer::Granted(Grant { fence: number(&row, 1)?, waited: span(&row, 2)? }),
-        1 => Answer::Waiting { before: number(&row, 3)?, look_again: span(&row, 4)? },
+    answer(&row)
+}
+
+fn answer(row: &Row) -> Result<Answer> {
+    Ok(match value::<i32>(row, 0)? {
+        0 => Answer::Granted(Grant { fence: number(row, 1)?, waited: span(row, 2)? }),
+        1 => Answer::Waiting { before: number(row, 3)?, look_again: span(row, 4)? },
         2 => Answer::Full,
-        _ => Answer::TooHeavy { max: number(&row, 1)? },
+        _ => Answer::TooHeavy { max: number(row, 1)? },
     })
 }
 
@@ -108,23 +125,32 @@ pub(crate) async fn extend(
 }
 
 /// Gives permits back, and leaves the line.
-pub(crate) async fn release(shared: &Shared, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
+pub(crate) async fn release(shared: &Arc<Shared>, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
     shared.feed.hints.close(ids).await;
-    let sql = "SELECT longshore_permit_release($1, $2, false)";
-    telling(shared, sql, &[&pool.as_str(), &uuids(ids)]).await
+    let job = Job::Release { ids: ids.to_vec(), late: false };
+    gathered::have_done(shared, pool, job).await.map(drop)
+}
+
+async fn release_alone(
+    shared: &Shared,
+    pool: &PoolName,
+    ids: &[PermitId],
+    late: bool,
+) -> Result<()> {
+    let sql = "SELECT longshore_permit_release($1, $2, $3)";
+    telling(shared, sql, &[&pool.as_str(), &uuids(ids), &late]).await
 }
 
 /// Leaves the line.
 pub(crate) async fn leave(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     pool: &PoolName,
     id: PermitId,
     why: Leaving,
 ) -> Result<()> {
     shared.feed.hints.close(&[id]).await;
-    let sql = "SELECT longshore_permit_release($1, $2, $3)";
-    let late = why == Leaving::TimedOut;
-    telling(shared, sql, &[&pool.as_str(), &uuids(&[id]), &late]).await
+    let job = Job::Release { ids: vec![id], late: why == Leaving::TimedOut };
+    gathered::have_done(shared, pool, job).await.map(drop)
 }
 
 /// Makes a pool known if it is not; else its maximum.

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     doubts: Doubts,
     /// Which tenants' calls are to be weighed.
     pub(crate) budgeted: Budgeted,
+    /// What is asked of bounded pools.
+    pub(crate) pools: crate::permits::Pools,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -164,6 +166,7 @@ impl PostgresStore {
             again: Again::default(),
             doubts: Doubts::default(),
             budgeted: Budgeted::default(),
+            pools: crate::permits::Pools::default(),
         };
         let store = Self { shared: Arc::new(shared), _tasks: tasks };
         store.migrate_schema().await?;

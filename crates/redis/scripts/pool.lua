@@ -10,16 +10,34 @@ local WINDOW = 32
 -- So many are ended in one go. The rest counts as held until the next call.
 local CHUNK = 1000
 
--- Writes the state, if there is a pool.
+-- What is written at the end, in few commands: fields of the pool, and ends.
+local fields, times = {}, {}
+
+local function put(field, value)
+  fields[#fields + 1] = field
+  fields[#fields + 1] = value
+end
+
+-- Writes what is waiting to be. Before others' records or ends are read.
+local function write()
+  if fields[1] then redis.call('HSET', pool, unpack(fields)) end
+  if times[1] then redis.call('ZADD', ends, unpack(times)) end
+  fields, times = {}, {}
+end
+
+-- Writes everything, and the state if there is a pool.
 local function save()
-  if not max then return end
-  redis.call('HSET', pool, 'state', string.format('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%s:%s',
-    max, used, waiting, fence, nearest, lost, longest, born, run))
+  if max then
+    put('state', string.format('%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%.0f:%s:%s',
+      max, used, waiting, fence, nearest, lost, longest, born, run))
+  end
+  write()
 end
 
 -- Sets when `id` runs out. `nearest` is never later than the first end, and 0 if there is none.
 local function ends_at(id, at)
-  redis.call('ZADD', ends, at, id)
+  times[#times + 1] = at
+  times[#times + 1] = id
   if nearest == 0 or at < nearest then nearest = at end
 end
 
@@ -51,6 +69,7 @@ end
 -- Ends the leases and places that ran out.
 local function tidy()
   if nearest == 0 or now < nearest then return end
+  write()
   local expired = 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', now, 'LIMIT', 0, CHUNK)) do
     if take_out(id, redis.call('HGET', pool, id)) then expired = expired + 1 end
@@ -59,9 +78,16 @@ local function tidy()
   nearest = tonumber(redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]) or 0
 end
 
+-- Those of the caller's own process that are told: it hears of them with the answer.
+local caller, told = nil, {}
+
 -- Tells a waiter's process; how many heard it. Where publishing is forbidden there are no hints, but
 -- permits all the same.
 local function hint(client, id)
+  if client == caller then
+    told[#told + 1] = id
+    return 1
+  end
   local name = string.match(pool, '{longshore:pool:(.*)}')
   return redis.pcall('PUBLISH', 'longshore:turns:' .. client, name .. ' ' .. id)
 end
@@ -72,6 +98,7 @@ end
 local function tell()
   local free = max and max - used or 0
   if waiting == 0 or free < 1 or quarantined() then return end
+  write()
   for i = 0, math.min(waiting, WINDOW) - 1 do
     local id = redis.call('ZRANGE', line, i, i)[1]
     local its_record = redis.call('HGET', pool, id)

@@ -1,4 +1,4 @@
-//! What the script `ask` answers.
+//! What an ask came to.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use longshore_core::{Error, Result};
 
 use crate::error::damaged;
 
-/// A code, two numbers that mean something else with each, and the pool's birth.
+/// What one ask is answered with: a code, two numbers that mean something else with each, and the pool's
+/// birth.
 pub(crate) type Raw = (u8, u64, u64, String);
 
 /// Reads the code and its numbers.
-pub(crate) fn read((code, first, second, _): &Raw) -> Result<Answer> {
+pub(crate) fn read(code: u8, first: u64, second: u64) -> Result<Answer> {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let time = Duration::from_micros(*second);
+    let time = Duration::from_micros(second);
     match code {
-        1 => Ok(Answer::Granted(Grant { fence: *first, waited: time })),
-        2 => Ok(Answer::Waiting { before: small(*first), look_again: time }),
+        1 => Ok(Answer::Granted(Grant { fence: first, waited: time })),
+        2 => Ok(Answer::Waiting { before: small(first), look_again: time }),
         3 => Ok(Answer::Full),
-        4 => Ok(Answer::TooHeavy { max: small(*first) }),
+        4 => Ok(Answer::TooHeavy { max: small(first) }),
         other => Err::<_, Error>(damaged(format_args!("an answer {other} of a script of ours"))),
     }
 }

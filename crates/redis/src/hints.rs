@@ -70,6 +70,11 @@ impl Hints {
         });
     }
 
+    /// How many wait, or ask and would.
+    pub(crate) fn count(&self) -> usize {
+        self.with(|waiting| waiting.ids.len())
+    }
+
     /// Nobody waits for this any more.
     pub(crate) fn forget(&self, pool: &PoolName, id: PermitId) {
         self.with(|waiting| waiting.ids.remove(&(pool.clone(), id)));
@@ -100,6 +105,11 @@ impl Hints {
     fn tell(&self, message: &str) {
         let Some((pool, id)) = message.split_once(' ') else { return };
         let (Ok(pool), Ok(id)) = (pool.parse(), id.parse()) else { return };
+        self.turn_of(pool, id);
+    }
+
+    /// It is worth asking again for this one.
+    pub(crate) fn turn_of(&self, pool: PoolName, id: PermitId) {
         self.with(|waiting| {
             if let Some(place) = waiting.ids.get(&(pool, id)) {
                 place.hint.notify_one();

@@ -13,12 +13,14 @@
 
 mod answer;
 mod error;
+mod gathered;
 mod hints;
 mod link;
 mod permits;
 mod pools;
 mod script;
 mod server;
+mod shared;
 mod stats;
 
 pub use permits::{RedisOptions, RedisPermits};

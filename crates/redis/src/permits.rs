@@ -4,18 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::permits::{Answer, Ask, Leaving, Otherwise, Permits, PoolStats, rank};
-use longshore_core::{Error, PermitId, PoolName, Result, SessionId, Timestamp};
+use longshore_core::permits::{Answer, Ask, Done, Job, Leaving, Otherwise, Permits, PoolStats};
+use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
-use crate::answer::{self, Raw};
+use crate::error::damaged;
 use crate::hints::Hints;
 use crate::link::{Link, add};
-use crate::pools::{self, Known, Pools};
-use crate::script::{ALERT, ASK, EXTEND, INIT, RELEASE, RESET, RESIZE, STATS};
+use crate::pools::{self, Pools};
+use crate::script::{ALERT, EXTEND, INIT, RESET, RESIZE, STATS};
 use crate::server::micros;
+use crate::shared::Shared;
 use crate::stats;
 
 /// How a Redis is spoken to.
@@ -39,8 +40,7 @@ const UNHINTED: Duration = Duration::from_millis(250);
 /// Bounded pools on a Redis or Valkey: one connection for all verbs, one for hints.
 #[derive(Debug)]
 pub struct RedisPermits {
-    link: Link,
-    hints: Arc<Hints>,
+    shared: Arc<Shared>,
     pools: Pools,
     /// Listens for hints once somebody waits; ends with us.
     listener: Mutex<JoinSet<()>>,
@@ -53,13 +53,14 @@ impl RedisPermits {
     /// needed; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
         let link = Link::new(url, options.patience)?;
-        let (hints, pools) = (Arc::new(Hints::new()), Pools::default());
-        Ok(Self { link, hints, pools, listener: Mutex::default(), listened: OnceCell::new() })
+        let shared = Arc::new(Shared { link, hints: Arc::new(Hints::new()) });
+        let (pools, listener) = (Pools::default(), Mutex::default());
+        Ok(Self { shared, pools, listener, listened: OnceCell::new() })
     }
 
     /// Connects, and says what is wrong if there is no Redis that can be trusted with permits.
     pub async fn check(&self) -> Result<()> {
-        self.link.live().await.map(drop)
+        self.shared.link.live().await.map(drop)
     }
 
     /// Takes care that hints come, from the first wait on.
@@ -67,42 +68,31 @@ impl RedisPermits {
         {
             let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
             if listener.is_empty() {
-                let hints = Arc::clone(&self.hints);
-                listener.spawn(hints.listen(self.link.client().clone(), self.link.patience()));
+                let hints = Arc::clone(&self.shared.hints);
+                listener.spawn(
+                    hints.listen(self.shared.link.client().clone(), self.shared.link.patience()),
+                );
             }
         }
         // Once: without hints it is slower, but it goes on.
-        self.listened.get_or_init(|| self.hints.settled()).await;
+        self.listened.get_or_init(|| self.shared.hints.settled()).await;
     }
 
-    /// A pool that is new to us, or was made anew, gets into the list of all.
-    async fn met(&self, pool: &PoolName, known: &Known, born: String) {
-        if !known.is_news(&born) {
-            return;
-        }
-        let listed = self.link.run(|_| {
-            let mut command = cmd("SADD");
-            command.arg(pools::ALL).arg(pool.as_str());
-            command
-        });
-        match listed.await {
-            Ok(()) => known.remember(born),
-            // The next ask tries again.
-            Err(error) => tracing::debug!(%pool, %error, "a pool is not in the list of all"),
-        }
-    }
-
-    async fn give_back(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
-        ids.iter().for_each(|id| self.hints.forget(pool, *id));
+    /// Does it alone, or with what others want of the same pool meanwhile.
+    async fn have_done(&self, pool: &PoolName, job: Job) -> Done {
         let known = self.pools.known(pool);
-        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let done = self.link.script(&RELEASE, &known.keys, |_, command| {
-            let (first, others) =
-                ids.split_first().map_or(("", &[][..]), |(id, more)| (id.as_str(), more));
-            command.arg(first).arg(u8::from(timed_out));
-            add(command, others);
-        });
-        done.await
+        let (shared, name) = (Arc::clone(&self.shared), pool.clone());
+        let its = Arc::clone(&known);
+        let call = move |jobs| {
+            let (shared, name, its) = (Arc::clone(&shared), name.clone(), Arc::clone(&its));
+            async move { shared.carry(&name, &its, jobs).await }
+        };
+        known.jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("it came to no end")))
+    }
+
+    async fn give_back(&self, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
+        ids.iter().for_each(|id| self.shared.hints.forget(pool, *id));
+        self.have_done(pool, Job::Release { ids: ids.to_vec(), late }).await.map(drop)
     }
 }
 
@@ -112,43 +102,26 @@ impl Permits for RedisPermits {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
-        let place = match ask.otherwise {
-            Otherwise::GoAway => Duration::ZERO,
-            Otherwise::Wait(place) => {
-                self.listen().await;
-                self.hints.expect(pool, ask.id, place);
-                place.max(Duration::from_millis(1))
-            }
-        };
-        let known = self.pools.known(pool);
-        let (id, born) = (ask.id.to_string(), known.born());
-        let behind = rank(ask.priority, Timestamp::ZERO).as_micros();
-        let raw: Raw = self
-            .link
-            .script(&ASK, &known.keys, |server, command| {
-                command.arg(&id).arg(ask.max).arg(ask.weight).arg(behind);
-                command.arg(micros(ask.ttl)).arg(micros(place));
-                command.arg(self.hints.client()).arg(&*ask.owner);
-                command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted));
-                command.arg(&born);
-            })
-            .await?;
-        let answer = answer::read(&raw)?;
-        self.met(pool, &known, raw.3).await;
+        if let Otherwise::Wait(place) = ask.otherwise {
+            self.listen().await;
+            self.shared.hints.expect(pool, ask.id, place);
+        }
+        let done = self.have_done(pool, Job::Ask(ask.clone())).await?;
+        let answer = done.ok_or_else(|| damaged("no answer for an ask"))?;
         Ok(match answer {
-            Answer::Waiting { before, look_again } if !self.hints.is_listening() => {
+            Answer::Waiting { before, look_again } if !self.shared.hints.is_listening() => {
                 Answer::Waiting { before, look_again: look_again.min(UNHINTED) }
             }
             Answer::Waiting { .. } => answer,
             Answer::Granted(_) | Answer::Full | Answer::TooHeavy { .. } => {
-                self.hints.forget(pool, ask.id);
+                self.shared.hints.forget(pool, ask.id);
                 answer
             }
         })
     }
 
     async fn turn(&self, pool: &PoolName, id: PermitId) {
-        self.hints.hinted(pool, id).await;
+        self.shared.hints.hinted(pool, id).await;
     }
 
     async fn extend(
@@ -161,6 +134,7 @@ impl Permits for RedisPermits {
         let born = known.born();
         let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let gone: Vec<String> = self
+            .shared
             .link
             .script(&EXTEND, &known.keys, |_, command| {
                 command.arg(ANY).arg(micros(ttl)).arg(&born);
@@ -187,13 +161,14 @@ impl Permits for RedisPermits {
         let known = self.pools.known(pool);
         let knew = known.born();
         let (born, its_max): (String, String) = self
+            .shared
             .link
             .script(&INIT, &known.keys, |server, command| {
                 command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
                 command.arg(u8::from(server.trusted)).arg(&knew);
             })
             .await?;
-        self.met(pool, &known, born).await;
+        self.shared.met(pool, &known, born).await;
         Ok(its_max.parse().ok())
     }
 
@@ -201,19 +176,21 @@ impl Permits for RedisPermits {
         let known = self.pools.known(pool);
         let knew = known.born();
         let born: String = self
+            .shared
             .link
             .script(&RESIZE, &known.keys, |server, command| {
                 command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
                 command.arg(u8::from(server.trusted)).arg(&knew);
             })
             .await?;
-        self.met(pool, &known, born).await;
+        self.shared.met(pool, &known, born).await;
         Ok(())
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
         let known = self.pools.known(pool);
-        self.link
+        self.shared
+            .link
             .script(&RESET, &known.keys, |_, command| {
                 command.arg(ANY);
             })
@@ -222,7 +199,7 @@ impl Permits for RedisPermits {
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
         let known = self.pools.known(pool);
-        let asked = self.link.script(&STATS, &known.keys, |_, command| {
+        let asked = self.shared.link.script(&STATS, &known.keys, |_, command| {
             command.arg(ANY);
         });
         let raw = asked.await?;
@@ -230,7 +207,7 @@ impl Permits for RedisPermits {
     }
 
     async fn pools(&self) -> Result<Vec<PoolName>> {
-        let listed = self.link.run(|_| {
+        let listed = self.shared.link.run(|_| {
             let mut command = cmd("SMEMBERS");
             command.arg(pools::ALL);
             command
@@ -238,7 +215,7 @@ impl Permits for RedisPermits {
         let listed: Vec<String> = listed.await?;
         let mut names = Vec::new();
         for name in listed.iter().filter_map(|name| name.parse::<PoolName>().ok()) {
-            let there = self.link.run(|_| {
+            let there = self.shared.link.run(|_| {
                 let mut command = cmd("HEXISTS");
                 command.arg(pools::pool_key(&name)).arg("state");
                 command
@@ -255,7 +232,7 @@ impl Permits for RedisPermits {
         let (key, token) = (pools::alert_key(pool, alert), SessionId::new().to_string());
         let millis = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let keys = [key];
-        let told = self.link.script(&ALERT, &keys, |_, command| {
+        let told = self.shared.link.script(&ALERT, &keys, |_, command| {
             command.arg(&token).arg(millis);
         });
         told.await

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_core::PoolName;
+use longshore_core::permits::{Done, Job};
+use longshore_core::{Gather, PoolName};
 
 /// The names of all pools, for whoever wants a list.
 pub(crate) const ALL: &str = "longshore:pools";
@@ -13,6 +14,8 @@ pub(crate) const ALL: &str = "longshore:pools";
 pub(crate) struct Known {
     /// In one slot of a cluster, by the part in braces.
     pub(crate) keys: [String; 3],
+    /// What is asked of it while something is on its way.
+    pub(crate) jobs: Arc<Gather<Job, Done>>,
     /// Empty until it was seen.
     born: Mutex<String>,
 }
@@ -20,7 +23,7 @@ pub(crate) struct Known {
 impl Known {
     fn new(pool: &PoolName) -> Self {
         let keys = ["pool", "ends", "line"].map(|part| key(pool, part));
-        Self { keys, born: Mutex::default() }
+        Self { keys, jobs: Arc::default(), born: Mutex::default() }
     }
 
     /// The pool's birth as we know it.

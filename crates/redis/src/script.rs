@@ -19,7 +19,8 @@ macro_rules! script {
     };
 }
 
-script!(ASK, "open", "ask_at_once", "pool", "recall", "ask");
+script!(ASK, "open", "ask_at_once", "pool", "recall", "ask", "ask_one");
+script!(GATHERED, "open", "now", "pool", "recall", "ask", "gathered");
 script!(EXTEND, "open", "now", "pool", "extend");
 script!(RELEASE, "open", "release_at_once", "now", "pool", "release");
 script!(INIT, "open", "now", "pool", "recall", "init");

@@ -11,9 +11,11 @@
 //! a turn: [`Permits::ask`] answers at once, [`Permits::turn`] is only a hint that asking again is worth
 //! it. Who waits how long, and what to do when the back end is away, is the engine's `BoundedPool`.
 
+mod job;
 mod line;
 mod stats;
 
+pub use job::{Done, Job};
 pub use line::{STEP, rank};
 pub use stats::{Holder, PoolStats, Waiter, Waits};
 
@@ -106,6 +108,12 @@ pub trait Permits: Send + Sync + 'static {
     /// Whoever holds already is told so again, with the same fence and its lease begun anew. A light one does not overtake a
     /// heavy one that stands before it: else a heavy one might wait for ever.
     async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer>;
+
+    /// The same without waiting for anything: `None` if the back end can only be waited for; then nothing
+    /// happened.
+    fn ask_at_once(&self, _pool: &PoolName, _ask: &Ask) -> Option<Answer> {
+        None
+    }
 
     /// Returns when it is worth asking again for one that waits: a permit was given back, the pool was
     /// enlarged, someone left the line. A hint that came since the last [`Self::ask`] of this id was

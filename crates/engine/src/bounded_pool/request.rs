@@ -72,6 +72,14 @@ impl<'p> Request<'p> {
     /// what was granted meanwhile.
     pub async fn acquire(self) -> Result<Permit, AcquireError> {
         let ask = self.ask(Otherwise::Wait(self.desk.settings.place()));
+        if let Some(permit) = self.desk.at_once(&ask) {
+            return Ok(permit);
+        }
+        // Whoever waits needs more room than whoever does not.
+        Box::pin(self.wait_for(ask)).await
+    }
+
+    async fn wait_for(self, ask: Ask) -> Result<Permit, AcquireError> {
         let mut claim = Claim::new(self.desk, ask.id);
         let mut trouble = None;
         let answer = {
@@ -181,6 +189,18 @@ impl Trouble {
 }
 
 impl Desk {
+    /// A permit, if the back end gives one without being waited for. If not, it may stand in line.
+    fn at_once(self: &Arc<Self>, ask: &Ask) -> Option<Permit> {
+        if ask.weight == 0 {
+            return None;
+        }
+        let sent = Instant::now();
+        match self.permits.ask_at_once(&self.name, ask) {
+            Some(Answer::Granted(grant)) => Some(Permit::of_pool(self, ask.id, grant, sent)),
+            _ => None,
+        }
+    }
+
     /// Asks once: a permit, or how soon to look again.
     async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Result<Permit, Duration>, Trouble> {
         let sent = Instant::now();

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod conformance;
+mod gathered;
 mod kit;
 mod lines;
 mod outages;

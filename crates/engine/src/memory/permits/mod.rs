@@ -3,7 +3,7 @@
 
 mod pool;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use pool::Pool;
 /// Bounded pools that live and die with this process.
 pub struct MemoryPermits {
     clock: Arc<dyn Clock>,
-    pools: RwLock<HashMap<PoolName, Arc<Mutex<Pool>>>>,
+    pools: RwLock<HashMap<PoolName, Mutex<Pool>>>,
     /// Until when each alert is silent.
     alerts: Mutex<HashMap<(PoolName, String), Timestamp>>,
 }
@@ -28,21 +28,17 @@ impl MemoryPermits {
         Self { clock, pools: RwLock::default(), alerts: Mutex::default() }
     }
 
-    fn find(&self, name: &PoolName) -> Option<Arc<Mutex<Pool>>> {
-        self.pools.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    /// Does something with a pool if there is one. Nobody waits meanwhile who wants another pool.
+    fn with<T>(&self, name: &PoolName, what: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        pools.get(name).map(|pool| what(&mut pool.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn find_or_make(&self, name: &PoolName, max: u32) -> Arc<Mutex<Pool>> {
-        self.find(name).unwrap_or_else(|| {
-            let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-            let make = || Arc::new(Mutex::new(Pool::new(max)));
-            Arc::clone(pools.entry(name.clone()).or_insert_with(make))
-        })
+    /// Makes the pool if there is none.
+    fn make(&self, name: &PoolName, max: u32) {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        pools.entry(name.clone()).or_insert_with(|| Mutex::new(Pool::new(max)));
     }
-}
-
-fn open(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
@@ -51,15 +47,21 @@ impl Permits for MemoryPermits {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
-        let pool = self.find_or_make(pool, ask.max);
-        let mut pool = open(&pool);
+        loop {
+            if let Some(answer) = self.ask_at_once(pool, ask) {
+                return Ok(answer);
+            }
+            self.make(pool, ask.max);
+        }
+    }
+
+    fn ask_at_once(&self, pool: &PoolName, ask: &Ask) -> Option<Answer> {
         // Under the lock: the order of asks is the order of times.
-        Ok(pool.ask(ask, self.clock.now()))
+        self.with(pool, |pool| pool.ask(ask, self.clock.now()))
     }
 
     async fn turn(&self, pool: &PoolName, id: PermitId) {
-        let hint = self.find(pool).and_then(|pool| open(&pool).hint(id));
-        if let Some(hint) = hint {
+        if let Some(hint) = self.with(pool, |pool| pool.hint(id)).flatten() {
             hint.notified().await;
         }
     }
@@ -70,57 +72,51 @@ impl Permits for MemoryPermits {
         ids: &[PermitId],
         ttl: Duration,
     ) -> Result<Vec<PermitId>> {
-        let Some(pool) = self.find(pool) else { return Ok(ids.to_vec()) };
-        let mut pool = open(&pool);
-        let now = self.clock.now();
-        Ok(ids.iter().copied().filter(|id| !pool.extend(*id, ttl, now)).collect())
+        let lost = self.with(pool, |pool| {
+            let now = self.clock.now();
+            ids.iter().copied().filter(|id| !pool.extend(*id, ttl, now)).collect()
+        });
+        Ok(lost.unwrap_or_else(|| ids.to_vec()))
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        if let Some(pool) = self.find(pool) {
-            open(&pool).release(ids);
-        }
+        self.with(pool, |pool| pool.release(ids));
         Ok(())
     }
 
     fn release_at_once(&self, pool: &PoolName, id: PermitId) -> bool {
-        if let Some(pool) = self.find(pool) {
-            open(&pool).release(&[id]);
-        }
+        self.with(pool, |pool| pool.release(&[id]));
         true
     }
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        if let Some(pool) = self.find(pool) {
-            open(&pool).leave(id, why);
-        }
+        self.with(pool, |pool| pool.leave(id, why));
         Ok(())
     }
 
     async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = pools.get(pool) {
-            return Ok(Some(open(known).stats(self.clock.now()).max));
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            return Ok(Some(known.stats(self.clock.now()).max));
         }
-        pools.insert(pool.clone(), Arc::new(Mutex::new(Pool::new(max))));
+        pools.insert(pool.clone(), Mutex::new(Pool::new(max)));
         Ok(None)
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        let pool = self.find_or_make(pool, max);
-        open(&pool).resize(max, self.clock.now());
+        self.make(pool, max);
+        self.with(pool, |pool| pool.resize(max, self.clock.now()));
         Ok(())
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
-        if let Some(pool) = self.find(pool) {
-            open(&pool).reset();
-        }
+        self.with(pool, Pool::reset);
         Ok(())
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        Ok(self.find(pool).map(|pool| open(&pool).stats(self.clock.now())))
+        Ok(self.with(pool, |pool| pool.stats(self.clock.now())))
     }
 
     async fn pools(&self) -> Result<Vec<PoolName>> {
