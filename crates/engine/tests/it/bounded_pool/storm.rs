@@ -102,7 +102,8 @@ async fn bounded_whatever_is_given_up_in_the_middle() {
         });
     }
     let (resized, faulty) = (pool.clone(), Arc::clone(&permits));
-    let weather = tokio::spawn(async move {
+    let mut weather = JoinSet::new();
+    weather.spawn(async move {
         for n in 0.. {
             sleep(Duration::from_millis(10)).await;
             // Never so small that somebody would be too heavy for it.
@@ -113,7 +114,7 @@ async fn bounded_whatever_is_given_up_in_the_middle() {
     if timeout(Duration::from_secs(25), tasks.join_all()).await.is_err() {
         panic!("it came to a standstill: {:#?}", figures(&pool).await);
     }
-    weather.abort();
+    weather.abort_all();
     pool.resize(LARGEST).await.unwrap();
     pool.settle().await;
     let most = witness.most.load(Ordering::SeqCst);
