@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 7, name: "usage", sql: include_str!("../migrations/007_usage.sql") },
     Migration { version: 8, name: "permits", sql: include_str!("../migrations/008_permits.sql") },
+    Migration { version: 9, name: "tokens", sql: include_str!("../migrations/009_tokens.sql") },
 ];
 
 /// The newest version this program knows.
