@@ -26,6 +26,7 @@ pub mod script;
 pub mod submit;
 pub mod tenant;
 pub mod usage;
+pub mod web;
 pub mod worker;
 
 /// Durable queues, exact batches and workers, in one binary.
@@ -117,6 +118,11 @@ pub enum Command {
     Profile(profile::Profile),
     /// See what AI calls came to: tokens and money
     Usage(Box<usage::Usage>),
+    /// Serve the API over HTTP
+    Serve(web::Serve),
+    /// Give, list and revoke tokens for the API
+    #[command(subcommand)]
+    Token(web::Token),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -29,7 +29,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 31] = [
+pub const VARS: [Var; 34] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -57,6 +57,9 @@ pub const VARS: [Var; 31] = [
     Var { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     Var { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     Var { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    Var { name: "LONGSHORE_LISTEN", key: "web.listen" },
+    Var { name: "LONGSHORE_TLS_CERT", key: "web.tls_cert" },
+    Var { name: "LONGSHORE_TLS_KEY", key: "web.tls_key" },
     Var { name: "LONGSHORE_DISPATCH_DIR", key: "dispatch.dir" },
     Var { name: "LONGSHORE_QSYS", key: "dispatch.qsys" },
     Var { name: "LONGSHORE_DISPATCH_WORKERS", key: "dispatch.workers" },

@@ -1,0 +1,10 @@
+//! The API as strangers and friends meet it: a router over real stores.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
+
+mod actions;
+mod connections;
+mod document;
+mod doors;
+mod isolation;
+mod kit;
+mod streams;
