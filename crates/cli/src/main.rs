@@ -75,9 +75,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
         | Command::Ai(_)
         | Command::Bench(_)
         | Command::Chaos(_)
-        | Command::Serve(_) => {
-            Builder::new_multi_thread()
-        }
+        | Command::Serve(_) => Builder::new_multi_thread(),
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()

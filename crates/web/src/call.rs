@@ -142,7 +142,10 @@ impl Call {
     async fn bytes(&mut self) -> Result<bytes::Bytes, Problem> {
         let most = self.house.limits.body;
         let body = Limited::new(self.stream(), most);
-        let read = body.collect().await.map_err(|error| match error.is::<LengthLimitError>() {
+        // Also where the answer may take its time: what is asked must not.
+        let read = tokio::time::timeout(self.house.limits.time, body.collect()).await;
+        let read = read.map_err(|_| Problem::slow("the body does not come"))?;
+        let read = read.map_err(|error| match error.is::<LengthLimitError>() {
             true => Problem::too_large(format!("the body is longer than {most} bytes")),
             false => Problem::bad("the body broke off"),
         })?;

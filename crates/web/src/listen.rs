@@ -4,13 +4,16 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use hyper::body::Incoming;
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -19,7 +22,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
@@ -32,6 +35,8 @@ const HEAD: usize = 64 * 1024;
 const HEADERS: usize = 100;
 /// How long nobody is let in when that failed: there may be no room for more.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the answer may take on its way to somebody who has not said everything yet.
+const LINGER: Duration = Duration::from_secs(1);
 /// How long those who are being answered when we end may still take.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -155,12 +160,25 @@ impl Reception {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let hang_up = Notify::new();
         let answering = service_fn(|mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(from);
             if self.tls.is_some() {
                 request.extensions_mut().insert(OverTls);
             }
-            self.router.clone().call(request.map(Body::new))
+            let is_heard = Arc::new(AtomicBool::new(request.body().is_end_stream()));
+            let heard = Arc::clone(&is_heard);
+            let request = request.map(|body| Body::new(Heard { body, is_heard: heard }));
+            let responding = self.router.clone().call(request);
+            let hang_up = &hang_up;
+            async move {
+                let response = responding.await;
+                // The rest of what they say is of no interest, and may never come.
+                if !is_heard.load(Ordering::Relaxed) {
+                    hang_up.notify_one();
+                }
+                response
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -172,9 +190,45 @@ impl Reception {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return left(ended),
-            _ = open.changed() => connection.as_mut().graceful_shutdown(),
+            _ = open.changed() => {
+                connection.as_mut().graceful_shutdown();
+                left(connection.await);
+            }
+            () = hang_up.notified() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(LINGER, connection).await;
+            }
         }
-        left(connection.await);
+    }
+}
+
+/// A request's body, and whether all of it was heard.
+struct Heard {
+    body: Incoming,
+    is_heard: Arc<AtomicBool>,
+}
+
+impl hyper::body::Body for Heard {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.is_heard.store(true, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

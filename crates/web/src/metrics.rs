@@ -119,7 +119,11 @@ async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
 async fn of_pools(text: &mut Text, house: &House) -> Result<(), Problem> {
     let mut pools = pools::gather(house).await?;
     pools.truncate(MOST);
-    text.family("longshore_pool_permits", "gauge", "Permits of bounded pools: max, in_use, waiting");
+    text.family(
+        "longshore_pool_permits",
+        "gauge",
+        "Permits of bounded pools: max, in_use, waiting",
+    );
     for pool in &pools {
         let waiting = pool.waiting() as u64;
         for (state, value) in

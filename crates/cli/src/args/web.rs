@@ -11,14 +11,16 @@ use crate::span::Span;
 
 /// Serve the API.
 #[derive(Debug, Args)]
-#[command(after_help = "Without a token in the store, everybody on this machine is let in, and nobody else. Once
+#[command(
+    after_help = "Without a token in the store, everybody on this machine is let in, and nobody else. Once
 `token add` was used, everybody needs one. Other addresses than loopback need one from the start,
 and TLS.
 
 Examples:
   longshore serve
   curl http://127.0.0.1:7717/api/v1/queues
-  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key")]
+  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key"
+)]
 pub struct Serve {
     /// Where to listen [env: LONGSHORE_LISTEN] [default: 127.0.0.1:7717]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -54,7 +56,8 @@ pub enum Token {
 
 /// Make a token.
 #[derive(Debug, Args)]
-#[command(after_help = "Roles: read looks; submit also sends units and waits for them; operate also cancels, retries,
+#[command(
+    after_help = "Roles: read looks; submit also sends units and waits for them; operate also cancels, retries,
 pauses and resumes; admin does all that for every tenant, sees workers and pools, and reads payloads
 of its own tenant only.
 
@@ -62,7 +65,8 @@ Whoever may submit decides what workers run: give `submit` for tenants whose kin
 
 Examples:
   longshore token add --for acme --role submit --label \"acme's web shop\" > shop.token
-  longshore token add --role admin --expires 90d --label \"the night shift\"")]
+  longshore token add --role admin --expires 90d --label \"the night shift\""
+)]
 pub struct Add {
     /// Whose it is [default: --tenant's]
     #[arg(long = "for", value_name = "TENANT")]

@@ -24,9 +24,9 @@ use longshore::ledger::Role;
 
 use crate::call::answer;
 use crate::house::House;
-use crate::{metrics, pages};
 use crate::problem::Problem;
 use crate::table::{BASE, Endpoint, Gives, Param, ParamKind, Takes};
+use crate::{metrics, pages};
 
 const AFTER: Param =
     Param { name: "after", about: "`next` of the page before", kind: ParamKind::Text };

@@ -123,22 +123,26 @@ fn filter(id: &BatchId, chosen: Option<UnitState>) -> Markup {
 }
 
 fn table(rows: &[ListedRow], reads: bool) -> Markup {
-    sheet(rows.len(), html! { "No such rows." }, html! {
-        table {
-            thead { tr {
-                th { "Row" } th { "State" } th.n { "Attempt" } th { "Why" } th.less { "Unit" }
-            } }
-            tbody { @for row in rows {
-                tr {
-                    td.wide { @if reads { (key(row)) } @else { "(not yours to read)" } }
-                    td { (pill(row.state.as_str())) }
-                    td.n { (row.attempt) }
-                    td.wide { (row.reason.as_deref().unwrap_or_default()) }
-                    td.less { code { (row.unit) } }
-                }
-            } }
-        }
-    })
+    sheet(
+        rows.len(),
+        html! { "No such rows." },
+        html! {
+            table {
+                thead { tr {
+                    th { "Row" } th { "State" } th.n { "Attempt" } th { "Why" } th.less { "Unit" }
+                } }
+                tbody { @for row in rows {
+                    tr {
+                        td.wide { @if reads { (key(row)) } @else { "(not yours to read)" } }
+                        td { (pill(row.state.as_str())) }
+                        td.n { (row.attempt) }
+                        td.wide { (row.reason.as_deref().unwrap_or_default()) }
+                        td.less { code { (row.unit) } }
+                    }
+                } }
+            }
+        },
+    )
 }
 
 /// What a row is known by, not longer than a line.

@@ -47,28 +47,32 @@ pub(super) fn table(visit: &Visit, batches: Vec<Batch>) -> Markup {
     let nothing = html! {
         "No batches." br; code { "longshore batch run examples/purchase-orders" }
     };
-    sheet(shown.len(), nothing, html! {
-        table {
-            thead { tr {
-                th { "Batch" } th.less { "Tenant" } th { "Status" } th { "Progress" }
-                th.n { "Done" } th.n { "Failed" } th.n.less { "Left" } th.n.less { "Time left" }
-                th.less { "Started" }
-            } }
-            tbody { @for Shown { batch, progress } in &shown {
-                tr {
-                    td.wide { a href={ "/batches/" (batch.id) } { (batch.id) } }
-                    td.less { (batch.tenant) }
-                    td { (pill(batch.status.as_str())) }
-                    td { (bar(progress.fraction)) }
-                    td.n { (number(batch.counts.done)) }
-                    td.n { (number(batch.counts.failed)) }
-                    td.n.less { (number(batch.counts.live())) }
-                    td.n.less { (progress.seconds_left.map_or(String::new(), left)) }
-                    td.less { (ago(batch.initiated_at, now)) }
-                }
-            } }
-        }
-    })
+    sheet(
+        shown.len(),
+        nothing,
+        html! {
+            table {
+                thead { tr {
+                    th { "Batch" } th.less { "Tenant" } th { "Status" } th { "Progress" }
+                    th.n { "Done" } th.n { "Failed" } th.n.less { "Left" } th.n.less { "Time left" }
+                    th.less { "Started" }
+                } }
+                tbody { @for Shown { batch, progress } in &shown {
+                    tr {
+                        td.wide { a href={ "/batches/" (batch.id) } { (batch.id) } }
+                        td.less { (batch.tenant) }
+                        td { (pill(batch.status.as_str())) }
+                        td { (bar(progress.fraction)) }
+                        td.n { (number(batch.counts.done)) }
+                        td.n { (number(batch.counts.failed)) }
+                        td.n.less { (number(batch.counts.live())) }
+                        td.n.less { (progress.seconds_left.map_or(String::new(), left)) }
+                        td.less { (ago(batch.initiated_at, now)) }
+                    }
+                } }
+            }
+        },
+    )
 }
 
 /// How far it is, to see and to read.

@@ -50,11 +50,7 @@ pub(super) async fn enter(house: Arc<House>, request: Request) -> Response {
     }
 }
 
-async fn try_enter(
-    house: &House,
-    head: &Parts,
-    body: axum::body::Body,
-) -> Result<String, Problem> {
+async fn try_enter(house: &House, head: &Parts, body: axum::body::Body) -> Result<String, Problem> {
     crate::door::not_by_another_page(head)?;
     let reading = Limited::new(body, LONGEST).collect();
     let read = tokio::time::timeout(house.limits.time, reading).await;

@@ -77,8 +77,11 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
         .route("/batches/{batch}", page!(house, batch::page))
         .route("/queues", page!(house, queues::page))
         .route("/workers", page!(house, workers::page))
-        .route("/login", on(MethodFilter::GET, async || shown(StatusCode::OK, login::page(None)))
-            .on(MethodFilter::POST, move |request| login::enter(entering, request)))
+        .route(
+            "/login",
+            on(MethodFilter::GET, async || shown(StatusCode::OK, login::page(None)))
+                .on(MethodFilter::POST, move |request| login::enter(entering, request)),
+        )
         .route("/logout", on(MethodFilter::POST, move |request| login::leave(leaving, request)))
         .route("/assets/style.css", on(MethodFilter::GET, async || asset("text/css", STYLE)))
         .route("/assets/live.js", on(MethodFilter::GET, async || asset("text/javascript", SCRIPT)));
@@ -180,4 +183,3 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=300"));
     response
 }
-

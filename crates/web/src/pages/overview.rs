@@ -5,7 +5,7 @@ use longshore::store::Queues;
 use maud::{Markup, html};
 
 use super::frame::frame;
-use super::words::{ago, number};
+use super::words::{number, span};
 use super::{Visit, batches, queues};
 use crate::problem::Problem;
 
@@ -29,13 +29,13 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
         div.tiles {
             (tile("ready", number(counts.ready), None))
             (tile("running", number(counts.leased), None))
-            (tile("scheduled or blocked", number(counts.scheduled + counts.blocked), None))
+            (tile("to come later", number(counts.scheduled + counts.blocked), None))
             (tile("failed", number(counts.failed), (counts.failed > 0).then_some("bad")))
             (tile("done", number(counts.done), None))
             @if *scope == Scope::All { (tile("workers", number(totals.sessions), None)) }
         }
         @if *scope == Scope::All && totals.sessions == 0 && counts.ready > 0 {
-            p.said { "Nobody works: " (number(counts.ready)) " units are ready, and there is no worker. Start one with "
+            p.said { "Nobody works: there is no worker for what is ready. Start one with "
                 code { "longshore worker" } "." }
         }
         @if paused > 0 {
@@ -43,7 +43,7 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
                 ": what waits there is not taken. " a href="/queues" { "Queues" } }
         }
         @if let Some(oldest) = oldest {
-            p { "The oldest ready unit waits since " (ago(oldest, now)) "." }
+            p { "The oldest ready unit has waited for " (span(now.since(oldest))) "." }
         }
         h2 { "Newest batches" }
         (batches::table(visit, found))

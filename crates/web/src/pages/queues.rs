@@ -26,30 +26,34 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
         code { "longshore submit exec '{\"argv\":[\"date\"]}'" }
     };
     let operates = visit.caller.role >= Role::Operate;
-    sheet(lanes.len(), nothing, html! {
-        table {
-            thead { tr {
-                th { "Queue" } th.less { "Tenant" } th { "State" } th.n { "Ready" }
-                th.n { "Running" } th.n.less { "Later" } th.n { "Failed" } th.n.less { "Done" }
-                th.n.less { "Room" } th.n { "Oldest waits" } @if operates { th { "" } }
-            } }
-            tbody { @for lane in lanes {
-                tr {
-                    td.wide { (lane.queue) }
-                    td.less { (lane.tenant) }
-                    td { (pill(state(lane))) }
-                    td.n { (number(lane.counts.ready)) }
-                    td.n { (number(lane.counts.leased)) }
-                    td.n.less { (number(lane.counts.scheduled + lane.counts.blocked)) }
-                    td.n { (number(lane.counts.failed)) }
-                    td.n.less { (number(lane.counts.done)) }
-                    td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
-                    td.n { (lane.oldest_ready.map_or(String::new(), |then| span(now.since(then)))) }
-                    @if operates { td { (switch(lane)) } }
-                }
-            } }
-        }
-    })
+    sheet(
+        lanes.len(),
+        nothing,
+        html! {
+            table {
+                thead { tr {
+                    th { "Queue" } th.less { "Tenant" } th { "State" } th.n { "Ready" }
+                    th.n { "Running" } th.n.less { "Later" } th.n { "Failed" } th.n.less { "Done" }
+                    th.n.less { "Room" } th.n { "Oldest waits" } @if operates { th { "" } }
+                } }
+                tbody { @for lane in lanes {
+                    tr {
+                        td.wide { (lane.queue) }
+                        td.less { (lane.tenant) }
+                        td { (pill(state(lane))) }
+                        td.n { (number(lane.counts.ready)) }
+                        td.n { (number(lane.counts.leased)) }
+                        td.n.less { (number(lane.counts.scheduled + lane.counts.blocked)) }
+                        td.n { (number(lane.counts.failed)) }
+                        td.n.less { (number(lane.counts.done)) }
+                        td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
+                        td.n { (lane.oldest_ready.map_or(String::new(), |then| span(now.since(then)))) }
+                        @if operates { td { (switch(lane)) } }
+                    }
+                } }
+            }
+        },
+    )
 }
 
 fn state(lane: &QueueInfo) -> &'static str {

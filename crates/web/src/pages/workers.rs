@@ -23,27 +23,31 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
 fn table(visit: &Visit, sessions: &[Session]) -> Markup {
     let now = visit.house.now();
     let nothing = html! { "Nobody works." br; code { "longshore worker" } };
-    sheet(sessions.len(), nothing, html! {
-        table {
-            thead { tr {
-                th { "Worker" } th { "Order" } th.n { "Held" } th.n { "Slots" } th.less { "Kinds" }
-                th.n.less { "Since" } th.n { "Last beat" } th.less { "Version" } th { "" }
-            } }
-            tbody { @for session in sessions {
-                tr {
-                    td.wide { (session.label) br; code { (session.id) } }
-                    td { (pill(order(session.order))) }
-                    td.n { (number(session.held)) }
-                    td.n { (session.slots) }
-                    td.less { (kinds(&session.kinds)) }
-                    td.n.less { (span(now.since(session.opened_at))) }
-                    td.n { (ago(session.beat_at, now)) }
-                    td.less { (session.version) }
-                    td { (orders(session)) }
-                }
-            } }
-        }
-    })
+    sheet(
+        sessions.len(),
+        nothing,
+        html! {
+            table {
+                thead { tr {
+                    th { "Worker" } th { "Order" } th.n { "Held" } th.n { "Slots" } th.less { "Kinds" }
+                    th.n.less { "Since" } th.n { "Last beat" } th.less { "Version" } th { "" }
+                } }
+                tbody { @for session in sessions {
+                    tr {
+                        td.wide { (session.label) br; code { (session.id) } }
+                        td { (pill(order(session.order))) }
+                        td.n { (number(session.held)) }
+                        td.n { (session.slots) }
+                        td.less { (kinds(&session.kinds)) }
+                        td.n.less { (span(now.since(session.opened_at))) }
+                        td.n { (ago(session.beat_at, now)) }
+                        td.less { (session.version) }
+                        td { (orders(session)) }
+                    }
+                } }
+            }
+        },
+    )
 }
 
 fn order(order: Order) -> &'static str {

@@ -7,4 +7,5 @@ mod document;
 mod doors;
 mod isolation;
 mod kit;
+mod pages;
 mod streams;
