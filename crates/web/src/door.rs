@@ -114,6 +114,9 @@ impl Door {
         if let Some(given) = bearer(&head.headers) {
             return self.known(token::hash(given), from, now).await;
         }
+        if head.headers.contains_key(AUTHORIZATION) {
+            return Err(Problem::stranger("send `Authorization: Bearer TOKEN`, or nothing of it"));
+        }
         if let Some(token) = self.sessions.token(&head.headers, now) {
             // A session whose token was revoked is none: no wrong guess was made.
             return self.known(token, None, now).await;

@@ -46,13 +46,15 @@ async fn add(typed: Add, settings: &Settings) -> anyhow::Result<()> {
     };
     let record = ledger(settings).await?.add_token(&settings.scope(), new).await?;
     let answer = Answer { record: &record, secret: fresh.expose() };
-    settings.output.answer(&answer, || fresh.expose().to_owned())?;
-    if !settings.output.is_json() {
-        let TokenRecord { id, tenant, role, .. } = &record;
-        settings.output.note(format!(
-            "this is the only time that it is shown; it is token {id}, role {role} of `{tenant}`"
-        ));
+    if settings.output.is_json() {
+        return settings.output.json(&answer);
     }
+    // Data, also where few words are wanted: nobody can ask for it again.
+    settings.output.line(fresh.expose())?;
+    let TokenRecord { id, tenant, role, .. } = &record;
+    settings.output.note(format!(
+        "this is the only time that it is shown; it is token {id}, role {role} of `{tenant}`"
+    ));
     Ok(())
 }
 

@@ -69,6 +69,8 @@ fn what_is_sent_over_http_is_run_by_any_worker_and_its_result_read() {
 #[test]
 fn a_token_opens_the_door_until_it_is_revoked() {
     let place = Place::new();
+    let quiet = place.run(&["--quiet", "token", "add", "--role", "admin"]).ok().out;
+    assert!(quiet.starts_with("lsh_"), "nobody can ask for it again: {quiet}");
     let added = place.run(&["token", "add", "--for", "acme", "--json"]).ok().json();
     let (secret, id) = (added["secret"].as_str().unwrap(), added["token"].as_str().unwrap());
     let served = Served::start(&place, &[]);
