@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, HeaderValue, Uri};
 use longshore::ledger::{Role, TokenHash};
 use longshore::{Ledger, Scope, TenantId, Timestamp, TokenId};
 
@@ -204,7 +204,7 @@ pub(crate) fn not_by_another_page(head: &Parts) -> Result<(), Problem> {
         return Ok(());
     }
     let refused = || Err(Problem::forbidden("another site's page may not change anything here"));
-    let site = head.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    let site = head.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if !matches!(site, None | Some(b"same-origin" | b"none")) {
         return refused();
     }

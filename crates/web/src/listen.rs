@@ -189,7 +189,7 @@ impl Reception {
         let mut connection = pin!(connection);
         tokio::select! {
             biased;
-            ended = connection.as_mut() => return left(ended),
+            ended = connection.as_mut() => left(ended),
             _ = open.changed() => {
                 connection.as_mut().graceful_shutdown();
                 left(connection.await);

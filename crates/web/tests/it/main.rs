@@ -1,5 +1,5 @@
 //! The API as strangers and friends meet it: a router over real stores.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may give up loudly")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
 
 mod actions;
 mod connections;
