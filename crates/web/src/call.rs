@@ -185,6 +185,8 @@ impl crate::table::Param {
             value.parse::<u32>().is_ok_and(|number| (least..=most).contains(&number))
         };
         let wanted = match self.kind {
+            // What it is a name of says what is wrong with it.
+            ParamKind::Name => return Ok(()),
             ParamKind::Text if !value.contains('\0') => return Ok(()),
             ParamKind::Text => "text without zero characters".to_owned(),
             ParamKind::Number(most) if number(1, most) => return Ok(()),

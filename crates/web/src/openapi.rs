@@ -52,7 +52,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             operation["requestBody"] = body("application/json", schema, false);
         }
         Takes::Lines(schema) => {
-            operation["requestBody"] = body("application/x-ndjson", schema, true);
+            operation["requestBody"] = body("application/x-ndjson", schema, false);
         }
     }
     if !matches!(endpoint.takes, Takes::Nothing | Takes::MaybeJson(_)) {
@@ -69,13 +69,14 @@ fn operation(endpoint: &Endpoint) -> Value {
 fn in_path(name: &str) -> Value {
     let schema = match name {
         "unit" | "worker" => json!({ "type": "string", "format": "uuid" }),
-        _ => json!({ "type": "string", "minLength": 1, "maxLength": 128 }),
+        _ => schema::name(""),
     };
     json!({ "name": name, "in": "path", "required": true, "schema": schema })
 }
 
 fn in_query(param: &Param) -> Value {
     let schema = match param.kind {
+        ParamKind::Name => schema::name(param.about),
         ParamKind::Text => json!({ "type": "string" }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),

@@ -26,8 +26,12 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-fn name(what: &str) -> Value {
-    json!({ "type": "string", "maxLength": 128, "description": what })
+/// A name as [`longshore::name`] takes it; a queue's may have its owner before it.
+pub(crate) fn name(what: &str) -> Value {
+    let pattern = "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$";
+    json!({
+        "type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern, "description": what,
+    })
 }
 
 fn of(name: &str) -> Value {

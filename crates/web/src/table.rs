@@ -60,6 +60,8 @@ pub struct Param {
 /// What a parameter looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamKind {
+    /// A name, as of a tenant or a queue.
+    Name,
     /// Any text.
     Text,
     /// A number from 1 on, at most this.

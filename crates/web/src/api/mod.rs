@@ -32,16 +32,16 @@ const AFTER: Param =
     Param { name: "after", about: "`next` of the page before", kind: ParamKind::Text };
 const LIMIT: Param =
     Param { name: "limit", about: "how many at most", kind: ParamKind::Number(1_000) };
-const TENANT: Param = Param { name: "tenant", about: "only this tenant's", kind: ParamKind::Text };
+const TENANT: Param = Param { name: "tenant", about: "only this tenant's", kind: ParamKind::Name };
 const STATES: &[&str] = &["blocked", "scheduled", "ready", "leased", "done", "failed", "cancelled"];
 const STATE: Param =
     Param { name: "state", about: "in this state", kind: ParamKind::OneOf(STATES) };
 const STATUSES: &[&str] = &["queued", "running", "paused", "complete", "failed", "cancelled"];
 const STATUS: Param =
     Param { name: "status", about: "with this status", kind: ParamKind::OneOf(STATUSES) };
-const QUEUE: Param = Param { name: "queue", about: "in this queue", kind: ParamKind::Text };
-const KIND: Param = Param { name: "kind", about: "of this kind", kind: ParamKind::Text };
-const BATCH: Param = Param { name: "batch", about: "of this batch", kind: ParamKind::Text };
+const QUEUE: Param = Param { name: "queue", about: "in this queue", kind: ParamKind::Name };
+const KIND: Param = Param { name: "kind", about: "of this kind", kind: ParamKind::Name };
+const BATCH: Param = Param { name: "batch", about: "of this batch", kind: ParamKind::Name };
 const WAIT: Param = Param {
     name: "wait",
     about: "seconds to wait for its end, before it is shown as it is",
