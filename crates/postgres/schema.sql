@@ -99,6 +99,17 @@ CREATE TABLE longshore_change (
     tenant text,
     CONSTRAINT longshore_change_pkey PRIMARY KEY (seq)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+CREATE TABLE longshore_deed (
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at bigint NOT NULL,
+    token uuid,
+    by text NOT NULL,
+    tenant text,
+    action text NOT NULL,
+    target text NOT NULL,
+    detail text NOT NULL,
+    CONSTRAINT longshore_deed_pkey PRIMARY KEY (seq)
+);
 CREATE TABLE longshore_delta (
     stream bigint NOT NULL,
     blocked bigint NOT NULL DEFAULT 0,
@@ -381,6 +392,20 @@ CREATE TABLE longshore_tenant (
     CONSTRAINT longshore_tenant_pkey PRIMARY KEY (name),
     CONSTRAINT longshore_tenant_weight_check CHECK ((weight > 0))
 );
+CREATE TABLE longshore_token (
+    id uuid NOT NULL,
+    hash bytea NOT NULL,
+    tenant text NOT NULL,
+    role text NOT NULL,
+    label text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    revoked_at bigint,
+    CONSTRAINT longshore_token_hash_check CHECK ((length(hash) = 32)),
+    CONSTRAINT longshore_token_hash_key UNIQUE (hash),
+    CONSTRAINT longshore_token_pkey PRIMARY KEY (id),
+    CONSTRAINT longshore_token_role_check CHECK ((role = ANY (ARRAY['read'::text, 'submit'::text, 'operate'::text, 'admin'::text])))
+);
 CREATE TABLE longshore_unit (
     id uuid NOT NULL,
     stream bigint NOT NULL,
@@ -477,6 +502,7 @@ CREATE INDEX longshore_call_open ON public.longshore_call USING btree (session) 
 CREATE INDEX longshore_call_opened ON public.longshore_call USING btree (opened_at, id);
 CREATE INDEX longshore_call_request ON public.longshore_call USING btree (request_id, tenant);
 CREATE INDEX longshore_call_tenant ON public.longshore_call USING btree (tenant, opened_at, id);
+CREATE INDEX longshore_deed_tenant ON public.longshore_deed USING btree (tenant, seq) WHERE (tenant IS NOT NULL);
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE UNIQUE INDEX longshore_key_active ON public.longshore_key USING btree (tenant, name) WHERE (status = 'active'::text);

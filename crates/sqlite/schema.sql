@@ -93,6 +93,17 @@ CREATE TABLE longshore_change (
     tenant TEXT
 );
 
+CREATE TABLE longshore_deed (
+    seq    INTEGER PRIMARY KEY AUTOINCREMENT,
+    at     INTEGER NOT NULL,
+    token  BLOB CHECK (length(token) = 16),
+    by     TEXT NOT NULL,
+    tenant TEXT,
+    action TEXT NOT NULL,
+    target TEXT NOT NULL,
+    detail TEXT NOT NULL
+);
+
 CREATE TABLE longshore_dependency (
     needs BLOB NOT NULL,
     unit  BLOB NOT NULL,
@@ -303,6 +314,17 @@ CREATE TABLE longshore_tenant (
     created_at INTEGER NOT NULL
 );
 
+CREATE TABLE longshore_token (
+    id         BLOB PRIMARY KEY CHECK (length(id) = 16),
+    hash       BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+    tenant     TEXT NOT NULL,
+    role       TEXT NOT NULL CHECK (role IN ('read', 'submit', 'operate', 'admin')),
+    label      TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER
+) WITHOUT ROWID;
+
 CREATE TABLE longshore_unit (
     id         BLOB PRIMARY KEY CHECK (length(id) = 16),
     stream     INTEGER NOT NULL,
@@ -343,6 +365,8 @@ CREATE INDEX longshore_call_opened ON longshore_call (opened_at);
 CREATE INDEX longshore_call_request ON longshore_call (request_id, tenant);
 
 CREATE INDEX longshore_call_tenant ON longshore_call (tenant, opened_at);
+
+CREATE INDEX longshore_deed_tenant ON longshore_deed (tenant, seq) WHERE tenant IS NOT NULL;
 
 CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
 

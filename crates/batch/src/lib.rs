@@ -15,6 +15,7 @@ pub mod end;
 pub mod file;
 pub mod handler;
 pub mod initiator;
+pub mod listing;
 pub mod lookout;
 pub mod names;
 pub mod prompt;

@@ -27,6 +27,7 @@ pub mod script;
 pub mod submit;
 pub mod tenant;
 pub mod usage;
+pub mod web;
 pub mod worker;
 
 pub use late::Late;
@@ -120,6 +121,11 @@ pub enum Command {
     Profile(Late<profile::Profile>),
     /// See what AI calls came to: tokens and money
     Usage(Late<Box<usage::Usage>>),
+    /// Serve the API and the dashboard over HTTP
+    Serve(Late<web::Serve>),
+    /// Give, list and revoke tokens for the API
+    #[command(subcommand)]
+    Token(Late<web::Token>),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -26,6 +26,7 @@ mod migrate;
 mod pool;
 mod profile;
 mod queue;
+mod serve;
 mod submit;
 mod submit_direct;
 mod submit_http;
@@ -33,6 +34,7 @@ mod submit_job;
 mod submit_lines;
 mod submit_script;
 mod tenant;
+mod token;
 mod unit;
 mod usage;
 mod verify;
@@ -72,6 +74,9 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     {
         return Box::pin(run_one(command, settings)).await;
     }
+    if let Command::Serve(_) = &command {
+        return Box::pin(run_one(command, settings)).await;
+    }
     if let Command::Dispatch(typed) = &command
         && dispatch::obeys_signals(typed)
     {
@@ -98,6 +103,8 @@ async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
         Command::Key(Late(typed)) => key::run(typed, settings).await,
         Command::Profile(Late(typed)) => profile::run(typed, settings).await,
         Command::Usage(Late(typed)) => usage::run(*typed, settings).await,
+        Command::Serve(Late(typed)) => serve::run(typed, settings).await,
+        Command::Token(Late(typed)) => token::run(typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,

@@ -56,6 +56,8 @@ pub struct Config {
     pub ai: Ai,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: Dispatch,
+    /// How the API is served.
+    pub web: Web,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -80,6 +82,7 @@ impl Default for Config {
             vault: Vault::default(),
             ai: Ai::default(),
             dispatch: Dispatch::default(),
+            web: Web::default(),
             keep: Keep::default(),
         }
     }
@@ -315,6 +318,33 @@ pub struct Dispatch {
 impl Default for Dispatch {
     fn default() -> Self {
         Self { dir: String::new(), qsys: "local_worker".into(), workers: 1, nthr: 0 }
+    }
+}
+
+/// `[web]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Web {
+    pub listen: String,
+    pub tls_cert: String,
+    pub tls_key: String,
+    pub locked: bool,
+    pub max_body: String,
+    pub time_limit: String,
+    pub connections: u32,
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7717".into(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            locked: false,
+            max_body: "17MiB".into(),
+            time_limit: "30s".into(),
+            connections: 10_000,
+        }
     }
 }
 

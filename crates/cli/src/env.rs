@@ -33,7 +33,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 33] = [
+pub const VARS: [Var; 36] = [
     Var { name: STORE, key: "store" },
     Var { name: "LONGSHORE_TENANT", key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -63,6 +63,9 @@ pub const VARS: [Var; 33] = [
     Var { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     Var { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     Var { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    Var { name: "LONGSHORE_LISTEN", key: "web.listen" },
+    Var { name: "LONGSHORE_TLS_CERT", key: "web.tls_cert" },
+    Var { name: "LONGSHORE_TLS_KEY", key: "web.tls_key" },
     Var { name: "LONGSHORE_DISPATCH_DIR", key: "dispatch.dir" },
     Var { name: "LONGSHORE_QSYS", key: "dispatch.qsys" },
     Var { name: "LONGSHORE_DISPATCH_WORKERS", key: "dispatch.workers" },

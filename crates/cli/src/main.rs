@@ -57,7 +57,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let settings = Settings::resolve(&cli.global)?;
     let by_default = match cli.command {
-        Command::Worker(_) | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
+        Command::Worker(_) | Command::Serve(_) | Command::Dispatch(Late(Dispatch::Serve(_))) => {
+            "info"
+        }
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;
@@ -71,9 +73,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn runtime(command: &Command) -> std::io::Result<Runtime> {
     let mut builder = match command {
         Command::Worker(worker) if worker.remote.server.is_none() => Builder::new_multi_thread(),
-        Command::Batch(_) | Command::Ai(_) | Command::Bench(_) | Command::Chaos(_) => {
-            Builder::new_multi_thread()
-        }
+        Command::Batch(_)
+        | Command::Ai(_)
+        | Command::Bench(_)
+        | Command::Chaos(_)
+        | Command::Serve(_) => Builder::new_multi_thread(),
         _ => Builder::new_current_thread(),
     };
     builder.enable_all().build()

@@ -3,6 +3,7 @@
 //! [`crate::args`] is what was typed; commands see only this.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -64,8 +65,25 @@ pub struct Settings {
     pub ai: AiSettings,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: DispatchSettings,
+    /// How the API is served.
+    pub web: WebSettings,
     /// How long ended things are kept.
     pub retention: Retention,
+}
+
+/// How the API is served.
+#[derive(Debug, Clone)]
+pub struct WebSettings {
+    /// Where.
+    pub listen: SocketAddr,
+    /// The certificate's file.
+    pub tls_cert: Option<PathBuf>,
+    /// The file of its key.
+    pub tls_key: Option<PathBuf>,
+    /// Whether everybody needs a token, even while there is none.
+    pub locked: bool,
+    /// What a stranger may take.
+    pub limits: longshore_web::Limits,
 }
 
 /// Where a pool of script workers is, and what it is like.
@@ -198,6 +216,7 @@ impl Settings {
             vault: vault(&config)?,
             ai: ai(&config)?,
             dispatch: dispatch(&config)?,
+            web: web(&config)?,
             retention: retention(&config)?,
         })
     }
@@ -470,6 +489,24 @@ fn dispatch(config: &Config) -> anyhow::Result<DispatchSettings> {
         qsys: named("dispatch.qsys", qsys)?,
         workers: *workers,
         threads: if *nthr == 0 { cores() } else { *nthr },
+    })
+}
+
+fn web(config: &Config) -> anyhow::Result<WebSettings> {
+    let config::Web { listen, tls_cert, tls_key, locked, max_body, time_limit, connections } =
+        &config.web;
+    let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
+    let limits = longshore_web::Limits {
+        body: usize::try_from(most)?,
+        time: length("web.time_limit", time_limit)?,
+        connections: usize::try_from(*connections)?.max(1),
+    };
+    Ok(WebSettings {
+        listen: named("web.listen", listen)?,
+        tls_cert: path(tls_cert),
+        tls_key: path(tls_key),
+        locked: *locked,
+        limits,
     })
 }
 

@@ -39,7 +39,7 @@ pub use gather::Gather;
 pub use ledger::Ledger;
 pub use name::{
     BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,
-    Scope, SessionId, TenantId, UnitId,
+    Scope, SessionId, TenantId, TokenId, UnitId,
 };
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use permits::Permits;

@@ -251,6 +251,11 @@ id!(
     Uuid::new_v4()
 );
 id!(
+    /// A token's identity: what it is called, not what it is. Time-ordered, as a unit's.
+    TokenId,
+    Uuid::now_v7()
+);
+id!(
     /// A permit's identity, made by whoever asks for it. Random: nobody gives back what is another's.
     PermitId,
     Uuid::new_v4()

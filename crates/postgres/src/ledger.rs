@@ -13,6 +13,7 @@ pub(crate) mod limits;
 pub(crate) mod parking;
 pub(crate) mod profiles;
 pub(crate) mod replies;
+pub(crate) mod tokens;
 pub(crate) mod usage;
 
 use longshore_core::store::Page;

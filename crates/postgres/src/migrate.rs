@@ -34,6 +34,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "permits gathered",
         sql: include_str!("../migrations/009_permits_gathered.sql"),
     },
+    Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
 ];
 
 /// The newest version this program knows.

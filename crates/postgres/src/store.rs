@@ -32,6 +32,7 @@ mod parking;
 mod permits;
 mod schedules;
 mod tenants;
+mod tokens;
 mod upkeep;
 
 /// In how long it is made sure that nothing was left behind by a claim.

@@ -9,6 +9,7 @@ mod parking;
 mod permits;
 mod schedules;
 mod tenants;
+mod tokens;
 mod upkeep;
 
 use std::path::{Path, PathBuf};

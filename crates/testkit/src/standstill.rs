@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longshore_core::Store;
 use longshore_core::ledger::{
-    Admission, Budget, BudgetState, Call, CallRecord, Calls, Delivery, Draw, Drawn, KeyRecord,
-    Keys, Ledger, Limits, NewCall, NewKey, NewParked, Parked, ParkedCounts, Parking, ProfileRecord,
-    Profiles, PutProfile, Recost, Replies, Return, Shipment, Standing, Usage, UsageBy, UsageFilter,
+    Admission, Audit, Budget, BudgetState, Call, CallRecord, Calls, Deed, Delivery, Draw, Drawn,
+    KeyRecord, Keys, Ledger, Limits, NewCall, NewDeed, NewKey, NewParked, NewToken, Parked,
+    ParkedCounts, Parking, ProfileRecord, Profiles, PutProfile, Recost, Replies, Return, Shipment,
+    Standing, TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
 };
-use longshore_core::{KeyName, ProfileName};
+use longshore_core::{KeyName, ProfileName, TokenId};
 use tokio::sync::Notify;
 
 use crate::forward::{forward, seam::*};
@@ -169,4 +170,17 @@ forward!(@part StandstillLedger, Parking {
     answered(batch: &BatchId, limit: u32) -> Vec<(Parked, Payload)>;
     parked(batch: &BatchId) -> ParkedCounts;
     unpark(batch: &BatchId, custom_id: &str) -> ();
+} {});
+
+forward!(@part StandstillLedger, Tokens {
+    add_token(scope: &Scope, token: NewToken) -> TokenRecord;
+    revoke_token(scope: &Scope, id: TokenId) -> TokenRecord;
+    token(hash: TokenHash) -> Option<TokenRecord>;
+    tokens(scope: &Scope) -> Vec<TokenRecord>;
+    is_locked() -> bool;
+} {});
+
+forward!(@part StandstillLedger, Audit {
+    note(deed: NewDeed) -> ();
+    deeds(scope: &Scope, after: Option<&str>, limit: u32) -> Page<Deed>;
 } {});

@@ -87,6 +87,8 @@ mod secrets;
 #[cfg(test)]
 mod sending;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod support;

@@ -191,7 +191,7 @@ impl Drop for Running {
     }
 }
 
-fn signal(pid: u32, name: &str) -> bool {
+pub fn signal(pid: u32, name: &str) -> bool {
     let args = [format!("-{name}"), pid.to_string()];
     Command::new("kill").args(args).status().unwrap().success()
 }

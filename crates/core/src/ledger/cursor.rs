@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use super::{Call, KeyRecord, ProfileRecord};
+use super::{Call, Deed, KeyRecord, ProfileRecord};
 use crate::name::{CallId, KeyName, ProfileName, TenantId};
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -39,6 +39,16 @@ pub fn after_call(call: &Call) -> String {
 pub fn call(cursor: &str) -> Result<(Timestamp, CallId)> {
     let (micros, id) = cursor.split_once('/').ok_or_else(|| bad(cursor))?;
     Ok((Timestamp::from_micros(part(cursor, micros)?), part(cursor, id)?))
+}
+
+/// Behind this entry of the audit log.
+pub fn after_deed(deed: &Deed) -> String {
+    deed.seq.to_string()
+}
+
+/// The place in the audit log that a list goes on behind.
+pub fn deed(cursor: &str) -> Result<i64> {
+    part(cursor, cursor)
 }
 
 fn part<T: FromStr>(cursor: &str, text: &str) -> Result<T> {

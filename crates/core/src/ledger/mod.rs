@@ -1,5 +1,5 @@
 //! The seam to what is owned, allowed and owed: profiles, keys, calls with their cost, limits,
-//! budgets, where replies go, and questions that wait to be asked in bulk.
+//! budgets, where replies go, questions that wait to be asked in bulk, API tokens and the audit log.
 //!
 //! It stands beside [`crate::Store`]: whoever only moves units needs none of it. A store that has it
 //! commits what a call came to together with the end of the unit that made it
@@ -13,6 +13,7 @@
 //! returns unless it says otherwise; what it answers for many is in the order of what was asked; a
 //! repeat after a lost answer does no further harm. Decisions come from [`bucket`] and [`budget`].
 
+mod audit;
 pub mod bucket;
 pub mod budget;
 mod calls;
@@ -21,8 +22,10 @@ mod keys;
 mod parking;
 mod profiles;
 mod replies;
+mod tokens;
 mod usage;
 
+pub use audit::{Audit, Deed, NewDeed};
 pub use bucket::{Draw, Drawn};
 pub use budget::{Budget, BudgetState};
 pub use calls::{
@@ -32,6 +35,7 @@ pub use keys::{KeyRecord, KeyStatus, Keys, NewKey};
 pub use parking::{Delivery, NewParked, Parked, ParkedCounts, Parking, Return, Shipment, Standing};
 pub use profiles::{ProfileRecord, Profiles, PutProfile};
 pub use replies::Replies;
+pub use tokens::{MAX_LABEL, NewToken, Role, TokenHash, TokenRecord, Tokens};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;
@@ -61,6 +65,9 @@ pub trait Limits: Send + Sync + 'static {
 }
 
 /// Everything of the seam. Implemented by whatever implements its parts.
-pub trait Ledger: Profiles + Keys + Calls + Limits + Replies + Parking {}
+pub trait Ledger: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit {}
 
-impl<T: Profiles + Keys + Calls + Limits + Replies + Parking + ?Sized> Ledger for T {}
+impl<T> Ledger for T where
+    T: Profiles + Keys + Calls + Limits + Replies + Parking + Tokens + Audit + ?Sized
+{
+}

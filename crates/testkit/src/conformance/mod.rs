@@ -29,6 +29,7 @@ mod ledger_lives;
 mod ledger_parking;
 mod ledger_profiles;
 mod ledger_replies;
+mod ledger_tokens;
 mod ledger_usage;
 mod operate;
 mod order;
@@ -409,6 +410,13 @@ macro_rules! __with_cases {
                 a_data_key_is_wrapped_anew_once
                 keys_are_listed_in_pages
                 another_tenants_key_does_not_exist
+            }
+            ledger_tokens {
+                a_token_is_known_by_its_hash_until_it_ends
+                a_token_added_twice_is_one
+                a_revoked_token_stays_revoked_and_the_door_locked
+                another_tenants_token_does_not_exist
+                deeds_are_listed_newest_first_to_whom_they_concern
             }
             ledger_calls {
                 an_admitted_call_is_open_and_reserved

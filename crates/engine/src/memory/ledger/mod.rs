@@ -8,12 +8,17 @@ mod keys;
 mod parking;
 mod profiles;
 mod replies;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_core::ledger::bucket::Level;
-use longshore_core::ledger::{Budget, BudgetState, Call, KeyRecord, ProfileRecord};
-use longshore_core::{BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId};
+use longshore_core::ledger::{
+    Budget, BudgetState, Call, Deed, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
+};
+use longshore_core::{
+    BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId,
+};
 
 pub(super) use calls::check_calls;
 
@@ -33,6 +38,8 @@ pub(super) struct Books {
     buckets: BTreeMap<String, Level>,
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
     lots: BTreeMap<BatchId, parking::Lot>,
+    tokens: BTreeMap<TokenId, (TokenHash, TokenRecord)>,
+    deeds: Vec<Deed>,
 }
 
 impl Books {

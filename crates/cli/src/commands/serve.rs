@@ -1,0 +1,82 @@
+//! `serve`: the API, health and the dashboard, until somebody wants it to end.
+
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use longshore_web::{Lock, Tls, Web};
+use tokio::net::TcpListener;
+
+use super::{interrupted, patiently};
+use crate::args::web::Serve as Typed;
+use crate::error::{WithHint, usage};
+use crate::exit::ExitCode;
+use crate::settings::Settings;
+use crate::{permits, store};
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let listen = typed.listen.unwrap_or(settings.web.listen);
+    let tls = tls(&typed, settings)?;
+    let is_reachable = !listen.ip().is_loopback();
+    if is_reachable && tls.is_none() && !typed.no_tls {
+        let open = usage(format!("{listen} can be reached by others, and there is no TLS"));
+        return Err(open).hint("add --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1");
+    }
+    let (store, ledger) = patiently(settings, || store::open_both(settings)).await?;
+    let is_locked = ledger.is_locked().await?;
+    if is_reachable && !is_locked {
+        let open = usage(format!("{listen} can be reached by others, and there is no token yet"));
+        return Err(open).hint("longshore token add --role admin --label \"who has it\"");
+    }
+    let lock = match is_reachable || typed.locked || settings.web.locked {
+        true => Lock::Always,
+        false => Lock::OnceThereIsAToken,
+    };
+    let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
+    let web = Web::new(store, ledger, lock)
+        .pools(permits::open(settings).await?, known.collect())
+        .limits(settings.web.limits);
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+    let address = listener.local_addr()?;
+    announce(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
+    web.serve(listener, tls, ended()).await;
+    Ok(ExitCode::Good)
+}
+
+fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<Tls>> {
+    let pair = (
+        typed.tls_cert.as_ref().or(settings.web.tls_cert.as_ref()),
+        typed.tls_key.as_ref().or(settings.web.tls_key.as_ref()),
+    );
+    match pair {
+        _ if typed.no_tls => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some(Tls::read(certificate, key)?)),
+        (None, None) => Ok(None),
+        _ => Err(usage("a certificate and its key belong together"))
+            .hint("say both --tls-cert FILE and --tls-key FILE"),
+    }
+}
+
+fn announce(
+    address: SocketAddr,
+    is_secure: bool,
+    is_locked: bool,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    let scheme = if is_secure { "https" } else { "http" };
+    let answer = serde_json::json!({ "listen": address, "tls": is_secure, "locked": is_locked });
+    settings.output.answer(&answer, || {
+        let whom = match is_locked {
+            true => "to whoever has a token",
+            false => "to everybody on this machine, as there is no token yet",
+        };
+        format!("serving {scheme}://{address}/ {whom}")
+    })
+}
+
+async fn ended() {
+    if interrupted().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

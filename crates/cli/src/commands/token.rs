@@ -1,0 +1,80 @@
+//! `token`: who may come in over HTTP, as whom, and how far.
+
+use longshore::TokenId;
+use longshore::ledger::{NewToken, TokenRecord};
+use longshore_web::FreshToken;
+use serde::Serialize;
+
+use super::{ledger, now};
+use crate::args::web::{Add, Token as Typed};
+use crate::exit::ExitCode;
+use crate::output::{Table, cell};
+use crate::settings::Settings;
+use crate::span::ago;
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    match typed {
+        Typed::Add(typed) => add(typed, settings).await?,
+        Typed::List => {
+            let tokens = ledger(settings).await?.tokens(&settings.scope()).await?;
+            settings.output.list(&tokens, || table(&tokens))?;
+        }
+        Typed::Revoke { id } => {
+            let revoked = ledger(settings).await?.revoke_token(&settings.scope(), id).await?;
+            settings.output.answer(&revoked, || format!("token {id} opens nothing any more"))?;
+        }
+    }
+    Ok(ExitCode::Good)
+}
+
+async fn add(typed: Add, settings: &Settings) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        #[serde(flatten)]
+        record: &'a TokenRecord,
+        secret: &'a str,
+    }
+    let fresh = FreshToken::new();
+    let new = NewToken {
+        id: TokenId::new(),
+        tenant: typed.owner.or_else(|| settings.tenant.clone()).unwrap_or_default(),
+        role: typed.role,
+        label: typed.label,
+        hash: fresh.hash(),
+        expires_at: typed.expires.map(|span| now() + span.0),
+    };
+    let record = ledger(settings).await?.add_token(&settings.scope(), new).await?;
+    let answer = Answer { record: &record, secret: fresh.expose() };
+    if settings.output.is_json() {
+        return settings.output.json(&answer);
+    }
+    // Data, also where few words are wanted: nobody can ask for it again.
+    settings.output.line(fresh.expose())?;
+    let TokenRecord { id, tenant, role, .. } = &record;
+    settings.output.note(format!(
+        "this is the only time that it is shown; it is token {id}, role {role} of `{tenant}`"
+    ));
+    Ok(())
+}
+
+fn table(tokens: &[TokenRecord]) -> Table {
+    let heading = ["token", "tenant", "role", "state", "added", "label"].map(cell);
+    let mut table = Table::new(heading, "no tokens");
+    let now = now();
+    for token in tokens {
+        table.row([
+            cell(token.id),
+            cell(&token.tenant),
+            cell(token.role),
+            cell(match (token.revoked_at, token.is_good(now)) {
+                (Some(_), _) => "revoked",
+                (None, false) => "expired",
+                (None, true) => "good",
+            }),
+            cell(ago(token.created_at, now)),
+            cell(&token.label),
+        ]);
+    }
+    table
+}

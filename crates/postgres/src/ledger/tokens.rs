@@ -1,0 +1,145 @@
+//! API tokens by what they hash to, and the log of what was asked with them.
+
+use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
+use longshore_core::store::Page;
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::page;
+use crate::error::damaged;
+use crate::inspect;
+use crate::param::words;
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+const COLUMNS: &str = "id, tenant, role, label, created_at, expires_at, revoked_at";
+
+fn uuid(id: TokenId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+/// Keeps a token.
+pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
+    token.check(scope)?;
+    let made = TokenRecord::new(token, tx.now);
+    tx.execute(
+        "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
+        &[
+            &uuid(token.id),
+            &token.hash.0.as_slice(),
+            &made.tenant.as_str(),
+            &made.role.as_str(),
+            &words(&made.label),
+            &made.created_at.as_micros(),
+            &made.expires_at.map(Timestamp::as_micros),
+        ],
+    )
+    .await?;
+    one(tx, scope, token.id).await
+}
+
+/// Revokes a token.
+pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+    let sql = "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, $3)
+        WHERE id = $1 AND ($2 IS NULL OR tenant = $2)";
+    tx.execute(sql, &[&uuid(id), &inspect::tenant(scope), &tx.now.as_micros()]).await?;
+    one(tx, scope, id).await
+}
+
+async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_token WHERE id = $1 AND ($2 IS NULL OR tenant = $2)"
+    );
+    let row = tx.query_opt(&sql, &[&uuid(id), &inspect::tenant(scope)]).await?;
+    row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(read)
+}
+
+/// Whose token hashes to this.
+pub(crate) async fn whose(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
+    let sql = format!("SELECT {COLUMNS} FROM longshore_token WHERE hash = $1");
+    let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+/// Tokens, oldest first.
+pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenRecord>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_token WHERE $1 IS NULL OR tenant = $1 ORDER BY id"
+    );
+    tx.query(&sql, &[&inspect::tenant(scope)]).await?.iter().map(read).collect()
+}
+
+/// Whether there is one, good or not.
+pub(crate) async fn is_locked(tx: &mut Tx<'_>) -> Result<bool> {
+    Ok(tx.query_opt("SELECT 1 FROM longshore_token LIMIT 1", &[]).await?.is_some())
+}
+
+fn read(row: &Row) -> Result<TokenRecord> {
+    let time = |at| Ok::<_, Error>(value::<Option<i64>>(row, at)?.map(Timestamp::from_micros));
+    Ok(TokenRecord {
+        id: TokenId::from_bytes(*value::<Uuid>(row, 0)?.as_bytes()),
+        tenant: TenantId::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        role: value::<&str>(row, 2)?.parse().map_err(damaged)?,
+        label: value(row, 3)?,
+        created_at: Timestamp::from_micros(value(row, 4)?),
+        expires_at: time(5)?,
+        revoked_at: time(6)?,
+    })
+}
+
+/// Adds an entry to the log.
+pub(crate) async fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+    tx.execute(
+        "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        &[
+            &tx.now.as_micros(),
+            &deed.token.map(uuid),
+            &words(&deed.by),
+            &deed.tenant.as_ref().map(TenantId::as_str),
+            &words(&deed.action),
+            &words(&deed.target),
+            &words(&deed.detail),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Entries of the log, newest first.
+pub(crate) async fn deeds(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Deed>> {
+    let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
+    let own = inspect::tenant(scope);
+    // Told apart, so that each has an index to go by.
+    let whose = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
+    let sql = format!(
+        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+         WHERE seq < $1 AND {whose} ORDER BY seq DESC LIMIT $2"
+    );
+    let rows = tx.query(&sql, &[&before, &(i64::from(limit) + 1), &own]).await?;
+    page(&rows, limit, "an entry of the audit log", read_deed, cursor::after_deed)
+}
+
+fn read_deed(row: &Row) -> Result<Deed> {
+    let tenant = value::<Option<&str>>(row, 4)?.map(TenantId::new).transpose();
+    let token = value::<Option<Uuid>>(row, 2)?;
+    Ok(Deed {
+        seq: count(row, 0)?,
+        at: Timestamp::from_micros(value(row, 1)?),
+        deed: NewDeed {
+            token: token.map(|id| TokenId::from_bytes(*id.as_bytes())),
+            by: value(row, 3)?,
+            tenant: tenant.map_err(damaged)?,
+            action: value(row, 5)?,
+            target: value(row, 6)?,
+            detail: value(row, 7)?,
+        },
+    })
+}

@@ -1,0 +1,164 @@
+//! API tokens by what they hash to, and the log of what was asked with them.
+
+use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
+use longshore_core::store::Page;
+use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use super::page;
+use crate::error::{Translate, damaged};
+use crate::inspect::tenant as own;
+use crate::tx::Tx;
+
+const SELECT: &str = "SELECT id, tenant, role, label, created_at, expires_at, revoked_at
+    FROM longshore_token";
+
+/// Keeps a token.
+pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
+    token.check(scope)?;
+    let made = TokenRecord::new(token, tx.now);
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
+        )
+        .or_translate()?
+        .execute((
+            token.id.as_bytes(),
+            token.hash.0,
+            made.tenant.as_str(),
+            made.role.as_str(),
+            &made.label,
+            made.created_at.as_micros(),
+            made.expires_at.map(Timestamp::as_micros),
+        ))
+        .or_translate()?;
+    one(tx.db, scope, token.id)
+}
+
+/// Revokes a token.
+pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, ?3)
+             WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)",
+        )
+        .or_translate()?
+        .execute((id.as_bytes(), own(scope), tx.now.as_micros()))
+        .or_translate()?;
+    one(tx.db, scope, id)
+}
+
+fn one(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+    let sql = format!("{SELECT} WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query((id.as_bytes(), own(scope))).or_translate()?;
+    let row = rows.next().or_translate()?;
+    row.ok_or_else(|| Error::not_found("token", id)).and_then(read)
+}
+
+/// Whose token hashes to this.
+pub(crate) fn whose(db: &Connection, hash: TokenHash) -> Result<Option<TokenRecord>> {
+    let sql = format!("{SELECT} WHERE hash = ?1");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query([hash.0]).or_translate()?;
+    rows.next().or_translate()?.map(read).transpose()
+}
+
+/// Tokens, oldest first.
+pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
+    let sql = format!("{SELECT} WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query([own(scope)]).or_translate()?;
+    let mut tokens = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        tokens.push(read(row)?);
+    }
+    Ok(tokens)
+}
+
+/// Whether there is one, good or not.
+pub(crate) fn is_locked(db: &Connection) -> Result<bool> {
+    let mut statement =
+        db.prepare_cached("SELECT 1 FROM longshore_token LIMIT 1").or_translate()?;
+    let found = statement.query_row([], |_| Ok(())).optional().or_translate()?;
+    Ok(found.is_some())
+}
+
+fn read(row: &Row<'_>) -> Result<TokenRecord> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let time = |at: usize| {
+        let micros = row.get::<_, Option<i64>>(at).or_translate()?;
+        Ok::<_, Error>(micros.map(Timestamp::from_micros))
+    };
+    Ok(TokenRecord {
+        id: TokenId::from_bytes(row.get(0).or_translate()?),
+        tenant: TenantId::new(text(1)?).map_err(damaged)?,
+        role: text(2)?.parse().map_err(damaged)?,
+        label: text(3)?,
+        created_at: Timestamp::from_micros(row.get(4).or_translate()?),
+        expires_at: time(5)?,
+        revoked_at: time(6)?,
+    })
+}
+
+/// Adds an entry to the log.
+pub(crate) fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )
+        .or_translate()?
+        .execute((
+            tx.now.as_micros(),
+            deed.token.as_ref().map(TokenId::as_bytes),
+            &deed.by,
+            deed.tenant.as_ref().map(TenantId::as_str),
+            &deed.action,
+            &deed.target,
+            &deed.detail,
+        ))
+        .or_translate()?;
+    Ok(())
+}
+
+/// Entries of the log, newest first.
+pub(crate) fn deeds(
+    db: &Connection,
+    scope: &Scope,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Deed>> {
+    let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
+    // Told apart, so that each has an index to go by.
+    let whose = if own(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
+    let sql = format!(
+        "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
+         WHERE seq < ?1 AND {whose} ORDER BY seq DESC LIMIT ?2"
+    );
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query((before, u64::from(limit) + 1, own(scope))).or_translate()?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        items.push(read_deed(row)?);
+    }
+    Ok(page(items, limit, cursor::after_deed))
+}
+
+fn read_deed(row: &Row<'_>) -> Result<Deed> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let tenant: Option<String> = row.get(4).or_translate()?;
+    Ok(Deed {
+        seq: row.get(0).or_translate()?,
+        at: Timestamp::from_micros(row.get(1).or_translate()?),
+        deed: NewDeed {
+            token: row.get::<_, Option<[u8; 16]>>(2).or_translate()?.map(TokenId::from_bytes),
+            by: text(3)?,
+            tenant: tenant.map(TenantId::new).transpose().map_err(damaged)?,
+            action: text(5)?,
+            target: text(6)?,
+            detail: text(7)?,
+        },
+    })
+}

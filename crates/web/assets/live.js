@@ -1,0 +1,37 @@
+// Keeps a page as it is now: when the store says that something changed, the page is asked for again
+// and its middle put in the place of the old one. Without this file pages are the same, only still.
+"use strict";
+(() => {
+  const GAP = 1000;
+  let asked = false, busy = false;
+  const note = document.getElementById("live");
+  const say = (words) => { if (note) note.textContent = words; };
+  async function renew() {
+    // Not under the fingers of who is about to press something.
+    if (busy || document.hidden) { asked = true; return; }
+    busy = true; asked = false;
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin" });
+      if (answer.ok && !answer.redirected) {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const main = document.querySelector("main"), fresh = page.querySelector("main");
+        const focused = document.activeElement && document.activeElement.id;
+        if (fresh && main.innerHTML !== fresh.innerHTML) {
+          main.replaceChildren(...fresh.childNodes);
+          if (focused) document.getElementById(focused)?.focus();
+        }
+      }
+    } catch { /* The next change tries again. */ }
+    setTimeout(() => { busy = false; if (asked) renew(); }, GAP);
+  }
+  const feed = new EventSource("/api/v1/events");
+  feed.onopen = () => { say("live"); renew(); };
+  feed.onerror = () => say("not live: trying again");
+  feed.addEventListener("changes", renew);
+  feed.addEventListener("missed", renew);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && asked) renew(); });
+  document.addEventListener("submit", (event) => {
+    const question = event.target.dataset.ask;
+    if (question && !confirm(question)) event.preventDefault();
+  });
+})();

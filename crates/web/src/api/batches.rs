@@ -1,0 +1,136 @@
+//! Batches, their rows and failures.
+
+use longshore::batch::BatchAction;
+use longshore::store::Page;
+use longshore::{Batch, BatchId, Timestamp};
+use longshore_batch::{Report, listing};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::call::{Call, json};
+use crate::door::Caller;
+use crate::table::Answer;
+
+/// Most rows of a page: each is read by itself.
+const ROWS: u32 = 200;
+
+/// A batch, and how it gets on.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    #[serde(flatten)]
+    pub(crate) batch: Batch,
+    pub(crate) progress: Progress,
+}
+
+/// How a batch gets on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Progress {
+    /// Units that have ended, of all that are known.
+    pub(crate) fraction: f64,
+    /// Units per second since it began.
+    pub(crate) rate: Option<f64>,
+    /// Seconds until its end at that rate, if all its units are known.
+    pub(crate) seconds_left: Option<f64>,
+    /// What it cost so far, in dollars.
+    pub(crate) cost: f64,
+}
+
+impl Shown {
+    /// A batch for whoever asks: what its sender wrote is for who may read its payloads.
+    pub(crate) fn new(mut batch: Batch, caller: &Caller, now: Timestamp) -> Self {
+        if !caller.reads(&batch.tenant) {
+            batch.cursor.clear();
+            batch.notes.clear();
+            batch.callback = None;
+        }
+        let progress = Progress::of(&batch, now);
+        Self { batch, progress }
+    }
+}
+
+impl Progress {
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn of(batch: &Batch, now: Timestamp) -> Self {
+        let report = Report::of(batch.clone(), Vec::new(), now);
+        let (ended, total) = (batch.counts.finished(), batch.counts.total());
+        let rate = report.rate();
+        let moves = batch.status.is_open() && batch.sealed;
+        let left = rate.filter(|rate| moves && *rate > 0.0);
+        Self {
+            fraction: if total == 0 { 0.0 } else { ended as f64 / total as f64 },
+            rate,
+            seconds_left: left.map(|rate| batch.counts.live() as f64 / rate),
+            cost: report.usage.cost.dollars(),
+        }
+    }
+}
+
+pub(super) async fn list(call: Call) -> Answer {
+    let scope = call.scope()?;
+    let (status, limit) = (call.query("status")?, call.limit()?);
+    let page = call.house.store.batches(&scope, status, call.after(), limit).await?;
+    let now = call.house.now();
+    let items: Vec<Shown> =
+        page.items.into_iter().map(|batch| Shown::new(batch, &call.caller, now)).collect();
+    json(&Page { items, next: page.next })
+}
+
+pub(super) async fn show(call: Call) -> Answer {
+    let id: BatchId = call.path("batch")?;
+    let batch = call.house.store.batch(&call.caller.scope, &id).await?;
+    json(&Shown::new(batch, &call.caller, call.house.now()))
+}
+
+pub(super) async fn rows(call: Call) -> Answer {
+    let id: BatchId = call.path("batch")?;
+    let (store, scope) = (&*call.house.store, &call.caller.scope);
+    let reads = call.caller.reads(&store.batch(scope, &id).await?.tenant);
+    let limit = call.limit()?.min(ROWS);
+    let mut page =
+        listing::rows(store, scope, &id, call.query("state")?, call.after(), limit).await?;
+    if !reads {
+        for row in &mut page.items {
+            (row.key, row.result) = (Value::Null, None);
+        }
+    }
+    json(&page)
+}
+
+pub(super) async fn failures(call: Call) -> Answer {
+    let id: BatchId = call.path("batch")?;
+    let (store, scope) = (&*call.house.store, &call.caller.scope);
+    let report = Report::gather(store, scope, &id, call.house.now()).await?;
+    let mut items = report.failures;
+    if !call.caller.reads(&report.batch.tenant) {
+        for group in &mut items {
+            group.examples.clear();
+        }
+    }
+    json(&Page { items, next: None })
+}
+
+pub(super) async fn pause(call: Call) -> Answer {
+    let reason = format!("paused by {}", call.caller.by);
+    act(call, BatchAction::Pause { reason }).await
+}
+
+pub(super) async fn resume(call: Call) -> Answer {
+    act(call, BatchAction::Resume).await
+}
+
+pub(super) async fn cancel(call: Call) -> Answer {
+    act(call, BatchAction::Cancel).await
+}
+
+pub(super) async fn retry(call: Call) -> Answer {
+    act(call, BatchAction::RetryFailed).await
+}
+
+async fn act(call: Call, action: BatchAction) -> Answer {
+    let id: BatchId = call.path("batch")?;
+    let (store, scope) = (&call.house.store, &call.caller.scope);
+    let tenant = store.batch(scope, &id).await?.tenant;
+    call.note(Some(&tenant), &id, "").await?;
+    let batch = store.operate_batch(scope, &id, action).await?;
+    json(&Shown::new(batch, &call.caller, call.house.now()))
+}

@@ -1,0 +1,138 @@
+//! The OpenAPI 3.1 document, written from the table.
+
+use serde_json::{Map, Value, json};
+
+use crate::schema;
+use crate::table::{BASE, ENDPOINTS, Endpoint, Gives, Param, ParamKind, Takes};
+
+/// The document.
+pub(crate) fn document() -> Value {
+    let mut paths = Map::new();
+    for endpoint in ENDPOINTS {
+        let path = paths.entry(format!("{BASE}{}", endpoint.path)).or_insert_with(|| json!({}));
+        path[endpoint.method.as_str().to_lowercase()] = operation(endpoint);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Longshore",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Durable queues, exact batches, bounded pools. Roles: read, submit, \
+                operate, admin; each may also do what those before it may.",
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer", "description": "`longshore token add`" },
+            },
+            "schemas": schema::all(),
+        },
+    })
+}
+
+fn operation(endpoint: &Endpoint) -> Value {
+    let mut parameters: Vec<Value> = endpoint.names().map(in_path).collect();
+    parameters.extend(endpoint.query.iter().map(in_query));
+    let mut operation = json!({
+        "operationId": endpoint.id,
+        "summary": endpoint.about,
+        "description": format!("Needs role `{}`.", endpoint.role),
+        "tags": [endpoint.path.split('/').nth(1).unwrap_or_default()],
+        "parameters": parameters,
+        "responses": responses(endpoint),
+    });
+    let body = |kind: &str, schema: &str, required: bool| json!({ "required": required, "content": { kind: { "schema": reference(schema) } } });
+    match endpoint.takes {
+        Takes::Nothing => {}
+        Takes::Json(schema) => operation["requestBody"] = body("application/json", schema, true),
+        Takes::MaybeJson(schema) => {
+            operation["requestBody"] = body("application/json", schema, false);
+        }
+        Takes::Lines(schema) => {
+            operation["requestBody"] = body("application/x-ndjson", schema, false);
+        }
+    }
+    if !matches!(endpoint.takes, Takes::Nothing | Takes::MaybeJson(_)) {
+        let header = json!({
+            "name": "Idempotency-Key", "in": "header", "required": false,
+            "schema": { "type": "string", "minLength": 1, "maxLength": 256 },
+        });
+        parameters.push(header);
+        operation["parameters"] = parameters.into();
+    }
+    operation
+}
+
+fn in_path(name: &str) -> Value {
+    let schema = match name {
+        "unit" | "worker" => json!({ "type": "string", "format": "uuid" }),
+        _ => schema::name(""),
+    };
+    json!({ "name": name, "in": "path", "required": true, "schema": schema })
+}
+
+fn in_query(param: &Param) -> Value {
+    let schema = match param.kind {
+        ParamKind::Name => schema::name(param.about),
+        ParamKind::Text => json!({ "type": "string" }),
+        ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
+        ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
+        ParamKind::OneOf(words) => json!({ "type": "string", "enum": words }),
+    };
+    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema })
+}
+
+fn responses(endpoint: &Endpoint) -> Value {
+    let (kind, schema) = match endpoint.gives {
+        Gives::One(schema) => ("application/json", reference(schema)),
+        Gives::Page(schema) => ("application/json", page(schema)),
+        Gives::Events => ("text/event-stream", json!({ "type": "string" })),
+        Gives::Document => ("application/json", json!({ "type": "object" })),
+    };
+    let content = json!({ kind: { "schema": schema } });
+    let mut responses = json!({ "200": { "description": endpoint.about, "content": content } });
+    if matches!(endpoint.takes, Takes::Json(_)) {
+        responses["201"] = json!({ "description": "It is new", "content": content });
+    }
+    let problem = |why: &str| {
+        let schema = reference("Problem");
+        json!({ "description": why, "content": { "application/problem+json": { "schema": schema } } })
+    };
+    for (status, why) in [
+        ("400", "It makes no sense"),
+        ("401", "No token, or not a good one"),
+        ("403", "The token's role does not include it"),
+        ("404", "There is no such thing, or not for this tenant"),
+        ("429", "Too much: `Retry-After` says when it is worth another try"),
+        ("503", "The store is unavailable"),
+    ] {
+        responses[status] = problem(why);
+    }
+    if endpoint.changes() {
+        responses["409"] = problem("Its state does not allow it");
+        responses["413"] = problem("Too large");
+        responses["415"] = problem("Of another type");
+    }
+    responses
+}
+
+fn page(schema: &str) -> Value {
+    json!({
+        "type": "object",
+        "required": ["items", "next"],
+        "properties": {
+            "items": { "type": "array", "items": reference(schema) },
+            "next": {
+                "type": ["string", "null"],
+                "description": "`after` for the next page; null at the end",
+            },
+        },
+    })
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}

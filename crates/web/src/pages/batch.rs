@@ -1,0 +1,155 @@
+//! `/batches/NAME`: one batch, its failures by reason, its rows, and what can be done with it.
+
+use longshore::ledger::Role;
+use longshore::{BatchId, BatchStatus, UnitState};
+use longshore_batch::listing::{self, ListedRow};
+use longshore_batch::report::FailureGroup;
+use longshore_batch::value::{from_json, show_key};
+use longshore_batch::{Report, listing as rows_of};
+use maud::{Markup, html};
+
+use super::Visit;
+use super::batches::{bar, left, query};
+use super::frame::{button, frame, pill, sheet};
+use super::words::{ago, number, rate};
+use crate::api::batches::Shown;
+use crate::problem::Problem;
+
+const PAGE: u32 = 50;
+/// Failures that are grouped while somebody waits for the page; more are told by `batch report`.
+const GROUPED: u64 = 10_000;
+
+pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
+    let id: BatchId = visit.named("batch")?;
+    let (store, scope, now) = (&*visit.house.store, &visit.caller.scope, visit.house.now());
+    let shown = Shown::new(store.batch(scope, &id).await?, &visit.caller, now);
+    let reads = visit.caller.reads(&shown.batch.tenant);
+    let failures = match shown.batch.counts.failed {
+        1..=GROUPED => Report::gather(store, scope, &id, now).await?.failures,
+        _ => Vec::new(),
+    };
+    let state = visit.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
+    let after = visit.query.get("after").map(String::as_str);
+    let rows = rows_of::rows(store, scope, &id, state, after, PAGE).await?;
+    let main = html! {
+        h1 { (id) " " (pill(shown.batch.status.as_str())) }
+        @if let Some(reason) = &shown.batch.reason { p.said { (reason) } }
+        (figures(&shown))
+        p { "Tenant " (shown.batch.tenant) " · started " (ago(shown.batch.initiated_at, now))
+            " by " (shown.batch.initiated_by) }
+        @if visit.caller.role >= Role::Operate { (deeds(&shown)) }
+        (reasons(&shown, &failures, reads))
+        h2 { "Rows" }
+        (filter(&id, state))
+        (table(&rows.items, reads))
+        @if let Some(next) = &rows.next {
+            @let state = state.map_or(String::new(), |state| format!("&state={state}"));
+            p { a href={ "/batches/" (id) "?after=" (query(next)) (state) } rel="next" { "Older" } }
+        }
+    };
+    Ok(frame(&visit.caller, "/batches", id.as_str(), main))
+}
+
+fn figures(Shown { batch, progress }: &Shown) -> Markup {
+    let counts = &batch.counts;
+    let tile = |name: &str, value: String, is_bad: bool| {
+        html! { div class=(if is_bad { "tile bad" } else { "tile" }) { b { (value) } span { (name) } } }
+    };
+    html! {
+        p { (bar(progress.fraction)) }
+        div.tiles {
+            (tile(if batch.sealed { "rows" } else { "rows so far" }, number(counts.total()), false))
+            (tile("done", number(counts.done), false))
+            (tile("failed", number(counts.failed), counts.failed > 0))
+            (tile("running", number(counts.leased), false))
+            (tile("waiting", number(counts.live() - counts.leased), false))
+            @if let Some(per_second) = progress.rate { (tile("rate", rate(per_second), false)) }
+            @if let Some(seconds) = progress.seconds_left { (tile("time left", left(seconds), false)) }
+            @if progress.cost > 0.0 { (tile("cost", format!("${:.4}", progress.cost), false)) }
+        }
+    }
+}
+
+fn deeds(Shown { batch, .. }: &Shown) -> Markup {
+    let to = |verb: &str| format!("/batches/{}/{verb}", batch.id);
+    let cancel = format!("Give up batch {}? What waits is cancelled.", batch.id);
+    html! {
+        div.deeds {
+            @if batch.status.is_open() { (button(&to("pause"), "Pause", None)) }
+            @if batch.status == BatchStatus::Paused { (button(&to("resume"), "Resume", None)) }
+            @if batch.counts.failed > 0 { (button(&to("retry"), "Retry failures", None)) }
+            @if !batch.status.is_final() { (button(&to("cancel"), "Cancel", Some(&cancel))) }
+        }
+    }
+}
+
+fn reasons(shown: &Shown, failures: &[FailureGroup], reads: bool) -> Markup {
+    let failed = shown.batch.counts.failed;
+    html! {
+        @if failed > 0 {
+            h2 { "Failures by reason" }
+            @if failed > GROUPED {
+                p { (number(failed)) " failures are too many to group here: "
+                    code { "longshore batch report " (shown.batch.id) } }
+            } @else {
+                (sheet(failures.len(), html! { "None." }, html! {
+                    table {
+                        thead { tr { th.n { "Rows" } th { "Code" } th { "Reason" } th.less { "As" } } }
+                        tbody { @for group in failures {
+                            tr {
+                                td.n { (number(group.count)) }
+                                td { code { (group.code) } }
+                                td.wide { (group.message) }
+                                td.less { @if reads { (group.examples.join(", ")) } }
+                            }
+                        } }
+                    }
+                }))
+            }
+        }
+    }
+}
+
+fn filter(id: &BatchId, chosen: Option<UnitState>) -> Markup {
+    html! {
+        div.filter {
+            a href={ "/batches/" (id) } aria-current=[chosen.is_none().then_some("true")] { "all" }
+            @for state in UnitState::ALL {
+                a href={ "/batches/" (id) "?state=" (state) }
+                    aria-current=[(chosen == Some(state)).then_some("true")] { (state) }
+            }
+        }
+    }
+}
+
+fn table(rows: &[ListedRow], reads: bool) -> Markup {
+    sheet(
+        rows.len(),
+        html! { "No such rows." },
+        html! {
+            table {
+                thead { tr {
+                    th { "Row" } th { "State" } th.n { "Attempt" } th { "Why" } th.less { "Unit" }
+                } }
+                tbody { @for row in rows {
+                    tr {
+                        td.wide { @if reads { (key(row)) } @else { "(not yours to read)" } }
+                        td { (pill(row.state.as_str())) }
+                        td.n { (row.attempt) }
+                        td.wide { (row.reason.as_deref().unwrap_or_default()) }
+                        td.less { code { (row.unit) } }
+                    }
+                } }
+            }
+        },
+    )
+}
+
+/// What a row is known by, not longer than a line.
+fn key(row: &listing::ListedRow) -> String {
+    let key = show_key(&from_json(&row.key));
+    match key.char_indices().nth(80) {
+        Some((at, _)) => format!("{}…", &key[..at]),
+        None => key,
+    }
+}

@@ -1,0 +1,189 @@
+//! What went wrong, as `application/problem+json` (RFC 9457).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse;
+use longshore::store::Refusal;
+use longshore::{Error, SendError, WaitError};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Until a full queue or a store that is away is worth another try.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What went wrong, for whoever asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    /// Short and stable, as `not-found`.
+    kind: &'static str,
+    detail: String,
+    retry_after: Option<Duration>,
+    /// What else a program may want to know.
+    more: Option<Value>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into(), retry_after: None, more: None }
+    }
+
+    /// What was sent makes no sense.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// Nobody said who they are, or not rightly.
+    pub(crate) fn stranger(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    /// Whoever it is may not do that.
+    pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// There is no such thing.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", detail)
+    }
+
+    /// The path is known, the method is not.
+    pub(crate) fn method(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
+    }
+
+    /// The body took too long to come, or the answer to be found.
+    pub(crate) fn slow(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", detail)
+    }
+
+    /// Not now.
+    pub(crate) fn away(detail: impl Into<String>) -> Self {
+        let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
+        Self { retry_after: Some(AGAIN), ..away }
+    }
+
+    /// The body is longer than is read.
+    pub(crate) fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+    }
+
+    /// The body is of another type.
+    pub(crate) fn media(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail)
+    }
+
+    /// Too much of it.
+    pub(crate) fn too_many(detail: impl Into<String>, after: Duration) -> Self {
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many-requests", detail);
+        Self { retry_after: Some(after), ..problem }
+    }
+
+    /// Its status.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What it says.
+    pub(crate) fn words(&self) -> &str {
+        &self.detail
+    }
+
+    /// Says where it is.
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { detail: format!("{place}: {}", self.detail), ..self }
+    }
+
+    /// Adds what a program may want to know, under a name of its own.
+    pub(crate) fn with(self, more: &impl Serialize) -> Self {
+        Self { more: serde_json::to_value(more).ok(), ..self }
+    }
+
+    /// The answer of a refused unit.
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        let detail = refusal.to_string();
+        match refusal {
+            Refusal::Full { .. } => {
+                let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "full", detail);
+                Self { retry_after: Some(AGAIN), ..full }
+            }
+            Refusal::Duplicate(_) => Self::new(StatusCode::CONFLICT, "duplicate", detail),
+            Refusal::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
+            _ => Self::new(StatusCode::CONFLICT, "refused", detail),
+        }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let words = error.to_string();
+        match error {
+            Error::Unavailable { .. } | Error::DiskFull { .. } => {
+                tracing::warn!(%error, "the store cannot answer a request");
+                Self::away("the store is unavailable")
+            }
+            Error::NotFound { .. } => Self::not_found(words),
+            Error::Invalid(_) => Self::bad(words),
+            Error::TooLarge { .. } => Self::too_large(words),
+            Error::UnitRefuses(_) | Error::BatchRefuses(_) | Error::SessionGone(_) => {
+                Self::new(StatusCode::CONFLICT, "conflict", words)
+            }
+            Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", words),
+            // What is wrong with the store is not a caller's business.
+            _ => {
+                tracing::error!(%error, "the store is broken");
+                let words = "the store cannot answer; its server's log says why";
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", words)
+            }
+        }
+    }
+}
+
+impl From<SendError> for Problem {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Refused(refusal) => Self::refused(&refusal),
+            SendError::Store(error) => error.into(),
+            other => Self::new(StatusCode::CONFLICT, "conflict", other.to_string()),
+        }
+    }
+}
+
+impl From<WaitError> for Problem {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Store(error) => error.into(),
+            other => Self::slow(other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response<Body> {
+        let Self { status, kind, detail, retry_after, more } = self;
+        let mut body = json!({
+            "type": format!("urn:longshore:problem:{kind}"),
+            "title": status.canonical_reason().unwrap_or("Problem"),
+            "status": status.as_u16(),
+            "detail": detail,
+        });
+        if let Some(more) = more {
+            body["so_far"] = more;
+        }
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(after) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        }
+        response
+    }
+}

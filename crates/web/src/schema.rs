@@ -1,0 +1,206 @@
+//! What things look like as JSON. A test holds real answers against it.
+
+use serde_json::{Value, json};
+
+fn time() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+fn maybe_time() -> Value {
+    json!({ "type": ["string", "null"], "format": "date-time" })
+}
+
+fn maybe(kind: &str) -> Value {
+    json!({ "type": [kind, "null"] })
+}
+
+fn count() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn uuid() -> Value {
+    json!({ "type": "string", "format": "uuid" })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// A name as [`longshore::name`] takes it; a queue's may have its owner before it.
+pub(crate) fn name(what: &str) -> Value {
+    let pattern = "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$";
+    json!({
+        "type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern, "description": what,
+    })
+}
+
+fn of(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn list(name: &str) -> Value {
+    json!({ "type": "array", "items": of(name) })
+}
+
+/// An object that always has these.
+fn object<const N: usize>(properties: [(&str, Value); N]) -> Value {
+    let required: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "object", "required": required,
+        "properties": Value::from_iter(properties.clone()) })
+}
+
+/// All schemas by their names.
+pub(crate) fn all() -> Value {
+    let mut all = things();
+    for (name, schema) in parts().as_object().into_iter().flatten() {
+        all[name] = schema.clone();
+    }
+    all["NewUnit"] = new_unit();
+    all
+}
+
+fn things() -> Value {
+    json!({
+        "Queue": object([
+            ("queue", name("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
+            ("paused", json!({ "type": "boolean" })), ("suspended", json!({ "type": "boolean" })),
+            ("weight", count()), ("cap", maybe("integer")), ("capacity", of("Capacity")),
+            ("lane_capacity", of("Capacity")), ("counts", of("Counts")), ("bytes", count()),
+            ("oldest_ready", maybe_time()),
+        ]),
+        "Batch": object([
+            ("id", name("Its name")), ("tenant", name("Whose it is")), ("type", text()),
+            ("status", json!({ "enum": ["queued", "running", "paused", "complete", "failed", "cancelled"] })),
+            ("reason", maybe("string")), ("initiated_by", text()), ("initiated_at", time()),
+            ("started_at", maybe_time()), ("completed_at", maybe_time()),
+            ("sealed", json!({ "type": "boolean", "description": "All its units are known" })),
+            ("generation", count()), ("counts", of("Counts")), ("progress", of("Progress")),
+            ("notes", text()), ("sums", json!({ "type": "object" })),
+        ]),
+        "Row": object([
+            ("key", json!({ "description": "What it is known by; null if it may not be read" })),
+            ("state", of("State")), ("attempt", count()), ("code", maybe("string")),
+            ("reason", maybe("string")), ("unit", uuid()), ("result", json!({})),
+        ]),
+        "FailureGroup": object([
+            ("code", text()), ("message", text()), ("count", count()),
+            ("examples", json!({ "type": "array", "items": { "type": "string" } })),
+        ]),
+        "Unit": object([
+            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", name("Where it waits")),
+            ("kind", name("Which handler runs it")), ("batch", maybe("string")),
+            ("state", of("State")), ("priority", json!({ "type": "integer", "minimum": 1, "maximum": 9 })),
+            ("attempt", count()), ("lost", count()), ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
+            ("created_at", time()), ("since", time()), ("started_at", maybe_time()),
+            ("deadline", maybe_time()), ("key", maybe("string")), ("progress", maybe("object")),
+            ("failure", maybe("object")), ("cancel_requested", json!({ "type": "boolean" })),
+            ("payload", json!({})), ("checkpoint", json!({})), ("result", json!({})),
+            ("masked", json!({ "type": "boolean", "description": "What it carries is left out" })),
+            ("failures", list("UnitFailure")),
+        ]),
+        "Worker": object([
+            ("id", uuid()), ("label", text()), ("version", text()),
+            ("kinds", json!({ "type": "array", "items": { "type": "string" } })),
+            ("slots", count()), ("held", count()), ("order", of("Order")), ("opened_at", time()),
+            ("beat_at", time()), ("ttl_seconds", json!({ "type": "number" })),
+        ]),
+        "Schedule": object([
+            ("name", name("Its name")), ("tenant", name("Whose it is")), ("cron", text()),
+            ("zone", text()), ("paused", json!({ "type": "boolean" })), ("template", json!({ "type": "object" })),
+            ("created_at", time()), ("last_fire", maybe_time()), ("next_fire", maybe_time()),
+            ("fired", count()), ("skipped", count()), ("missed_times", count()),
+        ]),
+        "Tenant": object([
+            ("tenant", name("Its name")), ("weight", count()), ("cap", maybe("integer")),
+            ("capacity", of("Capacity")), ("suspended", json!({ "type": "boolean" })),
+            ("created_at", time()), ("counts", of("Counts")), ("bytes", count()),
+        ]),
+        "Pool": object([
+            ("pool", name("Its name")), ("max", count()), ("in_use", count()),
+            ("available", count()), ("acquired", count()), ("timeouts", count()),
+            ("expired", count()), ("wait_p50_seconds", maybe("number")),
+            ("wait_p95_seconds", maybe("number")),
+            ("holders", json!({ "type": "array", "items": { "type": "object" } })),
+            ("waiting", json!({ "type": "array", "items": { "type": "object" } })),
+        ]),
+    })
+}
+
+fn parts() -> Value {
+    json!({
+        "State": { "enum": ["blocked", "scheduled", "ready", "leased", "done", "failed", "cancelled"] },
+        "Order": { "enum": ["work", "quiet", "drain", "stop"] },
+        "Counts": object([
+            ("blocked", count()), ("scheduled", count()), ("ready", count()), ("leased", count()),
+            ("done", count()), ("failed", count()), ("cancelled", count()),
+        ]),
+        "Capacity": object([("units", maybe("integer")), ("bytes", maybe("integer"))]),
+        "Progress": object([
+            ("fraction", json!({ "type": "number", "minimum": 0, "maximum": 1 })),
+            ("rate", maybe("number")), ("seconds_left", maybe("number")),
+            ("cost", json!({ "type": "number", "description": "Dollars" })),
+        ]),
+        "UnitFailure": object([
+            ("attempt", count()), ("at", time()),
+            ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
+            ("code", text()), ("message", text()),
+        ]),
+        "Operated": object([("changed", count()), ("requested", count()), ("skipped", count())]),
+        "Ordered": object([("worker", uuid()), ("order", of("Order"))]),
+        "Sent": object([("unit", uuid()), ("status", json!({ "enum": ["created", "existing"] }))]),
+        "Tally": object([
+            ("lines", count()), ("created", count()), ("existing", count()),
+            ("refused", json!({ "type": "array", "items": { "type": "integer" } })),
+        ]),
+        "Deed": object([
+            ("seq", count()), ("at", time()), ("token", json!({ "type": ["string", "null"], "format": "uuid" })),
+            ("by", text()), ("tenant", maybe("string")), ("action", text()), ("target", text()),
+            ("detail", text()),
+        ]),
+        "Caller": object([
+            ("token", json!({ "type": ["string", "null"], "format": "uuid" })), ("label", text()),
+            ("role", json!({ "enum": ["read", "submit", "operate", "admin"] })),
+            ("tenant", maybe("string")), ("all_tenants", json!({ "type": "boolean" })),
+        ]),
+        "Problem": object([
+            ("type", text()), ("title", text()), ("status", count()), ("detail", text()),
+        ]),
+    })
+}
+
+/// What a sender writes: only `kind` must be there, and nothing may that is not known.
+fn new_unit() -> Value {
+    json!({
+        "type": "object",
+        "required": ["kind"],
+        "additionalProperties": false,
+        "properties": {
+            "id": uuid(),
+            "tenant": name("Whose it is; the token's own without"),
+            "queue": name("Where it waits; `default` without"),
+            "kind": name("Which handler runs it"),
+            "payload": { "description": "What the handler reads" },
+            "priority": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "key": { "type": "string", "maxLength": 512, "description": "A second one is recognised by it" },
+            "window": { "enum": ["while_live", "while_kept"] },
+            "not_before": time(),
+            "deadline": time(),
+            "weight": {
+                "type": "object",
+                "properties": { "slots": { "type": "integer", "minimum": 1 }, "resources": { "type": "object" } },
+            },
+            "cap": {
+                "type": "object", "required": ["key", "limit"],
+                "properties": { "key": text(), "limit": { "type": "integer", "minimum": 1 } },
+            },
+            "after": {
+                "type": "object", "required": ["units"],
+                "properties": {
+                    "units": { "type": "array", "items": uuid() },
+                    "on_failure": { "enum": ["cancel", "release"] },
+                },
+            },
+            "awaited": { "type": "boolean", "description": "Somebody will wait for its end" },
+        },
+    })
+}

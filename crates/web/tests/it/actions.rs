@@ -1,0 +1,184 @@
+//! What is changed over HTTP is changed, once, and written down.
+
+use axum::body::Body;
+use axum::http::Request;
+use longshore::ledger::Role;
+use longshore::store::{Capacity, QueueChange};
+use longshore::{QueueName, Scope, UnitState};
+use longshore_web::Lock;
+use longshore_web::table::ENDPOINTS;
+use serde_json::{Value, json};
+
+use crate::kit::{Site, Things, path};
+
+fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
+    let mut request = Request::post("/api/v1/units")
+        .header("host", "localhost")
+        .header("content-type", "application/json; charset=utf-8");
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+#[tokio::test]
+async fn a_unit_submitted_twice_with_one_key_is_one() {
+    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+        let body = json!({ "kind": "mail", "payload": { "to": "a@example.org" }, "priority": 1 });
+        let first = site.send(submit(Some("order-7"), &body)).await;
+        assert_eq!((first.status.as_u16(), &first.good()["status"]), (201, &"created".into()));
+        let second = site.send(submit(Some("order-7"), &body)).await;
+        assert_eq!((second.status.as_u16(), &second.good()["status"]), (200, &"existing".into()));
+        assert_eq!(first.good()["unit"], second.good()["unit"]);
+        let other = site.send(submit(None, &body)).await.good();
+        assert_ne!(first.good()["unit"], other["unit"]);
+        let id = first.good()["unit"].as_str().unwrap().to_owned();
+        let unit = site.get(&format!("/units/{id}"), None).await;
+        assert_eq!(unit["payload"], json!({ "to": "a@example.org" }));
+        assert_eq!((&unit["priority"], &unit["state"]), (&1.into(), &"ready".into()));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_unit_is_refused_in_words() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    for (body, words) in [
+        (json!({}), "missing field `kind`"),
+        (json!({ "kind": "a b" }), "letters, digits"),
+        (json!({ "kind": "k", "colour": "red" }), "unknown field `colour`"),
+        (json!({ "kind": "k", "priority": 10 }), "priority"),
+        (json!({ "kind": "k", "queue": "acme/mail" }), "is not tenant `default`'s"),
+        (json!({ "kind": "k", "weight": { "slots": 0 } }), "at least one slot"),
+        (json!([1]), "the body"),
+    ] {
+        let told = site.send(submit(None, &body)).await;
+        assert_eq!(told.status.as_u16(), 400, "{body}: {}", told.text);
+        assert!(told.text.contains(words), "{body}: {}", told.text);
+    }
+    let units = site.get("/units", None).await;
+    assert_eq!(units["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_full_queue_says_when_to_come_back() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let queue = QueueName::new("small").unwrap();
+    let capacity = Some(Capacity { units: Some(1), bytes: None });
+    let change = QueueChange { capacity, ..QueueChange::default() };
+    site.store.change_queue(&Scope::All, &queue, change).await.unwrap();
+    let body = json!({ "kind": "k", "queue": "small" });
+    assert_eq!(site.send(submit(None, &body)).await.status.as_u16(), 201);
+    let told = site.send(submit(None, &body)).await;
+    assert_eq!((told.status.as_u16(), &told.headers["retry-after"]), (429, &"1".parse().unwrap()));
+    assert!(told.text.contains("is full"), "{}", told.text);
+}
+
+#[tokio::test]
+async fn whoever_waits_hears_of_the_end() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let things = site.furnish("acme").await;
+    let shown = path("/units/{unit}?wait=0", &things);
+    assert_eq!(site.get(&shown, None).await["state"], "ready", "it is shown as it is");
+    let waits = path("/units/{unit}?wait=60", &things);
+    let (ended, cancelled) = tokio::join!(site.get(&waits, None), async {
+        site.post(&path("/units/{unit}/cancel", &things), None).await.good()
+    });
+    assert_eq!(cancelled["changed"], 1);
+    assert_eq!(ended["state"], "cancelled");
+    let retried = site.post(&path("/units/{unit}/retry", &things), None).await.good();
+    assert_eq!(retried["changed"], 1);
+    assert_eq!(site.get(&shown, None).await["state"], "ready");
+}
+
+async fn batch(site: &Site, verb: &str, things: &Things) -> Value {
+    site.post(&path(&format!("/batches/{{batch}}/{verb}"), things), None).await.good()
+}
+
+#[tokio::test]
+async fn a_batch_is_paused_resumed_retried_and_cancelled() {
+    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+        let things = site.furnish("acme").await;
+        let paused = batch(&site, "pause", &things).await;
+        assert_eq!(paused["status"], "paused");
+        assert_eq!(batch(&site, "resume", &things).await["status"], "running");
+        let groups = site.get(&path("/batches/{batch}/failures", &things), None).await;
+        assert_eq!(groups["items"][0]["count"], 1);
+        assert_eq!(groups["items"][0]["message"], "acme broke");
+        let failed = site.get(&path("/batches/{batch}/rows?state=failed", &things), None).await;
+        assert_eq!(failed["items"].as_array().unwrap().len(), 1);
+        assert_eq!(failed["items"][0]["reason"], "acme broke");
+        assert_eq!(batch(&site, "retry", &things).await["counts"]["failed"], 0);
+        assert_eq!(batch(&site, "cancel", &things).await["status"], "cancelled");
+        let told = site.post(&path("/batches/{batch}/resume", &things), None).await;
+        assert_eq!(told.status.as_u16(), 409, "{}", told.text);
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
+    let site = Site::in_memory(Lock::Always);
+    site.furnish("acme").await;
+    site.furnish("other").await;
+    let (acme, admin) =
+        (site.token("acme", Role::Operate).await, site.token("ops", Role::Admin).await);
+    let paused = async |token: &str| {
+        let lanes = site.get("/queues/shared", Some(token)).await;
+        let lanes = lanes["items"].as_array().unwrap().clone();
+        lanes.iter().map(|lane| lane["paused"].as_bool().unwrap()).collect::<Vec<_>>()
+    };
+    site.post("/queues/shared/pause", Some(&acme)).await.good();
+    assert_eq!(paused(&admin).await, [true, false]);
+    site.post("/queues/shared/resume", Some(&acme)).await.good();
+    site.post("/queues/shared/pause", Some(&admin)).await.good();
+    assert_eq!(paused(&admin).await, [true, true]);
+    let told = site.post("/queues/acme%2Fmail/pause", Some(&acme)).await.good();
+    assert_eq!(told["items"][0]["paused"], true);
+}
+
+#[tokio::test]
+async fn a_worker_hears_what_it_is_asked() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let things = site.furnish("acme").await;
+    for (verb, order) in [("quiet", "quiet"), ("work", "work"), ("drain", "drain")] {
+        let told = site.post(&path(&format!("/workers/{{worker}}/{verb}"), &things), None).await;
+        assert_eq!(told.good()["order"], order);
+        let workers = site.get("/workers", None).await;
+        assert_eq!(workers["items"][0]["order"], order);
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_written_down_with_who_asked_for_it() {
+    for site in [Site::in_memory(Lock::Always), Site::on_disk(Lock::Always)] {
+        let things = site.furnish("acme").await;
+        let token = site.token("acme", Role::Admin).await;
+        let mut asked = Vec::new();
+        for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
+            let body =
+                (endpoint.id == "submitUnit").then(|| json!({ "kind": "k", "payload": "secret" }));
+            let told = site.ask("POST", &path(endpoint.path, &things), Some(&token), body).await;
+            assert!(told.status.is_success(), "{}: {}", endpoint.id, told.text);
+            asked.push(endpoint.path.rsplit('/').next().unwrap().to_owned());
+        }
+        let deeds = site.get("/audit?limit=1000", Some(&token)).await;
+        let deeds = deeds["items"].as_array().unwrap();
+        assert_eq!(deeds.len(), asked.len(), "one entry for each: {deeds:#?}");
+        assert!(deeds.iter().all(|deed| deed["by"] == "acme's admin" && deed["token"].is_string()));
+        assert!(deeds.iter().all(|deed| deed["action"].as_str().unwrap().contains('.')));
+        assert!(!format!("{deeds:?}").contains("secret"), "a payload is nobody's business");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_changes_nothing() {
+    let site = Site::in_memory(Lock::Always);
+    let things = site.furnish("acme").await;
+    let reader = site.token("acme", Role::Read).await;
+    for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
+        let told = site.post(&path(endpoint.path, &things), Some(&reader)).await;
+        assert_eq!(told.status.as_u16(), 403, "{}", endpoint.id);
+    }
+    let unit = site.store.unit(&Scope::All, things.unit).await.unwrap();
+    assert_eq!(unit.state, UnitState::Ready);
+    assert!(site.ledger.deeds(&Scope::All, None, 10).await.unwrap().items.is_empty());
+}

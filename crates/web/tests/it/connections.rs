@@ -1,0 +1,116 @@
+//! Real connections: limits on strangers, and a good end.
+
+use std::time::Duration;
+
+use longshore_web::{Limits, Lock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::kit::Site;
+
+struct Served {
+    address: std::net::SocketAddr,
+    end: oneshot::Sender<()>,
+    serving: JoinHandle<()>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test waits for it")]
+async fn serve(site: &Site, limits: Limits) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (end, ended) = oneshot::channel();
+    let web = site.web(Lock::OnceThereIsAToken).limits(limits);
+    let serving = tokio::spawn(web.serve(listener, None, async {
+        let _ = ended.await;
+    }));
+    Served { address, end, serving }
+}
+
+impl Served {
+    async fn say(&self, words: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(words.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// Says something and hears all until the other side hangs up.
+    async fn hear(&self, words: &str) -> String {
+        let mut stream = self.say(words).await;
+        let mut heard = Vec::new();
+        // Who is cut off while they speak may hear no last word.
+        let hearing = stream.read_to_end(&mut heard);
+        let ended = tokio::time::timeout(Duration::from_secs(20), hearing).await;
+        let _ = ended.unwrap_or_else(|_| panic!("still open after: {words:.60}"));
+        String::from_utf8_lossy(&heard).into_owned()
+    }
+
+    async fn stop(self) {
+        self.end.send(()).unwrap();
+        self.serving.await.unwrap();
+    }
+}
+
+const CLOSE: &str = "host: localhost\r\nconnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn health_is_told_to_anybody() {
+    let site = Site::in_memory(Lock::Always);
+    let served = serve(&site, Limits::default()).await;
+    let alive = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(alive.starts_with("HTTP/1.1 200") && alive.ends_with("ok\n"), "{alive}");
+    let ready = served.hear(&format!("GET /readyz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(ready.ends_with("ready\n"), "{ready}");
+    assert!(ready.contains("x-content-type-options: nosniff"), "{ready}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let time = Duration::from_millis(300);
+    let served = serve(&site, Limits { body: 1_000, time, ..Limits::default() }).await;
+    let json = "content-type: application/json\r\n";
+    let long = format!("\"{}\"", "x".repeat(2_000));
+    let told = served
+        .hear(&format!(
+            "POST /api/v1/units HTTP/1.1\r\n{json}content-length: 2002\r\n{CLOSE}{long}"
+        ))
+        .await;
+    assert!(told.starts_with("HTTP/1.1 413"), "{told}");
+    let told = served
+        .hear(&format!("POST /api/v1/units HTTP/1.1\r\n{json}content-length: 9\r\n{CLOSE}{{"))
+        .await;
+    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
+    let told = served.hear("GET /api/v1/queues HTTP/1.1\r\nhost: loc").await;
+    assert!(!told.contains("200"), "{told}");
+    let head = format!("x-long: {}\r\n", "x".repeat(1_000_000));
+    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{head}{CLOSE}")).await;
+    assert!(!told.contains("200 OK"), "{told}");
+    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(told.contains("200 OK"), "it goes on for others: {told}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_those_who_listen_and_those_who_wait() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let things = site.furnish("acme").await;
+    let served = serve(&site, Limits::default()).await;
+    let mut listening = served.say("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let mut first = [0; 15];
+    listening.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    let wait = format!("GET /api/v1/units/{}?wait=300 HTTP/1.1\r\n{CLOSE}", things.unit);
+    let mut waiting = served.say(&wait).await;
+    let idle = served.say("").await;
+    served.stop().await;
+    let mut told = String::new();
+    waiting.read_to_string(&mut told).await.unwrap();
+    // It may not even have been accepted before the end.
+    assert!(told.is_empty() || told.starts_with("HTTP/1.1 503"), "{told}");
+    let mut rest = Vec::new();
+    listening.read_to_end(&mut rest).await.unwrap();
+    drop(idle);
+}

@@ -1,0 +1,259 @@
+//! A site with two tenants' things in it, and how tests ask of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use longshore::ledger::{NewToken, Role};
+use longshore::schedule::{NewSchedule, Plan, Template};
+use longshore::session::NewSession;
+use longshore::store::{BatchChunk, Claim, Finish, IfThere, Queues, TenantChange};
+use longshore::{
+    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
+    Permits, Policy, PoolName, QueueName, Scope, SessionId, Store, SystemClock, TenantId, TokenId,
+    UnitId,
+};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_web::table::BASE;
+use longshore_web::{FreshToken, Lock, Web};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+/// A site, its store, and the folder that may be under it.
+pub(crate) struct Site {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    pub(crate) permits: Arc<dyn Permits>,
+    pub(crate) router: Router,
+    _folder: Option<TempDir>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
+    }
+
+    /// The JSON of what went well.
+    #[track_caller]
+    pub(crate) fn good(&self) -> Value {
+        assert!(self.status.is_success(), "{} {}", self.status, self.text);
+        self.json()
+    }
+}
+
+pub(crate) fn tenant(name: &str) -> TenantId {
+    TenantId::new(name).unwrap()
+}
+
+pub(crate) fn kind(name: &str) -> Kind {
+    Kind::new(name).unwrap()
+}
+
+impl Site {
+    pub(crate) fn in_memory(lock: Lock) -> Self {
+        let store = Arc::new(MemoryStore::default());
+        Self::new(store.clone(), store, lock, None)
+    }
+
+    pub(crate) fn on_disk(lock: Lock) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("longshore.db");
+        let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        Self::new(store.clone(), store, lock, Some(folder))
+    }
+
+    fn new(
+        store: Arc<dyn Store>,
+        ledger: Arc<dyn Ledger>,
+        lock: Lock,
+        folder: Option<TempDir>,
+    ) -> Self {
+        let permits = Arc::new(MemoryPermits::default());
+        let router = Web::new(store.clone(), ledger.clone(), lock)
+            .pools(permits.clone(), BTreeMap::new())
+            .router();
+        Self { store, ledger, permits, router, _folder: folder }
+    }
+
+    pub(crate) fn web(&self, lock: Lock) -> Web {
+        Web::new(self.store.clone(), self.ledger.clone(), lock)
+    }
+
+    /// A token of a tenant.
+    pub(crate) async fn token(&self, of: &str, role: Role) -> String {
+        let fresh = FreshToken::new();
+        let new = NewToken {
+            id: TokenId::new(),
+            tenant: tenant(of),
+            role,
+            label: format!("{of}'s {role}"),
+            hash: fresh.hash(),
+            expires_at: None,
+        };
+        self.ledger.add_token(&Scope::All, new).await.unwrap();
+        fresh.expose().to_owned()
+    }
+
+    /// Asks with a whole request.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Told {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Told { status: head.status, headers: head.headers, text }
+    }
+
+    /// Asks of a path of the API, with a token or from this machine.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+        body: Option<Value>,
+    ) -> Told {
+        let uri = format!("{BASE}{path}");
+        let mut request = Request::builder().method(method).uri(uri).header("host", "localhost");
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let body = match body {
+            Some(body) => {
+                request = request.header("content-type", "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        self.send(request.body(body).unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> Value {
+        self.ask("GET", path, token, None).await.good()
+    }
+
+    pub(crate) async fn post(&self, path: &str, token: Option<&str>) -> Told {
+        self.ask("POST", path, token, None).await
+    }
+}
+
+/// What a tenant has: something of every sort, with `mark` in all of it.
+pub(crate) struct Things {
+    pub(crate) mark: &'static str,
+    pub(crate) unit: UnitId,
+    pub(crate) worker: SessionId,
+    pub(crate) batch: BatchId,
+    pub(crate) queue: QueueName,
+}
+
+impl Site {
+    pub(crate) async fn furnish(&self, mark: &'static str) -> Things {
+        let (tenant, scope) = (tenant(mark), Scope::Tenant(tenant(mark)));
+        let queue = QueueName::new(format!("{mark}/mail")).unwrap();
+        let batch = BatchId::new(format!("{mark}-batch")).unwrap();
+        let unit = |n: u32| NewUnit {
+            tenant: tenant.clone(),
+            queue: queue.clone(),
+            ..NewUnit::new(kind(&format!("{mark}-kind")), json!({ "words": format!("{mark} {n}") }))
+        };
+        let lone = unit(0);
+        let id = lone.id;
+        self.store.send(&scope, vec![lone]).await.unwrap();
+        let shared = NewUnit { queue: QueueName::new("shared").unwrap(), ..unit(9) };
+        self.store.send(&scope, vec![shared]).await.unwrap();
+        let new = NewBatch {
+            tenant: tenant.clone(),
+            notes: format!("{mark} notes"),
+            ..NewBatch::new(batch.clone())
+        };
+        self.store.open_batch(&scope, new).await.unwrap();
+        let units = (1..=3).map(unit).collect();
+        let chunk = BatchChunk { expected: String::new(), next: format!("{mark}:3"), units };
+        self.store.add_to_batch(&scope, &batch, chunk).await.unwrap();
+        self.store.seal_batch(&scope, &batch).await.unwrap();
+        let worker = self.fail_one(mark, &batch).await;
+        self.schedule(mark, &tenant, &queue).await;
+        let change = TenantChange { weight: Some(3), ..TenantChange::default() };
+        self.store.put_tenant(&Scope::All, &tenant, change).await.unwrap();
+        self.permits.resize(&PoolName::new(format!("{mark}-pool")).unwrap(), 3).await.unwrap();
+        Things { mark, unit: id, worker, batch, queue }
+    }
+
+    /// A worker of the tenant, which failed one unit of the batch.
+    async fn fail_one(&self, mark: &str, batch: &BatchId) -> SessionId {
+        let (id, kind) = (SessionId::new(), kind(&format!("{mark}-kind")));
+        let session = NewSession {
+            id,
+            label: format!("{mark} worker"),
+            version: "1".to_owned(),
+            kinds: BTreeMap::from([(kind.clone(), Policy::default())]),
+            slots: 2,
+            ttl: Duration::from_secs(600),
+        };
+        self.store.open_session(session).await.unwrap();
+        let claim = Claim {
+            session: id,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: Some(batch.clone()),
+            kinds: vec![kind],
+            free: 1,
+            slots: 2,
+            resources: BTreeMap::new(),
+            all_resources: BTreeMap::new(),
+            ahead: 0,
+            empty_handed: true,
+            except: Vec::new(),
+        };
+        let held = self.store.claim(claim).await.unwrap().units.remove(0);
+        let failure = Failure::new("broken", format!("{mark} broke"));
+        let finish = Finish::new(held.lease, Outcome::Fail(failure));
+        self.store.finish(id, vec![finish]).await.unwrap();
+        id
+    }
+
+    async fn schedule(&self, mark: &str, tenant: &TenantId, queue: &QueueName) {
+        let template: Template = serde_json::from_value(json!({
+            "kind": format!("{mark}-kind"), "queue": queue,
+        }))
+        .unwrap();
+        let template = Template { payload: json!({ "words": mark }).into(), ..template };
+        let plan = Plan {
+            cron: "0 8 * * *".to_owned(),
+            zone: "UTC".to_owned(),
+            missed: Default::default(),
+            overlap: Default::default(),
+            template,
+        };
+        let name = format!("{mark}-daily").parse().unwrap();
+        let new =
+            NewSchedule { name, tenant: tenant.clone(), plan, paused: false, next_fire: None };
+        self.store.put_schedule(&Scope::All, new, IfThere::Replace).await.unwrap();
+    }
+}
+
+/// The path of an endpoint, with a tenant's things in its place.
+pub(crate) fn path(pattern: &str, things: &Things) -> String {
+    pattern
+        .replace("{unit}", &things.unit.to_string())
+        .replace("{worker}", &things.worker.to_string())
+        .replace("{batch}", things.batch.as_str())
+        .replace("{queue}", &things.queue.as_str().replace('/', "%2F"))
+}
+
+/// The time, for tokens that end.
+pub(crate) fn now() -> longshore::Timestamp {
+    use longshore::Clock;
+    SystemClock.now()
+}

@@ -1,0 +1,11 @@
+//! The API as strangers and friends meet it: a router over real stores.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
+
+mod actions;
+mod connections;
+mod document;
+mod doors;
+mod isolation;
+mod kit;
+mod pages;
+mod streams;

@@ -1,0 +1,142 @@
+//! Pages and figures: what people and Prometheus see.
+
+use axum::body::Body;
+use axum::http::Request;
+use longshore::ledger::Role;
+use longshore_web::Lock;
+
+use crate::kit::{Site, Told, path};
+
+async fn visit(site: &Site, path: &str, cookie: Option<&str>) -> Told {
+    let mut request = Request::get(path).header("host", "localhost");
+    if let Some(cookie) = cookie {
+        request = request.header("cookie", cookie);
+    }
+    site.send(request.body(Body::empty()).unwrap()).await
+}
+
+async fn press(site: &Site, path: &str, cookie: Option<&str>, from: &str, form: String) -> Told {
+    let mut request = Request::post(path).header("host", "localhost").header("origin", from);
+    if let Some(cookie) = cookie {
+        request = request.header("cookie", cookie);
+    }
+    site.send(request.body(Body::from(form)).unwrap()).await
+}
+
+const HERE: &str = "http://localhost";
+
+#[tokio::test]
+async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
+    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+        for page in ["/", "/batches", "/queues", "/workers"] {
+            let told = visit(&site, page, None).await;
+            assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
+            assert!(told.text.contains("class=\"empty\""), "{page} says that there is nothing");
+        }
+        let things = site.furnish("acme").await;
+        for (page, words) in [
+            ("/", "acme-batch"),
+            ("/batches", "acme-batch"),
+            ("/batches?status=running", "acme-batch"),
+            ("/batches/acme-batch", "acme broke"),
+            ("/batches/acme-batch?state=failed", "acme broke"),
+            ("/queues", "acme/mail"),
+            ("/workers", "acme worker"),
+        ] {
+            let told = visit(&site, page, None).await;
+            assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
+            assert!(told.text.contains(words), "{page}: {}", told.text);
+            let policy = told.headers["content-security-policy"].to_str().unwrap();
+            assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
+            assert!(!told.text.contains("<style") && !told.text.contains(" style="), "{page}");
+            assert!(!told.text.contains("http://") && !told.text.contains("https://"), "{page}");
+        }
+        let told = visit(&site, "/batches/none", None).await;
+        assert_eq!(told.status.as_u16(), 404);
+        assert!(told.text.contains("there is no batch"), "{}", told.text);
+        let pause = path("/batches/{batch}/pause", &things);
+        let told = press(&site, &pause, None, HERE, String::new()).await;
+        assert_eq!(
+            (told.status.as_u16(), &told.headers["location"]),
+            (303, &"/batches/acme-batch".parse().unwrap())
+        );
+        assert!(visit(&site, "/batches/acme-batch", None).await.text.contains("paused by"));
+    }
+}
+
+#[tokio::test]
+async fn what_people_wrote_is_shown_and_not_run() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    site.furnish("acme").await;
+    let failed = visit(&site, "/batches/acme-batch", None).await.text;
+    assert!(failed.contains("{&quot;words&quot;:&quot;acme 1&quot;}"), "{failed}");
+    let told = visit(&site, "/batches/%3Cscript%3E", None).await;
+    assert!(!told.text.contains("<script>"), "{}", told.text);
+}
+
+#[tokio::test]
+async fn a_browser_logs_in_with_a_token_and_out_again() {
+    let site = Site::in_memory(Lock::Always);
+    site.furnish("acme").await;
+    let things = site.furnish("other").await;
+    let token = site.token("acme", Role::Operate).await;
+    let told = visit(&site, "/", None).await;
+    assert_eq!(
+        (told.status.as_u16(), &told.headers["location"]),
+        (303, &"/login".parse().unwrap())
+    );
+    let wrong = press(&site, "/login", None, HERE, "token=lsh_x".to_owned()).await;
+    assert_eq!(wrong.status.as_u16(), 401);
+    assert!(wrong.text.contains("not valid") && !wrong.headers.contains_key("set-cookie"));
+    let elsewhere =
+        press(&site, "/login", None, "http://evil.example", format!("token={token}")).await;
+    assert_eq!(elsewhere.status.as_u16(), 403);
+    let told = press(&site, "/login", None, HERE, format!("token={token}")).await;
+    assert_eq!(told.status.as_u16(), 303, "{}", told.text);
+    let cookie = told.headers["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    assert!(!cookie.contains(&token), "the cookie is not the token");
+    let cookie = cookie.split(';').next().unwrap();
+    let page = visit(&site, "/", Some(cookie)).await;
+    assert!(page.text.contains("acme-batch") && !page.text.contains("other"), "{}", page.text);
+    assert!(!page.text.contains(&token));
+    assert_eq!(visit(&site, "/workers", Some(cookie)).await.status.as_u16(), 403);
+    assert_eq!(visit(&site, "/batches/other-batch", Some(cookie)).await.status.as_u16(), 404);
+    let pause = path("/batches/{batch}/pause", &things);
+    let told = press(&site, &pause, Some(cookie), HERE, String::new()).await;
+    assert_eq!(told.status.as_u16(), 404, "{}", told.text);
+    let own = "/batches/acme-batch/pause";
+    let told = press(&site, own, Some(cookie), "http://evil.example", String::new()).await;
+    assert_eq!(told.status.as_u16(), 403, "another site's page presses nothing");
+    let told = press(&site, own, Some(cookie), HERE, String::new()).await;
+    assert_eq!(told.status.as_u16(), 303, "{}", told.text);
+    press(&site, "/logout", Some(cookie), HERE, String::new()).await;
+    assert_eq!(visit(&site, "/", Some(cookie)).await.status.as_u16(), 303);
+}
+
+#[tokio::test]
+async fn figures_are_the_stores_and_have_few_labels() {
+    let site = Site::in_memory(Lock::Always);
+    site.furnish("acme").await;
+    site.furnish("other").await;
+    assert_eq!(visit(&site, "/metrics", None).await.status.as_u16(), 401);
+    let scrape = async |token: &str| {
+        let request = Request::get("/metrics").header("authorization", format!("Bearer {token}"));
+        site.send(request.body(Body::empty()).unwrap()).await.text
+    };
+    let all = scrape(&site.token("ops", Role::Admin).await).await;
+    for line in [
+        "longshore_units{queue=\"mail\",state=\"ready\"} 6",
+        "longshore_units{queue=\"mail\",state=\"failed\"} 2",
+        "longshore_units{queue=\"shared\",state=\"ready\"} 2",
+        "longshore_workers 2",
+        "longshore_worker_slots 4",
+        "longshore_pool_permits{pool=\"acme-pool\",state=\"max\"} 3",
+        "# TYPE longshore_pool_acquired_total counter",
+    ] {
+        assert!(all.lines().any(|found| found == line), "{line}\n{all}");
+    }
+    let own = scrape(&site.token("acme", Role::Read).await).await;
+    assert!(own.contains("longshore_units{queue=\"mail\",state=\"ready\"} 3"), "{own}");
+    assert!(!own.contains("other") && !own.contains("longshore_workers"), "{own}");
+}
