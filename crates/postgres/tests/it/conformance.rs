@@ -40,7 +40,7 @@ groups! {
     effects_commit_as_in_every_store [effects]
     the_ledger_is_kept_as_in_every_store [
         ledger_profiles ledger_keys ledger_calls ledger_lives ledger_budgets ledger_limits
-        ledger_parking ledger_replies ledger_usage
+        ledger_parking ledger_replies ledger_usage ledger_tokens
     ]
 }
 
