@@ -21,7 +21,7 @@ pub(crate) struct Decoder<M> {
     buffer: Vec<u8>,
     /// What of the buffer has been used.
     start: usize,
-    /// How far the buffer has been searched for the end of a line.
+    /// How much of the rest has been searched for the end of a line.
     searched: usize,
     large: Option<Large>,
     messages: PhantomData<fn() -> M>,
@@ -62,7 +62,7 @@ impl<M: Message> Decoder<M> {
     /// From now on, messages are written like this.
     pub(crate) fn switch(&mut self, encoding: Encoding) {
         self.encoding = encoding;
-        self.searched = self.start;
+        self.searched = 0;
     }
 
     /// Where the next bytes are to be put: behind what is there, into the room that is there.
@@ -88,7 +88,6 @@ impl<M: Message> Decoder<M> {
 
     fn make_room(&mut self) {
         self.buffer.drain(..self.start);
-        self.searched -= self.start;
         self.start = 0;
         // A long line grows by half each time: few copies, and never much more than it needs.
         self.buffer.reserve_exact(READ.max(self.buffer.len() / 2));
@@ -114,10 +113,12 @@ impl<M: Message> Decoder<M> {
     }
 
     fn next_line(&mut self) -> Result<Option<Heard<M>>, Fault> {
-        while let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+        loop {
+            let rest = &self.buffer[self.start..];
+            let Some(end) = memchr::memchr(b'\n', &rest[self.searched..]) else { break };
             let end = self.searched + end;
-            let line = self.buffer[self.start..end].trim_ascii();
-            (self.start, self.searched) = (end + 1, end + 1);
+            let line = rest[..end].trim_ascii();
+            (self.start, self.searched) = (self.start + end + 1, 0);
             if line.is_empty() {
                 continue;
             }
@@ -127,8 +128,8 @@ impl<M: Message> Decoder<M> {
             let heard = M::from_line(line)?;
             return Ok(Some(heard.map_or_else(|| Heard::Stray(shown(line)), Heard::Message)));
         }
-        self.searched = self.buffer.len();
-        match self.buffer.len() - self.start > self.max_frame {
+        self.searched = self.buffer.len() - self.start;
+        match self.searched > self.max_frame {
             true => Err(too_long(self.max_frame)),
             false => Ok(None),
         }

@@ -138,6 +138,19 @@ proptest! {
 }
 
 #[test]
+fn many_small_messages_that_are_cut_anywhere_all_come_out() {
+    for encoding in [Encoding::Json, Encoding::Binary] {
+        let (mut said, mut bytes) = (Vec::new(), Vec::new());
+        while bytes.len() < 4 * READ {
+            said.push(FromWorker::Pong(said.len() as u64));
+            encoding.answer(said.last().unwrap(), &mut bytes).unwrap();
+        }
+        let cuts = vec![READ / 3; 12];
+        assert_eq!(messages(heard::<FromWorker>(encoding, &bytes, &cuts).unwrap()), said);
+    }
+}
+
+#[test]
 fn a_frame_that_claims_too_much_is_refused_before_it_comes() {
     let claim = u32::try_from(LIMIT + 1).unwrap().to_le_bytes();
     let refused = heard::<FromWorker>(Encoding::Binary, &claim, &[]);
