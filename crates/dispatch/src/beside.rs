@@ -10,19 +10,23 @@ use tokio::net::{UnixListener, UnixStream};
 /// Listens under a new name. None where the system has no such sockets.
 pub(crate) fn listen() -> Option<(String, UnixListener)> {
     let name = format!("longshore-{}", UnitId::new());
-    let listener = system::listen(&name).and_then(UnixListener::from_std);
+    let listener = UnixListener::bind(without_file(&name));
     let told =
         listener.inspect_err(|error| tracing::debug!(%error, "clients come by network only"));
     Some((name, told.ok()?))
 }
 
-/// Connects to whoever listens under this name, if it is the same user.
-pub(crate) fn connect(name: &str) -> io::Result<UnixStream> {
-    let stream = system::connect(name)?;
-    stream.set_nonblocking(true)?;
-    let stream = UnixStream::from_std(stream)?;
+/// Connects to whoever listens under this name, if it is the same user. Fails at once where nobody does,
+/// or where too many wait to be let in.
+pub(crate) async fn connect(name: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(without_file(name)).await?;
     demand_same_user(&stream)?;
     Ok(stream)
+}
+
+/// Such names begin with a zero. Elsewhere than on Linux they are bad paths.
+fn without_file(name: &str) -> String {
+    format!("\0{name}")
 }
 
 /// A name is seen by everybody on the machine, and free once its server is gone.
@@ -35,38 +39,6 @@ fn demand(stream: &UnixStream, uid: u32) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user is at the other end"))
-}
-
-#[cfg(target_os = "linux")]
-mod system {
-    use std::io;
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-
-    pub(super) fn listen(name: &str) -> io::Result<UnixListener> {
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    }
-
-    /// Does not wait: either somebody listens on this machine, or nobody does.
-    pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
-        UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod system {
-    use std::io;
-    use std::os::unix::net::{UnixListener, UnixStream};
-
-    pub(super) fn listen(_: &str) -> io::Result<UnixListener> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    pub(super) fn connect(_: &str) -> io::Result<UnixStream> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub async fn connect(access: &Access, role: Role) -> Result<Link, LinkError> {
 /// None if the server is on another machine, or shut off from us here: there are its addresses then.
 async fn connect_beside(name: &str, access: &Access) -> Option<Result<Link, LinkError>> {
     let said = timeout(PATIENCE, async {
-        let stream = Either::Right(beside::connect(name)?);
+        let stream = Either::Right(beside::connect(name).await?);
         introduce(stream, access, Role::Client).await
     });
     let link = said.await.ok()?.ok()?;

@@ -7,6 +7,7 @@ use longshore_dispatch::access::Access;
 use longshore_dispatch::link::connect;
 use longshore_dispatch::server::ServerError;
 use longshore_dispatch::wire::Role;
+use tokio::net::UnixListener;
 
 use crate::kit::Pool;
 
@@ -37,6 +38,21 @@ async fn a_client_that_finds_nobody_beside_it_comes_by_network() {
         let link = connect(&access, Role::Client).await.unwrap();
         assert_eq!(link.address, Some(access.addresses[0]));
     }
+}
+
+#[tokio::test]
+async fn a_client_that_finds_a_crowd_at_the_socket_comes_by_network() {
+    let pool = Pool::start().await;
+    let name = format!("longshore-crowd-{}", std::process::id());
+    let _deaf = UnixListener::bind(format!("\0{name}")).unwrap();
+    let mut crowd = Vec::new();
+    while let Ok(one) = tokio::net::UnixStream::connect(format!("\0{name}")).await {
+        crowd.push(one);
+        assert!(crowd.len() < 100_000, "there is room for everybody");
+    }
+    let crowded = Access { beside: Some(name), ..access(&pool) };
+    let link = connect(&crowded, Role::Client).await.unwrap();
+    assert_eq!(link.address, Some(crowded.addresses[0]));
 }
 
 #[tokio::test]
