@@ -3,11 +3,14 @@
 //! Where a call costs much and what it carries costs little, those who come while one is on its way wait
 //! for its end, and then go together. Nobody waits for company: who comes alone goes at once, by itself.
 //!
-//! A task makes the calls, for as long as there are any. No caller makes them for the others: one that
+//! Tasks make the calls, for as long as there are any. No caller makes them for the others: one that
 //! is not polled for a while, or waits for the others itself, would hold them all up.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
@@ -15,15 +18,22 @@ use tokio::task::{JoinSet, yield_now};
 /// So many go together at most.
 const MOST: usize = 128;
 
-/// Jobs that gather, each with an answer of its own. One call at a time is on its way, so what comes later
-/// happens later.
-pub struct Gather<J, A>(Mutex<Desk<J, A>>);
+/// Jobs that gather, each with an answer of its own.
+pub struct Gather<J, A> {
+    desk: Mutex<Desk<J, A>>,
+    /// So many tasks make calls at most.
+    lanes: usize,
+    /// Whether one that comes when nobody is there may make its call itself.
+    alone: bool,
+}
 
 struct Desk<J, A> {
     waiting: VecDeque<Waiting<J, A>>,
-    /// Somebody makes calls.
-    away: bool,
-    /// Whoever does, or did.
+    /// So many tasks make calls.
+    busy: usize,
+    /// One that came alone makes its call itself.
+    lone: bool,
+    /// The tasks that make calls, or did.
     callers: JoinSet<()>,
 }
 
@@ -32,10 +42,26 @@ struct Waiting<J, A> {
     answer: oneshot::Sender<A>,
 }
 
-impl<J, A> Default for Gather<J, A> {
-    fn default() -> Self {
-        let (waiting, callers) = (VecDeque::new(), JoinSet::new());
-        Self(Mutex::new(Desk { waiting, away: false, callers }))
+/// A call that has begun.
+enum Begun<F: Future> {
+    Over(F::Output),
+    Away(Pin<Box<F>>),
+}
+
+impl<F: Future> Begun<F> {
+    fn begin(call: F, cx: &mut Context<'_>) -> Self {
+        let mut call = Box::pin(call);
+        match call.as_mut().poll(cx) {
+            Poll::Ready(output) => Self::Over(output),
+            Poll::Pending => Self::Away(call),
+        }
+    }
+
+    async fn end(self) -> F::Output {
+        match self {
+            Self::Over(output) => output,
+            Self::Away(call) => call.await,
+        }
     }
 }
 
@@ -46,8 +72,24 @@ impl<J, A> std::fmt::Debug for Gather<J, A> {
 }
 
 impl<J, A> Gather<J, A> {
+    /// One call after the other: what comes later happens later, also if whoever came before is gone.
+    pub fn one_by_one() -> Self {
+        Self::new(1, false)
+    }
+
+    /// Several calls at once: while one is answered, another is on its way. They begin in the order in which
+    /// their jobs came. If whoever is called keeps this order, what comes later happens later.
+    pub fn in_order(lanes: usize) -> Self {
+        Self::new(lanes, true)
+    }
+
+    fn new(lanes: usize, alone: bool) -> Self {
+        let (waiting, callers) = (VecDeque::new(), JoinSet::new());
+        Self { desk: Mutex::new(Desk { waiting, busy: 0, lone: false, callers }), lanes, alone }
+    }
+
     fn open(&self) -> MutexGuard<'_, Desk<J, A>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,22 +100,66 @@ impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
     pub async fn run<F>(
         self: &Arc<Self>,
         job: J,
-        call: impl Fn(Vec<J>) -> F + Send + 'static,
+        call: impl Fn(Vec<J>) -> F + Send + Sync + 'static,
     ) -> Option<A>
     where
         F: Future<Output = Vec<A>> + Send + 'static,
     {
-        let (answer, told) = oneshot::channel();
+        let mut job = Some(job);
+        if let Some((begun, _lone)) =
+            poll_fn(|cx| Poll::Ready(self.go_alone(&mut job, &call, cx))).await
         {
-            let mut desk = self.open();
-            desk.waiting.push_back(Waiting { job, answer });
-            if !std::mem::replace(&mut desk.away, true) {
-                while desk.callers.try_join_next().is_some() {}
-                let turn = Turn { gather: Arc::clone(self), over: false };
-                desk.callers.spawn(turn.take(call));
-            }
+            return begun.end().await.pop();
         }
+        let (answer, told) = oneshot::channel();
+        self.wait(Waiting { job: job?, answer }, call);
         told.await.ok()
+    }
+
+    /// Begins the call of one that came when nobody was there.
+    fn go_alone<F>(
+        &self,
+        job: &mut Option<J>,
+        call: &impl Fn(Vec<J>) -> F,
+        cx: &mut Context<'_>,
+    ) -> Option<(Begun<F>, Lone<'_, J, A>)>
+    where
+        F: Future<Output = Vec<A>>,
+    {
+        let mut desk = self.open();
+        if !self.alone || desk.lone || desk.busy > 0 {
+            return None;
+        }
+        let begun = Begun::begin(call(vec![job.take()?]), cx);
+        desk.lone = true;
+        drop(desk);
+        Some((begun, Lone(self)))
+    }
+
+    fn wait<F>(
+        self: &Arc<Self>,
+        one: Waiting<J, A>,
+        call: impl Fn(Vec<J>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Vec<A>> + Send + 'static,
+    {
+        let mut desk = self.open();
+        desk.waiting.push_back(one);
+        if desk.busy < self.lanes {
+            desk.busy += 1;
+            while desk.callers.try_join_next().is_some() {}
+            let turn = Turn { gather: Arc::clone(self), over: false };
+            desk.callers.spawn(turn.take(call));
+        }
+    }
+}
+
+/// Says that one is on its way alone, until it is not. Nobody waits for it: it may not be polled.
+struct Lone<'a, J, A>(&'a Gather<J, A>);
+
+impl<J, A> Drop for Lone<'_, J, A> {
+    fn drop(&mut self) {
+        self.0.open().lone = false;
     }
 }
 
@@ -89,9 +175,9 @@ impl<J, A> Turn<J, A> {
     where
         F: Future<Output = Vec<A>>,
     {
-        while let Some((jobs, answers)) = self.next() {
-            let company = jobs.len() > 1;
-            for (answer, told) in answers.into_iter().zip(call(jobs).await) {
+        while let Some((begun, answers)) = poll_fn(|cx| Poll::Ready(self.next(&call, cx))).await {
+            let company = answers.len() > 1;
+            for (answer, told) in answers.into_iter().zip(begun.end().await) {
                 // Whoever asked may be gone.
                 let _ = answer.send(told);
             }
@@ -102,25 +188,41 @@ impl<J, A> Turn<J, A> {
         }
     }
 
-    fn next(&mut self) -> Option<(Vec<J>, Vec<oneshot::Sender<A>>)> {
+    /// Begins a call for those who wait, before another may take those who come later.
+    #[expect(clippy::type_complexity, reason = "a call and who waits for it")]
+    fn next<F>(
+        &mut self,
+        call: &impl Fn(Vec<J>) -> F,
+        cx: &mut Context<'_>,
+    ) -> Option<(Begun<F>, Vec<oneshot::Sender<A>>)>
+    where
+        F: Future<Output = Vec<A>>,
+    {
         let mut desk = self.gather.open();
-        let count = desk.waiting.len().min(MOST);
-        let wanted = desk.waiting.drain(..count).filter(|one| !one.answer.is_closed());
-        let (jobs, answers): (Vec<J>, Vec<_>) = wanted.map(|one| (one.job, one.answer)).unzip();
-        if jobs.is_empty() && desk.waiting.is_empty() {
-            (desk.away, self.over) = (false, true);
+        let (mut jobs, mut answers) = (Vec::new(), Vec::new());
+        while jobs.len() < MOST
+            && let Some(one) = desk.waiting.pop_front()
+        {
+            if !one.answer.is_closed() {
+                jobs.push(one.job);
+                answers.push(one.answer);
+            }
+        }
+        if jobs.is_empty() {
+            desk.busy -= 1;
+            self.over = true;
             return None;
         }
-        Some((jobs, answers))
+        Some((Begun::begin(call(jobs), cx), answers))
     }
 }
 
 impl<J, A> Drop for Turn<J, A> {
     fn drop(&mut self) {
         if !self.over {
-            // Nobody is left to call for those who wait: they hear of it, and others may come.
+            // Nobody may be left to call for those who wait: they hear of it, and others may come.
             let mut desk = self.gather.open();
-            desk.away = false;
+            desk.busy -= 1;
             desk.waiting.clear();
         }
     }
@@ -157,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_come_meanwhile_go_together() {
-        let (gather, may) = (Sums::default(), Arc::new(Notify::new()));
+        let (gather, may) = (Sums::new(Gather::one_by_one()), Arc::new(Notify::new()));
         let first = run(&gather, &may, 1);
         let others = async {
             yield_now().await;
@@ -176,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_is_not_polled_or_is_dropped_holds_nobody_up() {
-        let (gather, may) = (Sums::default(), Arc::new(Notify::new()));
+        let (gather, may) = (Sums::new(Gather::one_by_one()), Arc::new(Notify::new()));
         let (mut first, mut second) =
             (Box::pin(run(&gather, &may, 1)), Box::pin(run(&gather, &may, 2)));
         tokio::select! {
@@ -199,10 +301,62 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_a_call_that_fails_hears_of_it() {
-        let (gather, may) = (Sums::default(), Arc::new(Notify::new()));
+        let (gather, may) = (Sums::new(Gather::one_by_one()), Arc::new(Notify::new()));
         may.notify_one();
         assert_eq!(run(&gather, &may, 666).await, None);
         may.notify_one();
         assert_eq!(run(&gather, &may, 1).await, Some((1, 1)));
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_one_that_went_alone() {
+        let (gather, may) = (Sums::new(Gather::in_order(1)), Arc::new(Notify::new()));
+        let mut first = Box::pin(run(&gather, &may, 1));
+        tokio::select! {
+            biased;
+            _ = &mut first => unreachable!("nobody has answered it"),
+            () = yield_now() => {}
+        }
+        // It was on its way before: it is answered before, but nobody polls it.
+        let second = async {
+            may.notify_one();
+            yield_now().await;
+            may.notify_one();
+            run(&gather, &may, 2).await
+        };
+        assert_eq!(second.await, Some((2, 1)));
+        assert_eq!(first.await, Some((1, 1)));
+        may.notify_one();
+        assert_eq!(run(&gather, &may, 3).await, Some((3, 1)));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn calls_begin_in_the_order_in_which_their_jobs_came() {
+        let gather = Arc::new(Gather::in_order(3));
+        let begun = Arc::new(Mutex::new(Vec::<u32>::new()));
+        let mut tasks = JoinSet::new();
+        for job in 0..20_000_u32 {
+            let begun = Arc::clone(&begun);
+            let call = move |jobs: Vec<u32>| {
+                let begun = Arc::clone(&begun);
+                async move {
+                    begun.lock().unwrap().extend(&jobs);
+                    yield_now().await;
+                    jobs
+                }
+            };
+            let gather = Arc::clone(&gather);
+            let mut answer = Box::pin(async move { gather.run(job, call).await });
+            // It comes now; its answer is waited for elsewhere.
+            match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+                Poll::Ready(told) => assert_eq!(told, Some(job)),
+                Poll::Pending => {
+                    tasks.spawn(async move { assert_eq!(answer.await, Some(job)) });
+                }
+            }
+        }
+        tasks.join_all().await;
+        let begun = begun.lock().unwrap();
+        assert!(begun.iter().copied().eq(0..20_000), "out of order");
     }
 }

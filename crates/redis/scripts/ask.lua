@@ -16,15 +16,6 @@ local function comes_now()
   return math.max(now, last + 1)
 end
 
--- Counts a wait, in steps that double. Those below a millisecond are not counted: they are the rest.
-local function count_wait(waited)
-  local step, millis = 0, math.floor(waited / 1000)
-  while millis > 0 and step < 21 do
-    step, millis = step + 1, math.floor(millis / 2)
-  end
-  if step > 0 then redis.call('HINCRBY', pool, 'waits' .. step, 1) end
-end
-
 -- `record` is what was written of it; `behind` what its priority adds to its rank; one with a place of 0
 -- does not wait. Answers {1, fence, waited}, {2, before, look again}, {3} full or {4, max} too heavy.
 local function ask(id, record, weight, behind, ttl, place, client, owner)
@@ -58,16 +49,8 @@ local function ask(id, record, weight, behind, ttl, place, client, owner)
     or (not record and came + behind < tonumber(its_head[2]))
 
   if first and used + weight <= max and not quarantined() then
-    local waited = 0
-    used, fence = used + weight, fence + 1
-    if record then
-      waiting = waiting - redis.call('ZREM', line, id)
-      head = nil
-      waited = math.max(now - came, 0)
-      count_wait(waited)
-    end
-    put(id, string.format('h:%.0f:%.0f:%.0f:%.0f:%s', weight, fence, now, waited, owner))
-    ends_at(id, now + ttl)
+    if record then head = nil end
+    local waited = grant(id, weight, ttl, record and came, owner)
     return {1, fence, waited}
   end
 
@@ -85,7 +68,7 @@ local function ask(id, record, weight, behind, ttl, place, client, owner)
     state = 'a'
   end
   -- The client anew: a process may take over what another asked for.
-  put(id, string.format('%s:%.0f:%.0f:%.0f:%s:%s', state, weight, behind, came, client, owner))
+  put(id, string.format('%s:%.0f:%.0f:%.0f:%s:%.0f:%s', state, weight, behind, came, client, ttl, owner))
   ends_at(id, now + place)
 
   -- Hints are lost sometimes, and nobody hints at what runs out. Only the first few look at that, and

@@ -1,10 +1,12 @@
 -- What gathered in one process: first what is given back, then what is asked for.
 -- ARGV  a word, max, client, and of the server: run, started, trusted, the pool's birth as this client
---       knows it; the number of ids that are given back, and these with whether they waited too long (1 or
---       0); then of each ask: id, weight, behind, ttl, place, owner
--- Answers with the birth, those of this process that are to ask again, and an answer for each ask.
-caller = ARGV[3]
-local BACK, ASKS = 8, 8 + 2 * ARGV[8]
+--       knows it; whether all who wait in the process are awake (1 or 0); the number of ids that are given
+--       back, and these with whether they waited too long (1 or 0); then of each ask: id, weight, behind,
+--       ttl, place, owner
+-- Answers with the birth, those of this process that are to ask again, those that were handed a permit
+-- (id, fence, waited), and an answer for each ask.
+caller, hands_over = ARGV[3], ARGV[8] == '1'
+local BACK, ASKS = 9, 9 + 2 * ARGV[9]
 if max or ARGV[ASKS + 1] then
   if run ~= ARGV[4] or born ~= ARGV[7] then
     recall(ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[2])
@@ -67,4 +69,4 @@ for _, i in ipairs(order) do
 end
 tell()
 save()
-return {born or '', told, answers}
+return {born or '', told, handed, answers}

@@ -2,7 +2,7 @@
 --
 -- KEYS  pool  hash: `state`, figures, and by their ids
 --             "h:weight:fence:since:waited:owner" of holders,
---             "w:weight:behind:came:client:owner" of waiters
+--             "w:weight:behind:came:client:ttl:owner" of waiters
 --       ends  sorted set: when each holder's lease and each waiter's place run out
 --       line  sorted set: waiters by rank
 -- ARGV  the first is an id, or any word that is none

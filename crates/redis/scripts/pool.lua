@@ -5,6 +5,8 @@ nearest, lost, longest = tonumber(nearest) or 0, tonumber(lost) or 0, tonumber(l
 
 -- A waiter whose process does not listen may be dead: its place is kept this much longer only.
 local DOUBT = 1000000
+-- A permit that is handed over is good for this much longer, and must be heard of within it.
+local HEARD = 1000000
 -- So many waiters are looked at in one go; whoever of them gets a permit looks further.
 local WINDOW = 32
 -- So many are ended in one go. The rest counts as held until the next call.
@@ -78,8 +80,31 @@ local function tidy()
   nearest = tonumber(redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]) or 0
 end
 
--- Those of the caller's own process that are told: it hears of them with the answer.
-local caller, told = nil, {}
+-- Counts a wait, in steps that double. Those below a millisecond are not counted: they are the rest.
+local function count_wait(waited)
+  local step, millis = 0, math.floor(waited / 1000)
+  while millis > 0 and step < 21 do
+    step, millis = step + 1, math.floor(millis / 2)
+  end
+  if step > 0 then redis.call('HINCRBY', pool, 'waits' .. step, 1) end
+end
+
+-- Gives a permit to one that came into the line at `came`, or not at all; how long it waited.
+local function grant(id, weight, ttl, came, owner)
+  local waited = 0
+  used, fence = used + weight, fence + 1
+  if came then
+    waiting = waiting - redis.call('ZREM', line, id)
+    waited = math.max(now - came, 0)
+    count_wait(waited)
+  end
+  put(id, string.format('h:%.0f:%.0f:%.0f:%.0f:%s', weight, fence, now, waited, owner))
+  ends_at(id, now + ttl)
+  return waited
+end
+
+-- The caller's own process hears with the answer who of it is to ask again, and who has a permit now.
+local caller, hands_over, told, handed = nil, false, {}, {}
 
 -- Tells a waiter's process; how many heard it. Where publishing is forbidden there are no hints, but
 -- permits all the same.
@@ -92,25 +117,35 @@ local function hint(client, id)
   return redis.pcall('PUBLISH', 'longshore:turns:' .. client, name .. ' ' .. id)
 end
 
--- Tells those who are next that it is worth asking, each once: "w" was not told, "t" was, "a" has asked
--- since but others stand before it: it is told again when it is first. Else two who stand behind one
--- that sleeps would wake each other for as long as it does.
+-- Those who are next get a permit if they are of the caller's process and awake. The others are told
+-- that it is worth asking, each once: "w" was not told, "t" was, "a" has asked since but others stand
+-- before it: it is told again when it is first. Else two who stand behind one that sleeps would wake each
+-- other for as long as it does.
 local function tell()
   local free = max and max - used or 0
   if waiting == 0 or free < 1 or quarantined() then return end
   write()
-  for i = 0, math.min(waiting, WINDOW) - 1 do
-    local id = redis.call('ZRANGE', line, i, i)[1]
+  local at = 0
+  for _ = 1, math.min(waiting, WINDOW) do
+    local id = redis.call('ZRANGE', line, at, at)[1]
     local its_record = redis.call('HGET', pool, id)
-    local state, weight, client = string.match(its_record, '^(%a):(%d+):%d+:%d+:([^:]*):')
+    local state, weight, came, client, ttl, owner =
+      string.match(its_record, '^(%a):(%d+):%d+:(%d+):([^:]*):(%d+):(.*)$')
     free = free - weight
     if free < 0 then return end
-    if state == 'w' or (state == 'a' and i == 0) then
-      redis.call('HSET', pool, id, 't' .. string.sub(its_record, 2))
-      if hint(client, id) == 0 then
-        local at = tonumber(redis.call('ZSCORE', ends, id))
-        ends_at(id, math.min(at, now + DOUBT))
-        free = free + weight
+    if hands_over and at == 0 and client == caller then
+      -- It may hear of it as late as HEARD.
+      local waited = grant(id, tonumber(weight), ttl + HEARD, tonumber(came), owner)
+      handed[#handed + 1] = {id, fence, waited}
+    else
+      at = at + 1
+      if state == 'w' or (state == 'a' and at == 1) then
+        redis.call('HSET', pool, id, 't' .. string.sub(its_record, 2))
+        if hint(client, id) == 0 then
+          local its_end = tonumber(redis.call('ZSCORE', ends, id))
+          ends_at(id, math.min(its_end, now + DOUBT))
+          free = free + weight
+        end
       end
     end
     if free < 1 then return end

@@ -10,8 +10,9 @@ use crate::answer;
 use crate::error::damaged;
 use crate::server::{Server, micros};
 
-/// The birth, those who are to ask again, and of each ask what it came to.
-pub(crate) type Raw = (String, Vec<String>, Vec<(u8, u64, u64)>);
+/// The birth, those who are to ask again, those who were handed a permit (id, fence, waited), and of each
+/// ask what it came to.
+pub(crate) type Raw = (String, Vec<String>, Vec<(String, u64, u64)>, Vec<(u8, u64, u64)>);
 
 /// How long one that asks keeps its place; nothing if it does not wait.
 pub(crate) fn place(ask: &Ask) -> Duration {
@@ -26,11 +27,21 @@ pub(crate) fn behind(ask: &Ask) -> i64 {
     rank(ask.priority, Timestamp::ZERO).as_micros()
 }
 
+/// Who asks.
+pub(crate) struct Caller<'a> {
+    pub(crate) client: &'a str,
+    /// All who wait in this process would hear at once of a permit.
+    pub(crate) awake: bool,
+    /// The pool's birth as this process knows it.
+    pub(crate) born: &'a str,
+}
+
 /// The arguments of the script.
-pub(crate) fn write(jobs: &[Job], client: &str, server: &Server, born: &str, command: &mut Cmd) {
+pub(crate) fn write(jobs: &[Job], caller: &Caller<'_>, server: &Server, command: &mut Cmd) {
     let asks = || jobs.iter().filter_map(Job::ask);
-    command.arg("-").arg(asks().next().map_or(0, |ask| ask.max)).arg(client);
-    command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted)).arg(born);
+    command.arg("-").arg(asks().next().map_or(0, |ask| ask.max)).arg(caller.client);
+    command.arg(&server.run).arg(server.started).arg(u8::from(server.trusted)).arg(caller.born);
+    command.arg(u8::from(caller.awake));
     let back = || jobs.iter().flat_map(Job::back);
     command.arg(back().count());
     for (id, late) in back() {

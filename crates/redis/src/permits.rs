@@ -102,6 +102,10 @@ impl Permits for RedisPermits {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
+        if let Some(grant) = self.shared.hints.handed(pool, ask.id) {
+            self.shared.hints.forget(pool, ask.id);
+            return Ok(Answer::Granted(grant));
+        }
         if let Otherwise::Wait(place) = ask.otherwise {
             self.listen().await;
             self.shared.hints.expect(pool, ask.id, place);
@@ -109,10 +113,12 @@ impl Permits for RedisPermits {
         let done = self.have_done(pool, Job::Ask(ask.clone())).await?;
         let answer = done.ok_or_else(|| damaged("no answer for an ask"))?;
         Ok(match answer {
-            Answer::Waiting { before, look_again } if !self.shared.hints.is_listening() => {
-                Answer::Waiting { before, look_again: look_again.min(UNHINTED) }
+            Answer::Waiting { before, look_again } => {
+                self.shared.hints.rests(pool, ask.id);
+                let hinted = self.shared.hints.is_listening();
+                let most = if hinted { look_again } else { UNHINTED };
+                Answer::Waiting { before, look_again: look_again.min(most) }
             }
-            Answer::Waiting { .. } => answer,
             Answer::Granted(_) | Answer::Full | Answer::TooHeavy { .. } => {
                 self.shared.hints.forget(pool, ask.id);
                 answer

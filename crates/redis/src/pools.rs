@@ -9,6 +9,9 @@ use longshore_core::{Gather, PoolName};
 /// The names of all pools, for whoever wants a list.
 pub(crate) const ALL: &str = "longshore:pools";
 
+/// So many calls of a pool are on their way: while one is answered the server has another.
+const LANES: usize = 2;
+
 /// One pool.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -23,7 +26,7 @@ pub(crate) struct Known {
 impl Known {
     fn new(pool: &PoolName) -> Self {
         let keys = ["pool", "ends", "line"].map(|part| key(pool, part));
-        Self { keys, jobs: Arc::default(), born: Mutex::default() }
+        Self { keys, jobs: Arc::new(Gather::in_order(LANES)), born: Mutex::default() }
     }
 
     /// The pool's birth as we know it.

@@ -1,12 +1,15 @@
 //! What asks and releases need, whoever carries them: the connection, and whom to tell.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use longshore_core::permits::{Answer, Ask, Done, Job};
+use longshore_core::permits::{Answer, Ask, Done, Grant, Job};
 use longshore_core::{PermitId, PoolName, Result};
 use redis::cmd;
+use tokio::time::Instant;
 
-use crate::hints::Hints;
+use crate::gathered::Caller;
+use crate::hints::{Handed, Hints};
 use crate::link::{Link, add};
 use crate::pools::{self, Known};
 use crate::script::{ASK, GATHERED, RELEASE};
@@ -39,30 +42,46 @@ impl Shared {
 
     /// Does what gathered, and answers each.
     pub(crate) async fn carry(&self, pool: &PoolName, known: &Known, jobs: Vec<Job>) -> Vec<Done> {
-        // Where others wait, those that are next are told with the answer: sooner than through the channel.
-        let alone = self.hints.count() <= 1;
+        // Where others wait, those that are next get theirs with the answer: sooner than through the channel.
+        let (waiting, awake) = self.hints.waiting(pool);
         match &jobs[..] {
-            [Job::Ask(ask)] if alone => vec![self.ask_alone(pool, known, ask).await.map(Some)],
-            [Job::Release { ids, late }] if alone => {
+            [Job::Ask(ask)] if waiting <= 1 => {
+                vec![self.ask_alone(pool, known, ask).await.map(Some)]
+            }
+            [Job::Release { ids, late }] if waiting == 0 => {
                 vec![self.release_alone(known, ids, *late).await.map(|()| None)]
             }
             many => {
-                let done = self.carry_many(pool, known, many).await;
+                let done = self.carry_many(pool, known, many, awake).await;
                 done.unwrap_or_else(|error| Job::failed(jobs.len(), error))
             }
         }
     }
 
-    async fn carry_many(&self, pool: &PoolName, known: &Known, jobs: &[Job]) -> Result<Vec<Done>> {
-        let born = known.born();
-        let (born, told, answers): gathered::Raw = self
+    /// Permits are handed over if all who wait are awake: one that hears of it late would keep it from others.
+    async fn carry_many(
+        &self,
+        pool: &PoolName,
+        known: &Known,
+        jobs: &[Job],
+        awake: bool,
+    ) -> Result<Vec<Done>> {
+        let (born, began) = (known.born(), Instant::now());
+        let (born, told, handed, answers): gathered::Raw = self
             .link
             .script(&GATHERED, &known.keys, |server, command| {
-                gathered::write(jobs, self.hints.client(), server, &born, command);
+                let caller = Caller { client: self.hints.client(), awake, born: &born };
+                gathered::write(jobs, &caller, server, command);
             })
             .await?;
         for id in told.iter().filter_map(|id| id.parse().ok()) {
-            self.hints.turn_of(pool.clone(), id);
+            self.hints.turn_of(pool, id);
+        }
+        for (id, fence, waited) in handed {
+            if let Ok(id) = id.parse() {
+                let grant = Grant { fence, waited: Duration::from_micros(waited) };
+                self.hints.hand_over(pool, id, Handed { grant, began });
+            }
         }
         if !born.is_empty() {
             self.met(pool, known, born).await;

@@ -88,16 +88,16 @@ fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
     })
 }
 
-/// `state:weight:behind:came:client:owner`.
+/// `state:weight:behind:came:client:ttl:owner`.
 fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
     let bad = || damaged(format_args!("a waiter `{record}`"));
-    let mut parts = record.splitn(6, ':').skip(1);
+    let mut parts = record.splitn(7, ':').skip(1);
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
     let (weight, behind, came) = (number()?, number()?, number()?);
     let level = u8::try_from(behind / micros(STEP)).map_err(|_| bad())?;
     Ok(Waiter {
         id: id.parse::<PermitId>().map_err(|_| bad())?,
-        owner: parts.nth(1).ok_or_else(bad)?.into(),
+        owner: parts.nth(2).ok_or_else(bad)?.into(),
         weight: u32::try_from(weight).map_err(|_| bad())?,
         priority: Priority::new(level).map_err(|_| bad())?,
         waited: Duration::from_micros(now.saturating_sub(came)),

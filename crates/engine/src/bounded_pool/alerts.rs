@@ -32,6 +32,15 @@ impl PoolAlertKind {
             Self::BackEndLost => "back-end-lost",
         }
     }
+
+    /// What happened, for people to read.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AtCapacity => "a bounded pool is at capacity",
+            Self::TimedOut => "somebody waited too long for a bounded pool",
+            Self::BackEndLost => "the back end of a bounded pool does not answer",
+        }
+    }
 }
 
 /// Something that somebody should know of.
@@ -65,10 +74,8 @@ impl Alarm for LogAlarm {
         let stats = stats.clone().unwrap_or_default();
         let waited = stats.waits.percentile(0.95).unwrap_or_default();
         match kind {
-            PoolAlertKind::BackEndLost => {
-                tracing::error!(%pool, %error, "the back end of a bounded pool does not answer");
-            }
-            kind => tracing::error!(
+            PoolAlertKind::BackEndLost => tracing::error!(%pool, %error, "{}", kind.words()),
+            PoolAlertKind::AtCapacity | PoolAlertKind::TimedOut => tracing::error!(
                 %pool,
                 alert = kind.as_str(),
                 max = stats.max,
@@ -77,7 +84,7 @@ impl Alarm for LogAlarm {
                 acquired = stats.acquired,
                 timeouts = stats.timeouts,
                 p95_wait_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
-                "a bounded pool is at capacity",
+                "{}", kind.words()
             ),
         }
     }

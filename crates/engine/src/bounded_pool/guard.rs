@@ -123,7 +123,10 @@ impl Permit {
     /// the error says so.
     pub async fn release(mut self) -> Result<()> {
         let Of::Pool { id, .. } = &self.of else { return Ok(()) };
-        self.desk.permits.release(&self.desk.name, &[*id]).await?;
+        let (permits, pool) = (&self.desk.permits, &self.desk.name);
+        if !permits.release_at_once(pool, *id) {
+            permits.release(pool, &[*id]).await?;
+        }
         self.back = true;
         Ok(())
     }

@@ -24,7 +24,8 @@ impl Pools {
         if let Some(jobs) = pools.get(pool) {
             return Arc::clone(jobs);
         }
-        Arc::clone(pools.entry(pool.clone()).or_default())
+        let new = || Arc::new(Gather::one_by_one());
+        Arc::clone(pools.entry(pool.clone()).or_insert_with(new))
     }
 }
 

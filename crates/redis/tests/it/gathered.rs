@@ -73,3 +73,35 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
     let stats = permits.stats(pool()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.holders.len()), (0, 0, 0));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
+    let server = server(Remembers::Always).await;
+    let permits = Arc::new(open(&server.url()));
+    let mine = ask(LONG);
+    granted(&permits, &mine).await;
+    let (first, second) = (wait(LONG), wait(LONG));
+    for waiter in [&first, &second] {
+        permits.ask(pool(), waiter).await.unwrap();
+    }
+    let busy = || async {
+        let stats = permits.stats(pool()).await.unwrap().unwrap();
+        (stats.in_use, stats.waiting.len())
+    };
+    // Both listen: the first has it, and hears of it.
+    let mut turns = [&first, &second].map(|waiter| Box::pin(permits.turn(pool(), waiter.id)));
+    for turn in &mut turns {
+        assert!(futures_util::poll!(turn.as_mut()).is_pending());
+    }
+    permits.release(pool(), &[mine.id]).await.unwrap();
+    assert_eq!(busy().await, (1, 1));
+    let [turn, other] = turns;
+    turn.await;
+    granted(&permits, &first).await;
+    // The second is told to wait, and does nothing: it is not given what it may not hear of.
+    drop(other);
+    assert!(matches!(permits.ask(pool(), &second).await.unwrap(), Answer::Waiting { .. }));
+    permits.release(pool(), &[first.id]).await.unwrap();
+    assert_eq!(busy().await, (0, 1));
+    granted(&permits, &second).await;
+}

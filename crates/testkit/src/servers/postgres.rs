@@ -136,7 +136,9 @@ impl PrivatePostgres {
     pub fn fresh_database(&self, template: Option<&str>) -> io::Result<String> {
         let name = format!("{NAME}_{}", self.fresh.fetch_add(1, Ordering::Relaxed) + 1);
         let template = template.unwrap_or("template0");
-        self.run_in("postgres", &format!("CREATE DATABASE {name} TEMPLATE {template}"))?;
+        // Its files, and not what is in them through the log: a quarter of the time.
+        let sql = format!("CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY");
+        self.run_in("postgres", &sql)?;
         Ok(self.url_for(&name))
     }
 
