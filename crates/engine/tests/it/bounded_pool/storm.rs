@@ -120,7 +120,8 @@ async fn bounded_whatever_is_given_up_in_the_middle() {
     let most = witness.most.load(Ordering::SeqCst);
     assert!(most <= LARGEST, "{most} of {LARGEST} were held");
     assert_eq!(most, LARGEST, "no storm");
-    assert!(witness.uses.load(Ordering::SeqCst) > callers * rounds / 4, "hardly anybody got one");
+    // A fifth waits however long it takes; of the others the more give up the more there are.
+    assert!(witness.uses.load(Ordering::SeqCst) > callers * rounds / 6, "hardly anybody got one");
     assert_eq!(busy(&pool).await, (0, 0), "{:#?}", figures(&pool).await);
     assert_eq!((figures(&pool).await.expired, pool.stats().await.held_here), (0, 0));
     let all = pool.request().weight(LARGEST).acquire().await;
