@@ -61,6 +61,8 @@ mod dispatch_more;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod exec;
 #[cfg(test)]
 mod faults;
@@ -91,9 +93,15 @@ mod serve;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod supervise;
+#[cfg(test)]
+mod supervise_refresh;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tenants;
+#[cfg(test)]
+mod top;
 #[cfg(test)]
 mod two_hosts;
 #[cfg(test)]
