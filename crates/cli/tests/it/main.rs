@@ -53,6 +53,8 @@ mod crash;
 #[cfg(test)]
 mod cron;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod dispatch;
 #[cfg(test)]
 mod dispatch_clusters;
