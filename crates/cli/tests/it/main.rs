@@ -99,6 +99,8 @@ mod supervise;
 #[cfg(test)]
 mod supervise_refresh;
 #[cfg(test)]
+mod supervise_storm;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tenants;
