@@ -9,6 +9,7 @@ pub mod lock;
 pub mod notify;
 pub mod process;
 mod roster;
+pub mod scale;
 #[cfg(test)]
 mod tests;
 pub mod version;

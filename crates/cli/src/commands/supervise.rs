@@ -1,6 +1,7 @@
 //! `supervise`: keeps worker processes alive until somebody wants it to end.
 
 mod keeper;
+mod scout;
 mod signals;
 
 use crate::error::{WithHint, usage};

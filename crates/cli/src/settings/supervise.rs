@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use longshore::QueueName;
 
 use super::{all_named, at_key, length, path, span};
 use crate::args::Global;
@@ -47,6 +48,24 @@ pub struct Supervised {
     pub env: BTreeMap<String, String>,
     /// A process that uses more bytes of memory is replaced.
     pub max_memory: Option<u64>,
+    /// What waits for it, if it is a worker of ours.
+    pub load: Option<Load>,
+}
+
+/// What waits for workers of ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// The queues that they take from; none means all.
+    pub queues: Vec<QueueName>,
+    /// How many units each of them runs at once.
+    pub slots: u32,
+}
+
+impl Supervised {
+    /// Whether their number follows what waits for them.
+    pub fn grows(&self) -> bool {
+        self.load.is_some() && self.shape.min < self.shape.max
+    }
 }
 
 /// What is run.
@@ -75,7 +94,7 @@ pub fn supervise(typed: &Global, config: &Config) -> anyhow::Result<SuperviseSet
         // A worker of ours sees to its own drain; it only has to be ended if it does not.
         drain: span("worker.drain_timeout", &config.worker.drain_timeout)? + SLACK,
     };
-    let workers = written.workers.iter().map(|(name, written)| worker(name, written));
+    let workers = written.workers.iter().map(|(name, written)| worker(name, written, config));
     Ok(SuperviseSettings {
         pid_file: path(&written.pid_file).unwrap_or_else(|| "longshore-supervise.pid".into()),
         recover: written.recover,
@@ -108,7 +127,7 @@ fn handed_down(typed: &Global) -> Vec<(String, String)> {
 /// What a worker may need beyond its drain to write down what it did.
 const SLACK: Duration = Duration::from_secs(10);
 
-fn worker(name: &str, written: &config::Supervised) -> anyhow::Result<Supervised> {
+fn worker(name: &str, written: &config::Supervised, config: &Config) -> anyhow::Result<Supervised> {
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(usage(format!("`supervise.workers` has a section called `{name}`")))
@@ -123,6 +142,19 @@ fn worker(name: &str, written: &config::Supervised) -> anyhow::Result<Supervised
         dir: path(&written.dir).unwrap_or_else(|| ".".into()),
         env: written.env.clone(),
         max_memory: memory.transpose()?.map(|Size(bytes)| bytes),
+        load: match written.command.is_empty() {
+            true => Some(load(name, written, config)?),
+            false => None,
+        },
+    })
+}
+
+fn load(name: &str, written: &config::Supervised, config: &Config) -> anyhow::Result<Load> {
+    let defaults = super::worker(config)?;
+    let queues = all_named(&format!("supervise.workers.{name}.queues"), &written.queues)?;
+    Ok(Load {
+        queues: if queues.is_empty() { defaults.queues } else { queues },
+        slots: if written.slots == 0 { defaults.slots } else { written.slots },
     })
 }
 
@@ -170,7 +202,6 @@ fn run(name: &str, written: &config::Supervised) -> anyhow::Result<Run> {
     }
     // Only checked here: the worker reads them again.
     all_named::<longshore::Kind, _>(&key("kinds"), kinds)?;
-    all_named::<longshore::QueueName, _>(&key("queues"), queues)?;
     let mut words = vec!["worker".to_owned()];
     let flags = |flag: &'static str| move |text: &String| [flag.to_owned(), text.clone()];
     words.extend(kinds.iter().flat_map(flags("--kind")));

@@ -79,6 +79,14 @@ impl Group {
         }
     }
 
+    pub(super) fn more(&mut self) {
+        self.wanted = (self.wanted + 1).min(self.shape.max);
+    }
+
+    pub(super) fn fewer(&mut self) {
+        self.wanted = self.wanted.saturating_sub(1).max(self.shape.min);
+    }
+
     /// The young become grown, the grown too old.
     pub(super) fn grow_up(&mut self, now: Duration, rules: &Rules) {
         for process in &mut self.processes {

@@ -151,16 +151,34 @@ impl Roster {
 
     /// One more of each sort, as far as there may be.
     pub fn more(&mut self) {
-        for group in &mut self.groups {
-            group.wanted = (group.wanted + 1).min(group.shape.max);
-        }
+        self.groups.iter_mut().for_each(Group::more);
+    }
+
+    /// The same of one sort. Whether there will be.
+    pub fn more_of(&mut self, group: usize) -> bool {
+        self.change(group, Group::more)
+    }
+
+    /// One fewer of one sort. Whether there will be.
+    pub fn fewer_of(&mut self, group: usize) -> bool {
+        self.change(group, Group::fewer)
+    }
+
+    fn change(&mut self, group: usize, change: fn(&mut Group)) -> bool {
+        let Some(group) = self.groups.get_mut(group) else { return false };
+        let before = group.wanted;
+        change(group);
+        group.wanted != before
+    }
+
+    /// How many of one sort are wanted.
+    pub fn wanted(&self, group: usize) -> u32 {
+        self.groups.get(group).map_or(0, |group| group.wanted)
     }
 
     /// One fewer of each sort, as far as there may be.
     pub fn fewer(&mut self) {
-        for group in &mut self.groups {
-            group.wanted = group.wanted.saturating_sub(1).max(group.shape.min);
-        }
+        self.groups.iter_mut().for_each(Group::fewer);
     }
 
     /// Everybody is to finish what they have and end.

@@ -99,6 +99,24 @@ fn signals_change_the_number_within_its_bounds() {
 }
 
 #[test]
+fn a_section_grows_while_more_is_ready_than_it_can_hold() {
+    let place =
+        with("[supervise.workers.ours]\nqueues = ['default']\nslots = 1\nmin = 1\nmax = 3\n");
+    let mut supervisor = place.start(&["supervise"]);
+    says(&place, "1 of 1 processes run");
+    for _ in 0..9 {
+        place.submit_script("while [ ! -e go ]; do sleep 0.05; done", &[]);
+    }
+    let workers = || place.run(&["workers", "--json"]).ok().json().as_array().unwrap().len();
+    eventually(SOON, || (workers() == 3).then_some(()));
+    says(&place, "units are ready; one more, 3 in all");
+    place.write("go", "");
+    eventually(SOON, || (place.units("done").len() == 9).then_some(()));
+    assert_eq!(workers(), 3, "three at most, and none gone at once");
+    drained(&place, &mut supervisor);
+}
+
+#[test]
 fn who_uses_too_much_memory_is_replaced() {
     let large = "import os, time\nopen('lives', 'a').write('start %d\\n' % os.getpid())\n\
                  grown = bytearray(80_000_000) if not os.path.exists('grown') else b''\n\

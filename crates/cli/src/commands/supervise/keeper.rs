@@ -9,10 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use longshore::store::QueueInfo;
 use longshore_pool::warden::Warden;
 use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::scout::Scout;
 use super::signals::{Signals, Wish};
 use crate::exit::ExitCode;
 use crate::settings::{LogFormat, Run, Settings, SuperviseSettings, Supervised};
@@ -20,6 +22,7 @@ use crate::size;
 use crate::span::brief;
 use crate::supervise::notify::Notify;
 use crate::supervise::process::{self, End, Handle, Plan};
+use crate::supervise::scale::{Scale, Tendency};
 use crate::supervise::version::{Version, first_line};
 use crate::supervise::voice::Voice;
 use crate::supervise::{Deed, Ended, Id, Roster, Why};
@@ -49,6 +52,9 @@ pub(super) struct Keeper<'a> {
     running: BTreeMap<Id, Running>,
     lives: FuturesUnordered<Life>,
     version: Option<Version>,
+    scout: Scout<'a>,
+    /// One for each section.
+    scales: Vec<Scale>,
     /// What systemd was told last: that all is well.
     is_ready: bool,
     is_ending: bool,
@@ -92,6 +98,8 @@ impl<'a> Keeper<'a> {
             running: BTreeMap::new(),
             lives: FuturesUnordered::new(),
             version,
+            scout: Scout::new(all),
+            scales: settings.workers.iter().map(|_| Scale::default()).collect(),
             is_ready: false,
             is_ending: false,
             cut_short: false,
@@ -121,6 +129,7 @@ impl<'a> Keeper<'a> {
                 Some((id, end)) = self.lives.next() => self.ended(id, &end),
                 wish = signals.next() => self.obey(wish),
                 _ = ticks.tick() => self.look(),
+                Some(queues) = self.scout.queues() => self.scale(&queues),
                 () = sleep_until(due.unwrap_or(self.began)), if due.is_some() => {}
             }
         }
@@ -288,6 +297,28 @@ impl<'a> Keeper<'a> {
                 let (name, used) = (&running.name, size::brief(used));
                 tracing::info!("{name} uses {used} of memory, which is too much");
                 self.roster.replace(*id);
+            }
+        }
+    }
+
+    /// Lets sections follow what is ready for them.
+    fn scale(&mut self, queues: &[QueueInfo]) {
+        let now = self.now();
+        for (group, worker) in self.settings.workers.iter().enumerate() {
+            let Some(load) = worker.load.as_ref().filter(|_| worker.grows()) else { continue };
+            let is_ours =
+                |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
+            let open = queues.iter().filter(is_ours).filter(|lane| !lane.paused && !lane.suspended);
+            let ready: u64 = open.map(|lane| lane.counts.ready).sum();
+            let slots = u64::from(load.slots) * u64::from(self.roster.wanted(group));
+            let (name, changed) = match self.scales[group].look(ready, slots, now) {
+                Tendency::More => ("more", self.roster.more_of(group)),
+                Tendency::Fewer => ("fewer", self.roster.fewer_of(group)),
+                Tendency::Same => continue,
+            };
+            if changed {
+                let (section, wanted) = (&worker.shape.name, self.roster.wanted(group));
+                tracing::info!("{section}: {ready} units are ready; one {name}, {wanted} in all");
             }
         }
     }
