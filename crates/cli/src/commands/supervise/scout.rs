@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore::Store;
 use longshore::store::QueueInfo;
 
-use crate::settings::Settings;
+use crate::settings::{Settings, Supervised};
 use crate::store;
 
 /// Between two looks.
@@ -25,7 +25,7 @@ pub(super) struct Scout<'a> {
 impl<'a> Scout<'a> {
     /// Looks only if there is a section that may grow.
     pub(super) fn new(settings: &'a Settings) -> Self {
-        let grows = settings.supervise.workers.iter().any(|worker| worker.grows());
+        let grows = settings.supervise.workers.iter().any(Supervised::grows);
         let mut scout = Self { settings, look: None };
         if grows {
             scout.go(None);
