@@ -13,6 +13,7 @@ pub mod batch;
 pub mod budget;
 pub mod cron;
 pub mod dispatch;
+pub mod doctor;
 pub mod http;
 pub mod key;
 mod late;
@@ -25,7 +26,9 @@ pub mod queue;
 pub mod resource;
 pub mod script;
 pub mod submit;
+pub mod supervise;
 pub mod tenant;
+pub mod top;
 pub mod usage;
 pub mod web;
 pub mod worker;
@@ -123,9 +126,15 @@ pub enum Command {
     Usage(Late<Box<usage::Usage>>),
     /// Serve the API and the dashboard over HTTP
     Serve(Late<web::Serve>),
+    /// Keep worker processes alive: restart, replace, scale and drain them
+    Supervise(Late<supervise::Supervise>),
     /// Give, list and revoke tokens for the API
     #[command(subcommand)]
     Token(Late<web::Token>),
+    /// Watch queues, workers, batches and pools in the terminal
+    Top(Late<top::Top>),
+    /// Look for what is wrong, and say how to mend it
+    Doctor(Late<doctor::Doctor>),
     /// Bring the store's schema up to date
     Migrate,
     /// Recount the store against its counters and check its invariants

@@ -20,6 +20,7 @@ mod chaos;
 mod completions;
 mod cron;
 mod dispatch;
+pub mod doctor;
 mod key;
 mod man;
 mod migrate;
@@ -33,8 +34,10 @@ mod submit_http;
 mod submit_job;
 mod submit_lines;
 mod submit_script;
+mod supervise;
 mod tenant;
 mod token;
+mod top;
 mod unit;
 mod usage;
 mod verify;
@@ -74,7 +77,7 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     {
         return Box::pin(run_one(command, settings)).await;
     }
-    if let Command::Serve(_) = &command {
+    if let Command::Serve(_) | Command::Supervise(_) = &command {
         return Box::pin(run_one(command, settings)).await;
     }
     if let Command::Dispatch(typed) = &command
@@ -104,7 +107,10 @@ async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
         Command::Profile(Late(typed)) => profile::run(typed, settings).await,
         Command::Usage(Late(typed)) => usage::run(*typed, settings).await,
         Command::Serve(Late(typed)) => serve::run(typed, settings).await,
+        Command::Supervise(_) => supervise::run(settings).await,
         Command::Token(Late(typed)) => token::run(typed, settings).await,
+        Command::Top(Late(typed)) => top::run(&typed, settings).await,
+        Command::Doctor(Late(typed)) => doctor::run(&typed, settings).await,
         Command::Migrate => migrate::run(settings).await,
         Command::Verify => verify::run(settings).await,
         Command::Chaos(typed) => chaos::run(typed, settings).await,

@@ -14,6 +14,10 @@ use toml::{Table, Value};
 use crate::env::{self, Var};
 use crate::error::{did_you_mean, hinted};
 
+mod supervise;
+
+pub use supervise::{Supervise, Supervised};
+
 /// The name looked for in the working directory.
 const FILE: &str = "longshore.toml";
 
@@ -26,6 +30,9 @@ pub struct Config {
     /// Whether file or environment say so.
     #[serde(skip)]
     pub store_named: bool,
+    /// The file itself, if there is one.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
     /// Whose; empty means everybody's.
     pub tenant: String,
     /// How long a store that is away is waited for.
@@ -58,6 +65,8 @@ pub struct Config {
     pub dispatch: Dispatch,
     /// How the API is served.
     pub web: Web,
+    /// What is kept alive, and how.
+    pub supervise: Supervise,
     /// How long ended things are kept.
     pub keep: Keep,
 }
@@ -67,6 +76,7 @@ impl Default for Config {
         Self {
             store: "sqlite:longshore.db".into(),
             store_named: false,
+            file: None,
             tenant: String::new(),
             patience: "30s".into(),
             permits: String::new(),
@@ -83,6 +93,7 @@ impl Default for Config {
             ai: Ai::default(),
             dispatch: Dispatch::default(),
             web: Web::default(),
+            supervise: Supervise::default(),
             keep: Keep::default(),
         }
     }
@@ -365,8 +376,9 @@ impl Default for Keep {
 
 /// The configuration as file and environment give it.
 pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
-    let mut table = match find(flag)? {
-        Some(path) => read(&path)?,
+    let file = find(flag)?;
+    let mut table = match &file {
+        Some(path) => read(path)?,
         None => Table::new(),
     };
     for var in env::VARS {
@@ -376,7 +388,7 @@ pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
         }
     }
     let store_named = table.contains_key("store");
-    Ok(Config { store_named, ..table.try_into()? })
+    Ok(Config { store_named, file, ..table.try_into()? })
 }
 
 fn not_text(var: Var) -> String {
@@ -405,7 +417,8 @@ fn parse(text: &str, name: &str) -> anyhow::Result<Table> {
     if let Err(error) = toml::from_str::<Config>(text) {
         let at = error.span().map_or(0, |span| span.start).min(text.len());
         let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
-        let error = nameless(text).unwrap_or_else(|| explain(error.message()));
+        let known = nameless(text).or_else(|| listed(text));
+        let error = known.unwrap_or_else(|| explain(error.message()));
         return Err(error).with_context(|| format!("in {name}, line {line}"));
     }
     Ok(text.parse()?)
@@ -421,6 +434,14 @@ fn nameless(text: &str) -> Option<anyhow::Error> {
         let error = anyhow!("`{key}` stands in [{name}], which has sections only");
         Some(hinted(error, format!("write [{name}.NAME] above it")))
     })
+}
+
+/// `[[worker]]` is how others write what is kept alive.
+fn listed(text: &str) -> Option<anyhow::Error> {
+    let table = text.parse::<Table>().ok()?;
+    table.get("worker")?.as_array()?;
+    let error = anyhow!("[[worker]] is a list, and there is one [worker]: how workers work");
+    Some(hinted(error, "what is kept alive is written as [supervise.workers.NAME]"))
 }
 
 /// The parser's message, with a guess at what was meant if a word is unknown.
@@ -526,6 +547,24 @@ mod tests {
         assert!(!written.command.is_empty());
         written.command.clear();
         assert_eq!(written, WorkerCommand::default());
+    }
+
+    #[test]
+    fn the_reference_file_names_every_key_of_what_is_kept_alive_with_its_default() {
+        let written = commented("[supervise.workers.mail]");
+        let written = written["supervise"]["workers"]["mail"].as_table().unwrap().clone();
+        let defaults = Table::try_from(Supervised::default()).unwrap();
+        assert_eq!(keys(&written, ""), keys(&defaults, ""));
+        let mut written: Supervised = written.try_into().unwrap();
+        assert_eq!(std::mem::take(&mut written.kinds), ["mail"]);
+        assert_eq!(written, Supervised::default());
+    }
+
+    #[test]
+    fn a_list_of_workers_is_told_where_it_belongs() {
+        let error = parse("[[worker]]\nkinds = [\"mail\"]\n", "t").unwrap_err();
+        let shown = format!("{error:#}");
+        assert!(shown.contains("[[worker]] is a list"), "{shown}");
     }
 
     #[test]

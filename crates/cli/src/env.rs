@@ -6,6 +6,20 @@
 pub const CONFIG: &str = "LONGSHORE_CONFIG";
 /// Where the units are.
 pub const STORE: &str = "LONGSHORE_STORE";
+/// Whose things may be touched.
+pub const TENANT: &str = "LONGSHORE_TENANT";
+/// What is logged.
+pub const LOG: &str = "LONGSHORE_LOG";
+/// How log lines look.
+pub const LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
+/// Where daily files of the log go.
+pub const LOG_DIR: &str = "LONGSHORE_LOG_DIR";
+/// Where systemd wants to hear how a service is.
+pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+/// After how many microseconds it misses a sign of life, …
+pub const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
+/// … and of which process.
+pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 /// Where a PostgreSQL store listens for changes.
 pub const LISTEN_URL: &str = "LONGSHORE_LISTEN_URL";
 /// Who runs us, by the login; the first that is set counts.
@@ -20,6 +34,8 @@ pub const SENTRY: &str = "LONGSHORE_ALERTS_SENTRY";
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Where the user is at home: the folder of a pool is there unless one is named.
 pub const HOME: &str = "HOME";
+/// Where programs are looked for.
+pub const PATH: &str = "PATH";
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
@@ -35,12 +51,12 @@ pub struct Var {
 /// All of them. Lists are separated by commas.
 pub const VARS: [Var; 36] = [
     Var { name: STORE, key: "store" },
-    Var { name: "LONGSHORE_TENANT", key: "tenant" },
+    Var { name: TENANT, key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
     Var { name: "LONGSHORE_PERMITS", key: "permits" },
-    Var { name: "LONGSHORE_LOG", key: "log.level" },
-    Var { name: "LONGSHORE_LOG_FORMAT", key: "log.format" },
-    Var { name: "LONGSHORE_LOG_DIR", key: "log.dir" },
+    Var { name: LOG, key: "log.level" },
+    Var { name: LOG_FORMAT, key: "log.format" },
+    Var { name: LOG_DIR, key: "log.dir" },
     Var { name: "LONGSHORE_LOG_KEEP", key: "log.keep" },
     Var { name: "LONGSHORE_SQLITE_SYNCHRONOUS", key: "sqlite.synchronous" },
     Var { name: LISTEN_URL, key: "postgres.listen_url" },

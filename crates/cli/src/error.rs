@@ -131,7 +131,8 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
     }
 }
 
-fn hint(error: &anyhow::Error) -> Option<String> {
+/// What the user can do about it.
+pub fn hint(error: &anyhow::Error) -> Option<String> {
     let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
     given.map(|hinted| hinted.hint.clone()).or_else(|| causes(error).find_map(known))
 }

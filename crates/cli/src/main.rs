@@ -28,6 +28,7 @@ mod settings;
 mod size;
 mod span;
 mod store;
+mod supervise;
 mod vault;
 mod whoami;
 
@@ -55,11 +56,17 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     if let Some(ended) = commands::about(&cli.command) {
         return ended;
     }
-    let settings = Settings::resolve(&cli.global)?;
-    let by_default = match cli.command {
-        Command::Worker(_) | Command::Serve(_) | Command::Dispatch(Late(Dispatch::Serve(_))) => {
-            "info"
+    let settings = match Settings::resolve(&cli.global) {
+        Err(problem) if matches!(cli.command, Command::Doctor(_)) => {
+            return commands::doctor::misconfigured(&problem, settings::output(&cli.global));
         }
+        resolved => resolved?,
+    };
+    let by_default = match cli.command {
+        Command::Worker(_)
+        | Command::Serve(_)
+        | Command::Supervise(_)
+        | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;

@@ -28,6 +28,10 @@ use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 use crate::vault::VaultSettings;
 
+mod supervise;
+
+pub use supervise::{Run, SuperviseSettings, Supervised};
+
 /// Everything that holds for all commands.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -45,6 +49,8 @@ pub struct Settings {
     pub patience: Duration,
     /// How we print.
     pub output: Output,
+    /// The configuration file, if there is one.
+    pub config_file: Option<PathBuf>,
     /// How we log.
     pub log: LogSettings,
     /// Defaults of `worker`.
@@ -67,6 +73,8 @@ pub struct Settings {
     pub dispatch: DispatchSettings,
     /// How the API is served.
     pub web: WebSettings,
+    /// What `supervise` keeps alive, and how.
+    pub supervise: SuperviseSettings,
     /// How long ended things are kept.
     pub retention: Retention,
 }
@@ -205,7 +213,8 @@ impl Settings {
             postgres: postgres(&config)?,
             tenant: tenant(typed, &config)?,
             patience: span("patience", &config.patience)?,
-            output: Output::new(form(typed)),
+            output: output(typed),
+            config_file: config.file.clone(),
             log: log(typed, &config)?,
             worker: worker(&config)?,
             pools: pools(&config)?,
@@ -217,6 +226,7 @@ impl Settings {
             ai: ai(&config)?,
             dispatch: dispatch(&config)?,
             web: web(&config)?,
+            supervise: supervise::supervise(typed, &config)?,
             retention: retention(&config)?,
         })
     }
@@ -225,6 +235,11 @@ impl Settings {
     pub fn scope(&self) -> Scope {
         self.tenant.clone().map_or(Scope::All, Scope::Tenant)
     }
+}
+
+/// How we print, whatever the configuration says.
+pub fn output(typed: &Global) -> Output {
+    Output::new(form(typed))
 }
 
 fn form(typed: &Global) -> Form {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
-use longshore_core::{Clock, Error, Result, SystemClock};
+use longshore_core::{Clock, Error, Result, SystemClock, Timestamp};
 use longshore_postgres_address::{Address, AddressError, read};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
@@ -104,6 +104,19 @@ pub async fn run_statement(url: &str, sql: &str) -> Result<()> {
     let (client, connection) = connect(&address(url)?).await?;
     tokio::select! {
         answer = client.batch_execute(sql) => answer.or_translate(),
+        _ = connection => Err(Error::unavailable("the connection to PostgreSQL was lost")),
+    }
+}
+
+/// What time the server says it is.
+pub async fn server_time(url: &str) -> Result<Timestamp> {
+    let (client, connection) = connect(&address(url)?).await?;
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    tokio::select! {
+        row = client.query_one(sql, &[]) => {
+            let micros: i64 = row.or_translate()?.try_get(0).or_translate()?;
+            Ok(Timestamp::from_micros(micros))
+        }
         _ = connection => Err(Error::unavailable("the connection to PostgreSQL was lost")),
     }
 }

@@ -44,6 +44,6 @@ mod tx;
 mod untold;
 mod verify;
 
-pub use connect::{Listen, PostgresOptions, Terms, run_statement};
+pub use connect::{Listen, PostgresOptions, Terms, run_statement, server_time};
 pub use store::{InTransaction, Notice, PostgresStore};
 pub use tokio_postgres;

@@ -93,6 +93,8 @@ pub enum WorkerOrder {
     Stop(Session),
     /// Go on after `quiet`
     Work(Session),
+    /// Have the supervisor here replace its processes, one after the other
+    Refresh,
 }
 
 /// A worker by its session.

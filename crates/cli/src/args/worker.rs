@@ -37,6 +37,9 @@ pub struct Worker {
     /// End when nothing is ready, leased or scheduled and no batch is unsealed
     #[arg(long)]
     pub until_idle: bool,
+    /// End, after a drain, once about so many units were run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_units: Option<u64>,
     /// How long a drain may take [env: LONGSHORE_DRAIN_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub drain_timeout: Option<Span>,
@@ -58,7 +61,7 @@ pub struct Worker {
 #[command(next_help_heading = "Options for --server")]
 pub struct Remote {
     /// Take scripts from the server of a pool; its access file is in this folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["slots", "queue", "kind", "batch", "until_idle", "ttl"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["slots", "queue", "kind", "batch", "until_idle", "max_units", "ttl"])]
     pub server: Option<PathBuf>,
     /// Threads that its scripts may use together; below 1 becomes 1 [default: one per core]
     #[arg(long, value_name = "N", requires = "server", allow_negative_numbers = true)]

@@ -3,7 +3,7 @@
 mod ask;
 mod estimate;
 mod gateway;
-mod health;
+pub mod health;
 mod worker;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! `worker`: claims units and runs them until drained, stopped or out of work.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
     ClaimAhead, Kind, Policy, PoolBook, RetryPolicy, Store, Worker as Engine, WorkerBuilder,
-    WorkerReport,
+    WorkerControl, WorkerReport, WorkerStats,
 };
 use longshore_batch::definition::{BULK_KIND, END_KIND, ROW_KIND};
 use longshore_batch::{BulkHandler, Lookout};
@@ -32,6 +33,8 @@ use crate::settings::Settings;
 
 /// How long commands may take to end in good order.
 const CLOSING: Duration = Duration::from_secs(5);
+/// How often runs are counted.
+const COUNT: Duration = Duration::from_millis(200);
 
 /// Runs the command.
 pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -51,11 +54,14 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let slots = typed.slots.unwrap_or(settings.worker.slots);
     let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;
     let own = Own { batches, http, pools: &pools, book: &book };
+    let most = typed.max_units;
     let worker = build(typed, settings, Arc::clone(&store), own)?;
     let lookout = Lookout::new(Arc::clone(&store), settings.scope(), sources, actions);
+    let retire = retire(worker.control(), worker.stats(), most);
     let (report, signal) = tokio::select! {
         ended = beside(run_with_signals(worker, drain), Arc::clone(&store), lookout) => ended?,
         () = ai::beside(&desk, &*store) => return Ok(ExitCode::Good),
+        never = retire => match never {},
     };
     ai::close_books(&desk).await;
     tokio::join!(pools.close(), commands.close(CLOSING));
@@ -68,6 +74,16 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     }
     let cut_short = signal.is_some() && report.interrupted > 0;
     Ok(if cut_short { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+/// Drains the worker once it has run so many units.
+async fn retire(control: WorkerControl, stats: Arc<WorkerStats>, most: Option<u64>) -> Infallible {
+    let Some(most) = most else { return std::future::pending().await };
+    while stats.ran() < most {
+        tokio::time::sleep(COUNT).await;
+    }
+    control.drain();
+    std::future::pending().await
 }
 
 pub fn tell(report: &WorkerReport, settings: &Settings) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use longshore::SessionId;
 use longshore::session::{Order, Session};
+use rustix::process::{Signal, kill_process};
 use serde::Serialize;
 
 use super::{connect, now};
@@ -11,13 +12,17 @@ use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 use crate::span::ago;
+use crate::supervise::lock::holder;
 
 /// Runs the command.
 pub async fn run(typed: Workers, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Some(WorkerOrder::Refresh) = typed.order {
+        return refresh(settings);
+    }
     let (store, _) = connect(settings).await?;
     let sessions = store.sessions().await?;
     let (who, order) = match typed.order {
-        None | Some(WorkerOrder::List) => {
+        None | Some(WorkerOrder::List | WorkerOrder::Refresh) => {
             settings.output.list(&sessions, || table(&sessions))?;
             return Ok(ExitCode::Good);
         }
@@ -29,6 +34,17 @@ pub async fn run(typed: Workers, settings: &Settings) -> anyhow::Result<ExitCode
     let session = find(&sessions, &who.id)?;
     store.order(session, order).await?;
     answer(session, order, settings)?;
+    Ok(ExitCode::Good)
+}
+
+/// Tells the supervisor on this machine.
+fn refresh(settings: &Settings) -> anyhow::Result<ExitCode> {
+    let supervisor = holder(&settings.supervise.pid_file)?;
+    kill_process(supervisor, Signal::HUP)?;
+    let pid = supervisor.as_raw_nonzero();
+    settings.output.answer(&serde_json::json!({ "supervisor": pid }), || {
+        format!("supervisor {pid} replaces its processes, one after the other")
+    })?;
     Ok(ExitCode::Good)
 }
 

@@ -53,6 +53,8 @@ mod crash;
 #[cfg(test)]
 mod cron;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod dispatch;
 #[cfg(test)]
 mod dispatch_clusters;
@@ -60,6 +62,8 @@ mod dispatch_clusters;
 mod dispatch_more;
 #[cfg(test)]
 mod docs;
+#[cfg(test)]
+mod doctor;
 #[cfg(test)]
 mod exec;
 #[cfg(test)]
@@ -91,9 +95,17 @@ mod serve;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod supervise;
+#[cfg(test)]
+mod supervise_refresh;
+#[cfg(test)]
+mod supervise_storm;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tenants;
+#[cfg(test)]
+mod top;
 #[cfg(test)]
 mod two_hosts;
 #[cfg(test)]

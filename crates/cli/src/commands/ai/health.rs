@@ -1,7 +1,9 @@
 //! `ai health`: whether providers can be reached and accept their keys.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::ledger::Ledger;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::{Desk, TENANT_SHEET};
 use serde::Serialize;
@@ -16,22 +18,39 @@ use crate::settings::Settings;
 /// How long a provider may take to say that it is well.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How one profile's provider is.
 #[derive(Serialize)]
-struct Health {
-    tenant: TenantId,
-    profile: ProfileName,
-    well: bool,
-    says: String,
+pub struct Health {
+    /// Whose profile.
+    pub tenant: TenantId,
+    /// Which.
+    pub profile: ProfileName,
+    /// Whether it can be reached and accepts its key.
+    pub well: bool,
+    /// What it says.
+    pub says: String,
 }
 
 /// Runs the command.
 pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = connect_both(settings).await?;
-    let desk = desk(&connected.ledger, settings)?;
+    let all = of_all(wanted, &connected.ledger, settings).await?;
+    settings.output.list(&all, || table(&all))?;
+    let well = all.iter().all(|one| one.well);
+    Ok(if well { ExitCode::Good } else { ExitCode::Failures })
+}
+
+/// Asks the provider of each profile that is wanted; none wanted means all.
+pub async fn of_all(
+    wanted: &[ProfileName],
+    ledger: &Arc<dyn Ledger>,
+    settings: &Settings,
+) -> anyhow::Result<Vec<Health>> {
+    let desk = desk(ledger, settings)?;
     let mut after = None;
     let mut all = Vec::new();
     loop {
-        let page = connected.ledger.profiles(&settings.scope(), after.as_deref(), 100).await?;
+        let page = ledger.profiles(&settings.scope(), after.as_deref(), 100).await?;
         for record in page.items {
             let asked = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));
@@ -41,12 +60,9 @@ pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<
         }
         after = page.next;
         if after.is_none() {
-            break;
+            return Ok(all);
         }
     }
-    settings.output.list(&all, || table(&all))?;
-    let well = all.iter().all(|one| one.well);
-    Ok(if well { ExitCode::Good } else { ExitCode::Failures })
 }
 
 async fn look(desk: &Desk, tenant: TenantId, profile: ProfileName) -> Health {

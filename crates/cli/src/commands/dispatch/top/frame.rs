@@ -6,6 +6,7 @@ use longshore::Timestamp;
 use longshore_dispatch::request::{Listed, Status, WorkerStatus};
 
 use super::Seen;
+use crate::screen;
 use crate::span::{ago, brief};
 
 /// How wide a bar is.
@@ -82,6 +83,11 @@ impl Frame<'_> {
     }
 }
 
+/// More than the whole, as with work given ahead, is full.
+fn bar(part: u32, whole: u32) -> String {
+    screen::bar(part.into(), whole.into(), BAR)
+}
+
 fn workers(workers: &[WorkerStatus], lines: &mut Vec<String>) {
     if workers.is_empty() {
         return;
@@ -102,12 +108,6 @@ fn workers(workers: &[WorkerStatus], lines: &mut Vec<String>) {
             worker.host, worker.mood, worker.holds, worker.average
         ));
     }
-}
-
-/// So much of a whole. More than the whole, as with work given ahead, is full.
-fn bar(part: u32, whole: u32) -> String {
-    let full = BAR * part.min(whole) as usize / (whole.max(1) as usize);
-    format!("[{}{}]", "#".repeat(full), ".".repeat(BAR - full))
 }
 
 #[cfg(test)]

@@ -1,0 +1,17 @@
+//! `longshore top` as typed.
+
+use clap::Args;
+
+use crate::span::Span;
+
+/// Watch queues, workers, batches and pools.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: tab goes to the next list, up and down choose in it, p pauses or resumes the chosen queue or
+batch, q leaves. Where stdout is no terminal, or with --json, one frame is printed."
+)]
+pub struct Top {
+    /// How often it is drawn anew
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub every: Span,
+}

@@ -1,0 +1,124 @@
+//! `top`: how it all stands, live in the terminal. What the figures are is decided in `figures`, what a
+//! frame looks like in `frame`; here is when one is drawn, and what keys do.
+
+mod figures;
+mod frame;
+
+use std::time::Duration;
+
+use longshore::batch::BatchAction;
+use longshore::store::QueueChange;
+use longshore::{BatchStatus, Permits, QueueName, Store};
+use tokio::time::Instant;
+
+use super::{connect, now};
+use crate::args::top::Top as Typed;
+use crate::exit::ExitCode;
+use crate::permits;
+use crate::screen::{Key, Screen};
+use crate::settings::Settings;
+use figures::{Figures, Past, Seen};
+use frame::{Choice, Frame, List};
+
+/// Batches that are shown, newest first.
+const BATCHES: u32 = 50;
+/// The columns of a frame that is printed once.
+const PRINTED: (usize, usize) = (100, usize::MAX);
+
+/// Runs the command: one frame if nobody watches, else one after the other until `q` or Ctrl-C.
+pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (store, _) = connect(settings).await?;
+    let permits = permits::open(settings).await?;
+    let mut past = Past::default();
+    let mut figures = past.add(look(&*store, &*permits, settings).await?, Duration::ZERO);
+    let mut screen = match Screen::open() {
+        Some(screen) if !settings.output.is_json() => screen,
+        _ => return once(&figures, settings),
+    };
+    let (began, mut choice, mut word) = (Instant::now(), Choice::default(), String::new());
+    loop {
+        choice.keep_within(&figures);
+        let size = screen.size();
+        let frame = Frame { figures: &figures, choice, word: &word, size, now: now() };
+        screen.draw_over(&frame.lines(), size.1, frame.foot())?;
+        let every = typed.every.0.max(Duration::from_millis(100));
+        let key = tokio::select! {
+            () = tokio::time::sleep(every) => Key::Other,
+            key = screen.key() => key,
+        };
+        match key {
+            Key::Quit => return Ok(ExitCode::Good),
+            Key::Next => choice.next(),
+            Key::Up => choice.up(),
+            Key::Down => choice.down(),
+            Key::Pause => {
+                let paused = pause(&figures, choice, &*store, settings).await;
+                word = paused.unwrap_or_else(|error| format!("{error:#}"));
+            }
+            Key::Other => {}
+        }
+        match look(&*store, &*permits, settings).await {
+            Ok(seen) => figures = past.add(seen, began.elapsed()),
+            Err(error) => word = format!("the store does not answer: {error:#}"),
+        }
+    }
+}
+
+fn once(figures: &Figures, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if settings.output.is_json() {
+        settings.output.json(figures)?;
+        return Ok(ExitCode::Good);
+    }
+    let choice = Choice::default();
+    for line in (Frame { figures, choice, word: "", size: PRINTED, now: now() }).lines() {
+        settings.output.line(line.trim_end())?;
+    }
+    Ok(ExitCode::Good)
+}
+
+async fn look(
+    store: &dyn Store,
+    permits: &dyn Permits,
+    settings: &Settings,
+) -> anyhow::Result<Seen> {
+    let scope = settings.scope();
+    let mut pools = Vec::new();
+    for name in permits.pools().await? {
+        pools.extend(permits.stats(&name).await?.map(|stats| (name, stats)));
+    }
+    Ok(Seen {
+        lanes: store.queues(&scope).await?,
+        sessions: store.sessions().await?,
+        batches: store.batches(&scope, None, None, BATCHES).await?.items,
+        pools,
+    })
+}
+
+/// Pauses what is chosen, or lets it go on. Returns what was done, in words.
+async fn pause(
+    figures: &Figures,
+    choice: Choice,
+    store: &dyn Store,
+    settings: &Settings,
+) -> anyhow::Result<String> {
+    let scope = settings.scope();
+    match choice.list {
+        List::Queues => {
+            let Some(queue) = figures.queues.get(choice.row) else { return Ok(String::new()) };
+            let change = QueueChange { paused: Some(!queue.paused), ..QueueChange::default() };
+            store.change_queue(&scope, &QueueName::new(&queue.queue)?, change).await?;
+            let is = if queue.paused { "open" } else { "paused" };
+            Ok(format!("queue {} is {is}", queue.queue))
+        }
+        List::Batches => {
+            let Some(batch) = figures.batches.get(choice.row) else { return Ok(String::new()) };
+            let action = match batch.status {
+                BatchStatus::Paused => BatchAction::Resume,
+                _ => BatchAction::Pause { reason: "by `longshore top`".into() },
+            };
+            let after = store.operate_batch(&scope, &batch.id, action).await?;
+            Ok(format!("batch {} is {}", after.id, after.status))
+        }
+        List::Workers | List::Pools => Ok("queues and batches can be paused".to_owned()),
+    }
+}

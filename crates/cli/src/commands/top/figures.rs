@@ -1,0 +1,256 @@
+//! The figures of a frame, and what becomes of them over time. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use longshore::permits::PoolStats;
+use longshore::session::Session;
+use longshore::store::QueueInfo;
+use longshore::{BatchId, BatchStatus, Counts, PoolName, Timestamp};
+use serde::Serialize;
+
+/// How far back rates and trends look.
+const WINDOW: Duration = Duration::from_secs(15);
+/// A depth that changed by less than a fiftieth is steady.
+const STEADY: u64 = 50;
+
+/// What was seen at once.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) lanes: Vec<QueueInfo>,
+    pub(super) sessions: Vec<Session>,
+    pub(super) batches: Vec<longshore::Batch>,
+    pub(super) pools: Vec<(PoolName, PoolStats)>,
+}
+
+/// What is shown.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Figures {
+    pub(super) counts: Counts,
+    pub(super) per_second: f64,
+    pub(super) queues: Vec<Queue>,
+    pub(super) workers: Vec<Session>,
+    pub(super) batches: Vec<Progress>,
+    pub(super) pools: Vec<Pool>,
+}
+
+/// A queue with all its lanes.
+#[derive(Debug, Serialize)]
+pub(super) struct Queue {
+    pub(super) queue: String,
+    pub(super) paused: bool,
+    pub(super) counts: Counts,
+    pub(super) trend: Trend,
+    pub(super) per_second: f64,
+    pub(super) oldest_ready: Option<Timestamp>,
+}
+
+/// What becomes of a queue's depth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Trend {
+    Growing,
+    Steady,
+    Draining,
+}
+
+/// A batch under way, or one that has ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Progress {
+    pub(super) id: BatchId,
+    pub(super) status: BatchStatus,
+    pub(super) counts: Counts,
+    pub(super) per_second: f64,
+    /// Until its end, at this rate.
+    pub(super) left: Option<Duration>,
+}
+
+/// A bounded pool.
+#[derive(Debug, Serialize)]
+pub(super) struct Pool {
+    pub(super) pool: PoolName,
+    pub(super) max: u32,
+    pub(super) in_use: u32,
+    pub(super) holders: usize,
+    pub(super) waiting: usize,
+}
+
+/// Counts as they were at some time: of queues by name, and of batches.
+#[derive(Debug)]
+struct Then {
+    at: Duration,
+    queues: BTreeMap<String, Counts>,
+    batches: BTreeMap<BatchId, Counts>,
+}
+
+/// The last few looks.
+#[derive(Debug, Default)]
+pub(super) struct Past(VecDeque<Then>);
+
+impl Past {
+    /// What to show, now that this was seen.
+    pub(super) fn add(&mut self, seen: Seen, at: Duration) -> Figures {
+        while self.0.len() > 1 && self.0.get(1).is_some_and(|then| at - then.at >= WINDOW) {
+            self.0.pop_front();
+        }
+        let mut queues: BTreeMap<String, Queue> = BTreeMap::new();
+        for lane in &seen.lanes {
+            let queue = queues.entry(lane.queue.to_string()).or_insert_with(|| empty(lane));
+            // A queue is open as long as one of its lanes is.
+            queue.paused &= lane.paused;
+            queue.counts = sum(&queue.counts, &lane.counts);
+            queue.oldest_ready =
+                [queue.oldest_ready, lane.oldest_ready].into_iter().flatten().min();
+        }
+        let now = Then {
+            at,
+            queues: queues.iter().map(|(name, queue)| (name.clone(), queue.counts)).collect(),
+            batches: seen.batches.iter().map(|batch| (batch.id.clone(), batch.counts)).collect(),
+        };
+        let then = self.0.front().unwrap_or(&now);
+        let seconds = (at - then.at).as_secs_f64();
+        for (name, queue) in &mut queues {
+            let before = then.queues.get(name).copied().unwrap_or_default();
+            queue.per_second = rate(&before, &queue.counts, seconds);
+            queue.trend = trend(before.live(), queue.counts.live());
+        }
+        let batches = seen.batches.into_iter().map(|batch| {
+            let before = then.batches.get(&batch.id).copied().unwrap_or(batch.counts);
+            progress(batch, &before, seconds)
+        });
+        let figures = Figures {
+            counts: queues.values().fold(Counts::default(), |all, queue| sum(&all, &queue.counts)),
+            per_second: queues.values().map(|queue| queue.per_second).sum(),
+            batches: batches.collect(),
+            queues: queues.into_values().collect(),
+            workers: seen.sessions,
+            pools: seen.pools.into_iter().map(pool).collect(),
+        };
+        self.0.push_back(now);
+        figures
+    }
+}
+
+fn empty(lane: &QueueInfo) -> Queue {
+    Queue {
+        queue: lane.queue.to_string(),
+        paused: true,
+        counts: Counts::default(),
+        trend: Trend::Steady,
+        per_second: 0.0,
+        oldest_ready: None,
+    }
+}
+
+fn progress(batch: longshore::Batch, before: &Counts, seconds: f64) -> Progress {
+    let per_second = rate(before, &batch.counts, seconds);
+    let open = batch.counts.live();
+    let left = (per_second > 0.0 && open > 0)
+        .then(|| Duration::try_from_secs_f64(exact(open) / per_second).ok())
+        .flatten();
+    Progress { id: batch.id, status: batch.status, counts: batch.counts, per_second, left }
+}
+
+fn pool((pool, stats): (PoolName, PoolStats)) -> Pool {
+    let (holders, waiting) = (stats.holders.len(), stats.waiting.len());
+    Pool { pool, max: stats.max, in_use: stats.in_use, holders, waiting }
+}
+
+/// Ends a second. What was pruned meanwhile is not counted.
+fn rate(then: &Counts, now: &Counts, seconds: f64) -> f64 {
+    let ended = now.finished().saturating_sub(then.finished());
+    if seconds < 0.05 { 0.0 } else { exact(ended) / seconds }
+}
+
+fn trend(then: u64, now: u64) -> Trend {
+    let little = then.max(now) / STEADY;
+    match () {
+        () if now > then + little => Trend::Growing,
+        () if then > now + little => Trend::Draining,
+        () => Trend::Steady,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn exact(count: u64) -> f64 {
+    count as f64
+}
+
+fn sum(a: &Counts, b: &Counts) -> Counts {
+    Counts {
+        blocked: a.blocked + b.blocked,
+        scheduled: a.scheduled + b.scheduled,
+        ready: a.ready + b.ready,
+        leased: a.leased + b.leased,
+        done: a.done + b.done,
+        failed: a.failed + b.failed,
+        cancelled: a.cancelled + b.cancelled,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use longshore::store::Capacity;
+    use longshore::{QueueName, TenantId};
+
+    use super::*;
+
+    pub(crate) fn lane(queue: &str, tenant: &str, ready: u64, done: u64) -> QueueInfo {
+        QueueInfo {
+            queue: QueueName::new(queue).unwrap(),
+            tenant: TenantId::new(tenant).unwrap(),
+            paused: false,
+            suspended: false,
+            weight: 1,
+            cap: None,
+            capacity: Capacity::default(),
+            lane_capacity: Capacity::default(),
+            counts: Counts { ready, done, ..Counts::default() },
+            bytes: 0,
+            oldest_ready: None,
+        }
+    }
+
+    pub(crate) fn seen(lanes: Vec<QueueInfo>) -> Seen {
+        Seen { lanes, sessions: vec![], batches: vec![], pools: vec![] }
+    }
+
+    #[test]
+    fn lanes_add_up_to_their_queue_with_rate_and_trend() {
+        let mut past = Past::default();
+        let first = past
+            .add(seen(vec![lane("mail", "a", 100, 0), lane("mail", "b", 50, 0)]), Duration::ZERO);
+        assert_eq!((first.queues.len(), first.counts.ready), (1, 150));
+        assert_eq!((first.queues[0].trend, first.queues[0].per_second), (Trend::Steady, 0.0));
+        let lanes =
+            vec![lane("mail", "a", 60, 40), lane("mail", "b", 50, 0), lane("new", "a", 5, 0)];
+        let second = past.add(seen(lanes), Duration::from_secs(4));
+        assert_eq!((second.queues[0].trend, second.queues[0].per_second), (Trend::Draining, 10.0));
+        assert_eq!(second.queues[1].trend, Trend::Growing, "it came meanwhile");
+        assert_eq!(second.per_second, 10.0);
+    }
+
+    #[test]
+    fn only_the_last_while_counts() {
+        let mut past = Past::default();
+        for second in 0..100 {
+            let done = if second < 50 { second * 10 } else { 500 };
+            let figures =
+                past.add(seen(vec![lane("mail", "a", 9, done)]), Duration::from_secs(second));
+            if second == 99 {
+                assert_eq!(figures.per_second, 0.0, "it stopped long ago");
+            }
+        }
+        assert!(past.0.len() <= 18, "{}", past.0.len());
+    }
+
+    #[test]
+    fn a_little_up_and_down_is_steady() {
+        assert_eq!(trend(1000, 1020), Trend::Steady);
+        assert_eq!(trend(1000, 980), Trend::Steady);
+        assert_eq!(trend(1000, 1021), Trend::Growing);
+        assert_eq!(trend(0, 1), Trend::Growing);
+        assert_eq!(trend(1, 0), Trend::Draining);
+        assert_eq!(trend(0, 0), Trend::Steady);
+    }
+}
