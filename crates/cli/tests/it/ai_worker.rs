@@ -72,10 +72,11 @@ fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
     }
     second.signal("TERM");
     assert_eq!(second.ends_within(SOON), 0);
-    let (usage, asked) = (port.usage(), port.fake.seen().len());
-    assert_eq!(usage["calls"], json!(asked), "every question that went out is in the books");
-    let lost = usage["maybe_billed"].as_u64().unwrap();
-    assert_eq!(asked as u64 - lost, 8, "{usage}");
+    let (usage, asked) = (port.usage(), port.fake.seen().len() as u64);
+    let [calls, lost] = ["calls", "maybe_billed"].map(|what| usage[what].as_u64().unwrap());
+    assert_eq!(calls - lost, 8, "each was answered once: {usage}");
+    // A call is in the books before it goes out: one that was killed in between never did.
+    assert!((asked..=asked + lost).contains(&calls), "{asked} questions went out: {usage}");
     port.place.run(&["verify"]).ok();
 }
 
