@@ -1,0 +1,5 @@
+//! Mail, from outside.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod mjml;
