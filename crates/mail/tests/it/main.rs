@@ -3,3 +3,5 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod mjml;
+
+mod spool;
