@@ -7,7 +7,10 @@
 //! What is decided (when a message is tried again, what a crash left behind, which files are old) is
 //! decided by plain functions; what touches disk and network is thin.
 
-
+pub mod letter;
 pub mod mjml;
-
+pub mod send;
 pub mod spool;
+mod text;
+
+pub use text::from_html;
