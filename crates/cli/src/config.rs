@@ -14,6 +14,10 @@ use toml::{Table, Value};
 use crate::env::{self, Var};
 use crate::error::{did_you_mean, hinted};
 
+mod mail;
+
+pub use mail::Mail;
+
 /// The name looked for in the working directory.
 const FILE: &str = "longshore.toml";
 
@@ -56,6 +60,8 @@ pub struct Config {
     pub ai: Ai,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: Dispatch,
+    /// Where mail is kept, rendered and sent.
+    pub mail: Mail,
     /// How the API is served.
     pub web: Web,
     /// How long ended things are kept.
@@ -82,6 +88,7 @@ impl Default for Config {
             vault: Vault::default(),
             ai: Ai::default(),
             dispatch: Dispatch::default(),
+            mail: Mail::default(),
             web: Web::default(),
             keep: Keep::default(),
         }

@@ -20,6 +20,7 @@ use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::http::rules::Rules;
+use crate::mail::MailSettings;
 use crate::output::{Form, Output};
 use crate::permits::{BoundedSettings, BoundedShape};
 use crate::pools::{PoolSettings, both_handle};
@@ -27,6 +28,8 @@ use crate::size::Size;
 use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 use crate::vault::VaultSettings;
+
+mod mail;
 
 /// Everything that holds for all commands.
 #[derive(Debug, Clone)]
@@ -65,6 +68,8 @@ pub struct Settings {
     pub ai: AiSettings,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: DispatchSettings,
+    /// Where mail is kept, rendered and sent.
+    pub mail: MailSettings,
     /// How the API is served.
     pub web: WebSettings,
     /// How long ended things are kept.
@@ -216,6 +221,7 @@ impl Settings {
             vault: vault(&config)?,
             ai: ai(&config)?,
             dispatch: dispatch(&config)?,
+            mail: mail::mail(&config)?,
             web: web(&config)?,
             retention: retention(&config)?,
         })

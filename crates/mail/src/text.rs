@@ -129,6 +129,10 @@ impl Page {
             }
             "a" if closing => self.end_link(),
             "a" => {
+                // A row of links has no blanks between them if they stand apart by their looks.
+                if self.line.ends_with(')') {
+                    self.blank();
+                }
                 let address = attribute(inside, "href").unwrap_or_default();
                 self.links.push((address, self.line.len()));
             }
@@ -278,6 +282,12 @@ mod tests {
             from_html(html),
             "the > shop (https://e.org/?a=1&b=2) a@e.org top https://e.org\n"
         );
+    }
+
+    #[test]
+    fn a_row_of_links_is_readable() {
+        let html = "<a href=\"https://e.org/1\">one</a><a href=\"https://e.org/2\">two</a>";
+        assert_eq!(from_html(html), "one (https://e.org/1) two (https://e.org/2)\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What differs between two renderings of one template.
 //!
-//! Not a comparison of texts: blanks, comments, the order of attributes and that of a style's parts mean
-//! nothing. Tags and words are counted, and what one page has more often than the other is listed.
+//! Not a comparison of texts: blanks, comments, the order of attributes, of classes and of a style's parts,
+//! how a colour is written, and a hundredth of a point mean nothing. Tags and words are counted, and what one page has more often than the other is listed.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +35,8 @@ fn parts(page: &str) -> Vec<String> {
     let Ok(pieces) = scan(page) else { return vec![page.to_owned()] };
     let part = |what: &What<'_>, raw: &str| match what {
         What::Open { name, attributes, .. } => Some(tag(name, attributes)),
-        What::Text | What::Sheet => {
-            let words = raw.split_whitespace().collect::<Vec<_>>().join(" ");
-            (!words.is_empty()).then_some(words)
-        }
+        What::Text => Some(joined(raw)).filter(|words| !words.is_empty()),
+        What::Sheet => Some(tight(raw)).filter(|sheet| !sheet.is_empty()),
         What::Close { .. } | What::Comment | What::Prologue => None,
     };
     pieces.iter().filter_map(|piece| part(&piece.what, piece.raw)).collect()
@@ -54,15 +52,57 @@ fn pair(attribute: &Attribute<'_>) -> Option<String> {
     let value = attribute.value;
     let value = match attribute.name {
         "style" => style(value),
-        "class" => value.split_whitespace().collect::<Vec<_>>().join(" "),
+        "class" => {
+            let mut classes: Vec<&str> = value.split_whitespace().collect();
+            classes.sort_unstable();
+            classes.join(" ")
+        }
         _ => value.trim().to_owned(),
     };
-    (!value.is_empty()).then(|| format!("{}=\"{value}\"", attribute.name))
+    (!value.is_empty()).then(|| format!("{}=\"{}\"", attribute.name, plain(&value)))
+}
+
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A sheet without blanks that mean nothing.
+fn tight(sheet: &str) -> String {
+    let mut tight = joined(sheet);
+    for mark in ["{", "}", ":", ";", ","] {
+        tight = tight.replace(&format!(" {mark}"), mark).replace(&format!("{mark} "), mark);
+    }
+    plain(&tight.replace(";}", "}"))
+}
+
+/// Long colours for short ones, and of fractions two digits: also where classes are named by them.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['#', '.', '-']) {
+        let (before, after) = rest.split_at(at);
+        plain.push_str(before);
+        let mark = &after[..1];
+        let word_end = |word: &str, is: fn(&char) -> bool| word.chars().take_while(is).count();
+        plain.push_str(mark);
+        rest = &after[1..];
+        if mark == "#" {
+            let digits = word_end(rest, char::is_ascii_hexdigit);
+            if digits == 3 {
+                rest[..3].chars().for_each(|c| plain.extend([c, c]));
+                rest = &rest[3..];
+            }
+        } else if before.ends_with(|c: char| c.is_ascii_digit()) {
+            let digits = word_end(rest, char::is_ascii_digit);
+            plain.push_str(&rest[..digits.min(2)]);
+            rest = &rest[digits..];
+        }
+    }
+    plain + rest
 }
 
 fn style(value: &str) -> String {
-    let tidy =
-        |part: &str| part.split_whitespace().collect::<Vec<_>>().join(" ").replace(": ", ":");
+    let tidy = |part: &str| joined(part).replace(": ", ":");
     let mut parts: Vec<String> =
         value.split(';').map(tidy).filter(|part| !part.is_empty()).collect();
     parts.sort_unstable();
@@ -78,6 +118,11 @@ mod tests {
         let one = "<!-- x --><P class=\"a  b\" style=\"color: red; top:0\">hello\n world</P>";
         let two = "<p style='top: 0;color:red;' class='a b'>hello world<!-- y --></p>";
         assert_eq!(differences(one, two), []);
+        let one =
+            "<style>a , b { width:33.333332% }</style><i class='b c-33-333332' style='color:#fff'>";
+        let two = "<style>a,b{ width: 33.3333333%; }</style><i class='c-33-33333 b' style='color:#ffffff'>";
+        assert_eq!(differences(one, two), []);
+        assert_ne!(differences("<i style='width:33px'>", "<i style='width:34px'>"), []);
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub struct Embedded {
 
 /// With the version, since another may render otherwise.
 const NAME: &str = "mrml 6.0.1";
+/// What the library writes above rules that only Yahoo is to read, which hide a carousel's arrows: with the
+/// comma everybody does.
+const FOR_ALL: &str = "@media screen, yahoo";
+/// What is no media query to anybody else.
+const FOR_YAHOO: &str = "@media screen yahoo";
 /// Longer than a compiler waits: it tells first.
 const LONGEST: Duration = Duration::from_secs(300);
 
@@ -44,7 +49,10 @@ impl Embedded {
         let parsed = mrml::parse_with_options(&normal.text, &ParserOptions::default());
         let parsed = parsed.map_err(|cause| told(&cause, &normal, template))?;
         let html = parsed.element.render(&RenderOptions::default());
-        let html = html.map_err(|cause| template.fault(1, cause.to_string()))?;
+        let mut html = html.map_err(|cause| template.fault(1, cause.to_string()))?;
+        if html.contains(FOR_ALL) {
+            html = html.replace(FOR_ALL, FOR_YAHOO);
+        }
         let warnings = parsed.warnings.iter().map(|warning| {
             let line = normal.line(warning.span.start);
             template.fault(line, warning.kind.to_string())

@@ -223,6 +223,11 @@ fn known(name: &str, attributes: &[Attribute<'_>]) -> Result<(), String> {
     if name == "mj-raw" && attributes.iter().any(file_start) {
         return Err(format!("mj-raw at the file's start: {elsewhere}"));
     }
+    // It leaves out the two cells that give such a hero its height.
+    let fluid = |one: &Attribute<'_>| one.name == "mode" && one.value == "fluid-height";
+    if name.starts_with("mj-") && attributes.iter().any(fluid) {
+        return Err(format!("a hero of fluid height: {elsewhere}"));
+    }
     Ok(())
 }
 
@@ -281,6 +286,7 @@ mod tests {
         assert_eq!(refused("<mjml></mjml>hello").0, 1);
         assert!(refused("<mj-raw position=\"file-start\">x</mj-raw>").1.contains("reference"));
         assert!(refused("<mjml>\n<mj-html-attributes>").1.contains("reference"));
+        assert!(refused("<mj-hero mode='fluid-height'></mj-hero>").1.contains("reference"));
         assert_eq!(refused("\n<mjml>"), (2, "<mjml> is never closed".into()));
     }
 }

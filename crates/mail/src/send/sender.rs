@@ -1,16 +1,18 @@
 //! Whoever empties a spool.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use longshore::{Clock, Timestamp};
+use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 
 use super::Carrier;
 use super::rate::{DomainRate, Domains};
-use crate::spool::{FileName, Held, Outcome, Policy, Shard, SpoolError, Verdict};
+use crate::spool::{FileName, Held, Outcome, Policy, Recovered, Shard, SpoolError, Verdict};
 
 /// How a sender works.
 #[derive(Debug, Clone)]
@@ -55,6 +57,10 @@ pub struct Sender {
     settings: SenderSettings,
     clock: Arc<dyn Clock>,
     domains: Mutex<Domains>,
+    /// Whether the last round came to its end: else something may be left in our own hands.
+    whole: AtomicBool,
+    /// Held by whatever is at the disk: that goes on when whoever waits for it is dropped.
+    hands: Arc<RwLock<()>>,
 }
 
 /// What became of one message.
@@ -72,19 +78,37 @@ impl Sender {
         settings: SenderSettings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SpoolError> {
-        let (shard, now) = (Arc::new(shard), clock.now());
-        let (own, policy) = (Arc::clone(&shard), settings.policy.clone());
-        let found = blocking(move || own.recover(&policy, now)).await?;
-        if found != crate::spool::Recovered::default() {
-            tracing::info!(?found, "left behind by others");
-        }
         let domains = Mutex::new(Domains::new(settings.per_domain));
-        Ok(Self { shard, carrier, settings, clock, domains })
+        let (shard, whole) = (Arc::new(shard), AtomicBool::new(true));
+        let hands = Arc::default();
+        let sender = Self { shard, carrier, settings, clock, domains, whole, hands };
+        sender.recover().await?;
+        Ok(sender)
     }
 
-    /// Sends what is due, up to a round's worth. Whoever drops this leaves messages in hand that the next
-    /// sender finds; `stop` is asked before each message.
+    async fn recover(&self) -> Result<(), SpoolError> {
+        let (shard, policy, now) =
+            (Arc::clone(&self.shard), self.settings.policy.clone(), self.clock.now());
+        let _all = self.hands.write().await;
+        let found = blocking(move || shard.recover(&policy, now)).await?;
+        if found != Recovered::default() {
+            tracing::info!(?found, "left behind");
+        }
+        Ok(())
+    }
+
+    /// Sends what is due, up to a round's worth; one at a time. Whoever drops this leaves messages in hand
+    /// that the next round finds; `stop` is asked before each message.
     pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
+        if !self.whole.swap(false, Ordering::SeqCst) {
+            self.recover().await?;
+        }
+        let report = self.send_due(stop).await?;
+        self.whole.store(true, Ordering::SeqCst);
+        Ok(report)
+    }
+
+    async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
         let (shard, now, most) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
         let spool = self.shard.spool().clone();
         let due = blocking(move || {
@@ -97,26 +121,31 @@ impl Sender {
         let names = stream::iter(due.names).take_while(|_| std::future::ready(!stop()));
         let mut ends =
             names.map(|name| self.send(name)).buffer_unordered(self.settings.connections.max(1));
+        let mut trouble = None;
         while let Some(end) = ends.next().await {
-            match end? {
-                End::Gone => {}
-                End::PutOff => report.put_off += 1,
-                End::Settled(Verdict::Sent) => report.sent += 1,
-                End::Settled(Verdict::Again(_)) => report.again += 1,
-                End::Settled(Verdict::Failed) => report.failed += 1,
+            match end {
+                Ok(End::Gone) => {}
+                Ok(End::PutOff) => report.put_off += 1,
+                Ok(End::Settled(Verdict::Sent)) => report.sent += 1,
+                Ok(End::Settled(Verdict::Again(_))) => report.again += 1,
+                Ok(End::Settled(Verdict::Failed)) => report.failed += 1,
+                // Others are under way, and come to their ends first.
+                Err(error) => trouble = trouble.or(Some(error)),
             }
         }
-        Ok(report)
+        trouble.map_or(Ok(report), Err)
     }
 
     async fn send(&self, name: FileName) -> Result<End, SpoolError> {
         let shard = Arc::clone(&self.shard);
-        let Some(held) = blocking(move || shard.take(&name)).await? else { return Ok(End::Gone) };
+        let Some(held) = self.at_disk(move || shard.take(&name)).await? else {
+            return Ok(End::Gone);
+        };
         let held = match self.wait(&held) {
             None => held,
             Some(wait) => {
                 let until = self.clock.now() + wait;
-                return blocking(move || held.put_off(until)).await.map(|()| End::PutOff);
+                return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
             }
         };
         let (held, outcome) = match self.carrier.offer(held.message()).await {
@@ -124,12 +153,26 @@ impl Sender {
             Ok(offered) => {
                 let (mut held, policy, now) =
                     (held, self.settings.policy.clone(), self.clock.now());
-                let held = blocking(move || held.hands_over(&policy, now).map(|()| held)).await?;
+                let held =
+                    self.at_disk(move || held.hands_over(&policy, now).map(|()| held)).await?;
                 let outcome = offered.hand_over(held.message()).await;
                 (held, outcome)
             }
         };
         self.settle(held, outcome).await.map(End::Settled)
+    }
+
+    async fn at_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
+    ) -> Result<T, SpoolError> {
+        let hand = Arc::clone(&self.hands).read_owned().await;
+        let work = move || {
+            let result = work();
+            drop(hand);
+            result
+        };
+        blocking(work).await
     }
 
     /// How long its domain has to wait.
@@ -142,7 +185,7 @@ impl Sender {
     async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {
         let (policy, now) = (self.settings.policy.clone(), self.clock.now());
         let (key, told) = (held.message().name.key.clone(), format!("{outcome:?}"));
-        let verdict = blocking(move || held.settle(outcome, &policy, now)).await?;
+        let verdict = self.at_disk(move || held.settle(outcome, &policy, now)).await?;
         match verdict {
             Verdict::Sent => tracing::debug!(%key, "sent"),
             Verdict::Again(due) => tracing::warn!(%key, %due, "{told}"),

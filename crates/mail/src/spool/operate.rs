@@ -1,5 +1,6 @@
 //! What people do with a spool: try failures again, and forget what is old.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -67,7 +68,11 @@ impl Spool {
                 self.forget(&folder.join(&file), file.parse().ok())?;
                 pruned.messages += 1;
             }
-            std::fs::remove_dir(&folder).tried("remove", &folder)?;
+            match std::fs::remove_dir(&folder) {
+                // Another who prunes was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.tried("remove", &folder)?,
+            }
             pruned.days += 1;
         }
         Ok(pruned)

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use longshore::{Priority, Timestamp};
 
 use super::error::{SpoolError, Tried};
+use super::fate::Note;
 use super::file::{Envelope, Message};
 use super::name::{FileName, Key};
 use super::{Spool, State, disk};
@@ -120,6 +121,10 @@ impl Spool {
             return Ok(false);
         }
         let message = self.read(&path)?;
+        // One that came to its end was removed by somebody, who meant it.
+        if matches!(message.notes.last(), Some(Note::Sent { .. } | Note::Refused { .. })) {
+            return Ok(false);
+        }
         self.step("restore");
         match fs::hard_link(&path, self.at(State::Pending, &message.name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

@@ -4,7 +4,9 @@ mod compiler;
 mod embedded;
 mod http;
 mod include;
+mod pictures;
 mod reference;
+mod templates;
 
 use longshore_mail::mjml::{Roots, Template};
 

@@ -14,7 +14,7 @@ fn folder() -> PathBuf {
     )
 }
 
-async fn reference() -> Reference {
+pub(super) async fn reference() -> Reference {
     let hint = "npm's mjml: ./test installs it, or `npm install --prefix target/mjml mjml`";
     Reference::start(&folder(), 1).await.expect(hint)
 }

@@ -160,3 +160,32 @@ async fn a_domain_gets_no_more_than_its_share_and_others_do_not_wait() {
     assert_eq!((sent.sent, sent.put_off), (4, 7));
     assert_eq!(spool.stats(now()).expect("counted").due, 0, "they are due later");
 }
+
+#[tokio::test]
+async fn a_round_that_was_given_up_leaves_nothing_in_hand_for_the_next() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    let letters: Vec<_> = (0..20).map(|n| letter(&format!("u{n}@x.org"), &n.to_string())).collect();
+    spool.put(&letters, now()).expect("kept");
+    let shard = spool.shard(longshore_mail::spool::Share::ALL).expect("nobody else");
+    let carrier = smtp(&server, Security::None);
+    let clock = Arc::new(longshore::SystemClock);
+    let sender =
+        longshore_mail::send::Sender::new(shard, carrier, SenderSettings::default(), clock);
+    let sender = sender.await.expect("it begins");
+    // Given up as soon as the first has arrived.
+    let arrived = async {
+        while server.arrived().expect("read").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        round = sender.round(&|| false) => drop(round.expect("it sends")),
+        () = arrived => {}
+    }
+    while spool.stats(now()).expect("counted").sent.values().sum::<usize>() < 20 {
+        sender.round(&|| false).await.expect("it sends");
+    }
+    let stats = spool.stats(now()).expect("counted");
+    assert_eq!((stats.pending, stats.sending, stats.failed), (0, 0, 0));
+}

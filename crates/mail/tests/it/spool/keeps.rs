@@ -65,6 +65,18 @@ fn a_disk_that_kept_only_the_promise_is_put_right_by_whoever_comes() {
 }
 
 #[test]
+fn what_somebody_removed_after_its_end_does_not_come_back() {
+    let (folder, spool) = spool();
+    spool.put(&[letter("a")], NOW).expect("kept");
+    super::lives::send_all(&spool, NOW);
+    fs::remove_dir_all(entries(&folder.path().join("sent")).remove(0)).expect("removed");
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    assert_eq!(shard.recover(&Policy::default(), NOW).expect("recovered").delivered, 0);
+    assert_eq!(spool.put(&[letter("a")], NOW).expect("kept"), [Put::Existing]);
+    assert!(states(folder.path()).is_empty(), "its key is known, and it was sent");
+}
+
+#[test]
 fn what_was_never_promised_is_forgotten_when_it_is_old() {
     let (folder, spool) = spool();
     fs::write(folder.path().join("tmp/dead.0"), "half a mess").expect("written");
