@@ -36,7 +36,7 @@ fn elements(html: &str) -> Vec<String> {
     }
     seen.push_str(rest);
     let name = |tag: &str| {
-        let name: String = tag.chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+        let name: String = tag.chars().take_while(char::is_ascii_alphanumeric).collect();
         name.to_ascii_lowercase()
     };
     seen.split('<').skip(1).map(name).filter(|name| !name.is_empty()).collect()
