@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use longshore_mail::mjml::{Embedded, Roots, Template};
 use rustix::time::{ClockId, clock_gettime};
 
-pub fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Result<()> {
+pub(crate) fn measure(folder: &Path, mjml: &Path, renderings: u32) -> anyhow::Result<()> {
     let templates = templates(folder)?;
     // Both get the same text, includes in place.
     let expanded = tempfile::tempdir()?;

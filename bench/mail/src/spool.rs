@@ -16,7 +16,7 @@ use crate::median;
 /// Messages that are put at a time.
 const GROUP: usize = 50;
 
-pub async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
+pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
     let server = tokio::task::spawn_blocking(|| PrivateSmtp::start(MailSecurity::None)).await??;
     let (mut made, mut kept, mut sent) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
