@@ -18,6 +18,7 @@ pub mod http;
 pub mod key;
 mod late;
 pub mod limit;
+pub mod mail;
 pub mod operate;
 pub mod pool;
 pub mod profile;
@@ -111,6 +112,9 @@ pub enum Command {
     /// Look at bounded pools, size them, hold a permit while a command runs
     #[command(subcommand)]
     Pool(Late<pool::Pool>),
+    /// Compile MJML, keep mail in a spool, send it
+    #[command(subcommand)]
+    Mail(Late<mail::Mail>),
     /// Send units or start batches at set times
     #[command(subcommand)]
     Cron(Late<cron::Cron>),

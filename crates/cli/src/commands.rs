@@ -22,6 +22,7 @@ mod cron;
 mod dispatch;
 pub mod doctor;
 mod key;
+mod mail;
 mod man;
 mod migrate;
 mod pool;
@@ -77,6 +78,11 @@ pub async fn run(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
     {
         return Box::pin(run_one(command, settings)).await;
     }
+    if let Command::Mail(typed) = &command
+        && mail::obeys_signals(typed)
+    {
+        return Box::pin(run_one(command, settings)).await;
+    }
     if let Command::Serve(_) | Command::Supervise(_) = &command {
         return Box::pin(run_one(command, settings)).await;
     }
@@ -102,6 +108,7 @@ async fn run_one(command: Command, settings: &Settings) -> anyhow::Result<ExitCo
         Command::Cron(Late(typed)) => cron::run(typed, settings).await,
         Command::Dispatch(Late(typed)) => dispatch::run(typed, settings).await,
         Command::Pool(Late(typed)) => pool::run(typed, settings).await,
+        Command::Mail(Late(typed)) => mail::run(typed, settings).await,
         Command::Workers(Late(typed)) => workers::run(typed, settings).await,
         Command::Key(Late(typed)) => key::run(typed, settings).await,
         Command::Profile(Late(typed)) => profile::run(typed, settings).await,

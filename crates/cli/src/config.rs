@@ -14,8 +14,10 @@ use toml::{Table, Value};
 use crate::env::{self, Var};
 use crate::error::{did_you_mean, hinted};
 
+mod mail;
 mod supervise;
 
+pub use mail::Mail;
 pub use supervise::{Supervise, Supervised};
 
 /// The name looked for in the working directory.
@@ -63,6 +65,8 @@ pub struct Config {
     pub ai: Ai,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: Dispatch,
+    /// Where mail is kept, rendered and sent.
+    pub mail: Mail,
     /// How the API is served.
     pub web: Web,
     /// What is kept alive, and how.
@@ -92,6 +96,7 @@ impl Default for Config {
             vault: Vault::default(),
             ai: Ai::default(),
             dispatch: Dispatch::default(),
+            mail: Mail::default(),
             web: Web::default(),
             supervise: Supervise::default(),
             keep: Keep::default(),

@@ -30,6 +30,8 @@ pub const MASTER_KEY: &str = "LONGSHORE_MASTER_KEY";
 pub const WEBHOOK: &str = "LONGSHORE_ALERTS_WEBHOOK";
 /// The same, on a Sentry server.
 pub const SENTRY: &str = "LONGSHORE_ALERTS_SENTRY";
+/// The password of the mail server; a secret.
+pub const SMTP_PASSWORD: &str = "LONGSHORE_SMTP_PASSWORD";
 /// Where systemd keeps the credentials of a service.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Where the user is at home: the folder of a pool is there unless one is named.
@@ -49,7 +51,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 36] = [
+pub const VARS: [Var; 37] = [
     Var { name: STORE, key: "store" },
     Var { name: TENANT, key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -79,6 +81,7 @@ pub const VARS: [Var; 36] = [
     Var { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     Var { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     Var { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    Var { name: "LONGSHORE_SPOOL", key: "mail.spool" },
     Var { name: "LONGSHORE_LISTEN", key: "web.listen" },
     Var { name: "LONGSHORE_TLS_CERT", key: "web.tls_cert" },
     Var { name: "LONGSHORE_TLS_KEY", key: "web.tls_key" },
@@ -88,13 +91,15 @@ pub const VARS: [Var; 36] = [
     Var { name: "LONGSHORE_DISPATCH_NTHR", key: "dispatch.nthr" },
 ];
 
-/// What a worker process of ours may inherit: all but what leads to the master key, and where alerts go.
+/// What a worker process of ours may inherit: all but what leads to the master key, where alerts
+/// go, and the mail server's password.
 pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    names.filter(|name| ![MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY].iter().any(|own| name == own))
+    let ours = [MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY, SMTP_PASSWORD];
+    names.filter(move |name| !ours.iter().any(|own| name == own))
 }
 
-/// A variable that `http.env` lists, for a header of a call.
+/// A variable that holds a secret: of those that `http.env` lists, or our own.
 pub fn secret(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -16,6 +16,7 @@ mod http;
 mod job;
 mod lines;
 mod logging;
+mod mail;
 mod misread;
 mod moment;
 mod money;

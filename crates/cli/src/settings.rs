@@ -20,6 +20,7 @@ use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::http::rules::Rules;
+use crate::mail::MailSettings;
 use crate::output::{Form, Output};
 use crate::permits::{BoundedSettings, BoundedShape};
 use crate::pools::{PoolSettings, both_handle};
@@ -28,6 +29,7 @@ use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 use crate::vault::VaultSettings;
 
+mod mail;
 mod supervise;
 
 pub use supervise::{Run, SuperviseSettings, Supervised};
@@ -71,6 +73,8 @@ pub struct Settings {
     pub ai: AiSettings,
     /// Where a pool of script workers is, and what it is like.
     pub dispatch: DispatchSettings,
+    /// Where mail is kept, rendered and sent.
+    pub mail: MailSettings,
     /// How the API is served.
     pub web: WebSettings,
     /// What `supervise` keeps alive, and how.
@@ -225,6 +229,7 @@ impl Settings {
             vault: vault(&config)?,
             ai: ai(&config)?,
             dispatch: dispatch(&config)?,
+            mail: mail::mail(&config)?,
             web: web(&config)?,
             supervise: supervise::supervise(typed, &config)?,
             retention: retention(&config)?,

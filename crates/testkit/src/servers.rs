@@ -16,6 +16,7 @@ mod postgres;
 mod process;
 mod redis;
 mod slurm;
+mod smtp;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -29,6 +30,7 @@ pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
 pub use redis::{PrivateRedis, Remembers};
 pub use slurm::PrivateSlurm;
+pub use smtp::{MailSecurity, PrivateSmtp};
 
 /// How often another port is tried: somebody may take one between our look and the server's.
 const TRIES: u32 = 5;

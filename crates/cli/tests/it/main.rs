@@ -75,6 +75,8 @@ mod keys;
 #[cfg(test)]
 mod looks;
 #[cfg(test)]
+mod mail;
+#[cfg(test)]
 mod operate;
 #[cfg(test)]
 mod pg_batch_storm;

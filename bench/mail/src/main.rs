@@ -1,0 +1,60 @@
+//! How fast mail is: the embedded renderer beside npm's mjml, messages into the spool, and from there to
+//! a server.
+//!
+//! `cargo run --profile dist -p bench-mail` shows medians; the renderers are compared in CPU time, which other
+//! work on the machine does not change. `--once` runs everything small, so that the benchmark cannot rot
+//! unseen.
+
+#![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+mod render;
+mod spool;
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+
+/// What to measure, and how much of it.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Renderings of each template.
+    #[arg(long, default_value_t = 40)]
+    renderings: u32,
+    /// Messages in each run.
+    #[arg(long, default_value_t = 4_000)]
+    messages: usize,
+    /// Runs of each; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Templates to render [default: our own]
+    #[arg(long)]
+    templates: Option<PathBuf>,
+    /// Where `npm install mjml` was run.
+    #[arg(long, env = "LONGSHORE_MJML")]
+    mjml: Option<PathBuf>,
+    /// Everything once and small: only to see that it works.
+    #[arg(long)]
+    once: bool,
+}
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut args = Args::parse();
+    if args.once {
+        (args.renderings, args.messages, args.rounds) = (1, 50, 1);
+    }
+    let own = || here().join("../../crates/mail/templates");
+    let mjml = args.mjml.clone().unwrap_or_else(|| here().join("../../target/mjml"));
+    render::measure(&args.templates.clone().unwrap_or_else(own), &mjml, args.renderings)?;
+    spool::measure(args.messages, args.rounds).await
+}
+
+/// The one in the middle.
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,117 @@
+//! `mail`: templates, the spool, and whoever sends from it.
+
+mod check;
+mod compile;
+mod put;
+mod send;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use longshore_mail::spool::{Health, Key};
+use serde::Serialize;
+
+use super::now;
+use crate::args::mail::Mail as Typed;
+use crate::error::WithHint;
+use crate::exit::ExitCode;
+use crate::mail;
+use crate::output::Table;
+use crate::settings::Settings;
+use crate::span::brief;
+
+/// Whether the command sees to signals itself.
+pub fn obeys_signals(typed: &Typed) -> bool {
+    matches!(typed, Typed::Send(_))
+}
+
+/// Runs the command.
+pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    match typed {
+        Typed::Compile(typed) => compile::run(&typed, settings).await,
+        Typed::Check(typed) => check::run(&typed, settings).await,
+        Typed::Spool(typed) => put::run(*typed, settings).await,
+        Typed::Send(typed) => send::run(typed, settings).await,
+        Typed::Stats { check } => stats(check, settings),
+        Typed::Retry { key, .. } => retry(key.as_deref(), settings),
+    }
+}
+
+fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let stats = mail::spool(&settings.mail)?.stats(now())?;
+    let health = stats.health(&settings.mail.thresholds);
+    let value = serde_json::json!({
+        "pending": stats.pending,
+        "due": stats.due,
+        "oldest_due_seconds": stats.oldest_due.as_secs(),
+        "sending": stats.sending,
+        "failed": stats.failed,
+        "sent": stats.sent,
+        "health": health,
+    });
+    settings.output.record(&value, || {
+        let mut table = Table::record();
+        table.field("health", format!("{health:?}").to_lowercase());
+        table.field("pending", stats.pending);
+        table.field("due", stats.due);
+        if stats.due > 0 {
+            table.field("oldest due", format!("for {}", brief(stats.oldest_due)));
+        }
+        table.field("sending", stats.sending);
+        table.field("failed", stats.failed);
+        for (day, count) in &stats.sent {
+            table.field(&format!("sent {day}"), count);
+        }
+        table
+    })?;
+    let well = health == Health::Good;
+    Ok(if check && !well { ExitCode::Failures } else { ExitCode::Good })
+}
+
+#[derive(Serialize)]
+struct Retried {
+    retried: usize,
+}
+
+fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let spool = mail::spool(&settings.mail)?;
+    let retried = match key {
+        None => spool.retry_all(now())?,
+        Some(text) => {
+            let found = spool.retry(&Key::new(text)?, now())?;
+            let missing = || anyhow::anyhow!("no message of key `{text}` has failed");
+            found
+                .then_some(1)
+                .ok_or_else(missing)
+                .hint("`longshore mail stats` counts the failures")?
+        }
+    };
+    let words = || format!("{retried} messages are pending again");
+    settings.output.answer(&Retried { retried }, words)?;
+    Ok(ExitCode::Good)
+}
+
+/// The templates in a folder and below, in order; parts of others are left out.
+fn templates(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let part =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(['_', '.']));
+        match path.is_dir() {
+            _ if part => {}
+            true => found.extend(templates(&path)?),
+            false if path.extension().is_some_and(|end| end == "mjml") => found.push(path),
+            false => {}
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The folder of a template.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

@@ -1,0 +1,16 @@
+//! Mail: templates in MJML, a spool that loses nothing, and whoever sends from it.
+//!
+//! A message goes through three places. [`mjml`] makes HTML of a template, by whichever renderer; the
+//! [`spool`] keeps one file per message from the moment somebody was promised that it goes out; and
+//! [`send`] takes it from there to a mail server, once as far as anybody can know.
+//!
+//! What is decided (when a message is tried again, what a crash left behind, which files are old) is
+//! decided by plain functions; what touches disk and network is thin.
+
+pub mod letter;
+pub mod mjml;
+pub mod send;
+pub mod spool;
+mod text;
+
+pub use text::from_html;

@@ -1,0 +1,218 @@
+//! Whoever empties a spool.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use longshore::{Clock, Timestamp};
+use tokio::sync::RwLock;
+use tokio::task::spawn_blocking;
+
+use super::Carrier;
+use super::rate::{DomainRate, Domains};
+use crate::spool::{FileName, Held, Outcome, Policy, Recovered, Shard, SpoolError, Verdict};
+
+/// How a sender works.
+#[derive(Debug, Clone)]
+pub struct SenderSettings {
+    /// Messages under way at once; as many connections.
+    pub connections: usize,
+    /// What becomes of messages that were not taken.
+    pub policy: Policy,
+    /// How much goes to one domain; none for as much as there is.
+    pub per_domain: Option<DomainRate>,
+    /// Messages that are looked at in one round.
+    pub round: usize,
+}
+
+impl Default for SenderSettings {
+    fn default() -> Self {
+        Self { connections: 8, policy: Policy::default(), per_domain: None, round: 1_000 }
+    }
+}
+
+/// What a round came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sent {
+    /// Taken by the server.
+    pub sent: usize,
+    /// To be tried again.
+    pub again: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Put off since their domain had its share.
+    pub put_off: usize,
+    /// Whether more is due.
+    pub more: bool,
+    /// When the next message is due, if none is now.
+    pub next: Option<Timestamp>,
+}
+
+/// Sends the messages of a shard.
+pub struct Sender {
+    shard: Arc<Shard>,
+    carrier: Arc<dyn Carrier>,
+    settings: SenderSettings,
+    clock: Arc<dyn Clock>,
+    domains: Mutex<Domains>,
+    /// Whether the last round came to its end: else something may be left in our own hands.
+    whole: AtomicBool,
+    /// Held by whatever is at the disk: that goes on when whoever waits for it is dropped.
+    hands: Arc<RwLock<()>>,
+}
+
+/// What became of one message.
+enum End {
+    Gone,
+    PutOff,
+    Settled(Verdict),
+}
+
+impl Sender {
+    /// Puts right what was left behind, and begins.
+    pub async fn new(
+        shard: Shard,
+        carrier: Arc<dyn Carrier>,
+        settings: SenderSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, SpoolError> {
+        let domains = Mutex::new(Domains::new(settings.per_domain));
+        let (shard, whole) = (Arc::new(shard), AtomicBool::new(true));
+        let hands = Arc::default();
+        let sender = Self { shard, carrier, settings, clock, domains, whole, hands };
+        sender.recover().await?;
+        Ok(sender)
+    }
+
+    async fn recover(&self) -> Result<(), SpoolError> {
+        let (shard, policy, now) =
+            (Arc::clone(&self.shard), self.settings.policy.clone(), self.clock.now());
+        let _all = self.hands.write().await;
+        let found = blocking(move || shard.recover(&policy, now)).await?;
+        if found != Recovered::default() {
+            tracing::info!(?found, "left behind");
+        }
+        Ok(())
+    }
+
+    /// Sends what is due, up to a round's worth; one at a time. Whoever drops this leaves messages in hand
+    /// that the next round finds; `stop` is asked before each message.
+    pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
+        if !self.whole.swap(false, Ordering::SeqCst) {
+            self.recover().await?;
+        }
+        let report = self.send_due(stop).await?;
+        self.whole.store(true, Ordering::SeqCst);
+        Ok(report)
+    }
+
+    async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
+        let (shard, now, most) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
+        let spool = self.shard.spool().clone();
+        let due = blocking(move || {
+            // Writers may die at any time, not only before we begin.
+            spool.deliver_promised(now)?;
+            shard.due(now, most)
+        });
+        let due = due.await?;
+        let mut report = Sent { more: due.more, next: due.next, ..Sent::default() };
+        let names = stream::iter(due.names).take_while(|_| std::future::ready(!stop()));
+        let mut ends =
+            names.map(|name| self.send(name)).buffer_unordered(self.settings.connections.max(1));
+        let mut trouble = None;
+        while let Some(end) = ends.next().await {
+            match end {
+                Ok(End::Gone) => {}
+                Ok(End::PutOff) => report.put_off += 1,
+                Ok(End::Settled(Verdict::Sent)) => report.sent += 1,
+                Ok(End::Settled(Verdict::Again(_))) => report.again += 1,
+                Ok(End::Settled(Verdict::Failed)) => report.failed += 1,
+                // Others are under way, and come to their ends first.
+                Err(error) => trouble = trouble.or(Some(error)),
+            }
+        }
+        trouble.map_or(Ok(report), Err)
+    }
+
+    async fn send(&self, name: FileName) -> Result<End, SpoolError> {
+        let shard = Arc::clone(&self.shard);
+        let Some(held) = self.at_disk(move || shard.take(&name)).await? else {
+            return Ok(End::Gone);
+        };
+        let held = match self.wait(&held) {
+            None => held,
+            Some(wait) => {
+                let until = self.clock.now() + wait;
+                return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
+            }
+        };
+        let (held, outcome) = match self.carrier.offer(held.message()).await {
+            Err(outcome) => (held, outcome),
+            Ok(offered) => {
+                let (mut held, policy, now) =
+                    (held, self.settings.policy.clone(), self.clock.now());
+                let held =
+                    self.at_disk(move || held.hands_over(&policy, now).map(|()| held)).await?;
+                let outcome = offered.hand_over(held.message()).await;
+                (held, outcome)
+            }
+        };
+        self.settle(held, outcome).await.map(End::Settled)
+    }
+
+    async fn at_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
+    ) -> Result<T, SpoolError> {
+        let hand = Arc::clone(&self.hands).read_owned().await;
+        let work = move || {
+            let result = work();
+            drop(hand);
+            result
+        };
+        blocking(work).await
+    }
+
+    /// How long its domain has to wait.
+    fn wait(&self, held: &Held) -> Option<Duration> {
+        let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = held.message().envelope.to.first()?;
+        domains.wait(first, self.clock.now())
+    }
+
+    async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {
+        let (policy, now) = (self.settings.policy.clone(), self.clock.now());
+        let (key, told) = (held.message().name.key.clone(), format!("{outcome:?}"));
+        let verdict = self.at_disk(move || held.settle(outcome, &policy, now)).await?;
+        match verdict {
+            Verdict::Sent => tracing::debug!(%key, "sent"),
+            Verdict::Again(due) => tracing::warn!(%key, %due, "{told}"),
+            Verdict::Failed => tracing::error!(%key, "{told}"),
+        }
+        Ok(verdict)
+    }
+}
+
+/// Disks may keep us waiting; others go on meanwhile.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
+) -> Result<T, SpoolError> {
+    match spawn_blocking(work).await {
+        Ok(result) => result,
+        // It panicked, and so do we: there is one place that knows about panics, and it is not here.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Adds up rounds.
+impl std::ops::AddAssign<&Self> for Sent {
+    fn add_assign(&mut self, round: &Self) {
+        self.sent += round.sent;
+        self.again += round.again;
+        self.failed += round.failed;
+        self.put_off += round.put_off;
+        (self.more, self.next) = (round.more, round.next);
+    }
+}

@@ -1,0 +1,271 @@
+//! A mail server, spoken to over connections that stay.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lettre::Address;
+use lettre::transport::smtp::Error;
+use lettre::transport::smtp::authentication::{Credentials as Known, Mechanism};
+use lettre::transport::smtp::client::AsyncSmtpConnection;
+use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::timeout;
+
+use super::answer::{Stage, Trouble, outcome};
+use super::stream::Stream;
+use super::tls::{Tls, TlsError};
+use super::{Carrier, Offered};
+use crate::spool::{Message, Outcome};
+
+/// How a connection is secured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Security {
+    /// Not at all: for a server on this machine.
+    None,
+    /// By STARTTLS, and never without.
+    #[default]
+    StartTls,
+    /// From the first byte.
+    Tls,
+}
+
+/// Who we are to a server.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// The account.
+    pub user: String,
+    /// Its password, which is never shown.
+    pub password: SecretString,
+}
+
+/// A mail server and how to speak to it.
+#[derive(Debug, Clone)]
+pub struct SmtpSettings {
+    /// Its name.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How connections are secured.
+    pub security: Security,
+    /// Authorities that its certificate may be signed by, if not the system's.
+    pub authorities: Option<PathBuf>,
+    /// Who we are, if it asks.
+    pub credentials: Option<Credentials>,
+    /// The name by which we greet.
+    pub hello: String,
+    /// How long any one answer may take.
+    pub timeout: Duration,
+    /// Messages after which a connection is made anew.
+    pub max_messages: u32,
+}
+
+impl SmtpSettings {
+    /// A server, by STARTTLS, without credentials.
+    pub fn new(host: &str, port: u16) -> Self {
+        Self {
+            host: host.to_owned(),
+            port,
+            security: Security::default(),
+            authorities: None,
+            credentials: None,
+            hello: "localhost".to_owned(),
+            timeout: Duration::from_secs(60),
+            max_messages: 100,
+        }
+    }
+}
+
+/// A mail server. Cheap to clone; all clones share their connections.
+#[derive(Clone)]
+pub struct Smtp(Arc<Inner>);
+
+struct Inner {
+    settings: SmtpSettings,
+    tls: Option<Tls>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    smtp: AsyncSmtpConnection,
+    messages: u32,
+}
+
+impl Smtp {
+    /// Connects to nothing yet.
+    pub fn new(settings: SmtpSettings) -> Result<Self, TlsError> {
+        let tls = match settings.security {
+            Security::None => None,
+            Security::StartTls | Security::Tls => {
+                Some(Tls::new(&settings.host, settings.authorities.as_deref())?)
+            }
+        };
+        Ok(Self(Arc::new(Inner { settings, tls, idle: Mutex::default() })))
+    }
+
+    /// Says goodbye on connections that wait.
+    pub async fn close(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        for mut connection in idle {
+            // It ends either way.
+            let _ = timeout(Duration::from_secs(1), connection.smtp.quit()).await;
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Connection, Trouble> {
+        let Inner { settings, tls, .. } = &*self.0;
+        let SmtpSettings { host, port, security, hello, .. } = settings;
+        let all = async {
+            let stream = Stream::connect(host, *port, *security, tls.as_ref(), hello).await;
+            let stream =
+                stream.map_err(|error| Trouble { code: None, words: error.to_string() })?;
+            let hello = ClientId::Domain(hello.clone());
+            let smtp = AsyncSmtpConnection::connect_with_transport(Box::new(stream), &hello).await;
+            let mut smtp = smtp.map_err(|error| trouble(&error))?;
+            if let Some(Credentials { user, password }) = &settings.credentials {
+                let known = Known::new(user.clone(), password.expose_secret().to_owned());
+                let said = smtp.auth(&[Mechanism::Plain, Mechanism::Login], &known).await;
+                said.map_err(|error| trouble(&error))?;
+            }
+            Ok(Connection { smtp, messages: 0 })
+        };
+        self.in_time(all).await.map_err(|Trouble { code, words }| Trouble {
+            code,
+            words: format!("{host}:{port}: {words}"),
+        })
+    }
+
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let limit = self.0.settings.timeout;
+        let late = |_| Trouble { code: None, words: format!("no answer within {limit:?}") };
+        timeout(limit, work).await.map_err(late)?
+    }
+
+    /// From whom, to whom, and the word that the message comes.
+    async fn announce(
+        &self,
+        connection: &mut Connection,
+        message: &Message,
+    ) -> Result<(), Trouble> {
+        let smtp = &mut connection.smtp;
+        let from = message.envelope.from.as_deref().map(address).transpose()?;
+        let mut options = Vec::new();
+        let ascii =
+            message.envelope.to.iter().chain(&message.envelope.from).all(|text| text.is_ascii());
+        if !ascii {
+            match smtp.server_info().supports_feature(Extension::SmtpUtfEight) {
+                true => options.push(MailParameter::SmtpUtfEight),
+                false => {
+                    return Err(Trouble {
+                        code: Some(553),
+                        words: "the server takes no such address".into(),
+                    });
+                }
+            }
+        }
+        if !message.body.is_ascii() && smtp.server_info().supports_feature(Extension::EightBitMime)
+        {
+            options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+        }
+        smtp.command(Mail::new(from, options)).await.map_err(|error| trouble(&error))?;
+        for to in &message.envelope.to {
+            smtp.command(Rcpt::new(address(to)?, Vec::new()))
+                .await
+                .map_err(|error| trouble(&error))?;
+        }
+        smtp.command(Data).await.map(drop).map_err(|error| trouble(&error))
+    }
+}
+
+#[async_trait]
+impl Carrier for Smtp {
+    async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome> {
+        let waiting = self.idle().pop();
+        if let Some(mut connection) = waiting {
+            match self.in_time(self.announce(&mut connection, message)).await {
+                Ok(()) => return Ok(Box::new(Open { smtp: self.clone(), connection })),
+                // A server that spoke means the message; one that is gone did not like to wait.
+                Err(trouble @ Trouble { code: Some(_), .. }) if trouble.code != Some(421) => {
+                    return Err(self.refused(connection, trouble).await);
+                }
+                Err(_) => {}
+            }
+        }
+        let connection = self.connect().await;
+        let mut connection = connection.map_err(|trouble| outcome(Stage::Connecting, trouble))?;
+        match self.in_time(self.announce(&mut connection, message)).await {
+            Ok(()) => Ok(Box::new(Open { smtp: self.clone(), connection })),
+            Err(trouble) => Err(self.refused(connection, trouble).await),
+        }
+    }
+}
+
+impl Smtp {
+    /// An offer that was not accepted leaves the connection as it was, if the server takes it back.
+    async fn refused(&self, mut connection: Connection, trouble: Trouble) -> Outcome {
+        let reset = self.in_time(async {
+            connection.smtp.command("RSET\r\n").await.map_err(|error| self::trouble(&error))
+        });
+        if trouble.code.is_some() && reset.await.is_ok() {
+            self.keep(connection);
+        }
+        outcome(Stage::Offering, trouble)
+    }
+
+    fn keep(&self, connection: Connection) {
+        if connection.messages < self.0.settings.max_messages {
+            self.idle().push(connection);
+        }
+    }
+}
+
+/// A connection on which a message is awaited.
+struct Open {
+    smtp: Smtp,
+    connection: Connection,
+}
+
+#[async_trait]
+impl Offered for Open {
+    async fn hand_over(mut self: Box<Self>, message: &Message) -> Outcome {
+        let sent = async {
+            let answer = self.connection.smtp.message(&message.body).await;
+            answer.map_err(|error| trouble(&error))
+        };
+        match self.smtp.in_time(sent).await {
+            Ok(answer) => {
+                self.connection.messages += 1;
+                self.smtp.keep(self.connection);
+                let words = answer.message().collect::<Vec<_>>().join(" ");
+                Outcome::Taken { answer: format!("{} {words}", answer.code()) }
+            }
+            Err(trouble) => {
+                if trouble.code.is_some() {
+                    self.smtp.keep(self.connection);
+                }
+                outcome(Stage::HandedOver, trouble)
+            }
+        }
+    }
+}
+
+fn address(text: &str) -> Result<Address, Trouble> {
+    // As a server would say it: for ever.
+    text.parse().map_err(|_| Trouble { code: Some(553), words: format!("`{text}` is no address") })
+}
+
+fn trouble(error: &Error) -> Trouble {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    let words = if words.is_empty() { error.to_string() } else { words.join(": ") };
+    Trouble { code: error.status().map(u16::from), words }
+}

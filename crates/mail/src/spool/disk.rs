@@ -1,0 +1,67 @@
+//! What the spool asks of a disk: little, and all of it in the right order.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use super::error::{SpoolError, Tried};
+
+/// Makes a folder, and those above it.
+pub(super) fn make_folder(path: &Path) -> Result<(), SpoolError> {
+    fs::create_dir_all(path).tried("make", path)
+}
+
+/// Writes a new file. It is not on disk before somebody syncs it.
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<File, SpoolError> {
+    let open = || OpenOptions::new().write(true).create_new(true).open(path);
+    let write = |mut file: File| file.write_all(bytes).map(|()| file);
+    open().and_then(write).tried("write", path)
+}
+
+/// Puts a line at the end of a file, in one go.
+pub(super) fn append(path: &Path, line: &[u8]) -> Result<File, SpoolError> {
+    let open = || OpenOptions::new().append(true).open(path);
+    open().and_then(|mut file| file.write_all(line).map(|()| file)).tried("write", path)
+}
+
+/// What is in this folder stays, even if the power fails now.
+pub(super) fn sync_folder(path: &Path) -> Result<(), SpoolError> {
+    File::open(path).and_then(|folder| folder.sync_all()).tried("sync", path)
+}
+
+/// Everything written to the disk of this folder stays: one call for a whole group of files, where each
+/// alone would wait for the disk.
+pub(super) fn sync_disk(path: &Path) -> Result<(), SpoolError> {
+    let sync = |folder: File| rustix::fs::syncfs(folder.as_fd()).map_err(io::Error::from);
+    File::open(path).and_then(sync).tried("sync", path)
+}
+
+/// Whether the file was there to be moved. Who comes second finds it moved already.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<bool, SpoolError> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !from.exists() => Ok(false),
+        result => result.map(|()| true).tried("move", from),
+    }
+}
+
+/// Whether there was a file to remove.
+pub(super) fn remove(path: &Path) -> Result<bool, SpoolError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        result => result.map(|()| true).tried("remove", path),
+    }
+}
+
+/// The names in a folder; none if it is not there.
+pub(super) fn names(path: &Path) -> Result<Vec<String>, SpoolError> {
+    let entries = match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.tried("read", path)?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| match entry {
+        Ok(entry) => entry.file_name().into_string().ok().map(Ok),
+        Err(error) => Some(Err(error)),
+    };
+    entries.filter_map(name).collect::<io::Result<_>>().tried("read", path)
+}

@@ -1,0 +1,98 @@
+//! What people do with a spool: try failures again, and forget what is old.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use longshore::Timestamp;
+
+use super::error::{SpoolError, Tried};
+use super::fate::Note;
+use super::file::line;
+use super::held::day;
+use super::name::{FileName, Key};
+use super::{Spool, State, disk};
+
+/// What was forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Messages.
+    pub messages: usize,
+    /// Days that were forgotten as a whole.
+    pub days: usize,
+}
+
+impl Spool {
+    /// Makes a failure pending again, from the beginning; whether there was one.
+    pub fn retry(&self, key: &Key, now: Timestamp) -> Result<bool, SpoolError> {
+        let names = self.names(State::Failed)?;
+        let found = names.iter().find(|name| name.key == *key);
+        found.map_or(Ok(false), |name| self.retry_one(name, now))
+    }
+
+    /// The same with all failures; how many there were.
+    pub fn retry_all(&self, now: Timestamp) -> Result<usize, SpoolError> {
+        let mut retried = 0;
+        for name in self.names(State::Failed)? {
+            retried += usize::from(self.retry_one(&name, now)?);
+        }
+        Ok(retried)
+    }
+
+    fn retry_one(&self, name: &FileName, now: Timestamp) -> Result<bool, SpoolError> {
+        let from = self.at(State::Failed, name);
+        match self.read(&from) {
+            // What cannot be read would fail again.
+            Err(SpoolError::Damaged { .. }) => return Ok(false),
+            Err(_) if !from.exists() => return Ok(false),
+            other => other?,
+        };
+        self.step("note retry");
+        disk::append(&from, &line(&Note::Retried { at: now }))?;
+        let to = FileName::new(now, name.priority, name.key.clone());
+        self.step("retry");
+        disk::rename(&from, &self.at(State::Pending, &to))
+    }
+
+    /// Forgets what was sent longer ago than `keep`, by whole days, and with it the keys: the same message
+    /// could be put again then.
+    pub fn prune(&self, keep: Duration, now: Timestamp) -> Result<Pruned, SpoolError> {
+        let (mut pruned, first) = (Pruned::default(), day(now - keep));
+        for name in disk::names(&self.within("sent"))? {
+            if name >= first {
+                continue;
+            }
+            let folder = self.within("sent").join(&name);
+            for file in disk::names(&folder)? {
+                self.forget(&folder.join(&file), file.parse().ok())?;
+                pruned.messages += 1;
+            }
+            match std::fs::remove_dir(&folder) {
+                // Another who prunes was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.tried("remove", &folder)?,
+            }
+            pruned.days += 1;
+        }
+        Ok(pruned)
+    }
+
+    fn forget(&self, path: &Path, name: Option<FileName>) -> Result<(), SpoolError> {
+        if let Some(name) = name {
+            let key = self.key(&name.key);
+            // If we died here before, a new message may have the key by now.
+            if same_file(path, &key) {
+                self.step("forget key");
+                disk::remove(&key)?;
+            }
+        }
+        self.step("forget message");
+        disk::remove(path).map(drop)
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    number(one).is_some_and(|one| Some(one) == number(other))
+}

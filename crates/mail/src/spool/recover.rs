@@ -1,0 +1,121 @@
+//! What the dead left behind.
+
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use longshore::Timestamp;
+
+use super::error::SpoolError;
+use super::fate::{Past, Policy, Verdict, recover};
+use super::file::line;
+use super::name::FileName;
+use super::put::names_of;
+use super::shard::Shard;
+use super::{Spool, State, disk};
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Promised, and not pending yet.
+    pub delivered: usize,
+    /// In a dead sender's hands, and pending again.
+    pub again: usize,
+    /// In a dead sender's hands, and known to be with the server.
+    pub sent: usize,
+    /// In a dead sender's hands, and failed by its notes or the policy.
+    pub failed: usize,
+    /// Never promised to anybody, and old.
+    pub forgotten: usize,
+}
+
+/// A writer that has not made its promise after so long is dead.
+const OLD: Duration = Duration::from_secs(3600);
+
+impl Shard {
+    /// Puts right what writers and senders left behind when they died. To be done once when a sender
+    /// begins: nobody but this shard's holder may have anything of it in hand.
+    pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<Recovered, SpoolError> {
+        let mut found = self.spool.deliver_promised(now)?;
+        for key in self.spool.keys()? {
+            if self.has_key(&key) {
+                found.delivered += usize::from(self.spool.restore(&key)?);
+            }
+        }
+        for name in self.spool.names(State::Sending)? {
+            if self.has(&name) {
+                self.recover_one(&name, policy, now, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    fn recover_one(
+        &self,
+        name: &FileName,
+        policy: &Policy,
+        now: Timestamp,
+        found: &mut Recovered,
+    ) -> Result<(), SpoolError> {
+        let spool = &self.spool;
+        let path = spool.at(State::Sending, name);
+        let verdict = match spool.read(&path) {
+            Ok(message) => {
+                let past = Past { key: &name.key, created: message.created, notes: &message.notes };
+                let (note, verdict) = recover(past, policy, now);
+                if let Some(note) = note {
+                    spool.step("note loss");
+                    disk::append(&path, &line(&note))?;
+                }
+                verdict
+            }
+            Err(SpoolError::Damaged { .. }) => Verdict::Failed,
+            Err(error) => return Err(error),
+        };
+        spool.settle(name, &verdict, now)?;
+        match verdict {
+            Verdict::Sent => found.sent += 1,
+            Verdict::Again(_) => found.again += 1,
+            Verdict::Failed => found.failed += 1,
+        }
+        Ok(())
+    }
+}
+
+impl Spool {
+    /// Puts what was promised and is not pending where it belongs. Harmless at any time, beside whoever
+    /// writes: who comes second finds nothing to move.
+    pub fn deliver_promised(&self, now: Timestamp) -> Result<Recovered, SpoolError> {
+        let mut found = Recovered::default();
+        for name in disk::names(&self.within("tmp"))? {
+            let path = self.within("tmp").join(name);
+            match names_of(&path) {
+                Some(2..) => match self.read(&path) {
+                    Ok(message) => {
+                        self.step("deliver promised");
+                        let moved = disk::rename(&path, &self.at(State::Pending, &message.name))?;
+                        found.delivered += usize::from(moved);
+                    }
+                    // Delivered meanwhile by whoever wrote it.
+                    Err(_) if !path.exists() => {}
+                    Err(error) => return Err(error),
+                },
+                Some(_) if is_old(&path, now) => {
+                    self.step("forget unpromised");
+                    found.forgotten += usize::from(disk::remove(&path)?);
+                }
+                _ => {}
+            }
+        }
+        if found.delivered > 0 {
+            disk::sync_folder(&self.within("pending"))?;
+        }
+        Ok(found)
+    }
+}
+
+fn is_old(path: &Path, now: Timestamp) -> bool {
+    let written = std::fs::metadata(path).and_then(|data| data.modified()).ok();
+    let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let micros = written.and_then(|since| i64::try_from(since.as_micros()).ok());
+    micros.is_some_and(|micros| now.since(Timestamp::from_micros(micros)) > OLD)
+}

@@ -1,0 +1,184 @@
+//! Who may send which messages: one sender per bucket, by a lock that dies with its holder.
+
+use std::fs::{File, TryLockError};
+use std::str::FromStr;
+
+use longshore::Timestamp;
+
+use super::error::{SpoolError, Tried};
+use super::name::{BUCKETS, FileName, Key};
+use super::{Spool, State, disk};
+
+/// A part of the messages: those whose bucket, divided by `of`, leaves `part`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    part: u8,
+    of: u8,
+}
+
+/// What is no share.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a share is written as 0/4: a part, and of how many; there are 1 to {BUCKETS}")]
+pub struct NotAShare;
+
+impl Share {
+    /// All messages.
+    pub const ALL: Self = Self { part: 0, of: 1 };
+
+    /// Part number `part`, from 0, of `of`.
+    pub fn new(part: u8, of: u8) -> Result<Self, NotAShare> {
+        match part < of && of <= BUCKETS {
+            true => Ok(Self { part, of }),
+            false => Err(NotAShare),
+        }
+    }
+
+    fn has(self, bucket: u8) -> bool {
+        bucket % self.of == self.part
+    }
+}
+
+impl FromStr for Share {
+    type Err = NotAShare;
+
+    fn from_str(text: &str) -> Result<Self, NotAShare> {
+        let (part, of) = text.split_once('/').ok_or(NotAShare)?;
+        let number = |text: &str| text.parse().map_err(|_| NotAShare);
+        Self::new(number(part)?, number(of)?)
+    }
+}
+
+/// The right to send a share of a spool's messages. Nobody else has it while this lives.
+#[derive(Debug)]
+pub struct Shard {
+    pub(super) spool: Spool,
+    share: Share,
+    /// Let go by the system when we are gone, however we went.
+    _locks: Vec<File>,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Due {
+    /// Messages that are due, the first first.
+    pub names: Vec<FileName>,
+    /// Whether there were more than were asked for.
+    pub more: bool,
+    /// When the next of the others is due.
+    pub next: Option<Timestamp>,
+}
+
+impl Spool {
+    /// The right to send a share; an error if another sender has any of it. Shares may be cut in any way:
+    /// what overlaps is refused.
+    pub fn shard(&self, share: Share) -> Result<Shard, SpoolError> {
+        let buckets = (0..BUCKETS).filter(|bucket| share.has(*bucket));
+        let locks = buckets.map(|bucket| self.lock(bucket)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Shard { spool: self.clone(), share, _locks: locks })
+    }
+
+    fn lock(&self, bucket: u8) -> Result<File, SpoolError> {
+        let path = self.within("locks").join(bucket.to_string());
+        let file = File::options().create(true).append(true).open(&path).tried("open", &path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                Err(SpoolError::Taken { folder: self.folder().to_path_buf(), bucket })
+            }
+            Err(TryLockError::Error(error)) => Err(error).tried("lock", &path),
+        }
+    }
+
+    /// The keys of all messages that are known.
+    pub(super) fn keys(&self) -> Result<Vec<Key>, SpoolError> {
+        let names = disk::names(&self.within("keys"))?;
+        Ok(names.iter().filter_map(|name| Key::from_file(name)).collect())
+    }
+
+    /// The names of messages in a state; what is no name is none of ours.
+    pub(super) fn names(&self, state: State) -> Result<Vec<FileName>, SpoolError> {
+        let names = disk::names(&self.within(state.folder()))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+}
+
+impl Shard {
+    /// The spool.
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
+    /// Whether a message is in it.
+    pub(super) fn has(&self, name: &FileName) -> bool {
+        self.has_key(&name.key)
+    }
+
+    pub(super) fn has_key(&self, key: &Key) -> bool {
+        self.share.has(key.bucket())
+    }
+
+    /// Messages that are due, at most so many: the most urgent, and among those the oldest.
+    pub fn due(&self, now: Timestamp, most: usize) -> Result<Due, SpoolError> {
+        let mut names = self.spool.names(State::Pending)?;
+        names.retain(|name| self.has(name));
+        Ok(choose(names, now, most))
+    }
+}
+
+/// Pure: which of these are due, and which of those go first.
+fn choose(names: Vec<FileName>, now: Timestamp, most: usize) -> Due {
+    let (mut due, later): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.due <= now);
+    let next = later.iter().map(|name| name.due).min();
+    due.sort_unstable_by(|one, other| (one.rank(), one).cmp(&(other.rank(), other)));
+    let more = due.len() > most;
+    due.truncate(most);
+    Due { names: due, more, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use longshore::Priority;
+
+    use super::*;
+
+    #[test]
+    fn shares_are_whole_and_do_not_overlap() {
+        for of in 1..=BUCKETS {
+            for bucket in 0..BUCKETS {
+                let having =
+                    (0..of).filter(|part| Share::new(*part, of).expect("a share").has(bucket));
+                assert_eq!(having.count(), 1, "bucket {bucket} of {of} shares");
+            }
+        }
+        for text in ["", "1", "1/1", "0/0", "0/17", "-1/2", "a/b", "0/2/3"] {
+            assert_eq!(text.parse::<Share>(), Err(NotAShare), "{text}");
+        }
+        assert_eq!("3/4".parse(), Share::new(3, 4));
+    }
+
+    #[test]
+    fn what_is_urgent_goes_first_and_what_is_low_is_not_overtaken_for_ever() {
+        let now = Timestamp::from_micros(1_763_300_000_000_000);
+        let name = |ago: u64, priority: Priority, key: &str| {
+            FileName::new(now - Duration::from_secs(ago), priority, Key::new(key).expect("a key"))
+        };
+        let later = FileName::new(
+            now + Duration::from_secs(9),
+            Priority::HIGH,
+            Key::new("later").expect("a key"),
+        );
+        let names = vec![
+            name(10, Priority::LOW, "low"),
+            name(20, Priority::NORMAL, "normal"),
+            name(5, Priority::HIGH, "high"),
+            name(9 * 3600, Priority::LOW, "old"),
+            later.clone(),
+        ];
+        let due = choose(names, now, 3);
+        let keys: Vec<&str> = due.names.iter().map(|name| name.key.as_file()).collect();
+        assert_eq!(keys, ["old", "high", "normal"]);
+        assert_eq!((due.more, due.next), (true, Some(later.due)));
+    }
+}

@@ -1,0 +1,305 @@
+//! The words of a page, for those who read mail as text.
+
+/// What is between these is never read.
+const UNREAD: [&str; 4] = ["head", "style", "script", "title"];
+/// These stand on lines of their own.
+const BLOCKS: [&str; 17] = [
+    "p",
+    "div",
+    "tr",
+    "table",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "ul",
+    "ol",
+    "li",
+    "blockquote",
+    "section",
+    "hr",
+    "pre",
+];
+
+/// Text from HTML: paragraphs and lines, links with their addresses, pictures with their words.
+///
+/// ```
+/// let html = "<h1>Hello</h1><p>See <a href=\"https://example.org\">the page</a> &amp; more</p>";
+/// assert_eq!(longshore_mail::from_html(html), "Hello\n\nSee the page (https://example.org) & more\n");
+/// ```
+pub fn from_html(html: &str) -> String {
+    let mut page = Page::default();
+    let mut rest = html;
+    while let Some(at) = page.next_tag(rest) {
+        page.words(&rest[..at]);
+        rest = &rest[at..];
+        let (end, after) = match rest.starts_with("<!--") {
+            true => (rest.find("-->").map(|end| end + 3), ""),
+            false => (end_of_tag(rest), &rest[1..]),
+        };
+        let Some(end) = end else { break };
+        if !after.is_empty() {
+            page.tag(&rest[1..end - 1]);
+        }
+        rest = &rest[end..];
+    }
+    page.words(rest);
+    page.finish()
+}
+
+/// Beyond the `>` that is not within quotes.
+fn end_of_tag(text: &str) -> Option<usize> {
+    let mut quote = None;
+    for (at, byte) in text.bytes().enumerate() {
+        match (byte, quote) {
+            (b'>', None) => return Some(at + 1),
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (byte, Some(open)) if byte == open => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[derive(Default)]
+struct Page {
+    lines: Vec<String>,
+    line: String,
+    /// The element whose inside is not read, if we are in one.
+    unread: Option<String>,
+    links: Vec<(String, usize)>,
+}
+
+impl Page {
+    /// Where the next tag begins that means anything here. A lone `<` is none.
+    fn next_tag(&self, text: &str) -> Option<usize> {
+        let means = |at: &usize| match (&self.unread, text.as_bytes().get(at + 1)) {
+            (Some(name), Some(b'/')) => {
+                let end = text.get(at + 2..at + 2 + name.len());
+                end.is_some_and(|end| end.eq_ignore_ascii_case(name))
+            }
+            (None, Some(next)) => next.is_ascii_alphabetic() || b"/!?".contains(next),
+            _ => false,
+        };
+        text.match_indices('<').map(|(at, _)| at).find(means)
+    }
+
+    fn words(&mut self, text: &str) {
+        if self.unread.is_some() {
+            return;
+        }
+        let text = decoded(text);
+        if text.starts_with(char::is_whitespace) {
+            self.blank();
+        }
+        for (n, word) in text.split_whitespace().enumerate() {
+            if n > 0 {
+                self.blank();
+            }
+            self.line.push_str(word);
+        }
+        if text.ends_with(char::is_whitespace) {
+            self.blank();
+        }
+    }
+
+    fn blank(&mut self) {
+        if !self.line.is_empty() && !self.line.ends_with(' ') {
+            self.line.push(' ');
+        }
+    }
+
+    fn tag(&mut self, inside: &str) {
+        let closing = inside.starts_with('/');
+        let name = inside.trim_start_matches('/').split([' ', '\n', '\t', '\r', '/']).next();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        // Nothing but its own end is taken for a tag there.
+        if self.unread.take().is_some() {
+            return;
+        }
+        match name.as_str() {
+            unread if UNREAD.contains(&unread) && !closing => self.unread = Some(name),
+            "br" => self.end_line(),
+            "td" | "th" => self.blank(),
+            "li" if !closing => {
+                self.end_line();
+                self.line.push_str("- ");
+            }
+            "a" if closing => self.end_link(),
+            "a" => {
+                // A row of links has no blanks between them if they stand apart by their looks.
+                if self.line.ends_with(')') {
+                    self.blank();
+                }
+                let address = attribute(inside, "href").unwrap_or_default();
+                self.links.push((address, self.line.len()));
+            }
+            "img" => {
+                let words = attribute(inside, "alt").unwrap_or_default();
+                self.words(&words);
+            }
+            "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                self.end_line();
+                self.lines.push(String::new());
+            }
+            block if BLOCKS.contains(&block) => self.end_line(),
+            _ => {}
+        }
+    }
+
+    fn end_link(&mut self) {
+        let Some((address, from)) = self.links.pop() else { return };
+        let words = self.line.get(from..).unwrap_or_default().trim();
+        let worth_it =
+            ["http://", "https://", "mailto:"].iter().any(|kind| address.starts_with(kind));
+        if !worth_it || words == address || address.strip_prefix("mailto:") == Some(words) {
+            return;
+        }
+        let addition = if words.is_empty() { address } else { format!(" ({address})") };
+        let kept = self.line.trim_end().len();
+        self.line.truncate(kept);
+        self.line.push_str(&addition);
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let line = line.trim_end();
+        if !line.is_empty() && line != "-" {
+            self.lines.push(line.to_owned());
+        }
+        for (_, from) in &mut self.links {
+            *from = 0;
+        }
+    }
+
+    /// At most one empty line between two others, and none around them.
+    fn finish(mut self) -> String {
+        self.end_line();
+        let mut text = String::new();
+        for line in self.lines {
+            if line.is_empty() && (text.is_empty() || text.ends_with("\n\n")) {
+                continue;
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        let kept = text.trim_end().len();
+        text.truncate(kept);
+        text.push('\n');
+        text
+    }
+}
+
+fn attribute(tag: &str, name: &str) -> Option<String> {
+    let lower = tag.to_ascii_lowercase();
+    let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
+        lower[..*at].ends_with(char::is_whitespace)
+            && lower[at + name.len()..].trim_start().starts_with('=')
+    })?;
+    let value = tag[at + name.len()..].trim_start().strip_prefix('=')?.trim_start();
+    let value = match value.chars().next() {
+        Some(quote @ ('"' | '\'')) => value[1..].split(quote).next(),
+        _ => value.split_whitespace().next(),
+    };
+    value.map(decoded)
+}
+
+/// The entities that mail has; others stay as they are.
+fn decoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let entity = rest
+            .find(';')
+            .filter(|end| *end <= 10)
+            .and_then(|end| Some((end, entity(&rest[1..end])?)));
+        match entity {
+            Some((end, c)) => {
+                out.extend(c);
+                rest = &rest[end + 1..];
+            }
+            None => {
+                out.push('&');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Some for what is known; nothing inside for what is not to be seen.
+fn entity(name: &str) -> Option<Option<char>> {
+    let c = match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        "nbsp" => ' ',
+        "copy" => '©',
+        "reg" => '®',
+        "ndash" => '–',
+        "mdash" => '—',
+        "hellip" => '…',
+        "euro" => '€',
+        "pound" => '£',
+        "zwnj" | "zwj" | "shy" => return Some(None),
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let number = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16),
+                None => number.parse(),
+            };
+            return Some(
+                char::from_u32(number.ok()?).filter(|c| !('\u{200b}'..='\u{200f}').contains(c)),
+            );
+        }
+    };
+    Some(Some(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::from_html;
+
+    #[test]
+    fn paragraphs_lines_and_lists_stay_what_they_are() {
+        let html = "<html><head><title>x</title><style>p{}</style></head><body>\n<h1> Two  words </h1>\
+<p>one<br>two</p><ul><li>a</li><li><b>b</b></li></ul><table><tr><td>1</td><td>2</td></tr></table></body></html>";
+        assert_eq!(from_html(html), "Two words\n\none\ntwo\n\n- a\n- b\n1 2\n");
+    }
+
+    #[test]
+    fn links_have_their_addresses_and_pictures_their_words() {
+        let html = "<a href='https://e.org/?a=1&amp;b=2'><img src=x alt=\"the > shop\"></a> \
+<a href=\"mailto:a@e.org\">a@e.org</a> <a href=\"#top\">top</a> <a href=\"https://e.org\">https://e.org</a>";
+        assert_eq!(
+            from_html(html),
+            "the > shop (https://e.org/?a=1&b=2) a@e.org top https://e.org\n"
+        );
+    }
+
+    #[test]
+    fn a_row_of_links_is_readable() {
+        let html = "<a href=\"https://e.org/1\">one</a><a href=\"https://e.org/2\">two</a>";
+        assert_eq!(from_html(html), "one (https://e.org/1) two (https://e.org/2)\n");
+    }
+
+    #[test]
+    fn what_is_not_to_be_seen_is_not_told() {
+        let html = "a<!-- <p>no</p> --><script>if (a < b) {}</script>b&zwnj;&#8203;&nbsp;c &amp;lt; &unknown; R&D";
+        assert_eq!(from_html(html), "ab c &lt; &unknown; R&D\n");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_page_is_too_odd(html in "[<>/a-z\"'&;# =!-äp\n]{0,80}") {
+            proptest::prop_assert!(from_html(&html).ends_with('\n'));
+        }
+    }
+}

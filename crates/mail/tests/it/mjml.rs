@@ -1,0 +1,23 @@
+//! Templates, includes, and the three renderers.
+
+mod compiler;
+mod embedded;
+mod http;
+mod include;
+mod pictures;
+mod reference;
+mod templates;
+
+use longshore_mail::mjml::{Roots, Template};
+
+/// A page around some text.
+fn page(text: &str) -> String {
+    format!(
+        "<mjml><mj-body><mj-section><mj-column><mj-text>{text}</mj-text></mj-column></mj-section></mj-body></mjml>"
+    )
+}
+
+/// A template without includes.
+fn template(text: &str) -> Template {
+    Template::from_text(text, &Roots::default()).expect("it includes nothing")
+}

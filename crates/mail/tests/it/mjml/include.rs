@@ -1,0 +1,121 @@
+//! What a template may include, and where its faults are then.
+
+use std::fs;
+use std::path::Path;
+
+use longshore_mail::mjml::{Embedded, Roots, Template};
+use tempfile::TempDir;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+    folder
+}
+
+fn read(folder: &Path, root: &Path) -> Result<Template, String> {
+    let roots = Roots::new([root]).expect("it is there");
+    Template::read(&folder.join("mail.mjml"), &roots).map_err(|fault| fault.to_string())
+}
+
+const OUTER: &str = "<mjml><mj-head>\n<mj-include path=\"parts/look.css\" type=\"css\" css-inline=\"inline\" />\n\
+<mj-include path=\"parts/head.mjml\" />\n</mj-head><mj-body>\n<mj-include path=\"parts/hello.mjml\"/>\n\
+<mj-include type=\"html\" path=\"parts/raw.html\"></mj-include>\n</mj-body></mjml>";
+
+#[test]
+fn mjml_styles_and_html_are_put_into_their_places() {
+    let folder = folder(&[
+        ("mail.mjml", OUTER),
+        ("parts/look.css", ".x { color: #123456 }"),
+        ("parts/head.mjml", "<mjml><mj-head><mj-title>Told</mj-title></mj-head></mjml>"),
+        (
+            "parts/hello.mjml",
+            "<mj-section><mj-column><mj-include path=\"deep/text.mjml\"/></mj-column></mj-section>",
+        ),
+        ("parts/deep/text.mjml", "\u{feff}<mj-text>\r\n<p class=\"x\">hello</p></mj-text>"),
+        ("parts/raw.html", "<hr id=\"raw\">"),
+    ]);
+    let template = read(folder.path(), folder.path()).expect("it is complete");
+    let html = Embedded::render_here(&template).expect("it renders").html;
+    for part in ["<title>Told</title>", "color: #123456", "hello", "id=\"raw\""] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+}
+
+#[test]
+fn a_fault_is_told_with_the_file_that_it_is_in() {
+    let folder = folder(&[
+        (
+            "mail.mjml",
+            "<mjml><mj-body>\n<mj-include path=\"part.mjml\" />\n<mj-oops/>\n</mj-body></mjml>",
+        ),
+        ("part.mjml", "<mj-section>\n\n<mj-chart/></mj-section>"),
+    ]);
+    let fault = |()| {
+        let template = read(folder.path(), folder.path()).expect("it is complete");
+        Embedded::render_here(&template).expect_err("it is refused")
+    };
+    let told = fault(());
+    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-chart> is no component of MJML"));
+    assert!(told.place.file.expect("it is a file").ends_with("part.mjml"));
+    fs::write(folder.path().join("part.mjml"), "<mj-section>\n\n</mj-section>").expect("written");
+    let told = fault(());
+    assert_eq!((told.place.line, told.what.as_str()), (3, "<mj-oops> is no component of MJML"));
+    assert!(told.place.file.expect("it is a file").ends_with("mail.mjml"));
+}
+
+#[test]
+fn nothing_outside_of_the_allowed_folders_is_read() {
+    let folder = folder(&[("in/mail.mjml", ""), ("secret.html", "the secret")]);
+    let inside = folder.path().join("in");
+    std::os::unix::fs::symlink("../secret.html", inside.join("link.html")).expect("linked");
+    let absolute = folder.path().join("secret.html").display().to_string();
+    for path in ["../secret.html", "link.html", &absolute, "/etc/passwd", "/dev/null", "."] {
+        let text = format!(
+            "<mjml><mj-body>\n<mj-include type=\"html\" path=\"{path}\" /></mj-body></mjml>"
+        );
+        fs::write(inside.join("mail.mjml"), text).expect("written");
+        let told = read(&inside, &inside).expect_err("it is refused");
+        assert!(told.contains("mail.mjml:2: cannot include"), "{told}");
+        assert!(!told.contains("the secret"), "{told}");
+    }
+    fs::write(inside.join("mail.mjml"), "<mj-include path=\"mail.mjml\" />").expect("written");
+    assert!(
+        Template::read(&inside.join("mail.mjml"), &Roots::default()).is_err(),
+        "no roots, no includes"
+    );
+}
+
+#[test]
+fn what_includes_itself_is_refused() {
+    let folder = folder(&[
+        ("mail.mjml", "<mj-include path=\"a.mjml\"/>"),
+        ("a.mjml", "<mj-include path=\"b.mjml\"/>"),
+        ("b.mjml", "\n<mj-include path=\"a.mjml\"/>"),
+    ]);
+    let told = read(folder.path(), folder.path()).expect_err("it would never end");
+    assert!(told.contains("b.mjml:2: ") && told.contains("includes itself"), "{told}");
+}
+
+#[test]
+fn what_would_be_lost_or_break_out_is_refused() {
+    let include = |line: &str| format!("<mjml><mj-head>\n{line}</mj-head></mjml>");
+    let cases = [
+        (
+            "<mj-include path=\"x.mjml\"/>",
+            "<mjml><mj-body><mj-text>a</mj-text></mj-body></mjml>",
+            "would be lost",
+        ),
+        ("<mj-include path=\"x.mjml\" type=\"css\"/>", "</mj-style><mj-raw>", "must not contain"),
+        ("<mj-include path=\"x.mjml\" type=\"text\"/>", "", "no type of include"),
+        ("<mj-include />", "", "without a path"),
+    ];
+    for (line, text, why) in cases {
+        let folder = folder(&[("mail.mjml", &include(line)), ("x.mjml", text)]);
+        let told = read(folder.path(), folder.path()).expect_err("it is refused");
+        assert!(told.contains(why), "{told}");
+    }
+}

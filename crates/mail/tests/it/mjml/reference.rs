@@ -1,0 +1,71 @@
+//! npm's mjml in workers that stay.
+
+use std::path::{Path, PathBuf};
+
+use longshore_mail::mjml::{Embedded, Reference, RenderError, Renderer, differences};
+
+use super::{page, template};
+
+/// Where `./test` installs npm's mjml.
+fn folder() -> PathBuf {
+    std::env::var_os("LONGSHORE_MJML").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
+        PathBuf::from,
+    )
+}
+
+pub(super) async fn reference() -> Reference {
+    let hint = "npm's mjml: ./test installs it, or `npm install --prefix target/mjml mjml`";
+    Reference::start(&folder(), 1).await.expect(hint)
+}
+
+#[tokio::test]
+async fn it_renders_and_its_complaints_come_with_lines() {
+    let reference = reference().await;
+    assert!(reference.name().starts_with("npm mjml "), "{}", reference.name());
+    let text = page("hello").replace("<mj-text>", "\n<mj-text colour=\"red\">");
+    let rendered = reference.render(&template(&text)).await.expect("it renders");
+    assert!(rendered.html.contains("hello"));
+    let complaints: Vec<String> = rendered.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(complaints, ["line 2: <mj-text>: Attribute colour is illegal"]);
+    reference.close().await;
+}
+
+#[tokio::test]
+async fn what_it_refuses_will_not_be_tried_again() {
+    let reference = reference().await;
+    let error = reference.render(&template("hello")).await.expect_err("that is no MJML");
+    assert!(matches!(error, RenderError::Refused { .. }), "{error}");
+    assert!(!error.is_retryable());
+    reference.close().await;
+}
+
+#[tokio::test]
+async fn it_says_so_if_mjml_is_not_installed() {
+    let empty = tempfile::TempDir::new().expect("a folder");
+    let error = Reference::start(empty.path(), 1).await.expect_err("it is not there");
+    assert!(error.to_string().contains("npm's mjml is not there"), "{error}");
+}
+
+#[tokio::test]
+async fn it_never_reads_a_file_for_a_template() {
+    let reference = reference().await;
+    let text = page("x")
+        .replace("<mj-body>", "<mj-body><mj-include path=\"/etc/hostname\" type=\"html\" />");
+    // Ours refuses it before; whoever asks a worker directly gets nothing either.
+    let refused = longshore_mail::mjml::Template::from_text(&text, &Default::default());
+    assert!(refused.is_err());
+    reference.close().await;
+}
+
+#[tokio::test]
+async fn both_render_a_plain_page_the_same_but_for_what_is_known() {
+    let reference = reference().await;
+    let template = template(&page("hello"));
+    let there = reference.render(&template).await.expect("it renders").html;
+    let here = Embedded::render_here(&template).expect("it renders").html;
+    let differences = differences(&there, &here);
+    assert!(differences.len() < 20, "{differences:#?}");
+    assert!(differences.iter().all(|one| !one.what.contains("hello")), "{differences:#?}");
+    reference.close().await;
+}

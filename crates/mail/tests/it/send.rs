@@ -1,0 +1,57 @@
+//! From the spool to a real mail server.
+
+mod letters;
+mod smtp;
+mod storm;
+
+use std::sync::Arc;
+
+use longshore::{Priority, SystemClock, Timestamp};
+use longshore_mail::letter::Draft;
+use longshore_mail::send::{Carrier, Security, Sender, SenderSettings, Sent, Smtp, SmtpSettings};
+use longshore_mail::spool::{Key, Letter, Share, Spool};
+use longshore_testkit::servers::PrivateSmtp;
+
+fn now() -> Timestamp {
+    longshore::Clock::now(&SystemClock)
+}
+
+/// A letter to somebody about something.
+fn letter(to: &str, about: &str) -> Letter {
+    let draft = Draft {
+        from: "The Harbour <harbour@example.org>".into(),
+        to: vec![to.into()],
+        subject: format!("About {about} – été"),
+        html: format!("<h1>Hello</h1><p>This is about <b>{about}</b>. Grüße</p>"),
+        text: None,
+        bounces_to: Some("bounces@example.org".into()),
+        headers: vec![("List-Unsubscribe".into(), "<https://example.org/off>".into())],
+    };
+    draft.seal(Key::new(about).expect("a key"), now(), Priority::NORMAL, now()).expect("a letter")
+}
+
+/// How to reach a server.
+fn settings(server: &PrivateSmtp, security: Security) -> SmtpSettings {
+    let host = if security == Security::None { "127.0.0.1" } else { "localhost" };
+    SmtpSettings {
+        security,
+        authorities: Some(server.authority()),
+        ..SmtpSettings::new(host, server.port())
+    }
+}
+
+fn smtp(server: &PrivateSmtp, security: Security) -> Arc<Smtp> {
+    Arc::new(Smtp::new(settings(server, security)).expect("it can be reached"))
+}
+
+/// One round.
+async fn send(spool: &Spool, carrier: Arc<dyn Carrier>) -> Sent {
+    send_with(spool, carrier, SenderSettings::default()).await
+}
+
+async fn send_with(spool: &Spool, carrier: Arc<dyn Carrier>, settings: SenderSettings) -> Sent {
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let sender =
+        Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
+    sender.round(&|| false).await.expect("it sends")
+}

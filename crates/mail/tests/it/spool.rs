@@ -1,0 +1,57 @@
+//! The spool: what is promised is kept, once.
+
+mod crash;
+mod keeps;
+mod lives;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use longshore::{Priority, Timestamp};
+use longshore_mail::spool::{Envelope, FileName, Key, Letter};
+
+/// Some moment.
+const NOW: Timestamp = Timestamp::from_micros(1_763_300_000_000_000);
+
+fn later(seconds: u64) -> Timestamp {
+    NOW + Duration::from_secs(seconds)
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a key")
+}
+
+fn letter(text: &str) -> Letter {
+    let key = key(text);
+    let message_id = key.message_id("example.org");
+    Letter {
+        due: NOW,
+        priority: Priority::NORMAL,
+        envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },
+        body: format!("Message-ID: <{message_id}>\r\n\r\nhello {text}\r\n").into_bytes(),
+        message_id,
+        key,
+    }
+}
+
+/// Every file of a spool that is a message in some state, as `state/…`, by its key.
+fn states(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut folders: Vec<_> = ["pending", "sending", "failed"].map(|name| folder.join(name)).into();
+    folders.extend(entries(&folder.join("sent")));
+    for path in folders.iter().flat_map(|folder| entries(folder)) {
+        let name = path.file_name().expect("a name").to_str().expect("text").to_owned();
+        let name: FileName = name.parse().expect("a message's name");
+        let state =
+            path.strip_prefix(folder).expect("inside").components().next().expect("a folder");
+        let state = state.as_os_str().to_str().expect("text").to_owned();
+        found.entry(name.key.as_file().to_owned()).or_default().push(state);
+    }
+    found
+}
+
+fn entries(folder: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}

@@ -1,0 +1,144 @@
+//! A message's life from pending to its end.
+
+use std::fs;
+
+use longshore_mail::spool::{
+    Health, Note, Outcome, Policy, Share, Spool, SpoolError, Thresholds, Verdict,
+};
+use tempfile::TempDir;
+
+use super::{NOW, entries, key, later, letter, states};
+
+fn taken() -> Outcome {
+    Outcome::Taken { answer: "250 fine".into() }
+}
+
+/// Sends whatever is due.
+pub(super) fn send_all(spool: &Spool, now: longshore::Timestamp) {
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    for name in shard.due(now, 100).expect("listed").names {
+        let mut held = shard.take(&name).expect("taken").expect("it is there");
+        held.hands_over(&Policy::default(), now).expect("noted");
+        held.settle(taken(), &Policy::default(), now).expect("settled");
+    }
+}
+
+#[test]
+fn a_message_that_is_taken_is_sent_and_its_file_tells_its_story() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    spool.put(&[letter("a")], NOW).expect("kept");
+    send_all(&spool, later(5));
+    assert_eq!(states(folder.path())["a"], ["sent"]);
+    let stats = spool.stats(later(5)).expect("counted");
+    assert_eq!(stats.sent.values().sum::<usize>(), 1);
+    let day = entries(&folder.path().join("sent"));
+    let text = fs::read_to_string(&entries(&day[0])[0]).expect("read");
+    assert!(
+        text.contains("hello a") && text.contains("\"note\":\"data\"") && text.contains("250 fine"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_deferred_comes_again_and_what_is_refused_waits_for_somebody() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    spool.put(&[letter("a"), letter("b")], NOW).expect("kept");
+    let policy = Policy::default();
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    for name in shard.due(NOW, 10).expect("listed").names {
+        let held = shard.take(&name).expect("taken").expect("it is there");
+        let outcome = match name.key.as_file() {
+            "a" => Outcome::Deferred { why: "450 busy".into() },
+            _ => Outcome::Refused { why: "550 nobody".into() },
+        };
+        held.settle(outcome, &policy, NOW).expect("settled");
+    }
+    let due = shard.due(NOW, 10).expect("listed");
+    assert_eq!(due.names, []);
+    let next = due.next.expect("it comes again");
+    assert_eq!(states(folder.path())["b"], ["failed"]);
+    assert!(spool.retry(&key("b"), next).expect("retried"));
+    assert!(!spool.retry(&key("b"), next).expect("there is none"));
+    let names = shard.due(next, 10).expect("listed").names;
+    assert_eq!(names.len(), 2);
+    let held = shard.take(&names[0]).expect("taken").expect("it is there");
+    assert_eq!(held.message().notes.len(), if names[0].key == key("b") { 2 } else { 1 });
+}
+
+#[test]
+fn a_sender_that_puts_back_leaves_no_trace() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    spool.put(&[letter("a")], NOW).expect("kept");
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let names = shard.due(NOW, 10).expect("listed").names;
+    shard.take(&names[0]).expect("taken").expect("it is there").put_back().expect("back");
+    assert_eq!(shard.due(NOW, 10).expect("listed").names, names);
+    let held = shard.take(&names[0]).expect("taken").expect("it is there");
+    assert_eq!(held.message().notes, Vec::<Note>::new());
+    assert_eq!(held.settle(taken(), &Policy::default(), NOW).expect("settled"), Verdict::Sent);
+    assert!(shard.take(&names[0]).expect("looked").is_none(), "it is gone");
+}
+
+#[test]
+fn a_share_has_one_sender_and_shares_cut_otherwise_are_refused_too() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    let letters: Vec<_> = (0..60).map(|n| letter(&n.to_string())).collect();
+    spool.put(&letters, NOW).expect("kept");
+    let share = |part, of| Share::new(part, of).expect("a share");
+    let half = spool.shard(share(0, 2)).expect("nobody has it");
+    let other = Spool::open(folder.path()).expect("as another process");
+    for refused in [share(0, 2), Share::ALL, share(0, 4), share(2, 4), share(0, 3)] {
+        assert!(matches!(other.shard(refused), Err(SpoolError::Taken { .. })), "{refused:?}");
+    }
+    let rest = other.shard(share(1, 2)).expect("nobody has it");
+    let names = |shard: &longshore_mail::spool::Shard| shard.due(NOW, 100).expect("listed").names;
+    assert_eq!(names(&half).len() + names(&rest).len(), 60);
+    assert!(names(&half).iter().all(|name| !names(&rest).contains(name)));
+    drop((half, rest));
+    other.shard(Share::ALL).expect("both are gone");
+}
+
+#[test]
+fn what_is_damaged_is_set_aside_and_holds_up_nobody() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    spool.put(&[letter("a"), letter("b")], NOW).expect("kept");
+    let pending = entries(&folder.path().join("pending"));
+    let damaged =
+        pending.iter().find(|path| path.to_str().is_some_and(|path| path.ends_with("-a")));
+    fs::write(damaged.expect("it is there"), "{").expect("damaged");
+    fs::write(folder.path().join("pending/README"), "not a message").expect("written");
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    for name in shard.due(NOW, 10).expect("listed").names {
+        if let Some(held) = shard.take(&name).expect("taken") {
+            held.settle(taken(), &Policy::default(), NOW).expect("settled");
+        }
+    }
+    fs::remove_file(folder.path().join("pending/README")).expect("removed");
+    let states = states(folder.path());
+    assert_eq!(
+        (&states["a"][..], &states["b"][..]),
+        (&["failed".to_owned()][..], &["sent".to_owned()][..])
+    );
+    assert_eq!(spool.retry_all(NOW).expect("looked"), 0, "it would fail again");
+}
+
+#[test]
+fn a_spool_that_grows_old_or_long_is_not_well() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    let health = |now| spool.stats(now).expect("counted").health(&Thresholds::default());
+    assert_eq!(health(NOW), Health::Good);
+    let letters: Vec<_> = (0..101).map(|n| letter(&n.to_string())).collect();
+    spool.put(&letters[..100], NOW).expect("kept");
+    assert_eq!(
+        [health(NOW), health(later(901)), health(later(3601))],
+        [Health::Good, Health::Warning, Health::Critical]
+    );
+    spool.put(&letters[100..], NOW).expect("kept");
+    assert_eq!(health(NOW), Health::Warning);
+}
