@@ -10,6 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::door::{Door, Lock};
+use crate::history::{self, History};
+use crate::scripts::ScriptPools;
 use crate::{api, listen};
 
 /// How much of anything a stranger may take.
@@ -42,6 +44,9 @@ pub(crate) struct House {
     pub(crate) permits: Arc<dyn Permits>,
     /// Pools that the configuration knows, with how many permits they have.
     pub(crate) pools: BTreeMap<PoolName, u32>,
+    /// Pools of script workers, if somebody knows of any.
+    pub(crate) scripts: Option<Arc<dyn ScriptPools>>,
+    pub(crate) history: History,
     pub(crate) door: Door,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
@@ -63,6 +68,16 @@ impl House {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+
+    /// Looks at everything now and then, for the charts.
+    async fn watch(&self) {
+        loop {
+            if let Err(error) = self.history.sample(&*self.store, self.now()).await {
+                tracing::debug!(%error, "the charts have a gap");
+            }
+            tokio::time::sleep(history::EVERY).await;
+        }
+    }
 }
 
 impl Web {
@@ -74,6 +89,8 @@ impl Web {
             ledger,
             permits: Arc::new(MemoryPermits::default()),
             pools: BTreeMap::new(),
+            scripts: None,
+            history: History::default(),
             clock: Arc::new(SystemClock),
             limits: Limits::default(),
             stopping: watch::Sender::new(false),
@@ -85,6 +102,12 @@ impl Web {
     #[must_use]
     pub fn pools(self, permits: Arc<dyn Permits>, pools: BTreeMap<PoolName, u32>) -> Self {
         Self { house: House { permits, pools, ..self.house }, ..self }
+    }
+
+    /// Pools of script workers.
+    #[must_use]
+    pub fn scripts(self, scripts: Arc<dyn ScriptPools>) -> Self {
+        Self { house: House { scripts: Some(scripts), ..self.house }, ..self }
     }
 
     /// The time by which tokens end.
@@ -106,9 +129,15 @@ impl Web {
     }
 
     /// The routes. Whoever serves them puts a [`std::net::SocketAddr`] among each request's extensions,
-    /// and sees to limits on connections and heads.
+    /// and sees to limits on connections and heads. Nobody watches then: charts stay empty.
     pub fn router(self) -> Router {
-        api::routes(&Arc::new(self.house)).merge(self.more)
+        self.parts().1
+    }
+
+    fn parts(self) -> (Arc<House>, Router) {
+        let house = Arc::new(self.house);
+        let router = api::routes(&house).merge(self.more);
+        (house, router)
     }
 
     /// Serves over a listener until `end`, and then what is under way.
@@ -123,6 +152,10 @@ impl Web {
             end.await;
             stopping.send_replace(true);
         };
-        listen::listen(listener, tls, limits, self.router(), end).await;
+        let (house, router) = self.parts();
+        tokio::select! {
+            () = listen::listen(listener, tls, limits, router, end) => {}
+            () = house.watch() => {}
+        }
     }
 }

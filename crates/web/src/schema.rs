@@ -49,6 +49,12 @@ fn object<const N: usize>(properties: [(&str, Value); N]) -> Value {
         "properties": Value::from_iter(properties.clone()) })
 }
 
+/// An object that may have these and nothing else.
+fn strict(required: Value, properties: Value) -> Value {
+    json!({ "type": "object", "required": required, "additionalProperties": false,
+        "properties": properties })
+}
+
 /// All schemas by their names.
 pub(crate) fn all() -> Value {
     let mut all = things();
@@ -110,6 +116,29 @@ fn things() -> Value {
             ("created_at", time()), ("last_fire", maybe_time()), ("next_fire", maybe_time()),
             ("fired", count()), ("skipped", count()), ("missed_times", count()),
         ]),
+        "Profile": object([
+            ("tenant", name("Whose it is")), ("name", name("Its name")),
+            ("suspended", json!({ "type": "boolean" })), ("provider", text()), ("model", text()),
+            ("extends", maybe("string")), ("limits", maybe("object")), ("prices", json!({})),
+            ("fallback", json!({})), ("pool", maybe("string")), ("max_tokens", maybe("integer")),
+            ("revision", count()), ("updated_at", time()),
+        ]),
+        "Usage": object([
+            ("name", json!({ "type": "string", "description": "The day, tenant, model, batch or profile" })),
+            ("calls", count()), ("open", count()), ("errors", count()), ("maybe_billed", count()),
+            ("estimated", count()), ("tokens_in", count()), ("tokens_out", count()),
+            ("tokens_cached", count()),
+            ("cost_picos", json!({ "type": "integer", "description": "Millionths of a millionth of a dollar" })),
+            ("cost", json!({ "type": "number", "description": "Dollars" })),
+        ]),
+        "Budget": object([
+            ("tenant", name("Whose month")), ("month", text()), ("budget", maybe("object")),
+            ("spent_tokens", count()), ("spent_picos", count()), ("reserved_tokens", count()),
+            ("reserved_picos", count()),
+        ]),
+        "ScriptPool": object([
+            ("pool", text()), ("status", maybe("object")), ("trouble", maybe("string")),
+        ]),
         "Tenant": object([
             ("tenant", name("Its name")), ("weight", count()), ("cap", maybe("integer")),
             ("capacity", of("Capacity")), ("suspended", json!({ "type": "boolean" })),
@@ -145,6 +174,28 @@ fn parts() -> Value {
             ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
             ("code", text()), ("message", text()),
         ]),
+        "PoolSize": strict(json!(["max"]), json!({ "max": { "type": "integer", "minimum": 0, "maximum": u32::MAX } })),
+        "Scale": strict(json!(["min"]), json!({
+            "min": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+            "max": { "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX },
+        })),
+        "NewPermit": strict(json!([]), json!({
+            "id": { "type": ["string", "null"], "format": "uuid",
+                "description": "Made by who asks: an ask that is repeated is recognised" },
+            "weight": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
+            "priority": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "owner": { "type": ["string", "null"], "description": "Who holds it, for people" },
+        })),
+        "PermitLife": strict(json!([]), json!({
+            "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
+        })),
+        "Permit": object([
+            ("permit", uuid()), ("pool", name("Of which pool")),
+            ("fence", json!({ "type": "integer", "description": "Larger than that of every permit before" })),
+            ("ttl_seconds", count()), ("waited_seconds", json!({ "type": "number" })),
+        ]),
+        "PermitLeft": object([("permit", uuid()), ("held", json!({ "type": "boolean" }))]),
         "Operated": object([("changed", count()), ("requested", count()), ("skipped", count())]),
         "Ordered": object([("worker", uuid()), ("order", of("Order"))]),
         "Sent": object([("unit", uuid()), ("status", json!({ "enum": ["created", "existing"] }))]),

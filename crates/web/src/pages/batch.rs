@@ -137,7 +137,7 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
                         td { (pill(row.state.as_str())) }
                         td.n { (row.attempt) }
                         td.wide { (row.reason.as_deref().unwrap_or_default()) }
-                        td.less { code { (row.unit) } }
+                        td.less { a href={ "/units/" (row.unit) } { code { (row.unit) } } }
                     }
                 } }
             }

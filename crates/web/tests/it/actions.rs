@@ -9,7 +9,7 @@ use longshore_web::Lock;
 use longshore_web::table::ENDPOINTS;
 use serde_json::{Value, json};
 
-use crate::kit::{Site, Things, path};
+use crate::kit::{Site, Things, body, path};
 
 fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
     let mut request = Request::post("/api/v1/units")
@@ -154,8 +154,10 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         let token = site.token("acme", Role::Admin).await;
         let mut asked = Vec::new();
         for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
-            let body =
-                (endpoint.id == "submitUnit").then(|| json!({ "kind": "k", "payload": "secret" }));
+            let body = match endpoint.id {
+                "submitUnit" => Some(json!({ "kind": "k", "payload": "secret" })),
+                id => body(id, "acme"),
+            };
             let told = site.ask("POST", &path(endpoint.path, &things), Some(&token), body).await;
             assert!(told.status.is_success(), "{}: {}", endpoint.id, told.text);
             asked.push(endpoint.path.rsplit('/').next().unwrap().to_owned());
