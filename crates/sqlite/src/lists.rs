@@ -8,11 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_core::store::{Page, UnitFilter};
-use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit};
-use rusqlite::Connection;
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Error, Kind, QueueName, Result, Scope, TenantId, Unit, UnitState,
+};
+use rusqlite::{Connection, Row};
 
 use crate::error::{Translate, damaged};
-use crate::inspect::{session_id, stream_names, tenant};
+use crate::inspect::{session_id, tenant};
 use crate::row::{StreamNames, UnitParts, UnitRow, codes, unit};
 use crate::{batch, checkpoint};
 
@@ -37,30 +39,46 @@ pub(crate) fn units(
     }
 }
 
-/// The streams that a filter allows: few, however many units there are.
+/// The streams that a filter allows and that have units in its state: few, however many units there are.
 fn streams(db: &Connection, scope: &Scope, filter: &UnitFilter) -> Result<Streams> {
     let mut statement = db
         .prepare_cached(
-            "SELECT s.num FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+            "SELECT s.num, s.kind, l.tenant, q.name, b.name FROM longshore_stream s
+             JOIN longshore_lane l ON l.num = s.lane
              JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch
              WHERE (?1 IS NULL OR l.tenant = ?1) AND (?2 IS NULL OR q.name = ?2)
-             AND (?3 IS NULL OR s.kind = ?3) AND (?4 IS NULL OR b.name = ?4)",
+             AND (?3 IS NULL OR s.kind = ?3)
+             AND (?4 IS NULL OR s.batch = (SELECT num FROM longshore_batch WHERE name = ?4))
+             AND CASE ?5 WHEN 'blocked' THEN s.blocked WHEN 'scheduled' THEN s.scheduled
+             WHEN 'ready' THEN s.ready WHEN 'leased' THEN s.leased WHEN 'done' THEN s.done
+             WHEN 'failed' THEN s.failed WHEN 'cancelled' THEN s.cancelled ELSE 1 END > 0",
         )
         .or_translate()?;
-    let nums: Vec<i64> = statement
-        .query_map(
-            (
-                tenant(scope),
-                filter.queue.as_ref().map(AsRef::as_ref),
-                filter.kind.as_ref().map(AsRef::as_ref),
-                filter.batch.as_ref().map(AsRef::as_ref),
-            ),
-            |row| row.get(0),
-        )
-        .or_translate()?
-        .collect::<rusqlite::Result<_>>()
+    let mut rows = statement
+        .query((
+            tenant(scope),
+            filter.queue.as_ref().map(AsRef::as_ref),
+            filter.kind.as_ref().map(AsRef::as_ref),
+            filter.batch.as_ref().map(AsRef::as_ref),
+            filter.state.map(UnitState::as_str),
+        ))
         .or_translate()?;
-    nums.into_iter().map(|num| Ok((num, stream_names(db, num)?))).collect()
+    let mut streams = Streams::new();
+    while let Some(row) = rows.next().or_translate()? {
+        streams.insert(row.get(0).or_translate()?, Arc::new(names(row)?));
+    }
+    Ok(streams)
+}
+
+fn names(row: &Row<'_>) -> Result<StreamNames> {
+    let text = |at: usize| row.get::<_, String>(at).or_translate();
+    let batch = row.get::<_, Option<String>>(4).or_translate()?;
+    Ok(StreamNames {
+        kind: Kind::new(text(1)?).map_err(damaged)?,
+        tenant: TenantId::new(text(2)?).map_err(damaged)?,
+        queue: QueueName::new(text(3)?).map_err(damaged)?,
+        batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
+    })
 }
 
 /// Where a page ended.
@@ -91,25 +109,20 @@ fn by_state(
     limit: u32,
 ) -> Result<Page<Unit>> {
     let after = after.unwrap_or(Cursor { place: i64::MAX, id: [0xff; 16] });
-    let mut found: Vec<Cursor> = Vec::new();
+    // A page has units of few streams: those whose newest units are the newest. Of thousands of batches
+    // only those are looked into any further.
+    let mut heads: Vec<(Cursor, i64, u8)> = Vec::new();
     for stream in streams.keys() {
         for code in codes {
-            let mut statement = db
-                .prepare_cached(
-                    "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
-                     WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
-                     ORDER BY place DESC, id DESC LIMIT ?5",
-                )
-                .or_translate()?;
-            let rows = statement
-                .query_map((stream, code, after.place, after.id, limit + 1), |row| {
-                    Ok(Cursor { place: row.get(0)?, id: row.get(1)? })
-                })
-                .or_translate()?;
-            for row in rows {
-                found.push(row.or_translate()?);
-            }
+            let head = newest(db, *stream, *code, after, 1)?;
+            heads.extend(head.first().map(|head| (*head, *stream, *code)));
         }
+    }
+    heads.sort_by(|a, b| b.cmp(a));
+    heads.truncate(limit as usize + 1);
+    let mut found: Vec<Cursor> = Vec::new();
+    for (_, stream, code) in heads {
+        found.extend(newest(db, stream, code, after, limit + 1)?);
     }
     found.sort_by(|a, b| b.cmp(a));
     let more = found.len() > limit as usize;
@@ -117,6 +130,28 @@ fn by_state(
     let next = found.last().filter(|_| more).map(|last| last.text());
     let items = found.iter().map(|at| light(db, streams, at.id)).collect::<Result<_>>()?;
     Ok(Page { items, next })
+}
+
+/// The newest units of a stream in a state.
+fn newest(
+    db: &Connection,
+    stream: i64,
+    code: u8,
+    after: Cursor,
+    limit: u32,
+) -> Result<Vec<Cursor>> {
+    db.prepare_cached(
+        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
+         WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
+         ORDER BY place DESC, id DESC LIMIT ?5",
+    )
+    .or_translate()?
+    .query_map((stream, code, after.place, after.id, limit), |row| {
+        Ok(Cursor { place: row.get(0)?, id: row.get(1)? })
+    })
+    .or_translate()?
+    .collect::<rusqlite::Result<_>>()
+    .or_translate()
 }
 
 fn by_id(

@@ -78,7 +78,7 @@ pub(crate) fn trend(backlogs: &[u64]) -> Option<Trend> {
     let (first, last) = (*backlogs.first()?, *backlogs.last()?);
     let margin = (first.max(last) / 10).max(3);
     match backlogs.len() {
-        _ if first == 0 && last == 0 => Some(Trend::Idle),
+        _ if last == 0 => Some(Trend::Idle),
         0..3 => None,
         _ if last > first.saturating_add(margin) => Some(Trend::Growing),
         _ if first > last.saturating_add(margin) => Some(Trend::Draining),
@@ -204,7 +204,7 @@ mod tests {
             (vec![1000, 900, 1200], Some(Trend::Growing)),
             (vec![1000, 900, 800], Some(Trend::Draining)),
             (vec![0, 9, 0], Some(Trend::Idle)),
-            (vec![2, 1, 0], Some(Trend::Steady)),
+            (vec![900, 1, 0], Some(Trend::Idle)),
             (vec![u64::MAX, u64::MAX, u64::MAX], Some(Trend::Steady)),
         ] {
             assert_eq!(trend(&backlogs), judged, "{backlogs:?}");

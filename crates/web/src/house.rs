@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use axum::Router;
 use longshore::{Clock, Ledger, MemoryPermits, Permits, PoolName, Store, SystemClock, Timestamp};
+use longshore_ai::gateway::Counter;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::door::{Door, Lock};
+use crate::feed::Feeds;
 use crate::history::{self, History};
 use crate::scripts::ScriptPools;
-use crate::{api, listen};
+use crate::{api, gateway, listen};
 
 /// How much of anything a stranger may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,7 @@ impl Default for Limits {
 /// Longshore over HTTP.
 pub struct Web {
     house: House,
+    counter: Option<Arc<dyn Counter>>,
     more: Router,
 }
 
@@ -47,6 +50,7 @@ pub(crate) struct House {
     /// Pools of script workers, if somebody knows of any.
     pub(crate) scripts: Option<Arc<dyn ScriptPools>>,
     pub(crate) history: History,
+    pub(crate) feeds: Feeds,
     pub(crate) door: Door,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
@@ -91,11 +95,12 @@ impl Web {
             pools: BTreeMap::new(),
             scripts: None,
             history: History::default(),
+            feeds: Feeds::default(),
             clock: Arc::new(SystemClock),
             limits: Limits::default(),
             stopping: watch::Sender::new(false),
         };
-        Self { house, more: Router::new() }
+        Self { house, counter: None, more: Router::new() }
     }
 
     /// Bounded pools, and those of them that have a size before anybody has asked of them.
@@ -122,7 +127,14 @@ impl Web {
         Self { house: House { limits, ..self.house }, ..self }
     }
 
-    /// Routes of others beside ours, as the gateway's.
+    /// Tenants' AI profiles at `/v1`, behind the wires of OpenAI and Anthropic, for the same tokens as
+    /// everything else.
+    #[must_use]
+    pub fn gateway(self, counter: Arc<dyn Counter>) -> Self {
+        Self { counter: Some(counter), ..self }
+    }
+
+    /// Routes of others beside ours.
     #[must_use]
     pub fn beside(self, more: Router) -> Self {
         Self { more: self.more.merge(more), ..self }
@@ -136,7 +148,10 @@ impl Web {
 
     fn parts(self) -> (Arc<House>, Router) {
         let house = Arc::new(self.house);
-        let router = api::routes(&house).merge(self.more);
+        let mut router = api::routes(&house).merge(self.more);
+        if let Some(counter) = self.counter {
+            router = router.merge(gateway::routes(&house, counter));
+        }
         (house, router)
     }
 

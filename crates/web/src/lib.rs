@@ -10,6 +10,8 @@ mod api;
 mod audit;
 mod call;
 mod door;
+mod feed;
+mod gateway;
 mod history;
 mod house;
 mod listen;

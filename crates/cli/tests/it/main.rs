@@ -39,6 +39,7 @@ mod batch_storm;
 #[cfg(test)]
 mod bounded_pools;
 #[cfg(test)]
+mod browser;
 mod bulk;
 #[cfg(test)]
 mod complaints;

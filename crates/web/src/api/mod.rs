@@ -122,7 +122,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         &[], Gives::One("Batch"), batches::show),
     endpoint!(GET "/batches/{batch}/rows" "listRows", Read, "A batch's rows, newest first",
         &[STATE, AFTER, LIMIT], Gives::Page("Row"), batches::rows),
-    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's failures by reason",
+    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's newest 5,000 failures by reason",
         &[], Gives::Page("FailureGroup"), batches::failures),
     endpoint!(POST "/batches/{batch}/pause" "pauseBatch", Operate, "Claim no more of it",
         Gives::One("Batch"), "batch.pause", batches::pause),

@@ -28,7 +28,7 @@ fn table(visit: &Visit, schedules: &[Schedule]) -> Markup {
     let now = visit.house.now();
     let nothing = html! {
         "Nothing is sent at set times." br;
-        code { "longshore cron add nightly '0 2 * * *' exec '{\"argv\":[\"date\"]}'" }
+        code { "longshore cron add nightly --cron '0 2 * * *' --kind exec --payload '{\"argv\":[\"date\"]}'" }
     };
     sheet(
         schedules.len(),

@@ -63,6 +63,7 @@ pub(super) fn bare(title: &str, menu: Markup, main: Markup, is_live: bool) -> Ma
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="robots" content="noindex";
                 title { (title) " · Longshore" }
+                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/assets/style.css";
                 @if is_live { script src="/assets/live.js" defer {} }
             }

@@ -43,6 +43,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 
 const STYLE: &str = include_str!("../../assets/style.css");
 const SCRIPT: &str = include_str!("../../assets/live.js");
+const ICON: &str = include_str!("../../assets/icon.svg");
 
 /// One request for a page.
 pub(super) struct Visit {
@@ -62,7 +63,7 @@ impl Visit {
     /// What was typed into a field of a form, if anything was.
     fn asked<T: std::str::FromStr<Err: ToString>>(&self, name: &str) -> Result<Option<T>, Problem> {
         let typed = self.query.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
-        let read = typed.map(|text| text.parse()).transpose();
+        let read = typed.map(str::parse).transpose();
         read.map_err(|error: T::Err| Problem::bad(format!("{name}: {}", error.to_string())))
     }
 }
@@ -105,6 +106,7 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
         )
         .route("/logout", on(MethodFilter::POST, move |request| login::leave(leaving, request)))
         .route("/assets/style.css", on(MethodFilter::GET, async || asset("text/css", STYLE)))
+        .route("/assets/icon.svg", on(MethodFilter::GET, async || asset("image/svg+xml", ICON)))
         .route("/assets/live.js", on(MethodFilter::GET, async || asset("text/javascript", SCRIPT)));
     for endpoint in ENDPOINTS.iter().filter(|one| has_form(one)) {
         router = router.route(endpoint.path, form(endpoint, house));

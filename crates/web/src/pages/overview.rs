@@ -25,6 +25,7 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     let found = store.batches(scope, None, None, NEWEST).await?.items;
     let is_all = *scope == Scope::All && visit.caller.role >= Role::Admin;
     let sessions = if is_all { store.sessions().await? } else { Vec::new() };
+    let workers = sessions.iter().filter(|session| session.slots > 0).count();
     let now = visit.house.now();
     let mut counts = Counts::default();
     lanes.iter().for_each(|lane| counts += lane.counts);
@@ -51,7 +52,7 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
             (tile("failed", number(counts.failed), (counts.failed > 0).then_some("bad")))
             (tile("done", number(counts.done), None))
             (tile("oldest waits", oldest.map_or("–".to_owned(), |then| span(now.since(then))), None))
-            @if is_all { (tile("workers", number(sessions.len() as u64), None)) }
+            @if is_all { (tile("workers", number(workers as u64), None)) }
         }
         (charts(&visit.house.history.of(scope)))
         h2 { "Newest batches" }
@@ -94,7 +95,7 @@ fn charts(samples: &[Sample]) -> Markup {
         (along(&|at| seconds(samples[at].took)), along(&|at| seconds(samples[at].took_most)));
     let newest = |points: &[(f64, Option<f64>)]| points.iter().rev().find_map(|(_, value)| *value);
     let now_rate = newest(&rates).map_or("–".to_owned(), rate);
-    let now_took = newest(&took).map_or("–".to_owned(), |took| time(took));
+    let now_took = newest(&took).map_or("–".to_owned(), time);
     html! {
         div.charts {
             (chart("Done per second", &now_rate, rate, &[Line { class: "good", points: rates }]))

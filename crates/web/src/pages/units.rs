@@ -98,7 +98,7 @@ fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
                 } }
                 tbody { @for unit in units {
                     tr {
-                        td { a href={ "/units/" (unit.id) } { code { (unit.id) } } }
+                        td { a href={ "/units/" (unit.id) } title=(unit.id) { code { (tail(unit.id)) } } }
                         td { (unit.kind) }
                         td { (pill(unit.state.as_str())) }
                         td.less { (unit.queue) }
@@ -112,6 +112,12 @@ fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
             }
         },
     )
+}
+
+/// The end of an id: those that were made together begin alike.
+pub(super) fn tail(id: UnitId) -> String {
+    let id = id.to_string();
+    format!("…{}", &id[id.len() - 12..])
 }
 
 /// The beginning of a text, as long as a line.

@@ -37,9 +37,9 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
             a href={ "/usage?days=" (text) } aria-current=[(text == chosen).then_some("true")] { (words) }
         } }
         (tiles(&by_tenant))
-        (groups("By day", by_day.into_iter().rev().collect()))
-        (groups("By model", dearest(by_model)))
-        (groups("By tenant", dearest(by_tenant)))
+        (groups("day", by_day.into_iter().rev().collect()))
+        (groups("model", dearest(by_model)))
+        (groups("tenant", dearest(by_tenant)))
         (budgets_of(&months))
         (limits(&profiles.items))
     };
@@ -71,11 +71,11 @@ fn tiles(groups: &[Usage]) -> Markup {
 fn groups(name: &str, groups: Vec<Usage>) -> Markup {
     let most = groups.iter().map(|group| group.cost_picos).max().unwrap_or(0).max(1);
     html! {
-        h2 { (name) }
+        h2 { "By " (name) }
         (sheet(groups.len(), html! { "No calls." br; code { "longshore ai ask --profile NAME 'Hello?'" } }, html! {
             table {
                 thead { tr {
-                    th { "" } th.n { "Cost" } th { "" } th.n { "Calls" } th.n.less { "Errors" }
+                    th { (name) } th.n { "Cost" } th { "" } th.n { "Calls" } th.n.less { "Errors" }
                     th.n { "Tokens in" } th.n { "Out" } th.n.less { "Cached" }
                 } }
                 tbody { @for group in &groups {

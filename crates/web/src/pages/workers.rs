@@ -15,6 +15,8 @@ use crate::problem::Problem;
 
 /// Units that are looked at to say what workers are at.
 const HELD: u32 = 500;
+/// So many slots are no number that anybody chose.
+const MANY: u32 = 1_000_000;
 /// Units shown of each worker.
 const SHOWN: usize = 3;
 
@@ -53,12 +55,14 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
                         td.wide { (session.label) br; code { (session.id) } }
                         td { (pill(order(session.order))) }
                         td { (slots(session)) }
-                        td { (now_at(held.get(&session.id).map_or(&[], Vec::as_slice), now)) }
+                        td { @if session.slots == 0 { span.soft { "no units" } } @else {
+                            (now_at(held.get(&session.id).map_or(&[], Vec::as_slice), now))
+                        } }
                         td.less { (kinds(&session.kinds)) }
                         td.n.less { (span(now.since(session.opened_at))) }
                         td.n { (ago(session.beat_at, now)) }
                         td.less { (session.version) }
-                        td { (orders(session)) }
+                        td { @if session.slots > 0 { (orders(session)) } }
                     }
                 } }
             }
@@ -68,6 +72,10 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
 
 /// How many slots are taken, of how many.
 fn slots(session: &Session) -> Markup {
+    // A server of script workers takes whatever they have room for.
+    if session.slots == 0 || session.slots > MANY {
+        return html! { @if session.held > 0 { (number(session.held)) " held" } };
+    }
     let words = format!("{} of {}", number(session.held), session.slots);
     html! {
         progress value=(session.held.min(session.slots.into())) max=(session.slots.max(1)) title=(words) {}
