@@ -69,6 +69,7 @@ fn operation(endpoint: &Endpoint) -> Value {
 fn in_path(name: &str) -> Value {
     let schema = match name {
         "unit" | "worker" | "permit" => json!({ "type": "string", "format": "uuid" }),
+        "queue" => schema::queue(""),
         _ => schema::name(""),
     };
     json!({ "name": name, "in": "path", "required": true, "schema": schema })
@@ -76,8 +77,9 @@ fn in_path(name: &str) -> Value {
 
 fn in_query(param: &Param) -> Value {
     let schema = match param.kind {
+        ParamKind::Name if param.name == "queue" => schema::queue(param.about),
         ParamKind::Name => schema::name(param.about),
-        ParamKind::Text => json!({ "type": "string" }),
+        ParamKind::Text => json!({ "type": "string", "minLength": 1 }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
         ParamKind::OneOf(words) => json!({ "type": "string", "enum": words }),

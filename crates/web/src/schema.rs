@@ -26,12 +26,30 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// A name as [`longshore::name`] takes it; a queue's may have its owner before it.
+/// A name as [`longshore::name`] takes it.
 pub(crate) fn name(what: &str) -> Value {
-    let pattern = "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$";
+    named(what, "^[A-Za-z0-9_.:-]+$")
+}
+
+/// A queue's name, which may have its owner before it.
+pub(crate) fn queue(what: &str) -> Value {
+    named(what, "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$")
+}
+
+fn named(what: &str, pattern: &str) -> Value {
     json!({
         "type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern, "description": what,
     })
+}
+
+/// The same, or null for nothing.
+fn or_null(schema: Value) -> Value {
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
+
+/// From first to last. Named one by one, as some writers of JSON send `5.0` for a whole number.
+fn priority() -> Value {
+    json!({ "enum": [1, 2, 3, 4, 5, 6, 7, 8, 9] })
 }
 
 fn of(name: &str) -> Value {
@@ -68,7 +86,7 @@ pub(crate) fn all() -> Value {
 fn things() -> Value {
     json!({
         "Queue": object([
-            ("queue", name("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
+            ("queue", queue("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
             ("paused", json!({ "type": "boolean" })), ("suspended", json!({ "type": "boolean" })),
             ("weight", count()), ("cap", maybe("integer")), ("capacity", of("Capacity")),
             ("lane_capacity", of("Capacity")), ("counts", of("Counts")), ("bytes", count()),
@@ -93,7 +111,7 @@ fn things() -> Value {
             ("examples", json!({ "type": "array", "items": { "type": "string" } })),
         ]),
         "Unit": object([
-            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", name("Where it waits")),
+            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", queue("Where it waits")),
             ("kind", name("Which handler runs it")), ("batch", maybe("string")),
             ("state", of("State")), ("priority", json!({ "type": "integer", "minimum": 1, "maximum": 9 })),
             ("attempt", count()), ("lost", count()), ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
@@ -184,7 +202,7 @@ fn parts() -> Value {
                 "description": "Made by who asks: an ask that is repeated is recognised" },
             "weight": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
             "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
-            "priority": { "type": "integer", "minimum": 1, "maximum": 9 },
+            "priority": priority(),
             "owner": { "type": ["string", "null"], "description": "Who holds it, for people" },
         })),
         "PermitLife": strict(json!([]), json!({
@@ -226,22 +244,22 @@ fn new_unit() -> Value {
         "required": ["kind"],
         "additionalProperties": false,
         "properties": {
-            "id": uuid(),
-            "tenant": name("Whose it is; the token's own without"),
-            "queue": name("Where it waits; `default` without"),
+            "id": or_null(uuid()),
+            "tenant": or_null(name("Whose it is; the token's own without")),
+            "queue": or_null(queue("Where it waits; `default` without")),
             "kind": name("Which handler runs it"),
             "payload": { "description": "What the handler reads" },
-            "priority": { "type": "integer", "minimum": 1, "maximum": 9 },
-            "key": { "type": "string", "maxLength": 512, "description": "A second one is recognised by it" },
+            "priority": priority(),
+            "key": { "type": ["string", "null"], "maxLength": 512, "description": "A second one is recognised by it" },
             "window": { "enum": ["while_live", "while_kept"] },
-            "not_before": time(),
-            "deadline": time(),
+            "not_before": maybe_time(),
+            "deadline": maybe_time(),
             "weight": {
                 "type": "object",
                 "properties": { "slots": { "type": "integer", "minimum": 1 }, "resources": { "type": "object" } },
             },
             "cap": {
-                "type": "object", "required": ["key", "limit"],
+                "type": ["object", "null"], "required": ["key", "limit"],
                 "properties": { "key": text(), "limit": { "type": "integer", "minimum": 1 } },
             },
             "after": {

@@ -49,6 +49,11 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
+    // Whoever hears the address may send a signal: from now on it ends us in good order.
+    let mut end = Box::pin(ended());
+    if futures_util::poll!(&mut end).is_ready() {
+        return Ok(ExitCode::Good);
+    }
     announce(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
     let upkeep = services::all(
         Arc::clone(&store),
@@ -57,7 +62,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         settings.retention,
     );
     tokio::select! {
-        () = web.serve(listener, tls, ended()) => {}
+        () = web.serve(listener, tls, end) => {}
         () = ai::beside(&desk, &*store) => {}
         () = desk.be_present(&*store) => {}
         () = upkeep => {}

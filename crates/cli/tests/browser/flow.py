@@ -21,7 +21,7 @@ def tile(name):
 
 
 def status(word):
-    return f"document.querySelector('h1 .pill').textContent === {json.dumps(word)}"
+    return f"document.querySelector('h1 .pill')?.textContent === {json.dumps(word)}"
 
 
 with Chromium() as browser:

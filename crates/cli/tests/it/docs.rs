@@ -1,4 +1,4 @@
-//! The documentation does not lie: every command in README.md, docs/*.md and examples/*/README.md is
+//! The documentation does not lie: every command in README.md, docs/*.md, docs/guides/*.md and examples/*/README.md is
 //! run.
 //!
 //! Each ```` ```sh ```` block is a script of its own, in a fresh directory, with the binary under
@@ -79,7 +79,8 @@ fn listed(dir: &str) -> impl Iterator<Item = String> {
 
 /// README.md, docs/*.md and the examples' README.md, with their blocks of commands.
 fn documents() -> Vec<(String, Vec<Block>)> {
-    let mut names: Vec<String> = listed("docs").filter(|name| name.ends_with(".md")).collect();
+    let pages = listed("docs").chain(listed("docs/guides"));
+    let mut names: Vec<String> = pages.filter(|name| name.ends_with(".md")).collect();
     // Programs that a page of docs/ is about have none of their own.
     let readmes = listed("examples").map(|example| format!("{example}/README.md"));
     names.extend(readmes.filter(|readme| root().join(readme).exists()));

@@ -126,8 +126,11 @@ fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
     assert_eq!(ask("other-echo", Some(&submit)).0, 404, "another tenant's profile");
     let (_, models) = served.ask("GET", "/v1/models", Some(&submit), "");
     assert!(models.contains("acme-echo") && !models.contains("other-echo"), "{models}");
-    let (_, usage) = served.ask("GET", "/api/v1/usage?by=model", Some(&submit), "");
-    assert!(usage.contains(r#""calls":1"#), "{usage}");
+    // Books are written behind the answer.
+    eventually(limit(Duration::from_secs(60)), || {
+        let (_, usage) = served.ask("GET", "/api/v1/usage?by=model", Some(&submit), "");
+        usage.contains(r#""calls":1"#).then_some(())
+    });
     served.stop();
 }
 
@@ -205,5 +208,54 @@ fn over_tls_only_who_speaks_it_is_answered() {
     let heard = spoken.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&heard.stdout);
     assert!(told.starts_with("HTTP/1.1 200") && told.contains("Log in"), "{heard:?}");
+    served.stop();
+}
+
+/// What a program in Python does with a server.
+const PROGRAM: &str = r#"
+import sys
+from longshore.client import Client, Problem
+client = Client("http://" + sys.argv[1], token=sys.argv[2])
+unit = client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail")
+assert client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail") == unit
+ended = client.wait(unit, limit=60)
+assert ended["state"] == "done" and "hello" in ended["result"]["stdout"], ended
+units = [{"kind": "exec", "payload": {"argv": ["true"]}, "queue": "acme/mail"}] * 250
+assert client.submit_many(units, key="many")["created"] == 250
+assert client.submit_many(units, key="many")["existing"] == 250
+assert len(list(client.all("/units", kind="exec", limit=100))) == 251
+with client.permit("erp", wait=1) as permit:
+    permit.extend()
+    try:
+        with client.permit("erp", wait=0):
+            raise AssertionError("there is only one")
+    except Problem as problem:
+        assert (problem.status, problem.kind) == (429, "too-many-requests"), problem
+with client.permit("erp", wait=0) as next:
+    assert next.fence > permit.fence
+try:
+    client.unit("019a8d2e-0000-7000-8000-000000000000")
+except Problem as problem:
+    assert problem.status == 404 and "there is no unit" in str(problem), problem
+print("good")
+"#;
+
+#[test]
+fn a_program_in_python_sends_waits_and_holds_permits() {
+    let place = Place::new();
+    place.run(&["pool", "resize", "erp", "1"]).ok();
+    let add = ["token", "add", "--for", "acme", "--role", "submit", "--json"];
+    let token = place.run(&add).ok().json()["secret"].as_str().unwrap().to_owned();
+    let served = Served::start(&place, &[]);
+    let mut worker = place.start(&["worker"]);
+    let run = std::process::Command::new("python3")
+        .args(["-B", "-c", PROGRAM, &served.address, &token])
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python"))
+        .output()
+        .unwrap();
+    let (said, wrong) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && said == "good\n", "{said}\n{wrong}");
+    worker.kill();
     served.stop();
 }

@@ -32,10 +32,7 @@ struct Size {
 pub(super) async fn scale(mut call: Call) -> Answer {
     let pool: String = call.path("pool")?;
     let Size { min, max } = call.json().await?;
-    let max = max.unwrap_or(min);
-    if max < min {
-        return Err(Problem::bad("`max` is less than `min`"));
-    }
+    let max = max.unwrap_or(min).max(min);
     let known = gather(&call.house).await.into_iter().any(|one| one.pool == pool);
     let scripts = call.house.scripts.as_ref().filter(|_| known);
     let scripts = scripts.ok_or_else(|| Error::not_found("dispatch pool", &pool))?;

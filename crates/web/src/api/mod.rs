@@ -245,7 +245,8 @@ async fn guarded(mut response: Response) -> Response {
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
-        ("referrer-policy", "no-referrer"),
+        // With `no-referrer` browsers send `Origin: null` with our own forms, and no button would work.
+        ("referrer-policy", "same-origin"),
     ] {
         let name = HeaderName::from_static(name);
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));

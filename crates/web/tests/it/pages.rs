@@ -60,6 +60,8 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             assert!(told.text.contains(words), "{page}: {}", told.text);
             let policy = told.headers["content-security-policy"].to_str().unwrap();
             assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
+            // Else a browser would not say where a button was pressed.
+            assert_eq!(told.headers["referrer-policy"], "same-origin");
             assert!(!told.text.contains("<style") && !told.text.contains(" style="), "{page}");
             assert!(!told.text.contains("http://") && !told.text.contains("https://"), "{page}");
         }
