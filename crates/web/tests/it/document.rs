@@ -39,7 +39,7 @@ fn validator(document: &Value, schema: &Value) -> Validator {
 
 #[tokio::test]
 async fn every_answer_looks_as_the_document_says() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let things = site.furnish("acme").await;
         let document = site.get("/openapi.json", None).await;
         for endpoint in ENDPOINTS.iter().filter(|one| one.gives != Gives::Events) {

@@ -93,8 +93,13 @@ async fn a_tenant_sees_and_changes_nothing_of_another_in_sqlite() {
 }
 
 #[tokio::test]
+async fn a_tenant_sees_and_changes_nothing_of_another_in_postgresql() {
+    nothing_leaks(Site::on_postgres(Lock::Always).await).await;
+}
+
+#[tokio::test]
 async fn an_admin_sees_all_counters_and_only_its_own_payloads() {
-    for site in [Site::in_memory(Lock::Always), Site::on_disk(Lock::Always)] {
+    for site in Site::everywhere(Lock::Always).await {
         let (zebra, own) = (site.furnish("zebra").await, site.furnish("quokka").await);
         let admin = site.token("quokka", Role::Admin).await;
         let queues = site.get("/queues", Some(&admin)).await.to_string();

@@ -20,20 +20,23 @@ use longshore::{
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
     TenantId, TokenId, UnitId,
 };
+use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::servers::PrivatePostgres;
 use longshore_web::table::BASE;
 use longshore_web::{FreshToken, Lock, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-/// A site, its store, and the folder that may be under it.
+/// A site, its store, and the folder or server that may be under it.
 pub(crate) struct Site {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) permits: Arc<dyn Permits>,
     pub(crate) router: Router,
     _folder: Option<TempDir>,
+    _server: Option<PrivatePostgres>,
 }
 
 /// An answer.
@@ -78,6 +81,18 @@ impl Site {
         Self::new(store.clone(), store, lock, Some(folder))
     }
 
+    pub(crate) async fn on_postgres(lock: Lock) -> Self {
+        let server = PrivatePostgres::start().unwrap();
+        let options = PostgresOptions::default();
+        let store = Arc::new(PostgresStore::open(&server.url(), options).await.unwrap());
+        Self { _server: Some(server), ..Self::new(store.clone(), store, lock, None) }
+    }
+
+    /// One of every sort.
+    pub(crate) async fn everywhere(lock: Lock) -> [Self; 3] {
+        [Self::in_memory(lock), Self::on_disk(lock), Self::on_postgres(lock).await]
+    }
+
     fn new(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -89,7 +104,7 @@ impl Site {
             .pools(permits.clone(), BTreeMap::new())
             .scripts(Arc::new(OnePool))
             .router();
-        Self { store, ledger, permits, router, _folder: folder }
+        Self { store, ledger, permits, router, _folder: folder, _server: None }
     }
 
     pub(crate) fn web(&self, lock: Lock) -> Web {

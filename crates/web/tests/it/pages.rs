@@ -27,7 +27,7 @@ const HERE: &str = "http://localhost";
 
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         for page in ["/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron"]
         {
             let told = visit(&site, page, None).await;
@@ -192,7 +192,7 @@ async fn a_units_buttons_cancel_it_and_run_it_again() {
 
 #[tokio::test]
 async fn a_lanes_button_is_for_that_lane_only() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         site.furnish("acme").await;
         site.furnish("other").await;
         let page = visit(&site, "/queues", None).await.text;
