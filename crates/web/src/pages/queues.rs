@@ -41,9 +41,12 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                 } }
                 tbody { @for lane in lanes {
                     tr {
-                        td.wide { a href={ "/units?queue=" (query(lane.queue.as_str())) } { (lane.queue) } }
+                        td.wide {
+                            a href={ "/units?queue=" (query(lane.queue.as_str())) } { (lane.queue) }
+                            span class="more soft" { (lane.tenant) }
+                        }
                         td.less { (lane.tenant) }
-                        td { (pill(state(lane))) " " @if let Some(trend) = trend(visit, lane) {
+                        td { (pill(state(lane))) " " @if let Some(trend) = trend(visit, lane).filter(|_| !lane.paused) {
                             span class={ "trend " (trend.as_str()) } { (trend.as_str()) }
                         } }
                         td.n { (number(lane.counts.ready)) }
