@@ -105,20 +105,23 @@ fn heads(
     after: Cursor,
     most: usize,
 ) -> Result<Vec<i64>> {
+    // Asked again whether it is null, SQLite would look twice.
     let sql = format!(
         "SELECT s.num, (SELECT u.place FROM longshore_unit u INDEXED BY longshore_unit_place
          WHERE u.stream = s.num AND u.state = ?5 AND (u.place, u.id) < (?6, ?7)
-         ORDER BY u.place DESC, u.id DESC LIMIT 1) AS place
-         FROM {ALLOWED} AND s.{state} > 0 AND place IS NOT NULL"
+         ORDER BY u.place DESC, u.id DESC LIMIT 1)
+         FROM {ALLOWED} AND s.{state} > 0"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut heads: Vec<(i64, i64)> = statement
-        .query_map((tenant, queue, kind, batch, code, after.place, after.id), |row| {
-            Ok((row.get(1)?, row.get(0)?))
-        })
-        .or_translate()?
-        .collect::<rusqlite::Result<_>>()
+    let mut rows = statement
+        .query((tenant, queue, kind, batch, code, after.place, after.id))
         .or_translate()?;
+    let mut heads: Vec<(i64, i64)> = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        if let Some(place) = row.get(1).or_translate()? {
+            heads.push((place, row.get(0).or_translate()?));
+        }
+    }
     heads.sort_unstable_by(|a, b| b.cmp(a));
     let least = heads.get(most - 1).map_or(i64::MIN, |(place, _)| *place);
     Ok(heads.into_iter().take_while(|(place, _)| *place >= least).map(|(_, num)| num).collect())

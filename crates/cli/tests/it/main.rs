@@ -40,6 +40,7 @@ mod batch_storm;
 mod bounded_pools;
 #[cfg(test)]
 mod browser;
+#[cfg(test)]
 mod bulk;
 #[cfg(test)]
 mod complaints;
