@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn grave_ones_come_first() {
-        let mut all = vec![Alert::mild("a".to_owned(), "/"), Alert::grave("b".to_owned(), "/")];
+        let mut all = [Alert::mild("a".to_owned(), "/"), Alert::grave("b".to_owned(), "/")];
         all.sort();
         assert_eq!(all[0].words, "b");
         assert!(of_workers(&[], 3, Timestamp::ZERO)[0].words.contains("Nobody works"));
