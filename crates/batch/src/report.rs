@@ -17,7 +17,7 @@ use longshore::batch::Batch;
 use longshore::{BatchId, Result, Scope, Store, Timestamp};
 use longshore_ai::Cost;
 
-pub use self::failures::{FailureGroup, FailureGroups};
+pub use self::failures::{FailureGroup, FailureGroups, gather as gather_failures};
 pub use self::latency::{Latency, Quantile};
 use crate::definition::Definition;
 
@@ -65,7 +65,7 @@ impl Report {
     ) -> Result<Self> {
         let batch = store.batch(scope, id).await?;
         let definition = store.definition(scope, id).await?;
-        let failures = failures::gather(store, scope, id).await?;
+        let failures = failures::gather(store, scope, id, None).await?;
         let definition = definition.and_then(|payload| payload.parse().ok());
         Ok(Self { definition, ..Self::of(batch, failures, now) })
     }

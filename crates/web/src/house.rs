@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use axum::Router;
 use longshore::{Clock, Ledger, MemoryPermits, Permits, PoolName, Store, SystemClock, Timestamp};
+use longshore_ai::gateway::Counter;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::door::{Door, Lock};
-use crate::{api, listen};
+use crate::feed::Feeds;
+use crate::history::{self, History};
+use crate::scripts::ScriptPools;
+use crate::{api, gateway, listen};
 
 /// How much of anything a stranger may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,7 @@ impl Default for Limits {
 /// Longshore over HTTP.
 pub struct Web {
     house: House,
+    counter: Option<Arc<dyn Counter>>,
     more: Router,
 }
 
@@ -42,6 +47,10 @@ pub(crate) struct House {
     pub(crate) permits: Arc<dyn Permits>,
     /// Pools that the configuration knows, with how many permits they have.
     pub(crate) pools: BTreeMap<PoolName, u32>,
+    /// Pools of script workers, if somebody knows of any.
+    pub(crate) scripts: Option<Arc<dyn ScriptPools>>,
+    pub(crate) history: History,
+    pub(crate) feeds: Feeds,
     pub(crate) door: Door,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: Limits,
@@ -63,6 +72,16 @@ impl House {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+
+    /// Looks at everything now and then, for the charts.
+    async fn watch(&self) {
+        loop {
+            if let Err(error) = self.history.sample(&*self.store, self.now()).await {
+                tracing::debug!(%error, "the charts have a gap");
+            }
+            tokio::time::sleep(history::EVERY).await;
+        }
+    }
 }
 
 impl Web {
@@ -74,17 +93,26 @@ impl Web {
             ledger,
             permits: Arc::new(MemoryPermits::default()),
             pools: BTreeMap::new(),
+            scripts: None,
+            history: History::default(),
+            feeds: Feeds::default(),
             clock: Arc::new(SystemClock),
             limits: Limits::default(),
             stopping: watch::Sender::new(false),
         };
-        Self { house, more: Router::new() }
+        Self { house, counter: None, more: Router::new() }
     }
 
     /// Bounded pools, and those of them that have a size before anybody has asked of them.
     #[must_use]
     pub fn pools(self, permits: Arc<dyn Permits>, pools: BTreeMap<PoolName, u32>) -> Self {
         Self { house: House { permits, pools, ..self.house }, ..self }
+    }
+
+    /// Pools of script workers.
+    #[must_use]
+    pub fn scripts(self, scripts: Arc<dyn ScriptPools>) -> Self {
+        Self { house: House { scripts: Some(scripts), ..self.house }, ..self }
     }
 
     /// The time by which tokens end.
@@ -99,16 +127,32 @@ impl Web {
         Self { house: House { limits, ..self.house }, ..self }
     }
 
-    /// Routes of others beside ours, as the gateway's.
+    /// Tenants' AI profiles at `/v1`, behind the wires of OpenAI and Anthropic, for the same tokens as
+    /// everything else.
+    #[must_use]
+    pub fn gateway(self, counter: Arc<dyn Counter>) -> Self {
+        Self { counter: Some(counter), ..self }
+    }
+
+    /// Routes of others beside ours.
     #[must_use]
     pub fn beside(self, more: Router) -> Self {
         Self { more: self.more.merge(more), ..self }
     }
 
     /// The routes. Whoever serves them puts a [`std::net::SocketAddr`] among each request's extensions,
-    /// and sees to limits on connections and heads.
+    /// and sees to limits on connections and heads. Nobody watches then: charts stay empty.
     pub fn router(self) -> Router {
-        api::routes(&Arc::new(self.house)).merge(self.more)
+        self.parts().1
+    }
+
+    fn parts(self) -> (Arc<House>, Router) {
+        let house = Arc::new(self.house);
+        let mut router = api::routes(&house).merge(self.more);
+        if let Some(counter) = self.counter {
+            router = router.merge(gateway::routes(&house, counter));
+        }
+        (house, router)
     }
 
     /// Serves over a listener until `end`, and then what is under way.
@@ -123,6 +167,10 @@ impl Web {
             end.await;
             stopping.send_replace(true);
         };
-        listen::listen(listener, tls, limits, self.router(), end).await;
+        let (house, router) = self.parts();
+        tokio::select! {
+            () = listen::listen(listener, tls, limits, router, end) => {}
+            () = house.watch() => {}
+        }
     }
 }

@@ -55,7 +55,7 @@ fn operation(endpoint: &Endpoint) -> Value {
             operation["requestBody"] = body("application/x-ndjson", schema, false);
         }
     }
-    if !matches!(endpoint.takes, Takes::Nothing | Takes::MaybeJson(_)) {
+    if endpoint.sends() {
         let header = json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
             "schema": { "type": "string", "minLength": 1, "maxLength": 256 },
@@ -68,7 +68,8 @@ fn operation(endpoint: &Endpoint) -> Value {
 
 fn in_path(name: &str) -> Value {
     let schema = match name {
-        "unit" | "worker" => json!({ "type": "string", "format": "uuid" }),
+        "unit" | "worker" | "permit" => json!({ "type": "string", "format": "uuid" }),
+        "queue" => schema::queue(""),
         _ => schema::name(""),
     };
     json!({ "name": name, "in": "path", "required": true, "schema": schema })
@@ -76,8 +77,9 @@ fn in_path(name: &str) -> Value {
 
 fn in_query(param: &Param) -> Value {
     let schema = match param.kind {
+        ParamKind::Name if param.name == "queue" => schema::queue(param.about),
         ParamKind::Name => schema::name(param.about),
-        ParamKind::Text => json!({ "type": "string" }),
+        ParamKind::Text => json!({ "type": "string", "minLength": 1 }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
         ParamKind::OneOf(words) => json!({ "type": "string", "enum": words }),
@@ -94,7 +96,7 @@ fn responses(endpoint: &Endpoint) -> Value {
     };
     let content = json!({ kind: { "schema": schema } });
     let mut responses = json!({ "200": { "description": endpoint.about, "content": content } });
-    if matches!(endpoint.takes, Takes::Json(_)) {
+    if endpoint.sends() && matches!(endpoint.takes, Takes::Json(_)) {
         responses["201"] = json!({ "description": "It is new", "content": content });
     }
     let problem = |why: &str| {

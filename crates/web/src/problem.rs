@@ -51,6 +51,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
+    /// Its state does not allow it.
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", detail)
+    }
+
     /// The path is known, the method is not.
     pub(crate) fn method(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail)
@@ -130,7 +135,7 @@ impl From<Error> for Problem {
             Error::Invalid(_) => Self::bad(words),
             Error::TooLarge { .. } => Self::too_large(words),
             Error::UnitRefuses(_) | Error::BatchRefuses(_) | Error::SessionGone(_) => {
-                Self::new(StatusCode::CONFLICT, "conflict", words)
+                Self::conflict(words)
             }
             Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", words),
             // What is wrong with the store is not a caller's business.

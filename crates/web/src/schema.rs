@@ -26,12 +26,30 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
-/// A name as [`longshore::name`] takes it; a queue's may have its owner before it.
+/// A name as [`longshore::name`] takes it.
 pub(crate) fn name(what: &str) -> Value {
-    let pattern = "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$";
+    named(what, "^[A-Za-z0-9_.:-]+$")
+}
+
+/// A queue's name, which may have its owner before it.
+pub(crate) fn queue(what: &str) -> Value {
+    named(what, "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$")
+}
+
+fn named(what: &str, pattern: &str) -> Value {
     json!({
         "type": "string", "minLength": 1, "maxLength": 128, "pattern": pattern, "description": what,
     })
+}
+
+/// The same, or null for nothing.
+fn or_null(schema: Value) -> Value {
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
+
+/// From first to last. Named one by one, as some writers of JSON send `5.0` for a whole number.
+fn priority() -> Value {
+    json!({ "enum": [1, 2, 3, 4, 5, 6, 7, 8, 9] })
 }
 
 fn of(name: &str) -> Value {
@@ -49,6 +67,12 @@ fn object<const N: usize>(properties: [(&str, Value); N]) -> Value {
         "properties": Value::from_iter(properties.clone()) })
 }
 
+/// An object that may have these and nothing else.
+fn strict(required: Value, properties: Value) -> Value {
+    json!({ "type": "object", "required": required, "additionalProperties": false,
+        "properties": properties })
+}
+
 /// All schemas by their names.
 pub(crate) fn all() -> Value {
     let mut all = things();
@@ -62,7 +86,7 @@ pub(crate) fn all() -> Value {
 fn things() -> Value {
     json!({
         "Queue": object([
-            ("queue", name("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
+            ("queue", queue("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
             ("paused", json!({ "type": "boolean" })), ("suspended", json!({ "type": "boolean" })),
             ("weight", count()), ("cap", maybe("integer")), ("capacity", of("Capacity")),
             ("lane_capacity", of("Capacity")), ("counts", of("Counts")), ("bytes", count()),
@@ -87,7 +111,7 @@ fn things() -> Value {
             ("examples", json!({ "type": "array", "items": { "type": "string" } })),
         ]),
         "Unit": object([
-            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", name("Where it waits")),
+            ("id", uuid()), ("tenant", name("Whose it is")), ("queue", queue("Where it waits")),
             ("kind", name("Which handler runs it")), ("batch", maybe("string")),
             ("state", of("State")), ("priority", json!({ "type": "integer", "minimum": 1, "maximum": 9 })),
             ("attempt", count()), ("lost", count()), ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
@@ -109,6 +133,29 @@ fn things() -> Value {
             ("zone", text()), ("paused", json!({ "type": "boolean" })), ("template", json!({ "type": "object" })),
             ("created_at", time()), ("last_fire", maybe_time()), ("next_fire", maybe_time()),
             ("fired", count()), ("skipped", count()), ("missed_times", count()),
+        ]),
+        "Profile": object([
+            ("tenant", name("Whose it is")), ("name", name("Its name")),
+            ("suspended", json!({ "type": "boolean" })), ("provider", text()), ("model", text()),
+            ("extends", maybe("string")), ("limits", maybe("object")), ("prices", json!({})),
+            ("fallback", json!({})), ("pool", maybe("string")), ("max_tokens", maybe("integer")),
+            ("revision", count()), ("updated_at", time()),
+        ]),
+        "Usage": object([
+            ("name", json!({ "type": "string", "description": "The day, tenant, model, batch or profile" })),
+            ("calls", count()), ("open", count()), ("errors", count()), ("maybe_billed", count()),
+            ("estimated", count()), ("tokens_in", count()), ("tokens_out", count()),
+            ("tokens_cached", count()),
+            ("cost_picos", json!({ "type": "integer", "description": "Millionths of a millionth of a dollar" })),
+            ("cost", json!({ "type": "number", "description": "Dollars" })),
+        ]),
+        "Budget": object([
+            ("tenant", name("Whose month")), ("month", text()), ("budget", maybe("object")),
+            ("spent_tokens", count()), ("spent_picos", count()), ("reserved_tokens", count()),
+            ("reserved_picos", count()),
+        ]),
+        "ScriptPool": object([
+            ("pool", text()), ("status", maybe("object")), ("trouble", maybe("string")),
         ]),
         "Tenant": object([
             ("tenant", name("Its name")), ("weight", count()), ("cap", maybe("integer")),
@@ -145,6 +192,28 @@ fn parts() -> Value {
             ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
             ("code", text()), ("message", text()),
         ]),
+        "PoolSize": strict(json!(["max"]), json!({ "max": { "type": "integer", "minimum": 0, "maximum": u32::MAX } })),
+        "Scale": strict(json!(["min"]), json!({
+            "min": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+            "max": { "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX },
+        })),
+        "NewPermit": strict(json!([]), json!({
+            "id": { "type": ["string", "null"], "format": "uuid",
+                "description": "Made by who asks: an ask that is repeated is recognised" },
+            "weight": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+            "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
+            "priority": priority(),
+            "owner": { "type": ["string", "null"], "description": "Who holds it, for people" },
+        })),
+        "PermitLife": strict(json!([]), json!({
+            "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
+        })),
+        "Permit": object([
+            ("permit", uuid()), ("pool", name("Of which pool")),
+            ("fence", json!({ "type": "integer", "description": "Larger than that of every permit before" })),
+            ("ttl_seconds", count()), ("waited_seconds", json!({ "type": "number" })),
+        ]),
+        "PermitLeft": object([("permit", uuid()), ("held", json!({ "type": "boolean" }))]),
         "Operated": object([("changed", count()), ("requested", count()), ("skipped", count())]),
         "Ordered": object([("worker", uuid()), ("order", of("Order"))]),
         "Sent": object([("unit", uuid()), ("status", json!({ "enum": ["created", "existing"] }))]),
@@ -175,22 +244,22 @@ fn new_unit() -> Value {
         "required": ["kind"],
         "additionalProperties": false,
         "properties": {
-            "id": uuid(),
-            "tenant": name("Whose it is; the token's own without"),
-            "queue": name("Where it waits; `default` without"),
+            "id": or_null(uuid()),
+            "tenant": or_null(name("Whose it is; the token's own without")),
+            "queue": or_null(queue("Where it waits; `default` without")),
             "kind": name("Which handler runs it"),
             "payload": { "description": "What the handler reads" },
-            "priority": { "type": "integer", "minimum": 1, "maximum": 9 },
-            "key": { "type": "string", "maxLength": 512, "description": "A second one is recognised by it" },
+            "priority": priority(),
+            "key": { "type": ["string", "null"], "maxLength": 512, "description": "A second one is recognised by it" },
             "window": { "enum": ["while_live", "while_kept"] },
-            "not_before": time(),
-            "deadline": time(),
+            "not_before": maybe_time(),
+            "deadline": maybe_time(),
             "weight": {
                 "type": "object",
                 "properties": { "slots": { "type": "integer", "minimum": 1 }, "resources": { "type": "object" } },
             },
             "cap": {
-                "type": "object", "required": ["key", "limit"],
+                "type": ["object", "null"], "required": ["key", "limit"],
                 "properties": { "key": text(), "limit": { "type": "integer", "minimum": 1 } },
             },
             "after": {

@@ -104,6 +104,11 @@ impl Endpoint {
         self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next())
     }
 
+    /// Whether it sends units, and so knows a repeated request by its key.
+    pub(crate) fn sends(&self) -> bool {
+        self.deed == "unit.submit"
+    }
+
     /// Whether it changes something.
     pub fn changes(&self) -> bool {
         !self.method.is_safe()

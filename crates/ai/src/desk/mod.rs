@@ -28,7 +28,9 @@ use std::time::Duration;
 
 use longshore::ledger::{CallEnd, CallMode, CallRecord, CallStatus, Ledger, NewCall};
 use longshore::store::Topic;
-use longshore::{CallId, Clock, PoolBook, ProfileName, Scope, Store, SystemClock, TenantId};
+use longshore::{
+    CallId, Clock, PoolBook, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
+};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -128,6 +130,11 @@ impl Desk {
     /// the calls of no unit that are out become "maybe billed".
     pub async fn be_present(&self, store: &dyn Store) {
         self.inner.presence.keep(store, &self.inner.label).await;
+    }
+
+    /// That session, while there is one.
+    pub fn session(&self) -> Option<SessionId> {
+        self.inner.presence.session()
     }
 
     /// Ends that session in good order.

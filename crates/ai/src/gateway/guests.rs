@@ -1,7 +1,7 @@
 //! Who asks: from a token to a tenant.
 
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{Extensions, HeaderMap};
 use longshore::TenantId;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -11,6 +11,21 @@ use super::refusal::{Refusal, Why};
 pub trait Guests: Send + Sync + 'static {
     /// Whose token it is. `None` if it is nobody's.
     fn tenant(&self, token: Option<&str>) -> Option<TenantId>;
+}
+
+/// A tenant that whoever mounted the routes has found out already: among a request's extensions it is
+/// believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest(pub TenantId);
+
+/// Nobody is known by a token: whoever mounts the routes says who asks, by a [`Guest`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Announced;
+
+impl Guests for Announced {
+    fn tenant(&self, _: Option<&str>) -> Option<TenantId> {
+        None
+    }
 }
 
 /// Everybody is the same tenant; with a token, everybody who has it.
@@ -38,8 +53,15 @@ fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
-/// The tenant of whoever sent these headers.
-pub(super) fn welcome(guests: &dyn Guests, headers: &HeaderMap) -> Result<TenantId, Refusal> {
+/// The tenant of whoever sent a request with this.
+pub(super) fn welcome(
+    guests: &dyn Guests,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+) -> Result<TenantId, Refusal> {
+    if let Some(Guest(tenant)) = extensions.get() {
+        return Ok(tenant.clone());
+    }
     let token = token(headers);
     let words = if token.is_none() { "no API key was given" } else { "the API key is not valid" };
     guests.tenant(token).ok_or_else(|| Refusal::new(Why::Stranger, words))
@@ -74,6 +96,17 @@ mod tests {
         }
         let open = OneTenant { token: None, ..guests };
         assert!(open.tenant(None).is_some() && open.tenant(Some("any")).is_some());
+    }
+
+    #[test]
+    fn who_was_announced_is_welcome_and_nobody_else() {
+        let mut extensions = Extensions::new();
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", "k".parse().unwrap());
+        assert!(welcome(&Announced, &headers, &extensions).is_err());
+        let tenant = TenantId::new("acme").unwrap();
+        extensions.insert(Guest(tenant.clone()));
+        assert_eq!(welcome(&Announced, &headers, &extensions).ok(), Some(tenant));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request};
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::routing::{get, post};
 use longshore::{Clock, SystemClock};
 use tokio::net::TcpListener;
@@ -37,7 +37,7 @@ use self::anthropic_out::Anthropic;
 use self::openai_out::OpenAi;
 
 pub use self::counter::{Counter, Terms};
-pub use self::guests::{Guests, OneTenant};
+pub use self::guests::{Announced, Guest, Guests, OneTenant};
 
 /// Longest request that is read.
 const LONGEST: usize = 32 * 1024 * 1024;
@@ -93,9 +93,8 @@ fn routes(house: &Arc<House>) -> Router {
     };
     let (counting, listing, looking) = (Arc::clone(house), Arc::clone(house), Arc::clone(house));
     let count = post(move |request: Request| serve::count(&Anthropic, counting, request));
-    let list = get(move |headers: HeaderMap| models::list(listing, headers));
-    let show =
-        get(move |Path(id): Path<String>, headers: HeaderMap| models::show(looking, id, headers));
+    let list = get(move |head: Parts| models::list(listing, head));
+    let show = get(move |Path(id): Path<String>, head: Parts| models::show(looking, id, head));
     Router::new()
         .route(COMPLETIONS, ask(&OpenAi))
         .route(MESSAGES, ask(&Anthropic))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use longshore::ProfileName;
@@ -18,26 +19,26 @@ use super::wire::Wire;
 use crate::profile::ProviderName;
 
 /// Lists profiles.
-pub(super) async fn list(house: Arc<House>, headers: HeaderMap) -> Response {
-    let wire = wire_of(&headers);
-    let found = names(&house, &headers).await.map(|names| {
+pub(super) async fn list(house: Arc<House>, head: Parts) -> Response {
+    let wire = wire_of(&head.headers);
+    let found = names(&house, &head).await.map(|names| {
         let models = names.iter().map(|name| model(wire.name(), name.as_str())).collect();
         all(wire.name(), models)
     });
-    answer(wire, &headers, found)
+    answer(wire, &head.headers, found)
 }
 
 /// Shows one profile.
-pub(super) async fn show(house: Arc<House>, id: String, headers: HeaderMap) -> Response {
-    let wire = wire_of(&headers);
-    let found = names(&house, &headers).await.and_then(|names| {
+pub(super) async fn show(house: Arc<House>, id: String, head: Parts) -> Response {
+    let wire = wire_of(&head.headers);
+    let found = names(&house, &head).await.and_then(|names| {
         let (profile, _) = profile_and_model(&id)?;
         if !names.contains(&profile) {
             return Err(Refusal::new(Why::Unknown, format!("there is no profile `{profile}`")));
         }
         Ok(model(wire.name(), &id))
     });
-    answer(wire, &headers, found)
+    answer(wire, &head.headers, found)
 }
 
 fn answer(wire: &dyn Wire, headers: &HeaderMap, found: Result<Value, Refusal>) -> Response {
@@ -48,8 +49,8 @@ fn answer(wire: &dyn Wire, headers: &HeaderMap, found: Result<Value, Refusal>) -
     finish(wire, &slip::request_id(headers), served)
 }
 
-async fn names(house: &House, headers: &HeaderMap) -> Result<Vec<ProfileName>, Refusal> {
-    let tenant = welcome(&*house.guests, headers)?;
+async fn names(house: &House, head: &Parts) -> Result<Vec<ProfileName>, Refusal> {
+    let tenant = welcome(&*house.guests, &head.headers, &head.extensions)?;
     Ok(house.counter.profiles(&tenant).await?)
 }
 

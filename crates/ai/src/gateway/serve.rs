@@ -59,7 +59,7 @@ pub(super) async fn count(
 }
 
 async fn counted(house: &House, request: Request<Body>) -> Result<Response, Refusal> {
-    let tenant = welcome(&*house.guests, request.headers())?;
+    let tenant = welcome(&*house.guests, request.headers(), request.extensions())?;
     let asked = anthropic_in::read_uncounted(&object(whole_body(request).await?)?)?;
     let (profile, _) = profile_and_model(&asked.model)?;
     house.counter.terms(&tenant, &profile).await?;
@@ -87,7 +87,7 @@ async fn take<B: Incoming>(
     request: Request<B>,
     id: &str,
 ) -> Result<Order, Refusal> {
-    let tenant = welcome(&*house.guests, request.headers())?;
+    let tenant = welcome(&*house.guests, request.headers(), request.extensions())?;
     let until = slip::until(request.headers(), Instant::now())?;
     let body = object(whole_body(request).await?)?;
     let asked = wire.read(&body)?;

@@ -32,11 +32,12 @@ pub struct FailureGroup {
     pub examples: Vec<String>,
 }
 
-/// All failures of a batch, the most frequent reason first.
-pub(super) async fn gather(
+/// The newest failures of a batch, `most` of them or all, by reason: the most frequent first.
+pub async fn gather(
     store: &dyn Store,
     scope: &Scope,
     batch: &BatchId,
+    most: Option<u64>,
 ) -> Result<Vec<FailureGroup>> {
     let filter = UnitFilter {
         state: Some(UnitState::Failed),
@@ -46,9 +47,10 @@ pub(super) async fn gather(
     let mut groups = FailureGroups::default();
     // Lists carry no payloads: the keys of the examples are read once it is known which they are.
     let mut examples = HashMap::new();
-    let mut after = None;
+    let (mut after, mut seen) = (None, 0);
     loop {
         let page = store.units(scope, &filter, after.as_deref(), PAGE).await?;
+        seen += page.items.len() as u64;
         for unit in page.items {
             let id = unit.id.to_string();
             if groups.add(unit.failure, || id.clone()) {
@@ -56,7 +58,7 @@ pub(super) async fn gather(
             }
         }
         after = page.next;
-        if after.is_none() {
+        if after.is_none() || most.is_some_and(|most| seen >= most) {
             break;
         }
     }

@@ -1,12 +1,19 @@
-//! `serve`: the API, health and the dashboard, until somebody wants it to end.
+//! `serve`: the API, the gateway, health and the dashboard, until somebody wants it to end; and upkeep
+//! of the store beside them.
+
+mod scripts;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Context;
+use longshore::services;
 use longshore_web::{Lock, Tls, Web};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
-use super::{interrupted, patiently};
+use self::scripts::Folder;
+use super::{ai, interrupted, patiently};
 use crate::args::web::Serve as Typed;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -33,14 +40,35 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         false => Lock::OnceThereIsAToken,
     };
     let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
-    let web = Web::new(store, ledger, lock)
+    let desk = ai::desk(&ledger, settings)?.with_pools(permits::book(settings).await?);
+    let web = Web::new(Arc::clone(&store), ledger, lock)
         .pools(permits::open(settings).await?, known.collect())
+        .scripts(Arc::new(Folder(settings.dispatch.folder(None))))
+        .gateway(Arc::new(desk.clone()))
         .limits(settings.web.limits);
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
+    // Whoever hears the address may send a signal: from now on it ends us in good order.
+    let mut end = Box::pin(ended());
+    if futures_util::poll!(&mut end).is_ready() {
+        return Ok(ExitCode::Good);
+    }
     announce(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
-    web.serve(listener, tls, ended()).await;
+    let upkeep = services::all(
+        Arc::clone(&store),
+        || desk.session(),
+        Arc::new(Notify::new()),
+        settings.retention,
+    );
+    tokio::select! {
+        () = web.serve(listener, tls, end) => {}
+        () = ai::beside(&desk, &*store) => {}
+        () = desk.be_present(&*store) => {}
+        () = upkeep => {}
+    }
+    ai::close_books(&desk).await;
+    desk.leave(&*store).await?;
     Ok(ExitCode::Good)
 }
 

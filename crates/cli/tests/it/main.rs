@@ -39,6 +39,8 @@ mod batch_storm;
 #[cfg(test)]
 mod bounded_pools;
 #[cfg(test)]
+mod browser;
+#[cfg(test)]
 mod bulk;
 #[cfg(test)]
 mod complaints;

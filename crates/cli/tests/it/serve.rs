@@ -3,19 +3,20 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Place, Run, signal};
+use crate::support::{Place, Run, eventually, limit, signal};
 
 /// A server on a port of its own choosing.
-struct Served {
+pub struct Served {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Served {
-    fn start(place: &Place, more: &[&str]) -> Self {
+    pub fn start(place: &Place, more: &[&str]) -> Self {
         let args = [&["serve", "--listen", "127.0.0.1:0", "--json"], more].concat();
         let mut child = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
@@ -42,7 +43,7 @@ impl Served {
         (head[9..12].parse().unwrap(), body.to_owned())
     }
 
-    fn stop(self) {
+    pub fn stop(self) {
         assert!(signal(self.child.id(), "TERM"));
         Run::of(self.child).ok();
     }
@@ -95,4 +96,166 @@ fn an_address_that_others_can_reach_demands_tls_and_a_token() {
     assert!(run.err.contains("there is no token yet"), "{}", run.err);
     let run = place.run(&["serve", "--tls-cert", "none.pem"]).ends(2);
     assert!(run.err.contains("belong together"), "{}", run.err);
+}
+
+#[test]
+fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
+    let place = Place::new();
+    for tenant in ["acme", "other"] {
+        let name = format!("{tenant}-echo");
+        let add = ["profile", "add", &name, "--provider", "echo", "--tenant", tenant];
+        place.run(&add).ok();
+    }
+    let token = |role: &str| {
+        let run = place.run(&["token", "add", "--for", "acme", "--role", role, "--json"]).ok();
+        run.json()["secret"].as_str().unwrap().to_owned()
+    };
+    let (submit, read) = (token("submit"), token("read"));
+    let served = Served::start(&place, &[]);
+    let ask = |profile: &str, token: Option<&str>| {
+        let body = format!(
+            r#"{{"model": "{profile}", "messages": [{{"role": "user", "content": "good day"}}]}}"#
+        );
+        served.ask("POST", "/v1/chat/completions", token, &body)
+    };
+    let (status, body) = ask("acme-echo", Some(&submit));
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("good day"), "{body}");
+    assert_eq!(ask("acme-echo", None).0, 401);
+    assert_eq!(ask("acme-echo", Some(&read)).0, 401, "who only reads asks nothing");
+    assert_eq!(ask("other-echo", Some(&submit)).0, 404, "another tenant's profile");
+    let (_, models) = served.ask("GET", "/v1/models", Some(&submit), "");
+    assert!(models.contains("acme-echo") && !models.contains("other-echo"), "{models}");
+    // Books are written behind the answer.
+    eventually(limit(Duration::from_secs(60)), || {
+        let (_, usage) = served.ask("GET", "/api/v1/usage?by=model", Some(&submit), "");
+        usage.contains(r#""calls":1"#).then_some(())
+    });
+    served.stop();
+}
+
+#[test]
+fn a_server_does_the_upkeep_where_there_is_no_worker() {
+    let place = Place::new();
+    let mut served = Served::start(&place, &[]);
+    let id = place.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "1s"]).ok();
+    let id = id.out.trim().to_owned();
+    assert_eq!(place.unit(&id)["state"], "scheduled");
+    eventually(limit(Duration::from_secs(60)), || {
+        (place.unit(&id)["state"] == "ready").then_some(())
+    });
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+}
+
+#[test]
+fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did() {
+    let place = Place::new();
+    let mut served = Served::start(&place, &[]);
+    let lines: String = (0..60)
+        .map(|_| "{\"kind\":\"exec\",\"payload\":{\"argv\":[\"sleep\",\"0.1\"]}}\n")
+        .collect();
+    let (status, told) = served.ask("POST", "/api/v1/units/stream", None, &lines);
+    assert_eq!(status, 200, "{told}");
+    let mut worker = place.start(&["worker", "--slots", "4", "--until-idle"]);
+    let done = || place.queue()["counts"]["done"].as_u64().unwrap();
+    eventually(limit(Duration::from_secs(60)), || (done() > 0).then_some(()));
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    assert!(done() < 60, "it was killed before the end");
+    assert_eq!(worker.ends_within(limit(Duration::from_secs(120))), 0);
+    assert_eq!(done(), 60);
+    let served = Served::start(&place, &[]);
+    let (_, queues) = served.ask("GET", "/api/v1/queues", None, "");
+    assert!(queues.contains(r#""done":60"#), "{queues}");
+    served.stop();
+    place.run(&["verify"]).ok();
+}
+
+#[test]
+fn over_tls_only_who_speaks_it_is_answered() {
+    let place = Place::new();
+    let (cert, key) = (place.path("site.pem"), place.path("site.key"));
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .arg("-out")
+        .arg(&cert)
+        .arg("-keyout")
+        .arg(&key)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    place.run(&["token", "add", "--role", "admin"]).ok();
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let served = Served::start(&place, &["--tls-cert", cert, "--tls-key", key]);
+    let mut plain = TcpStream::connect(&served.address).unwrap();
+    plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut told = Vec::new();
+    // It may hang up with or without a word.
+    let _ = plain.read_to_end(&mut told);
+    assert!(!String::from_utf8_lossy(&told).contains("200 OK"));
+    let mut spoken = std::process::Command::new("openssl")
+        .args(["s_client", "-quiet", "-servername", "localhost", "-verify_return_error"])
+        .args(["-verify_hostname", "localhost", "-CAfile", cert, "-connect", &served.address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let asked = b"GET /login HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    spoken.stdin.as_mut().unwrap().write_all(asked).unwrap();
+    let heard = spoken.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&heard.stdout);
+    assert!(told.starts_with("HTTP/1.1 200") && told.contains("Log in"), "{heard:?}");
+    served.stop();
+}
+
+/// What a program in Python does with a server.
+const PROGRAM: &str = r#"
+import sys
+from longshore.client import Client, Problem
+client = Client("http://" + sys.argv[1], token=sys.argv[2])
+unit = client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail")
+assert client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail") == unit
+ended = client.wait(unit, limit=60)
+assert ended["state"] == "done" and "hello" in ended["result"]["stdout"], ended
+units = [{"kind": "exec", "payload": {"argv": ["true"]}, "queue": "acme/mail"}] * 250
+assert client.submit_many(units, key="many")["created"] == 250
+assert client.submit_many(units, key="many")["existing"] == 250
+assert len(list(client.all("/units", kind="exec", limit=100))) == 251
+with client.permit("erp", wait=1) as permit:
+    permit.extend()
+    try:
+        with client.permit("erp", wait=0):
+            raise AssertionError("there is only one")
+    except Problem as problem:
+        assert (problem.status, problem.kind) == (429, "too-many-requests"), problem
+with client.permit("erp", wait=0) as next:
+    assert next.fence > permit.fence
+try:
+    client.unit("019a8d2e-0000-7000-8000-000000000000")
+except Problem as problem:
+    assert problem.status == 404 and "there is no unit" in str(problem), problem
+print("good")
+"#;
+
+#[test]
+fn a_program_in_python_sends_waits_and_holds_permits() {
+    let place = Place::new();
+    place.run(&["pool", "resize", "erp", "1"]).ok();
+    let add = ["token", "add", "--for", "acme", "--role", "submit", "--json"];
+    let token = place.run(&add).ok().json()["secret"].as_str().unwrap().to_owned();
+    let served = Served::start(&place, &[]);
+    let mut worker = place.start(&["worker"]);
+    let run = std::process::Command::new("python3")
+        .args(["-B", "-c", PROGRAM, &served.address, &token])
+        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python"))
+        .output()
+        .unwrap();
+    let (said, wrong) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && said == "good\n", "{said}\n{wrong}");
+    worker.kill();
+    served.stop();
 }

@@ -3,6 +3,7 @@
 use longshore::batch::BatchAction;
 use longshore::store::Page;
 use longshore::{Batch, BatchId, Timestamp};
+use longshore_batch::report::gather_failures;
 use longshore_batch::{Report, listing};
 use serde::Serialize;
 use serde_json::Value;
@@ -13,6 +14,9 @@ use crate::table::Answer;
 
 /// Most rows of a page: each is read by itself.
 const ROWS: u32 = 200;
+
+/// Failures that are grouped while somebody waits, the newest; `batch report` groups all.
+pub(crate) const GROUPED: u64 = 5_000;
 
 /// A batch, and how it gets on.
 #[derive(Debug, Serialize)]
@@ -99,9 +103,9 @@ pub(super) async fn rows(call: Call) -> Answer {
 pub(super) async fn failures(call: Call) -> Answer {
     let id: BatchId = call.path("batch")?;
     let (store, scope) = (&*call.house.store, &call.caller.scope);
-    let report = Report::gather(store, scope, &id, call.house.now()).await?;
-    let mut items = report.failures;
-    if !call.caller.reads(&report.batch.tenant) {
+    let tenant = store.batch(scope, &id).await?.tenant;
+    let mut items = gather_failures(store, scope, &id, Some(GROUPED)).await?;
+    if !call.caller.reads(&tenant) {
         for group in &mut items {
             group.examples.clear();
         }

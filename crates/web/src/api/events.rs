@@ -12,15 +12,9 @@ use futures_util::stream;
 use longshore::store::ChangeSet;
 
 use crate::call::Call;
+use crate::feed::Feed;
 use crate::problem::Problem;
 use crate::table::Answer;
-
-/// Between two words, if there is nothing to say: so that each side knows that the other is there,
-/// and a token that was revoked is noticed.
-const BREATH: Duration = Duration::from_secs(15);
-
-/// Between two looks: a busy store changes all the time, and nobody reads that fast.
-const GAP: Duration = Duration::from_millis(250);
 
 pub(super) async fn stream(call: Call) -> Answer {
     let last = call.head.headers.get("last-event-id").and_then(|id| id.to_str().ok());
@@ -35,14 +29,16 @@ pub(super) async fn stream(call: Call) -> Answer {
             now.await?.cursor
         }
     };
-    let begin = Some((call, since, true));
+    // Listeners of one scope share a look.
+    let feed = call.house.feeds.of(&call.caller.scope);
+    let begin = Some((call, feed, since, true));
     let words = stream::unfold(begin, |state| async move {
-        let (call, since, is_first) = state?;
+        let (call, feed, since, is_first) = state?;
         if is_first {
-            return Some((hello(since), Some((call, since, false))));
+            return Some((hello(since), Some((call, feed, since, false))));
         }
-        let (word, since) = next(&call, since).await?;
-        Some((word, Some((call, since, false))))
+        let (word, since) = next(&call, &feed, since).await?;
+        Some((word, Some((call, feed, since, false))))
     });
     let mut response = Response::new(Body::from_stream(words));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -54,16 +50,12 @@ fn hello(since: u64) -> Result<Bytes, Infallible> {
     Ok(Bytes::from(format!("retry: 2000\nid: {since}\n: open\n\n")))
 }
 
-/// The next word, and where the feed goes on; `None` ends the stream.
-async fn next(call: &Call, since: u64) -> Option<(Result<Bytes, Infallible>, u64)> {
-    let store = &call.house.store;
-    let looking = async {
-        let found = store.changes(&call.caller.scope, since, BREATH).await;
-        tokio::time::sleep(GAP).await;
-        found
-    };
+/// The next word, and where the feed goes on; `None` ends the stream. There is one now and then even
+/// if nothing changes: so that each side knows that the other is there, and a token that was revoked is
+/// noticed.
+async fn next(call: &Call, feed: &Feed, since: u64) -> Option<(Result<Bytes, Infallible>, u64)> {
     let set = tokio::select! {
-        found = looking => found.ok()?,
+        found = feed.next(&*call.house.store, since) => found.ok()?,
         () = call.house.ending() => return None,
     };
     // Whoever may not ask again may not listen on.

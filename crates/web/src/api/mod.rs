@@ -2,14 +2,18 @@
 
 pub(crate) mod batches;
 mod cron;
+pub(crate) mod dispatch;
 mod events;
 mod health;
 mod lines;
+mod permits;
 pub(crate) mod pools;
+pub(crate) mod profiles;
 mod queues;
 mod submit;
 mod tenants;
 mod units;
+pub(crate) mod usage;
 pub(crate) mod workers;
 
 use std::collections::BTreeMap;
@@ -52,6 +56,18 @@ const ROOM: Param = Param {
     about: "seconds to wait for room in a full queue; without, it is refused at once (429)",
     kind: ParamKind::Seconds(300),
 };
+const PERMIT: Param = Param {
+    name: "wait",
+    about: "seconds to wait for a permit; without, it is refused at once (429)",
+    kind: ParamKind::Seconds(300),
+};
+const BY: Param = Param {
+    name: "by",
+    about: "how calls are put together; by day without",
+    kind: ParamKind::OneOf(&["day", "tenant", "model", "batch", "profile"]),
+};
+const DAYS: Param =
+    Param { name: "days", about: "of so many days; 30 without", kind: ParamKind::Number(3_660) };
 const SINCE: Param =
     Param { name: "since", about: "the last event's id; now without", kind: ParamKind::Text };
 
@@ -75,6 +91,10 @@ macro_rules! endpoint {
         endpoint!(GET $path $id, $role, $about, query: $query, takes: Takes::Nothing,
             gives: $gives, deed: "", $run)
     };
+    (POST $path:literal $id:literal, $role:ident, $about:literal, $takes:expr => $gives:expr, $deed:literal, $run:path) => {
+        endpoint!(POST $path $id, $role, $about, query: &[], takes: $takes,
+            gives: $gives, deed: $deed, $run)
+    };
     (POST $path:literal $id:literal, $role:ident, $about:literal, $gives:expr, $deed:literal, $run:path) => {
         endpoint!(POST $path $id, $role, $about, query: &[], takes: Takes::Nothing,
             gives: $gives, deed: $deed, $run)
@@ -89,17 +109,20 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(GET "/queues/{queue}" "showQueue", Read, "The lanes of a queue",
         &[TENANT], Gives::Page("Queue"), queues::show),
     endpoint!(POST "/queues/{queue}/pause" "pauseQueue", Operate,
-        "Let claims pass a queue by: the own lane, or all of it for an admin or its owner",
-        Gives::Page("Queue"), "queue.pause", queues::pause),
+        "Let claims pass a queue by: the lane of `tenant` or the own one, or all of it for an admin or \
+         its owner",
+        query: &[TENANT], takes: Takes::Nothing, gives: Gives::Page("Queue"), deed: "queue.pause",
+        queues::pause),
     endpoint!(POST "/queues/{queue}/resume" "resumeQueue", Operate, "Let claims take from it again",
-        Gives::Page("Queue"), "queue.resume", queues::resume),
+        query: &[TENANT], takes: Takes::Nothing, gives: Gives::Page("Queue"), deed: "queue.resume",
+        queues::resume),
     endpoint!(GET "/batches" "listBatches", Read, "Batches, newest first",
         &[STATUS, TENANT, AFTER, LIMIT], Gives::Page("Batch"), batches::list),
     endpoint!(GET "/batches/{batch}" "showBatch", Read, "A batch with its progress",
         &[], Gives::One("Batch"), batches::show),
     endpoint!(GET "/batches/{batch}/rows" "listRows", Read, "A batch's rows, newest first",
         &[STATE, AFTER, LIMIT], Gives::Page("Row"), batches::rows),
-    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's failures by reason",
+    endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's newest 5,000 failures by reason",
         &[], Gives::Page("FailureGroup"), batches::failures),
     endpoint!(POST "/batches/{batch}/pause" "pauseBatch", Operate, "Claim no more of it",
         Gives::One("Batch"), "batch.pause", batches::pause),
@@ -144,6 +167,29 @@ pub static ENDPOINTS: &[Endpoint] = &[
         &[], Gives::Page("Tenant"), tenants::list),
     endpoint!(GET "/pools" "listPools", Admin, "Bounded pools: who holds, who waits",
         &[], Gives::Page("Pool"), pools::list),
+    endpoint!(POST "/pools/{pool}/resize" "resizePool", Admin,
+        "Set how many permits there are: more at once, fewer as they come back",
+        Takes::Json("PoolSize") => Gives::One("PoolSize"), "pool.resize", pools::resize),
+    endpoint!(POST "/pools/{pool}/permits" "acquirePermit", Submit,
+        "Hold a permit: a lease that ends by itself unless it is extended",
+        query: &[PERMIT], takes: Takes::Json("NewPermit"), gives: Gives::One("Permit"),
+        deed: "permit.acquire", permits::acquire),
+    endpoint!(POST "/pools/{pool}/permits/{permit}/extend" "extendPermit", Submit,
+        "Begin its lease anew; a conflict (409) says that it was lost",
+        Takes::MaybeJson("PermitLife") => Gives::One("PermitLeft"), "permit.extend", permits::extend),
+    endpoint!(POST "/pools/{pool}/permits/{permit}/release" "releasePermit", Submit,
+        "Give it back; harmless if it is not held any more",
+        Gives::One("PermitLeft"), "permit.release", permits::release),
+    endpoint!(GET "/profiles" "listProfiles", Read, "AI profiles with their limits; never keys",
+        &[TENANT, AFTER, LIMIT], Gives::Page("Profile"), profiles::list),
+    endpoint!(GET "/usage" "listUsage", Read, "What AI calls came to, in tokens and money",
+        &[BY, DAYS, BATCH, TENANT], Gives::Page("Usage"), usage::list),
+    endpoint!(GET "/budgets" "listBudgets", Read, "This month of tenants: what may be spent, and was",
+        &[], Gives::Page("Budget"), usage::months),
+    endpoint!(GET "/dispatch" "listScriptPools", Admin, "Pools of script workers, with their nodes",
+        &[], Gives::Page("ScriptPool"), dispatch::list),
+    endpoint!(POST "/dispatch/{pool}/scale" "scaleScriptPool", Admin, "Have it keep so many workers",
+        Takes::Json("Scale") => Gives::One("Scale"), "dispatch.scale", dispatch::scale),
     endpoint!(GET "/audit" "listDeeds", Operate, "Changes that were asked for, newest first",
         &[TENANT, AFTER, LIMIT], Gives::Page("Deed"), tenants::deeds),
     endpoint!(GET "/whoami" "whoami", Read, "Whose token it is, and how far it reaches",
@@ -199,7 +245,8 @@ async fn guarded(mut response: Response) -> Response {
     for (name, value) in [
         ("x-content-type-options", "nosniff"),
         ("x-frame-options", "DENY"),
-        ("referrer-policy", "no-referrer"),
+        // With `no-referrer` browsers send `Origin: null` with our own forms, and no button would work.
+        ("referrer-policy", "same-origin"),
     ] {
         let name = HeaderName::from_static(name);
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));

@@ -1,9 +1,9 @@
 //! Bounded pools.
 
-use longshore::PoolName;
 use longshore::permits::{Holder, PoolStats, Waiter};
 use longshore::store::Page;
-use serde::Serialize;
+use longshore::{Error, PoolName};
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
 use crate::house::House;
@@ -19,26 +19,26 @@ pub(crate) struct Shown {
     pub(crate) acquired: u64,
     pub(crate) timeouts: u64,
     pub(crate) expired: u64,
-    wait_p50_seconds: Option<f64>,
-    wait_p95_seconds: Option<f64>,
-    holders: Vec<Held>,
-    waiting: Vec<Waits>,
+    pub(crate) wait_p50_seconds: Option<f64>,
+    pub(crate) wait_p95_seconds: Option<f64>,
+    pub(crate) holders: Vec<Held>,
+    pub(crate) waiting: Vec<Waits>,
 }
 
 #[derive(Debug, Serialize)]
-struct Held {
-    owner: String,
-    weight: u32,
-    fence: u64,
-    held_seconds: f64,
-    left_seconds: f64,
+pub(crate) struct Held {
+    pub(crate) owner: String,
+    pub(crate) weight: u32,
+    pub(crate) fence: u64,
+    pub(crate) held_seconds: f64,
+    pub(crate) left_seconds: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Waits {
-    owner: String,
-    weight: u32,
-    waited_seconds: f64,
+pub(crate) struct Waits {
+    pub(crate) owner: String,
+    pub(crate) weight: u32,
+    pub(crate) waited_seconds: f64,
 }
 
 impl From<Holder> for Held {
@@ -104,4 +104,24 @@ pub(crate) async fn gather(house: &House) -> longshore::Result<Vec<Shown>> {
 
 pub(super) async fn list(call: Call) -> Answer {
     json(&Page { items: gather(&call.house).await?, next: None })
+}
+
+/// How many permits there are.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Size {
+    max: u32,
+}
+
+pub(super) async fn resize(mut call: Call) -> Answer {
+    let pool: PoolName = call.path("pool")?;
+    let size: Size = call.json().await?;
+    let known =
+        call.house.permits.stats(&pool).await?.is_some() || call.house.pools.contains_key(&pool);
+    if !known {
+        return Err(Error::not_found("pool", &pool).into());
+    }
+    call.note(None, &pool, format!("{} permits", size.max)).await?;
+    call.house.permits.resize(&pool, size.max).await?;
+    json(&size)
 }

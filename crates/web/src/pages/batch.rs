@@ -2,22 +2,21 @@
 
 use longshore::ledger::Role;
 use longshore::{BatchId, BatchStatus, UnitState};
+use longshore_batch::listing as rows_of;
 use longshore_batch::listing::{self, ListedRow};
-use longshore_batch::report::FailureGroup;
+use longshore_batch::report::{FailureGroup, gather_failures};
 use longshore_batch::value::{from_json, show_key};
-use longshore_batch::{Report, listing as rows_of};
 use maud::{Markup, html};
 
 use super::Visit;
 use super::batches::{bar, left, query};
 use super::frame::{button, frame, pill, sheet};
+use super::units::tail;
 use super::words::{ago, number, rate};
-use crate::api::batches::Shown;
+use crate::api::batches::{GROUPED, Shown};
 use crate::problem::Problem;
 
 const PAGE: u32 = 50;
-/// Failures that are grouped while somebody waits for the page; more are told by `batch report`.
-const GROUPED: u64 = 10_000;
 
 pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     let id: BatchId = visit.named("batch")?;
@@ -25,8 +24,8 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     let shown = Shown::new(store.batch(scope, &id).await?, &visit.caller, now);
     let reads = visit.caller.reads(&shown.batch.tenant);
     let failures = match shown.batch.counts.failed {
-        1..=GROUPED => Report::gather(store, scope, &id, now).await?.failures,
-        _ => Vec::new(),
+        0 => Vec::new(),
+        _ => gather_failures(store, scope, &id, Some(GROUPED)).await?,
     };
     let state = visit.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
     let after = visit.query.get("after").map(String::as_str);
@@ -89,10 +88,10 @@ fn reasons(shown: &Shown, failures: &[FailureGroup], reads: bool) -> Markup {
         @if failed > 0 {
             h2 { "Failures by reason" }
             @if failed > GROUPED {
-                p { (number(failed)) " failures are too many to group here: "
+                p.soft { "Of the newest " (number(GROUPED)) " failures; of all: "
                     code { "longshore batch report " (shown.batch.id) } }
-            } @else {
-                (sheet(failures.len(), html! { "None." }, html! {
+            }
+            (sheet(failures.len(), html! { "None." }, html! {
                     table {
                         thead { tr { th.n { "Rows" } th { "Code" } th { "Reason" } th.less { "As" } } }
                         tbody { @for group in failures {
@@ -105,7 +104,6 @@ fn reasons(shown: &Shown, failures: &[FailureGroup], reads: bool) -> Markup {
                         } }
                     }
                 }))
-            }
         }
     }
 }
@@ -137,7 +135,7 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
                         td { (pill(row.state.as_str())) }
                         td.n { (row.attempt) }
                         td.wide { (row.reason.as_deref().unwrap_or_default()) }
-                        td.less { code { (row.unit) } }
+                        td.less { a href={ "/units/" (row.unit) } title=(row.unit) { code { (tail(row.unit)) } } }
                     }
                 } }
             }

@@ -7,11 +7,16 @@ use maud::{DOCTYPE, Markup, html};
 use crate::door::Caller;
 
 /// The pages that can be gone to, and who may.
-const PAGES: [(&str, &str, Role); 4] = [
+const PAGES: [(&str, &str, Role); 9] = [
     ("/", "Overview", Role::Read),
     ("/batches", "Batches", Role::Read),
     ("/queues", "Queues", Role::Read),
+    ("/units", "Units", Role::Read),
     ("/workers", "Workers", Role::Admin),
+    ("/pools", "Pools", Role::Admin),
+    ("/usage", "AI usage", Role::Read),
+    ("/cron", "Cron", Role::Read),
+    ("/dispatch", "Dispatch", Role::Admin),
 ];
 
 /// A page of somebody who came in.
@@ -58,6 +63,7 @@ pub(super) fn bare(title: &str, menu: Markup, main: Markup, is_live: bool) -> Ma
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="robots" content="noindex";
                 title { (title) " · Longshore" }
+                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/assets/style.css";
                 @if is_live { script src="/assets/live.js" defer {} }
             }
@@ -89,7 +95,7 @@ pub(super) fn pill(state: &str) -> Markup {
 pub(super) fn button(action: &str, name: &str, question: Option<&str>) -> Markup {
     html! {
         form method="post" action=(action) data-ask=[question] {
-            button class=[question.map(|_| "grave")] id=(action.replace('/', "-")) { (name) }
+            button class=[question.map(|_| "grave")] id=(action.replace(['/', '?', '='], "-")) { (name) }
         }
     }
 }

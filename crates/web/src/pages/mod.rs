@@ -3,12 +3,20 @@
 //! Pages ask the same store with the same scope as the API does, and forms go through the API's own
 //! endpoints: there is no second way to change anything.
 
+mod alerts;
 mod batch;
 mod batches;
+mod chart;
+mod cron;
+mod dispatch;
 mod frame;
 mod login;
 mod overview;
+mod pools;
 mod queues;
+mod unit;
+mod units;
+mod usage;
 mod words;
 mod workers;
 
@@ -35,6 +43,7 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 
 const STYLE: &str = include_str!("../../assets/style.css");
 const SCRIPT: &str = include_str!("../../assets/live.js");
+const ICON: &str = include_str!("../../assets/icon.svg");
 
 /// One request for a page.
 pub(super) struct Visit {
@@ -49,6 +58,13 @@ impl Visit {
     fn named<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
         let text = self.path.get(name).map_or("", String::as_str);
         text.parse().map_err(|_| Problem::not_found(format!("there is no {name} `{text}`")))
+    }
+
+    /// What was typed into a field of a form, if anything was.
+    fn asked<T: std::str::FromStr<Err: ToString>>(&self, name: &str) -> Result<Option<T>, Problem> {
+        let typed = self.query.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+        let read = typed.map(str::parse).transpose();
+        read.map_err(|error: T::Err| Problem::bad(format!("{name}: {}", error.to_string())))
     }
 }
 
@@ -76,7 +92,13 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
         .route("/batches", page!(house, batches::page))
         .route("/batches/{batch}", page!(house, batch::page))
         .route("/queues", page!(house, queues::page))
+        .route("/units", page!(house, units::page))
+        .route("/units/{unit}", page!(house, unit::page))
         .route("/workers", page!(house, workers::page))
+        .route("/pools", page!(house, pools::page))
+        .route("/usage", page!(house, usage::page))
+        .route("/cron", page!(house, cron::page))
+        .route("/dispatch", page!(house, dispatch::page))
         .route(
             "/login",
             on(MethodFilter::GET, async || shown(StatusCode::OK, login::page(None)))
@@ -84,6 +106,7 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
         )
         .route("/logout", on(MethodFilter::POST, move |request| login::leave(leaving, request)))
         .route("/assets/style.css", on(MethodFilter::GET, async || asset("text/css", STYLE)))
+        .route("/assets/icon.svg", on(MethodFilter::GET, async || asset("image/svg+xml", ICON)))
         .route("/assets/live.js", on(MethodFilter::GET, async || asset("text/javascript", SCRIPT)));
     for endpoint in ENDPOINTS.iter().filter(|one| has_form(one)) {
         router = router.route(endpoint.path, form(endpoint, house));
@@ -94,7 +117,7 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
 /// Whether pages have a button for it: what needs nothing but its path.
 fn has_form(endpoint: &Endpoint) -> bool {
     let is_plain = endpoint.takes == crate::table::Takes::Nothing;
-    let has_page = ["/batches/", "/queues/", "/workers/"];
+    let has_page = ["/batches/", "/queues/", "/units/", "/workers/"];
     endpoint.changes() && is_plain && has_page.iter().any(|page| endpoint.path.starts_with(page))
 }
 
@@ -115,10 +138,10 @@ fn form(endpoint: &'static Endpoint, house: &Arc<House>) -> axum::routing::Metho
     })
 }
 
-/// A batch's page for its buttons, else the list.
+/// A batch's or unit's page for its buttons, else the list.
 fn back_to(endpoint: &Endpoint, path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
-    match endpoint.path.starts_with("/batches/") {
+    match endpoint.path.starts_with("/batches/") || endpoint.path.starts_with("/units/") {
         true => parts[..parts.len() - 1].join("/"),
         false => format!("/{}", parts.get(1).copied().unwrap_or_default()),
     }

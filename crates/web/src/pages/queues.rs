@@ -1,12 +1,15 @@
 //! `/queues`: every lane of every queue.
 
+use longshore::Scope;
 use longshore::ledger::Role;
 use longshore::store::QueueInfo;
 use maud::{Markup, html};
 
 use super::Visit;
+use super::batches::query;
 use super::frame::{button, frame, pill, sheet};
 use super::words::{number, span};
+use crate::history::Trend;
 use crate::problem::Problem;
 
 pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
@@ -38,9 +41,14 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                 } }
                 tbody { @for lane in lanes {
                     tr {
-                        td.wide { (lane.queue) }
+                        td.wide {
+                            a href={ "/units?queue=" (query(lane.queue.as_str())) } { (lane.queue) }
+                            span class="more soft" { (lane.tenant) }
+                        }
                         td.less { (lane.tenant) }
-                        td { (pill(state(lane))) }
+                        td { (pill(state(lane))) " " @if let Some(trend) = trend(visit, lane).filter(|_| !lane.paused) {
+                            span class={ "trend " (trend.as_str()) } { (trend.as_str()) }
+                        } }
                         td.n { (number(lane.counts.ready)) }
                         td.n { (number(lane.counts.leased)) }
                         td.n.less { (number(lane.counts.scheduled + lane.counts.blocked)) }
@@ -48,7 +56,7 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                         td.n.less { (number(lane.counts.done)) }
                         td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
                         td.n { (lane.oldest_ready.map_or(String::new(), |then| span(now.since(then)))) }
-                        @if operates { td { (switch(lane)) } }
+                        @if operates { td { (switch(visit, lane)) } }
                     }
                 } }
             }
@@ -64,10 +72,20 @@ fn state(lane: &QueueInfo) -> &'static str {
     }
 }
 
-fn switch(lane: &QueueInfo) -> Markup {
+/// How a lane gets on, as far as it was watched.
+pub(super) fn trend(visit: &Visit, lane: &QueueInfo) -> Option<Trend> {
+    visit.house.history.trend(&lane.queue, &lane.tenant)
+}
+
+/// A row is a lane, and its button is for that lane; of a tenant's own queue, the queue.
+fn switch(visit: &Visit, lane: &QueueInfo) -> Markup {
     let queue = lane.queue.as_str().replace('/', "%2F");
+    let lane_of = match visit.caller.scope {
+        Scope::All => format!("?tenant={}", query(lane.tenant.as_str())),
+        Scope::Tenant(_) => String::new(),
+    };
     match lane.paused {
-        true => button(&format!("/queues/{queue}/resume"), "Resume", None),
-        false => button(&format!("/queues/{queue}/pause"), "Pause", None),
+        true => button(&format!("/queues/{queue}/resume{lane_of}"), "Resume", None),
+        false => button(&format!("/queues/{queue}/pause{lane_of}"), "Pause", None),
     }
 }

@@ -9,7 +9,7 @@ use longshore_web::Lock;
 use longshore_web::table::ENDPOINTS;
 use serde_json::{Value, json};
 
-use crate::kit::{Site, Things, path};
+use crate::kit::{Site, Things, body, path};
 
 fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
     let mut request = Request::post("/api/v1/units")
@@ -23,7 +23,7 @@ fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
 
 #[tokio::test]
 async fn a_unit_submitted_twice_with_one_key_is_one() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let body = json!({ "kind": "mail", "payload": { "to": "a@example.org" }, "priority": 1 });
         let first = site.send(submit(Some("order-7"), &body)).await;
         assert_eq!((first.status.as_u16(), &first.good()["status"]), (201, &"created".into()));
@@ -96,7 +96,7 @@ async fn batch(site: &Site, verb: &str, things: &Things) -> Value {
 
 #[tokio::test]
 async fn a_batch_is_paused_resumed_retried_and_cancelled() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let things = site.furnish("acme").await;
         let paused = batch(&site, "pause", &things).await;
         assert_eq!(paused["status"], "paused");
@@ -149,13 +149,15 @@ async fn a_worker_hears_what_it_is_asked() {
 
 #[tokio::test]
 async fn every_change_is_written_down_with_who_asked_for_it() {
-    for site in [Site::in_memory(Lock::Always), Site::on_disk(Lock::Always)] {
+    for site in Site::everywhere(Lock::Always).await {
         let things = site.furnish("acme").await;
         let token = site.token("acme", Role::Admin).await;
         let mut asked = Vec::new();
         for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
-            let body =
-                (endpoint.id == "submitUnit").then(|| json!({ "kind": "k", "payload": "secret" }));
+            let body = match endpoint.id {
+                "submitUnit" => Some(json!({ "kind": "k", "payload": "secret" })),
+                id => body(id, "acme"),
+            };
             let told = site.ask("POST", &path(endpoint.path, &things), Some(&token), body).await;
             assert!(told.status.is_success(), "{}: {}", endpoint.id, told.text);
             asked.push(endpoint.path.rsplit('/').next().unwrap().to_owned());

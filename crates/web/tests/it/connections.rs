@@ -114,3 +114,102 @@ async fn a_stop_ends_those_who_listen_and_those_who_wait() {
     listening.read_to_end(&mut rest).await.unwrap();
     drop(idle);
 }
+
+/// Small by default, as large as asked for with `LONGSHORE_SOAK`.
+fn soaked(small: usize, large: usize) -> usize {
+    if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }
+}
+
+/// Memory of this process that is in use, in bytes.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test]
+async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let served = serve(&site, Limits { time: Duration::from_secs(120), ..Limits::default() }).await;
+    let count = soaked(400, 9_000);
+    let before = resident();
+    let mut idle = Vec::with_capacity(count);
+    for at in 0..count {
+        // Some say nothing at all, others never come to the end of their head.
+        let words = if at % 2 == 0 { "" } else { "GET / HTTP/1.1\r\nhost: loc" };
+        idle.push(served.say(words).await);
+    }
+    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(told.contains("200 OK"), "{told}");
+    let each = resident().saturating_sub(before) / count;
+    assert!(each < 64 * 1024, "{each} bytes for each who is idle");
+    drop(idle);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let time = Duration::from_millis(500);
+    let served = serve(&site, Limits { time, ..Limits::default() }).await;
+    let mut stream = served.say("GET / HTTP/1.1\r\n").await;
+    let dripping = async {
+        // Until the other side has had enough of it.
+        while stream.write_all(b"x-drip: 1\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), dripping).await.unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_huge_body_is_refused_before_it_has_come() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let served = serve(&site, Limits::default()).await;
+    let before = resident();
+    let head = "POST /api/v1/units HTTP/1.1\r\ncontent-type: application/json\r\n\
+        content-length: 104857600\r\n";
+    let mut stream = served.say(&format!("{head}{CLOSE}\"")).await;
+    let piece = vec![b'x'; 1024 * 1024];
+    let mut sent = 0;
+    while sent < 100 && stream.write_all(&piece).await.is_ok() {
+        sent += 1;
+    }
+    assert!(sent < 100, "it hangs up before all of it has come");
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 * 1024 * 1024, "{grown} bytes");
+    let told = served.hear(&format!("GET /healthz HTTP/1.1\r\n{CLOSE}")).await;
+    assert!(told.contains("200 OK"), "{told}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn many_who_listen_all_hear_of_a_change() {
+    let site = Site::on_disk(Lock::OnceThereIsAToken);
+    let served = serve(&site, Limits::default()).await;
+    let ask = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut listening = Vec::new();
+    for _ in 0..soaked(100, 1_000) {
+        let mut stream = served.say(ask).await;
+        hear_until(&mut stream, ": open").await;
+        listening.push(stream);
+    }
+    site.furnish("acme").await;
+    for stream in &mut listening {
+        hear_until(stream, "event: changes").await;
+    }
+    served.stop().await;
+}
+
+async fn hear_until(stream: &mut TcpStream, words: &str) {
+    let mut heard = Vec::new();
+    let hearing = async {
+        while !String::from_utf8_lossy(&heard).contains(words) {
+            let mut some = [0; 1024];
+            let count = stream.read(&mut some).await.unwrap();
+            assert_ne!(count, 0, "hung up before `{words}`");
+            heard.extend_from_slice(&some[..count]);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), hearing).await.unwrap();
+}

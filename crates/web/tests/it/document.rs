@@ -5,7 +5,7 @@ use longshore_web::Lock;
 use longshore_web::table::{BASE, ENDPOINTS, Gives};
 use serde_json::{Value, json};
 
-use crate::kit::{Site, path};
+use crate::kit::{Site, body, path};
 
 #[tokio::test]
 async fn the_document_names_every_endpoint_of_the_table_and_no_other() {
@@ -39,11 +39,11 @@ fn validator(document: &Value, schema: &Value) -> Validator {
 
 #[tokio::test]
 async fn every_answer_looks_as_the_document_says() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let things = site.furnish("acme").await;
         let document = site.get("/openapi.json", None).await;
         for endpoint in ENDPOINTS.iter().filter(|one| one.gives != Gives::Events) {
-            let body = (endpoint.id == "submitUnit").then(|| json!({ "kind": "acme-kind" }));
+            let body = body(endpoint.id, "acme");
             let asked = path(endpoint.path, &things);
             let told = site.ask(endpoint.method.as_str(), &asked, None, body).await;
             let (method, path) = (endpoint.method.as_str().to_lowercase(), endpoint.path);

@@ -8,29 +8,35 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use longshore::ledger::{NewToken, Role};
+use longshore::ledger::{
+    Budget, CallEnd, CallMode, CallRecord, CallStatus, NewCall, NewToken, PutProfile, Role,
+};
+use longshore::permits::{Ask, Otherwise};
 use longshore::schedule::{NewSchedule, Plan, Template};
 use longshore::session::NewSession;
 use longshore::store::{BatchChunk, Claim, Finish, IfThere, Queues, TenantChange};
 use longshore::{
-    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
-    Permits, Policy, PoolName, QueueName, Scope, SessionId, Store, SystemClock, TenantId, TokenId,
-    UnitId,
+    BatchId, CallId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
+    PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
+    TenantId, TokenId, UnitId,
 };
+use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::servers::PrivatePostgres;
 use longshore_web::table::BASE;
-use longshore_web::{FreshToken, Lock, Web};
+use longshore_web::{FreshToken, Lock, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-/// A site, its store, and the folder that may be under it.
+/// A site, its store, and the folder or server that may be under it.
 pub(crate) struct Site {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ledger: Arc<dyn Ledger>,
     pub(crate) permits: Arc<dyn Permits>,
     pub(crate) router: Router,
     _folder: Option<TempDir>,
+    _server: Option<PrivatePostgres>,
 }
 
 /// An answer.
@@ -75,6 +81,18 @@ impl Site {
         Self::new(store.clone(), store, lock, Some(folder))
     }
 
+    pub(crate) async fn on_postgres(lock: Lock) -> Self {
+        let server = PrivatePostgres::start().unwrap();
+        let options = PostgresOptions::default();
+        let store = Arc::new(PostgresStore::open(&server.url(), options).await.unwrap());
+        Self { _server: Some(server), ..Self::new(store.clone(), store, lock, None) }
+    }
+
+    /// One of every sort.
+    pub(crate) async fn everywhere(lock: Lock) -> [Self; 3] {
+        [Self::in_memory(lock), Self::on_disk(lock), Self::on_postgres(lock).await]
+    }
+
     fn new(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -84,8 +102,9 @@ impl Site {
         let permits = Arc::new(MemoryPermits::default());
         let router = Web::new(store.clone(), ledger.clone(), lock)
             .pools(permits.clone(), BTreeMap::new())
+            .scripts(Arc::new(OnePool))
             .router();
-        Self { store, ledger, permits, router, _folder: folder }
+        Self { store, ledger, permits, router, _folder: folder, _server: None }
     }
 
     pub(crate) fn web(&self, lock: Lock) -> Web {
@@ -155,6 +174,7 @@ pub(crate) struct Things {
     pub(crate) worker: SessionId,
     pub(crate) batch: BatchId,
     pub(crate) queue: QueueName,
+    pub(crate) permit: PermitId,
 }
 
 impl Site {
@@ -186,8 +206,9 @@ impl Site {
         self.schedule(mark, &tenant, &queue).await;
         let change = TenantChange { weight: Some(3), ..TenantChange::default() };
         self.store.put_tenant(&Scope::All, &tenant, change).await.unwrap();
-        self.permits.resize(&PoolName::new(format!("{mark}-pool")).unwrap(), 3).await.unwrap();
-        Things { mark, unit: id, worker, batch, queue }
+        let permit = self.hold(mark).await;
+        self.ask_ai(mark, &tenant).await;
+        Things { mark, unit: id, worker, batch, queue, permit }
     }
 
     /// A worker of the tenant, which failed one unit of the batch.
@@ -223,6 +244,66 @@ impl Site {
         id
     }
 
+    /// A pool with three permits, of which one is held.
+    async fn hold(&self, mark: &str) -> PermitId {
+        let (pool, id) = (PoolName::new(format!("{mark}-pool")).unwrap(), PermitId::new());
+        self.permits.resize(&pool, 3).await.unwrap();
+        let ask = Ask {
+            id,
+            max: 3,
+            weight: 1,
+            priority: Priority::NORMAL,
+            owner: format!("{mark} holder").into(),
+            ttl: Duration::from_secs(600),
+            otherwise: Otherwise::GoAway,
+        };
+        self.permits.ask(&pool, &ask).await.unwrap();
+        id
+    }
+
+    /// A profile with a key, a budget, and a call that was paid for.
+    async fn ask_ai(&self, mark: &str, tenant: &TenantId) {
+        let name = format!("{mark}-fast").parse().unwrap();
+        let body = json!({
+            "provider": "anthropic", "model": format!("{mark}-model"), "key": "env:SECRET_KEY",
+            "wire": { "headers": { "x-secret": "hunter2" } }, "limits": { "requests": 50.0 },
+        });
+        let put = PutProfile {
+            tenant: tenant.clone(),
+            name,
+            body: Some(body),
+            suspended: None,
+            expected: None,
+        };
+        let profile = self.ledger.put_profile(&Scope::All, put).await.unwrap();
+        let budget = Budget { tokens: Some(1_000), cost_picos: None, warn_at: 0.8 };
+        self.ledger.put_budget(&Scope::All, tenant, Some(budget)).await.unwrap();
+        let call = NewCall {
+            id: CallId::new(),
+            request_id: format!("{mark}-request"),
+            tenant: tenant.clone(),
+            profile: profile.name,
+            provider: "anthropic".to_owned(),
+            model: format!("{mark}-model"),
+            unit: None,
+            batch: None,
+            session: None,
+            worker: String::new(),
+            reserve_tokens: 0,
+            reserve_picos: 0,
+        };
+        let end = CallEnd {
+            status: CallStatus::Success,
+            tokens_in: 300,
+            tokens_out: 50,
+            cost_picos: 2_500_000_000_000,
+            estimated: false,
+            mode: CallMode::Direct,
+            ..call.maybe_billed()
+        };
+        self.ledger.record_calls(vec![CallRecord { call, end: Some(end) }]).await.unwrap();
+    }
+
     async fn schedule(&self, mark: &str, tenant: &TenantId, queue: &QueueName) {
         let template: Template = serde_json::from_value(json!({
             "kind": format!("{mark}-kind"), "queue": queue,
@@ -249,7 +330,64 @@ pub(crate) fn path(pattern: &str, things: &Things) -> String {
         .replace("{unit}", &things.unit.to_string())
         .replace("{worker}", &things.worker.to_string())
         .replace("{batch}", things.batch.as_str())
+        .replace("{pool}", &format!("{}-pool", things.mark))
+        .replace("{permit}", &things.permit.to_string())
         .replace("{queue}", &things.queue.as_str().replace('/', "%2F"))
+}
+
+/// What an endpoint is sent, if it must be sent something.
+pub(crate) fn body(id: &str, mark: &str) -> Option<Value> {
+    match id {
+        "submitUnit" => Some(json!({ "kind": format!("{mark}-kind"), "tenant": mark })),
+        "resizePool" => Some(json!({ "max": 5 })),
+        "acquirePermit" => Some(json!({ "owner": "a test", "ttl_seconds": 5 })),
+        "scaleScriptPool" => Some(json!({ "min": 2 })),
+        _ => None,
+    }
+}
+
+/// A pool of script workers that is always the same.
+struct OnePool;
+
+#[async_trait::async_trait]
+impl ScriptPools for OnePool {
+    async fn look(&self) -> Vec<ScriptPool> {
+        let node = ScriptNode {
+            id: "0123456789".to_owned(),
+            host: "node-7".to_owned(),
+            pid: 7,
+            mood: "working".to_owned(),
+            threads: 8,
+            taken: 3,
+            scripts: 3,
+            load: 1.5,
+        };
+        let status = ScriptPoolStatus {
+            mood: "working".to_owned(),
+            base: "slurm".to_owned(),
+            min: 1,
+            max: 4,
+            waiting: 12,
+            later: 2,
+            running: 3,
+            done: 40,
+            failed: 1,
+            nodes: vec![node],
+            up_seconds: 60.0,
+        };
+        // Named like a pool of permits, so that one path fits both.
+        ["acme-pool", "zebra-pool", "quokka-pool"]
+            .map(|pool| ScriptPool {
+                pool: pool.to_owned(),
+                status: Some(status.clone()),
+                trouble: None,
+            })
+            .into()
+    }
+
+    async fn scale(&self, _: &str, _: u32, max: u32) -> Result<(), String> {
+        if max > 1_000 { Err("too many".to_owned()) } else { Ok(()) }
+    }
 }
 
 /// The time, for tokens that end.

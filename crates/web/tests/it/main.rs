@@ -8,4 +8,5 @@ mod doors;
 mod isolation;
 mod kit;
 mod pages;
+mod permits;
 mod streams;

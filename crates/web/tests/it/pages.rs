@@ -27,8 +27,9 @@ const HERE: &str = "http://localhost";
 
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
-        for page in ["/", "/batches", "/queues", "/workers"] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+        for page in ["/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron"]
+        {
             let told = visit(&site, page, None).await;
             assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
             assert!(told.text.contains("class=\"empty\""), "{page} says that there is nothing");
@@ -42,12 +43,25 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             ("/batches/acme-batch?state=failed", "acme broke"),
             ("/queues", "acme/mail"),
             ("/workers", "acme worker"),
+            ("/units", "acme-kind"),
+            ("/units?state=failed&batch=acme-batch", "acme broke"),
+            ("/units?queue=shared&tenant=acme&state=ready", "acme-kind"),
+            (&format!("/units?id={}", things.unit), "acme-kind"),
+            (&format!("/units/{}", things.unit), "•••"),
+            (&format!("/units/{}?payload=shown", things.unit), "acme 0"),
+            ("/pools", "acme holder"),
+            ("/usage", "$2.50"),
+            ("/usage?days=1", "acme-model"),
+            ("/cron", "acme-daily"),
+            ("/dispatch", "node-7"),
         ] {
             let told = visit(&site, page, None).await;
             assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
             assert!(told.text.contains(words), "{page}: {}", told.text);
             let policy = told.headers["content-security-policy"].to_str().unwrap();
             assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
+            // Else a browser would not say where a button was pressed.
+            assert_eq!(told.headers["referrer-policy"], "same-origin");
             assert!(!told.text.contains("<style") && !told.text.contains(" style="), "{page}");
             assert!(!told.text.contains("http://") && !told.text.contains("https://"), "{page}");
         }
@@ -139,4 +153,59 @@ async fn figures_are_the_stores_and_have_few_labels() {
     let own = scrape(&site.token("acme", Role::Read).await).await;
     assert!(own.contains("longshore_units{queue=\"mail\",state=\"ready\"} 3"), "{own}");
     assert!(!own.contains("other") && !own.contains("longshore_workers"), "{own}");
+}
+
+#[tokio::test]
+async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
+    let site = Site::in_memory(Lock::Always);
+    let (own, other) = (site.furnish("acme").await, site.furnish("other").await);
+    let token = site.token("acme", Role::Admin).await;
+    let look = async |path: String| {
+        let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+        site.send(request.body(Body::empty()).unwrap()).await.text
+    };
+    let masked = look(format!("/units/{}", own.unit)).await;
+    assert!(masked.contains("words") && !masked.contains("acme 0"), "{masked}");
+    assert!(look(format!("/units/{}?payload=shown", own.unit)).await.contains("acme 0"));
+    let others = look(format!("/units/{}?payload=shown", other.unit)).await;
+    assert!(others.contains("Not yours to read") && !others.contains("other 0"), "{others}");
+    let token = site.token("acme", Role::Operate).await;
+    let request = Request::get(format!("/units/{}", other.unit));
+    let request = request.header("authorization", format!("Bearer {token}"));
+    let told = site.send(request.body(Body::empty()).unwrap()).await;
+    assert_eq!(told.status.as_u16(), 404, "{}", told.text);
+}
+
+#[tokio::test]
+async fn a_units_buttons_cancel_it_and_run_it_again() {
+    let site = Site::on_disk(Lock::OnceThereIsAToken);
+    let things = site.furnish("acme").await;
+    let page = format!("/units/{}", things.unit);
+    assert!(visit(&site, &page, None).await.text.contains("/cancel"));
+    let told = press(&site, &format!("{page}/cancel"), None, HERE, String::new()).await;
+    assert_eq!((told.status.as_u16(), &told.headers["location"]), (303, &page.parse().unwrap()));
+    let cancelled = visit(&site, &page, None).await.text;
+    assert!(cancelled.contains("pill cancelled") && cancelled.contains("/retry"), "{cancelled}");
+    press(&site, &format!("{page}/retry"), None, HERE, String::new()).await;
+    assert!(visit(&site, &page, None).await.text.contains("pill ready"));
+}
+
+#[tokio::test]
+async fn a_lanes_button_is_for_that_lane_only() {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+        site.furnish("acme").await;
+        site.furnish("other").await;
+        let page = visit(&site, "/queues", None).await.text;
+        assert!(page.contains("/queues/shared/pause?tenant=acme"), "{page}");
+        let told =
+            press(&site, "/queues/shared/pause?tenant=acme", None, HERE, String::new()).await;
+        assert_eq!(told.status.as_u16(), 303, "{}", told.text);
+        let lanes = site.get("/queues/shared", None).await;
+        let paused = |at: usize| lanes["items"][at]["paused"].as_bool().unwrap();
+        assert_eq!((lanes["items"][0]["tenant"].as_str(), paused(0)), (Some("acme"), true));
+        assert_eq!((lanes["items"][1]["tenant"].as_str(), paused(1)), (Some("other"), false));
+        press(&site, "/queues/shared/resume?tenant=acme", None, HERE, String::new()).await;
+        let lanes = site.get("/queues/shared", None).await;
+        assert_eq!(lanes["items"][0]["paused"], false);
+    }
 }

@@ -29,7 +29,7 @@ fn units(queue: &str, count: u32) -> String {
 
 #[tokio::test]
 async fn a_stream_cut_anywhere_is_the_same_stream() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let text = units("default", 1_203) + "\n  \n" + units("default", 1).trim_end();
         for size in [1, 7, 64 * 1024] {
             let pieces: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
@@ -47,7 +47,7 @@ async fn a_stream_cut_anywhere_is_the_same_stream() {
 
 #[tokio::test]
 async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
-    for site in [Site::in_memory(Lock::OnceThereIsAToken), Site::on_disk(Lock::OnceThereIsAToken)] {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
         let queue = QueueName::new("small").unwrap();
         let room = |units| QueueChange {
             capacity: Some(Capacity { units: Some(units), bytes: None }),

@@ -1,0 +1,28 @@
+//! The dashboard in a real browser.
+
+use std::process::Command;
+
+use crate::batch_job::Job;
+use crate::serve::Served;
+
+/// What the browser does is in `tests/browser/flow.py`.
+#[test]
+fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
+    let job = Job::new(150, "CASE WHEN i % 10 = 0 THEN 'bad' ELSE 'good' END")
+        .with(&[("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"150ms\"")]);
+    job.create();
+    let served = Served::start(&job.place, &[]);
+    job.place.run(&["batch", "start", "."]).ok();
+    let mut worker = job.place.start(&["worker", "--slots", "2"]);
+    let flow = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/flow.py");
+    let batch = job.batch()["batch"].as_str().unwrap().to_owned();
+    let run = Command::new("python3")
+        .args(["-B", flow, &format!("http://{}", served.address), &batch])
+        .output()
+        .unwrap();
+    let (said, wrong) =
+        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && said.ends_with("good\n"), "{said}\n{wrong}");
+    worker.kill();
+    served.stop();
+}

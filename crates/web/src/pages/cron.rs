@@ -1,0 +1,69 @@
+//! `/cron`: what is sent at set times.
+
+use longshore::Schedule;
+use maud::{Markup, html};
+
+use super::Visit;
+use super::batches::query;
+use super::frame::{frame, pill, sheet};
+use super::words::{ago, number, span};
+use crate::problem::Problem;
+
+const PAGE: u32 = 100;
+
+pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
+    let after = visit.query.get("after").map(String::as_str);
+    let found = visit.house.store.schedules(&visit.caller.scope, after, PAGE).await?;
+    let main = html! {
+        h1 { "Cron" }
+        (table(visit, &found.items))
+        @if let Some(next) = found.next {
+            p { a href={ "/cron?after=" (query(&next)) } rel="next" { "More" } }
+        }
+    };
+    Ok(frame(&visit.caller, "/cron", "Cron", main))
+}
+
+fn table(visit: &Visit, schedules: &[Schedule]) -> Markup {
+    let now = visit.house.now();
+    let nothing = html! {
+        "Nothing is sent at set times." br;
+        code { "longshore cron add nightly --cron '0 2 * * *' --kind exec --payload '{\"argv\":[\"date\"]}'" }
+    };
+    sheet(
+        schedules.len(),
+        nothing,
+        html! {
+            table {
+                thead { tr {
+                    th { "Schedule" } th.less { "Tenant" } th { "State" } th { "Times" } th { "Next" }
+                    th.less { "Last" } th { "Sends" } th.n.less { "Fired" } th.n.less { "Left out" }
+                } }
+                tbody { @for schedule in schedules {
+                    tr {
+                        td.wide { (schedule.name) }
+                        td.less { (schedule.tenant) }
+                        td { (pill(if schedule.paused { "paused" } else { "open" })) }
+                        td { code { (schedule.plan.cron) } " " span.soft { (schedule.plan.zone) } }
+                        td { (next(schedule, now)) }
+                        td.less { (schedule.last_fire.map_or("never".to_owned(), |then| ago(then, now))) }
+                        td { (schedule.plan.template.kind) " → " (schedule.plan.template.queue) }
+                        td.n.less { (number(schedule.fired)) }
+                        td.n.less { (number(schedule.skipped + schedule.missed_times)) }
+                    }
+                } }
+            }
+        },
+    )
+}
+
+fn next(schedule: &Schedule, now: longshore::Timestamp) -> Markup {
+    html! {
+        @match schedule.next_fire {
+            _ if schedule.paused => "",
+            None => "never again",
+            Some(then) if then <= now => "due",
+            Some(then) => span title=(then) { "in " (span(then.since(now))) },
+        }
+    }
+}

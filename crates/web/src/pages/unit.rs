@@ -1,0 +1,174 @@
+//! `/units/ID`: one unit, its runs that did not end well, and what it carries: masked, until
+//! somebody who may read it asks for it.
+
+use longshore::ledger::Role;
+use longshore::store::UnitFailure;
+use longshore::unit::Payload;
+use longshore::{Timestamp, Unit, UnitId, UnitState};
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::Visit;
+use super::chart::short;
+use super::frame::{button, frame, pill, sheet};
+use super::words::ago;
+use crate::problem::Problem;
+
+/// Most characters of something carried that a page shows.
+const LONGEST: usize = 64 * 1024;
+
+pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
+    let id: UnitId = visit.named("unit")?;
+    let (store, scope, now) = (&visit.house.store, &visit.caller.scope, visit.house.now());
+    let unit = store.unit(scope, id).await?;
+    let failures = store.failures(scope, id).await?;
+    let main = html! {
+        h1 { (unit.kind) " " (pill(unit.state.as_str())) }
+        p { code { (unit.id) } }
+        @if let Some(why) = &unit.failure { p.said { code { (why.code) } " " (why.message) } }
+        (facts(&unit, now))
+        @if visit.caller.role >= Role::Operate { (deeds(&unit)) }
+        h2 { "Runs that did not end well" }
+        (runs(&failures, now))
+        (carried(visit, &unit))
+    };
+    Ok(frame(&visit.caller, "/units", unit.kind.as_str(), main))
+}
+
+fn facts(unit: &Unit, now: Timestamp) -> Markup {
+    let ran = unit.started_at.map(|began| match unit.state {
+        UnitState::Leased => format!("for {}", short(now.since(began))),
+        _ => format!("{}, for {}", ago(began, now), short(unit.since.since(began))),
+    });
+    html! {
+        dl.facts {
+            dt { "Queue" } dd { (unit.queue) }
+            dt { "Tenant" } dd { (unit.tenant) }
+            @if let Some(batch) = &unit.batch {
+                dt { "Batch" } dd { a href={ "/batches/" (batch) } { (batch) } }
+            }
+            dt { "Sent" } dd { (ago(unit.created_at, now)) }
+            dt { (entered(unit.state)) } dd {
+                @if unit.since > now { "in " (short(unit.since.since(now))) } @else { (ago(unit.since, now)) }
+            }
+            @if let Some(ran) = ran { dt { "Ran" } dd { (ran) } }
+            dt { "Attempts" } dd { (unit.attempt) @if unit.lost > 0 { ", " (unit.lost) " lost with a worker" } }
+            dt { "Priority" } dd { (unit.priority.level()) }
+            @if let Some(deadline) = unit.deadline { dt { "Deadline" } dd { (deadline) } }
+            @if let Some(session) = unit.session { dt { "Held by" } dd { code { (session) } } }
+            @if unit.cancel_requested { dt { "Asked" } dd { "to stop" } }
+        }
+    }
+}
+
+fn entered(state: UnitState) -> &'static str {
+    match state {
+        UnitState::Blocked => "Waits for others since",
+        UnitState::Scheduled => "Due",
+        UnitState::Ready => "Ready since",
+        UnitState::Leased => "Held since",
+        UnitState::Done | UnitState::Failed | UnitState::Cancelled => "Ended",
+    }
+}
+
+fn deeds(unit: &Unit) -> Markup {
+    let to = |verb: &str| format!("/units/{}/{verb}", unit.id);
+    let cancel = "Cancel this unit? If it runs, it is asked to stop.";
+    html! {
+        div.deeds {
+            @match unit.state {
+                UnitState::Failed | UnitState::Cancelled => (button(&to("retry"), "Retry", None)),
+                UnitState::Done => {}
+                _ => (button(&to("cancel"), "Cancel", Some(cancel))),
+            }
+        }
+    }
+}
+
+fn runs(failures: &[UnitFailure], now: Timestamp) -> Markup {
+    sheet(
+        failures.len(),
+        html! { "None." },
+        html! {
+            table {
+                thead { tr { th.n { "Attempt" } th { "Ended" } th { "Code" } th { "Why" } th.less { "Worker" } } }
+                tbody { @for run in failures {
+                    tr {
+                        td.n { (run.attempt) }
+                        td { (ago(run.at, now)) }
+                        td { code { (run.failure.code) } }
+                        td.wide { (run.failure.message) }
+                        td.less { @if let Some(session) = run.session { code { (session) } } }
+                    }
+                } }
+            }
+        },
+    )
+}
+
+fn carried(visit: &Visit, unit: &Unit) -> Markup {
+    let reads = visit.caller.reads(&unit.tenant);
+    let is_shown = reads && visit.query.get("payload").is_some_and(|is| is == "shown");
+    let parts = [
+        ("Payload", Some(&unit.payload)),
+        ("Checkpoint", unit.checkpoint.as_ref()),
+        ("Result", unit.result.as_ref()),
+    ];
+    html! {
+        @if !reads {
+            h2 { "Payload" }
+            p.soft { "Not yours to read: it belongs to " (unit.tenant) "." }
+        } @else {
+            @for (name, part) in parts {
+                @if let Some(part) = part { h2 { (name) } pre.sheet { (written(part, is_shown)) } }
+            }
+            @if is_shown { p { a href={ "/units/" (unit.id) } { "Mask it" } } }
+            @else { p { a href={ "/units/" (unit.id) "?payload=shown" } { "Show what it carries" } } }
+        }
+    }
+}
+
+fn written(part: &Payload, is_shown: bool) -> String {
+    let value = serde_json::to_value(part).unwrap_or_default();
+    let value = if is_shown { value } else { masked(&value) };
+    let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}\n…", &text[..at]),
+        None => text,
+    }
+}
+
+/// The shape of a value without what it says.
+fn masked(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, is)| (name.clone(), masked(is)));
+            Value::Object(fields.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => items.iter().map(masked).collect(),
+        Value::Null => Value::Null,
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => "•••".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_masked_value_keeps_its_shape_and_nothing_else() {
+        let value =
+            json!({ "to": ["a@example.com", 7, true], "note": null, "in": { "pin": "1234" } });
+        let shape = json!({ "to": ["•••", "•••", "•••"], "note": null, "in": { "pin": "•••" } });
+        assert_eq!(masked(&value), shape);
+    }
+
+    #[test]
+    fn what_is_very_long_is_cut() {
+        let long = Payload::from(json!("x".repeat(LONGEST * 2)));
+        assert!(written(&long, true).chars().count() < LONGEST + 10);
+        assert_eq!(written(&long, false), "\"•••\"");
+    }
+}

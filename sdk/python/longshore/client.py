@@ -1,0 +1,153 @@
+"""A client of `longshore serve`: sends units and waits for them, watches batches, holds permits.
+
+    from longshore.client import Client
+
+    client = Client("http://127.0.0.1:7717", token="lsh_…")
+    unit = client.submit("greet", {"name": "Ada"}, key="order-7")
+    print(client.wait(unit)["result"])
+
+Python's own library and nothing else. One connection per request, so threads may share a client.
+"""
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from contextlib import contextmanager
+
+__all__ = ["Client", "Problem"]
+
+# How long the server may take for an answer that nobody waits for.
+_PATIENCE = 60.0
+# The longest that one request waits for an end; then the next one goes on.
+_WAIT = 60
+
+
+class Problem(Exception):
+    """What the server says went wrong: `status`, `kind` as `not-found`, and all of it as `body`."""
+
+    def __init__(self, status, body):
+        self.status = status
+        self.body = body
+        self.kind = str(body.get("type", "")).rpartition(":")[2]
+        super().__init__(f"{status}: {body.get('detail') or body.get('title') or 'no reason was given'}")
+
+
+class Client:
+    """A server, and who we are to it."""
+
+    def __init__(self, url="http://127.0.0.1:7717", token=None, cafile=None):
+        self._base = url.rstrip("/") + "/api/v1"
+        self._token = token
+        self._tls = ssl.create_default_context(cafile=cafile) if url.startswith("https:") else None
+
+    def submit(self, kind, payload=None, *, key=None, room=None, **more):
+        """Sends a unit and returns its id. One with the same `key` is sent once. `more` is what else a
+        unit may say: `queue`, `priority`, `not_before`, `deadline`, `after` and so on. Waits up to `room`
+        seconds for room in a full queue."""
+        unit = {"kind": kind, "payload": payload, **more}
+        headers = {"Idempotency-Key": key or str(uuid.uuid4())}
+        return self._ask("POST", "/units", unit, {"room": room}, headers, patience=room)["unit"]
+
+    def submit_many(self, units, *, key=None, room=None):
+        """Sends many units, each a dict with its `kind` and `payload`, as a stream, and returns how many
+        were `created` and how many `existing`. With a `key` the same stream may be sent again."""
+        body = (json.dumps(unit).encode() + b"\n" for unit in units)
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key or str(uuid.uuid4())}
+        return self._ask("POST", "/units/stream", body, {"room": room}, headers, patience=3_600)
+
+    def unit(self, unit):
+        """A unit as it is."""
+        return self._ask("GET", f"/units/{_name(unit)}")
+
+    def wait(self, unit, limit=None):
+        """A unit once it has ended. `TimeoutError` if it has not after `limit` seconds."""
+        end = None if limit is None else time.monotonic() + limit
+        while True:
+            left = _WAIT if end is None else max(0, min(_WAIT, end - time.monotonic()))
+            found = self._ask("GET", f"/units/{_name(unit)}", query={"wait": int(left)}, patience=left)
+            if found["state"] in ("done", "failed", "cancelled"):
+                return found
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"unit {unit} is {found['state']} after {limit} s")
+
+    def cancel(self, unit):
+        """Ends a unit that waits; asks one that runs to stop."""
+        return self._ask("POST", f"/units/{_name(unit)}/cancel")
+
+    def retry(self, unit):
+        """Runs a unit again that has failed or was cancelled."""
+        return self._ask("POST", f"/units/{_name(unit)}/retry")
+
+    def batch(self, batch):
+        """A batch with its progress."""
+        return self._ask("GET", f"/batches/{_name(batch)}")
+
+    def operate(self, batch, verb):
+        """Has a batch `pause`, `resume`, `retry` its failures or `cancel`."""
+        return self._ask("POST", f"/batches/{_name(batch)}/{_name(verb)}")
+
+    def all(self, path, **query):
+        """Everything of a list, as `all("/units", state="failed")`, page by page."""
+        after = None
+        while True:
+            page = self._ask("GET", path, query={**query, "after": after})
+            yield from page["items"]
+            after = page["next"]
+            if after is None:
+                return
+
+    @contextmanager
+    def permit(self, pool, *, wait=60, ttl=60, owner=None, weight=1):
+        """Holds a permit of a bounded pool. What takes longer than `ttl` seconds calls `extend()` of what
+        it is given, before that time is over; `fence` is there too."""
+        body = {"id": str(uuid.uuid4()), "ttl_seconds": ttl, "weight": weight, "owner": owner}
+        path = f"/pools/{_name(pool)}/permits"
+        held = _Permit(self, path, self._ask("POST", path, body, {"wait": wait}, patience=wait), ttl)
+        try:
+            yield held
+        finally:
+            self._ask("POST", f"{path}/{held.id}/release")
+
+    def _ask(self, method, path, body=None, query=None, headers=None, patience=None):
+        query = {name: value for name, value in (query or {}).items() if value is not None}
+        url = self._base + path + ("?" + urllib.parse.urlencode(query) if query else "")
+        headers = dict(headers or {})
+        if body is not None:
+            headers.setdefault("Content-Type", "application/json")
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        request = urllib.request.Request(url, data=data, method=method, headers=headers)
+        limit = _PATIENCE + (patience or 0)
+        try:
+            with urllib.request.urlopen(request, timeout=limit, context=self._tls) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Problem(error.code, _read(error)) from None
+
+
+class _Permit:
+    def __init__(self, client, path, told, ttl):
+        self._client, self._path, self._ttl = client, path, ttl
+        self.id, self.fence = told["permit"], told["fence"]
+
+    def extend(self, ttl=None):
+        """Begins the lease anew. A `Problem` with status 409 says that it was lost."""
+        self._client._ask("POST", f"{self._path}/{self.id}/extend", {"ttl_seconds": ttl or self._ttl})
+
+
+def _name(text):
+    return urllib.parse.quote(str(text), safe="")
+
+
+def _read(error):
+    try:
+        body = json.load(error)
+        return body if isinstance(body, dict) else {}
+    except ValueError:
+        return {}
