@@ -189,7 +189,6 @@ impl<J, A> Turn<J, A> {
     }
 
     /// Begins a call for those who wait, before another may take those who come later.
-    #[expect(clippy::type_complexity, reason = "a call and who waits for it")]
     fn next<F>(
         &mut self,
         call: &impl Fn(Vec<J>) -> F,
