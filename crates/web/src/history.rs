@@ -11,6 +11,8 @@ use std::time::Duration;
 use longshore::store::{QueueInfo, UnitFilter};
 use longshore::{Counts, QueueName, Result, Scope, Store, TenantId, Timestamp, Unit, UnitState};
 
+use crate::Trend;
+
 /// Between two samples.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
 /// Samples that are kept: an hour.
@@ -48,42 +50,10 @@ pub(crate) struct Sample {
     pub(crate) took_most: Option<Duration>,
 }
 
-/// Whether more comes than is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trend {
-    /// Nothing waits.
-    Idle,
-    /// More comes than is done.
-    Growing,
-    /// As much comes as is done.
-    Steady,
-    /// More is done than comes.
-    Draining,
-}
-
-impl Trend {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Growing => "growing",
-            Self::Steady => "steady",
-            Self::Draining => "draining",
-        }
-    }
-}
-
-/// Judges backlogs, oldest first: whether the last is a tenth more or less than the first, and not
-/// only by a unit or two. `None` if there is too little to judge by.
+/// Judges backlogs, oldest first. `None` if there is too little to judge by.
 pub(crate) fn trend(backlogs: &[u64]) -> Option<Trend> {
-    let (first, last) = (*backlogs.first()?, *backlogs.last()?);
-    let margin = (first.max(last) / 10).max(3);
-    match backlogs.len() {
-        _ if last == 0 => Some(Trend::Idle),
-        0..3 => None,
-        _ if last > first.saturating_add(margin) => Some(Trend::Growing),
-        _ if first > last.saturating_add(margin) => Some(Trend::Draining),
-        _ => Some(Trend::Steady),
-    }
+    let judged = Trend::of(*backlogs.first()?, *backlogs.last()?);
+    (backlogs.len() >= 3 || judged == Trend::Idle).then_some(judged)
 }
 
 impl History {

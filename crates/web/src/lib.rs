@@ -24,9 +24,11 @@ mod scripts;
 mod session;
 pub mod table;
 mod token;
+mod trend;
 
 pub use door::Lock;
 pub use house::{Limits, Web};
 pub use listen::{Tls, TlsError};
 pub use scripts::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
 pub use token::{FreshToken, hash};
+pub use trend::Trend;

@@ -9,7 +9,7 @@ use longshore::{BatchStatus, Timestamp};
 use maud::{Markup, html};
 
 use super::words::{number, span};
-use crate::history::Trend;
+use crate::Trend;
 
 /// For so long a unit may wait before somebody should know of it.
 const LONG: Duration = Duration::from_secs(600);

@@ -9,7 +9,7 @@ use super::Visit;
 use super::batches::query;
 use super::frame::{button, frame, pill, sheet};
 use super::words::{number, span};
-use crate::history::Trend;
+use crate::Trend;
 use crate::problem::Problem;
 
 pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {

@@ -7,12 +7,11 @@ use longshore::permits::PoolStats;
 use longshore::session::Session;
 use longshore::store::QueueInfo;
 use longshore::{BatchId, BatchStatus, Counts, PoolName, Timestamp};
+use longshore_web::Trend;
 use serde::Serialize;
 
 /// How far back rates and trends look.
 const WINDOW: Duration = Duration::from_secs(15);
-/// A depth that changed by less than a fiftieth is steady.
-const STEADY: u64 = 50;
 
 /// What was seen at once.
 #[derive(Debug, Clone)]
@@ -43,15 +42,6 @@ pub(super) struct Queue {
     pub(super) trend: Trend,
     pub(super) per_second: f64,
     pub(super) oldest_ready: Option<Timestamp>,
-}
-
-/// What becomes of a queue's depth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Trend {
-    Growing,
-    Steady,
-    Draining,
 }
 
 /// A batch under way, or one that has ended.
@@ -112,7 +102,7 @@ impl Past {
         for (name, queue) in &mut queues {
             let before = then.queues.get(name).copied().unwrap_or_default();
             queue.per_second = rate(&before, &queue.counts, seconds);
-            queue.trend = trend(before.live(), queue.counts.live());
+            queue.trend = Trend::of(before.live(), queue.counts.live());
         }
         let batches = seen.batches.into_iter().map(|batch| {
             let before = then.batches.get(&batch.id).copied().unwrap_or(batch.counts);
@@ -136,7 +126,7 @@ fn empty(lane: &QueueInfo) -> Queue {
         queue: lane.queue.to_string(),
         paused: true,
         counts: Counts::default(),
-        trend: Trend::Steady,
+        trend: Trend::Idle,
         per_second: 0.0,
         oldest_ready: None,
     }
@@ -160,15 +150,6 @@ fn pool((pool, stats): (PoolName, PoolStats)) -> Pool {
 fn rate(then: &Counts, now: &Counts, seconds: f64) -> f64 {
     let ended = now.finished().saturating_sub(then.finished());
     if seconds < 0.05 { 0.0 } else { exact(ended) / seconds }
-}
-
-fn trend(then: u64, now: u64) -> Trend {
-    let little = then.max(now) / STEADY;
-    match () {
-        () if now > then + little => Trend::Growing,
-        () if then > now + little => Trend::Draining,
-        () => Trend::Steady,
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -242,15 +223,5 @@ pub(super) mod tests {
             }
         }
         assert!(past.0.len() <= 18, "{}", past.0.len());
-    }
-
-    #[test]
-    fn a_little_up_and_down_is_steady() {
-        assert_eq!(trend(1000, 1020), Trend::Steady);
-        assert_eq!(trend(1000, 980), Trend::Steady);
-        assert_eq!(trend(1000, 1021), Trend::Growing);
-        assert_eq!(trend(0, 1), Trend::Growing);
-        assert_eq!(trend(1, 0), Trend::Draining);
-        assert_eq!(trend(0, 0), Trend::Steady);
     }
 }

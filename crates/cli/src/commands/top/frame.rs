@@ -2,7 +2,7 @@
 
 use longshore::Timestamp;
 
-use super::figures::{Figures, Pool, Progress, Queue, Trend};
+use super::figures::{Figures, Pool, Progress, Queue};
 use crate::screen::bar;
 use crate::span::{ago, brief};
 
@@ -183,12 +183,7 @@ impl Frame<'_> {
         );
         let row = |queue: &Queue| {
             let counts = &queue.counts;
-            let is = match (queue.paused, queue.trend) {
-                (true, _) => "paused",
-                (_, Trend::Growing) => "growing",
-                (_, Trend::Steady) => "steady",
-                (_, Trend::Draining) => "draining",
-            };
+            let is = if queue.paused { "paused" } else { queue.trend.as_str() };
             let oldest = queue.oldest_ready.map_or(String::new(), |at| ago(at, self.now));
             format!(
                 "{:<name$} {:>7} {:>7} {:>7} {:>7} {is:<8} {:>6.1}/s  {oldest}",
