@@ -21,6 +21,9 @@ const MOST: usize = 128;
 /// Jobs that gather, each with an answer of its own.
 pub struct Gather<J, A> {
     desk: Mutex<Desk<J, A>>,
+    /// The tasks that make calls, or did. Not on the desk: a runtime that ends drops a task where it is
+    /// spawned, and a task that is dropped comes to the desk.
+    callers: Mutex<JoinSet<()>>,
     /// So many tasks make calls at most.
     lanes: usize,
     /// Whether one that comes when nobody is there may make its call itself.
@@ -33,8 +36,6 @@ struct Desk<J, A> {
     busy: usize,
     /// One that came alone makes its call itself.
     lone: bool,
-    /// The tasks that make calls, or did.
-    callers: JoinSet<()>,
 }
 
 struct Waiting<J, A> {
@@ -84,8 +85,8 @@ impl<J, A> Gather<J, A> {
     }
 
     fn new(lanes: usize, alone: bool) -> Self {
-        let (waiting, callers) = (VecDeque::new(), JoinSet::new());
-        Self { desk: Mutex::new(Desk { waiting, busy: 0, lone: false, callers }), lanes, alone }
+        let desk = Desk { waiting: VecDeque::new(), busy: 0, lone: false };
+        Self { desk: Mutex::new(desk), callers: Mutex::default(), lanes, alone }
     }
 
     fn open(&self) -> MutexGuard<'_, Desk<J, A>> {
@@ -143,13 +144,18 @@ impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
     ) where
         F: Future<Output = Vec<A>> + Send + 'static,
     {
-        let mut desk = self.open();
-        desk.waiting.push_back(one);
-        if desk.busy < self.lanes {
-            desk.busy += 1;
-            while desk.callers.try_join_next().is_some() {}
+        let free = {
+            let mut desk = self.open();
+            desk.waiting.push_back(one);
+            let free = desk.busy < self.lanes;
+            desk.busy += usize::from(free);
+            free
+        };
+        if free {
             let turn = Turn { gather: Arc::clone(self), over: false };
-            desk.callers.spawn(turn.take(call));
+            let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+            while callers.try_join_next().is_some() {}
+            callers.spawn(turn.take(call));
         }
     }
 }
@@ -357,5 +363,28 @@ mod tests {
         tasks.join_all().await;
         let begun = begun.lock().unwrap();
         assert!(begun.iter().copied().eq(0..20_000), "out of order");
+    }
+
+    #[test]
+    fn a_runtime_that_ends_holds_nobody() {
+        /// Asks when it is dropped, as what a runtime drops may do.
+        struct Last(Arc<Gather<u32, u32>>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let gather = Arc::clone(&self.0);
+                let mut asking =
+                    Box::pin(async move { gather.run(1, |jobs| async move { jobs }).await });
+                let waker = std::task::Waker::noop();
+                assert!(asking.as_mut().poll(&mut Context::from_waker(waker)).is_ready());
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let last = Last(Arc::new(Gather::one_by_one()));
+        runtime.spawn(async move {
+            let _last = last;
+            std::future::pending::<()>().await;
+        });
+        runtime.block_on(yield_now());
+        drop(runtime);
     }
 }

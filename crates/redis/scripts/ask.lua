@@ -77,7 +77,7 @@ local function ask(id, record, weight, behind, ttl, place, client, owner)
   local look = place / 2
   if before < 4 then
     look = math.min(look, nearest - now)
-    if quarantined() then look = math.min(look, lost + longest - now) end
+    if quarantined() then look = math.min(look, quarantine_left()) end
   end
   return {2, before, math.max(math.ceil(look), 1000)}
 end

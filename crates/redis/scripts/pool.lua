@@ -5,7 +5,8 @@ nearest, lost, longest = tonumber(nearest) or 0, tonumber(lost) or 0, tonumber(l
 
 -- A waiter whose process does not listen may be dead: its place is kept this much longer only.
 local DOUBT = 1000000
--- A permit that is handed over is good for this much longer, and must be heard of within it.
+-- A permit that is handed over is good for this much longer, and must be heard of within it. In
+-- ask_at_once.lua it is written once more.
 local HEARD = 1000000
 -- So many waiters are looked at in one go; whoever of them gets a permit looks further.
 local WINDOW = 32
@@ -43,10 +44,14 @@ local function ends_at(id, at)
   if nearest == 0 or at < nearest then nearest = at end
 end
 
--- Whether leases that are still good may have been forgotten: nothing is given then. The longest lease of
--- the pool decides how long.
+-- How long leases that are still good may have been forgotten; nothing is given meanwhile. The longest
+-- lease of the pool decides, as if it had been handed over.
+local function quarantine_left()
+  return lost > 0 and lost + longest + HEARD - now or 0
+end
+
 local function quarantined()
-  return lost > 0 and now < lost + longest
+  return quarantine_left() > 0
 end
 
 -- Everything that was forgotten began before `at`. Unless the pool was reset since: then nobody holds it.
@@ -131,9 +136,13 @@ local function tell()
     local its_record = redis.call('HGET', pool, id)
     local state, weight, came, client, ttl, owner =
       string.match(its_record, '^(%a):(%d+):%d+:(%d+):([^:]*):(%d+):(.*)$')
+    if not state then
+      -- Of an older version: it is told, and never handed one.
+      state, weight, client = string.match(its_record, '^(%a):(%d+):%d+:%d+:([^:]*):')
+    end
     free = free - weight
     if free < 0 then return end
-    if hands_over and at == 0 and client == caller then
+    if hands_over and ttl and at == 0 and client == caller then
       -- It may hear of it as late as HEARD.
       local waited = grant(id, tonumber(weight), ttl + HEARD, tonumber(came), owner)
       handed[#handed + 1] = {id, fence, waited}

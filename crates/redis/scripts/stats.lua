@@ -3,7 +3,7 @@ if not max then return {} end
 tidy()
 tell()
 save()
-local left = quarantined() and lost + longest - now or 0
+local left = math.max(quarantine_left(), 0)
 return {
   now, left, redis.call('HGETALL', pool), redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'),
   redis.call('ZRANGE', line, 0, -1),

@@ -3,12 +3,13 @@
 "use strict";
 (() => {
   const GAP = 1000;
-  let asked = false, busy = false;
+  let asked = false, busy = false, typed = false;
   const note = document.getElementById("live");
   const say = (words) => { if (note) note.textContent = words; };
   async function renew() {
-    // Not under the fingers of who is about to press something.
-    if (busy || document.hidden) { asked = true; return; }
+    // Not under the fingers of who types something.
+    const types = typed || document.activeElement?.matches("main input, main select");
+    if (busy || types || document.hidden) { asked = true; return; }
     busy = true; asked = false;
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
@@ -30,6 +31,8 @@
   feed.addEventListener("changes", renew);
   feed.addEventListener("missed", renew);
   document.addEventListener("visibilitychange", () => { if (!document.hidden && asked) renew(); });
+  document.addEventListener("input", () => { typed = true; });
+  document.addEventListener("focusout", () => setTimeout(() => { if (asked) renew(); }, 0));
   document.addEventListener("submit", (event) => {
     const question = event.target.dataset.ask;
     if (question && !confirm(question)) event.preventDefault();

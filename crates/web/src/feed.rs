@@ -65,7 +65,9 @@ impl Feed {
         loop {
             let (known, end) = {
                 let looks = looks.borrow_and_update();
-                let known = looks.iter().find(|(from, _)| *from == since);
+                // Who stands within a look is told all of it: to hear of something twice does no harm.
+                let known =
+                    looks.iter().find(|(from, found)| (*from..found.cursor).contains(&since));
                 (
                     known.map(|(_, found)| Arc::clone(found)),
                     looks.back().map(|(_, last)| last.cursor),

@@ -12,7 +12,7 @@ use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
 use longshore::ledger::Role;
 use longshore_ai::gateway::{Announced, Counter, Gateway, Guest};
@@ -32,6 +32,8 @@ async fn announce(house: Arc<House>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     match known(&house, &mut head).await {
         Ok(tenant) => drop(head.extensions.insert(Guest(tenant))),
+        // Nobody knows who they are just now: another time they may be let in.
+        Err(problem) if problem.status().is_server_error() => return problem.into_response(),
         Err(problem) => tracing::debug!(why = problem.words(), "not let to the gateway"),
     }
     next.run(Request::from_parts(head, body)).await

@@ -106,7 +106,12 @@ async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
     let slots: u64 = sessions.iter().map(|session| u64::from(session.slots)).sum();
     let held: u64 = sessions.iter().map(|session| session.held).sum();
     for (name, about, value) in [
-        ("longshore_workers", "Workers", sessions.len() as u64),
+        // `serve` itself has a session, and runs nothing.
+        (
+            "longshore_workers",
+            "Workers",
+            sessions.iter().filter(|one| one.slots > 0).count() as u64,
+        ),
         ("longshore_worker_slots", "Slots of all workers", slots),
         ("longshore_worker_units", "Units that workers hold", held),
     ] {

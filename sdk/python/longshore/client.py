@@ -10,6 +10,7 @@ Python's own library and nothing else. One connection per request, so threads ma
 """
 
 import json
+import math
 import ssl
 import time
 import urllib.error
@@ -68,7 +69,7 @@ class Client:
         end = None if limit is None else time.monotonic() + limit
         while True:
             left = _WAIT if end is None else max(0, min(_WAIT, end - time.monotonic()))
-            found = self._ask("GET", f"/units/{_name(unit)}", query={"wait": int(left)}, patience=left)
+            found = self._ask("GET", f"/units/{_name(unit)}", query={"wait": math.ceil(left)}, patience=left)
             if found["state"] in ("done", "failed", "cancelled"):
                 return found
             if end is not None and time.monotonic() >= end:
@@ -106,11 +107,15 @@ class Client:
         it is given, before that time is over; `fence` is there too."""
         body = {"id": str(uuid.uuid4()), "ttl_seconds": ttl, "weight": weight, "owner": owner}
         path = f"/pools/{_name(pool)}/permits"
-        held = _Permit(self, path, self._ask("POST", path, body, {"wait": wait}, patience=wait), ttl)
         try:
-            yield held
+            told = self._ask("POST", path, body, {"wait": wait}, patience=wait)
+            yield _Permit(self, path, told, ttl)
         finally:
-            self._ask("POST", f"{path}/{held.id}/release")
+            # Also if the answer was lost: it may have been given.
+            try:
+                self._ask("POST", f"{path}/{body['id']}/release")
+            except (OSError, Problem):
+                pass  # Its lease ends by itself.
 
     def _ask(self, method, path, body=None, query=None, headers=None, patience=None):
         query = {name: value for name, value in (query or {}).items() if value is not None}

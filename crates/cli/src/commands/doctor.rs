@@ -1,4 +1,5 @@
-//! `doctor`: looks for what is wrong and says how to mend it. Changes nothing, and prints no secret.
+//! `doctor`: looks for what is wrong and says how to mend it. Prints no secret, and changes nothing; but it
+//! opens the store as every command does, which brings an older schema up to date.
 
 mod files;
 mod finding;

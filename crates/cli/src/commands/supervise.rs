@@ -10,6 +10,7 @@ use crate::settings::Settings;
 use crate::supervise::lock::Lock;
 use crate::supervise::notify::Notify;
 use keeper::Keeper;
+use signals::Signals;
 
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -18,6 +19,8 @@ pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
             "write [supervise.workers.NAME] into longshore.toml, as in longshore.reference.toml",
         );
     }
+    // Before anybody knows our number, and may send one.
+    let signals = Signals::new()?;
     let _lock = Lock::take(&settings.supervise.pid_file)?;
-    Keeper::new(settings, Notify::from_env())?.keep().await
+    Keeper::new(settings, Notify::from_env())?.keep(signals).await
 }

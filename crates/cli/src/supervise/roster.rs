@@ -216,7 +216,8 @@ impl Roster {
 
     /// Whether there is nobody, and nobody will come.
     pub fn is_hopeless(&self) -> bool {
-        self.is_empty() && self.groups.iter().all(|group| group.given_up || group.wanted == 0)
+        // A section that wants nobody now may want somebody later.
+        self.is_empty() && self.groups.iter().all(|group| group.given_up)
     }
 
     /// How many run, and how many should.

@@ -30,6 +30,7 @@ with Chromium() as browser:
     browser.until(f"document.body.innerText.includes({json.dumps(batch)})")
     browser.go(f"{site}/batches/{batch}")
     browser.eval("window.untouched = true")
+    print("open", flush=True)
     browser.until(f"{tile('done')} > 2")
     seen = browser.eval(tile("done"))
     browser.until(f"{tile('done')} > {seen}")

@@ -1,6 +1,7 @@
 //! The dashboard in a real browser.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 use crate::batch_job::Job;
 use crate::serve::Served;
@@ -13,16 +14,20 @@ fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
     job.create();
     let served = Served::start(&job.place, &[]);
     job.place.run(&["batch", "start", "."]).ok();
-    let mut worker = job.place.start(&["worker", "--slots", "2"]);
     let flow = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/flow.py");
     let batch = job.batch()["batch"].as_str().unwrap().to_owned();
-    let run = Command::new("python3")
+    let mut run = Command::new("python3")
         .args(["-B", flow, &format!("http://{}", served.address), &batch])
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .unwrap();
-    let (said, wrong) =
-        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success() && said.ends_with("good\n"), "{said}\n{wrong}");
+    // Work begins when somebody watches.
+    let (mut said, mut out) = (String::new(), BufReader::new(run.stdout.take().unwrap()));
+    out.read_line(&mut said).unwrap();
+    assert_eq!(said, "open\n");
+    let mut worker = job.place.start(&["worker", "--slots", "2"]);
+    out.read_to_string(&mut said).unwrap();
+    assert!(run.wait().unwrap().success() && said.ends_with("good\n"), "{said}");
     worker.kill();
     served.stop();
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Place, Run, eventually, limit, signal};
 
@@ -138,7 +138,7 @@ fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
 fn a_server_does_the_upkeep_where_there_is_no_worker() {
     let place = Place::new();
     let mut served = Served::start(&place, &[]);
-    let id = place.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "1s"]).ok();
+    let id = place.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "5s"]).ok();
     let id = id.out.trim().to_owned();
     assert_eq!(place.unit(&id)["state"], "scheduled");
     eventually(limit(Duration::from_secs(60)), || {
@@ -152,9 +152,11 @@ fn a_server_does_the_upkeep_where_there_is_no_worker() {
 fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did() {
     let place = Place::new();
     let mut served = Served::start(&place, &[]);
-    let lines: String = (0..60)
-        .map(|_| "{\"kind\":\"exec\",\"payload\":{\"argv\":[\"sleep\",\"0.1\"]}}\n")
-        .collect();
+    let exec = |script: &str| {
+        json!({ "kind": "exec", "payload": { "argv": ["sh", "-c", script] } }).to_string() + "\n"
+    };
+    let (quick, waits) = (exec("true"), exec("while [ ! -e go ]; do sleep 0.05; done"));
+    let lines = quick.repeat(30) + &waits.repeat(30);
     let (status, told) = served.ask("POST", "/api/v1/units/stream", None, &lines);
     assert_eq!(status, 200, "{told}");
     let mut worker = place.start(&["worker", "--slots", "4", "--until-idle"]);
@@ -163,6 +165,7 @@ fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did(
     served.child.kill().unwrap();
     served.child.wait().unwrap();
     assert!(done() < 60, "it was killed before the end");
+    place.write("go", "");
     assert_eq!(worker.ends_within(limit(Duration::from_secs(120))), 0);
     assert_eq!(done(), 60);
     let served = Served::start(&place, &[]);

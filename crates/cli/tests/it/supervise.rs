@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::support::{Place, Running, SOON, eventually, is_alive, signal};
 
 /// Says when it starts and when it is asked to end, in a file; a worker's life in few words.
-const LIFE: &str = "echo start $$ >> lives; trap 'echo end $$ >> lives; exit 0' TERM; \
-                    while :; do sleep 0.02; done";
+pub const LIFE: &str = "trap 'echo end $$ >> lives; exit 0' TERM; echo start $$ >> lives; \
+                        while :; do sleep 0.02; done";
 
 /// How soon processes count as started, and are started again, in tests.
 pub const QUICK: &str =
@@ -22,6 +22,13 @@ pub fn section(name: &str, script: &str, more: &str) -> String {
 pub fn with(sections: &str) -> Place {
     let place = Place::new();
     place.write("longshore.toml", format!("{QUICK}{sections}"));
+    place
+}
+
+/// The same, where what is started has so long to show whether it lives.
+pub fn patient(time: &str, sections: &str) -> Place {
+    let place = Place::new();
+    place.write("longshore.toml", format!("{}{sections}", QUICK.replace("50ms", time)));
     place
 }
 
@@ -135,8 +142,9 @@ fn a_killed_supervisor_leaves_nobody_behind_and_the_next_one_goes_on() {
 
 #[test]
 fn a_section_that_does_not_start_is_given_up_and_the_others_go_on() {
-    let bad = section("bad", "echo starting; echo no database here >&2; exit 3", "count = 2");
-    let place = with(&format!("start_failures = 3\n{bad}{}", section("life", LIFE, "")));
+    let bad = section("bad", "echo starting; echo no database here >&2; exit 3", "");
+    let sections = format!("start_failures = 3\n{bad}{}", section("life", LIFE, ""));
+    let place = patient("20s", &sections);
     let mut supervisor = place.start(&["supervise"]);
     says(&place, "bad failed to start 3 times");
     says(&place, "it said last: no database here");
@@ -156,7 +164,7 @@ fn nothing_that_starts_is_an_error() {
 
 #[test]
 fn who_does_not_end_is_killed_when_nobody_wants_to_wait() {
-    let stubborn = "echo start $$ >> lives; trap '' TERM; while :; do sleep 0.02; done";
+    let stubborn = "trap '' TERM; echo start $$ >> lives; while :; do sleep 0.02; done";
     let place = with(&section("stubborn", stubborn, ""));
     let mut supervisor = place.start(&["supervise"]);
     until(&place, 1);

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::supervise::{drained, lives, living, says, section, until, with};
+use crate::supervise::{LIFE, drained, lives, living, patient, says, section, until, with};
 use crate::support::{Place, SOON, eventually, is_alive};
 
 /// The fewest that were at work at any time between the moment in which so many were for the first time,
@@ -21,7 +21,7 @@ fn fewest(place: &Place, count: usize) -> usize {
 
 #[test]
 fn a_refresh_replaces_all_and_is_never_below_the_number() {
-    let place = lives("count = 3");
+    let place = patient("1s", &section("life", LIFE, "count = 3"));
     let mut supervisor = place.start(&["supervise"]);
     let old = until(&place, 3);
     says(&place, "3 of 3 processes run");
@@ -61,7 +61,8 @@ fn a_new_version_replaces_all_once_it_has_settled() {
 fn a_version_that_does_not_start_leaves_the_old_processes_at_work() {
     let script =
         "[ ! -e broken ] || { echo it is broken; exit 1; }; echo start $$ >> lives; exec sleep 600";
-    let place = with(&format!("start_failures = 2\n{}", section("life", script, "count = 2")));
+    let place =
+        patient("2s", &format!("start_failures = 2\n{}", section("life", script, "count = 2")));
     let mut supervisor = place.start(&["supervise"]);
     let old = until(&place, 2);
     says(&place, "2 of 2 processes run");
@@ -82,18 +83,18 @@ fn signals_change_the_number_within_its_bounds() {
     let place = lives("min = 1\nmax = 2");
     let mut supervisor = place.start(&["supervise"]);
     until(&place, 1);
-    for wanted in ["2 processes are wanted", "2 processes are wanted"] {
+    let wanted = |count: usize, words: &str| {
+        eventually(SOON, || (place.read("stderr").matches(words).count() == count).then_some(()));
+    };
+    for times in [1, 2] {
         supervisor.signal("TTIN");
-        says(&place, wanted);
+        wanted(times, "2 processes are wanted");
     }
     until(&place, 2);
-    says(&place, "2 processes are wanted");
     supervisor.signal("TTOU");
     until(&place, 1);
     supervisor.signal("TTOU");
-    eventually(SOON, || {
-        (place.read("stderr").matches("1 processes are wanted").count() == 2).then_some(())
-    });
+    wanted(2, "1 processes are wanted");
     until(&place, 1);
     drained(&place, &mut supervisor);
 }

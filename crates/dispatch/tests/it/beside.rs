@@ -44,7 +44,9 @@ async fn a_client_that_finds_nobody_beside_it_comes_by_network() {
 async fn a_client_that_finds_a_crowd_at_the_socket_comes_by_network() {
     let pool = Pool::start().await;
     let name = format!("longshore-crowd-{}", std::process::id());
-    let _deaf = UnixListener::bind(format!("\0{name}")).unwrap();
+    let deaf = UnixListener::bind(format!("\0{name}")).unwrap();
+    // Few make a crowd here.
+    rustix::net::listen(&deaf, 1).unwrap();
     let mut crowd = Vec::new();
     while let Ok(one) = tokio::net::UnixStream::connect(format!("\0{name}")).await {
         crowd.push(one);

@@ -167,9 +167,11 @@ impl Sender {
         work: impl FnOnce() -> Result<T, SpoolError> + Send + 'static,
     ) -> Result<T, SpoolError> {
         let hand = Arc::clone(&self.hands).read_owned().await;
+        // Its locks stay until this is done, also if nobody waits for it any more.
+        let shard = Arc::clone(&self.shard);
         let work = move || {
             let result = work();
-            drop(hand);
+            drop((hand, shard));
             result
         };
         blocking(work).await

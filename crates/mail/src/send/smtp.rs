@@ -11,6 +11,7 @@ use lettre::transport::smtp::authentication::{Credentials as Known, Mechanism};
 use lettre::transport::smtp::client::AsyncSmtpConnection;
 use lettre::transport::smtp::commands::{Data, Mail, Rcpt};
 use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 
@@ -19,6 +20,9 @@ use super::stream::Stream;
 use super::tls::{Tls, TlsError};
 use super::{Carrier, Offered};
 use crate::spool::{Message, Outcome};
+
+/// How long a server may look at a message before it answers (RFC 5321, 4.5.3.2.6).
+const LAST_ANSWER: Duration = Duration::from_secs(600);
 
 /// How a connection is secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,7 +60,7 @@ pub struct SmtpSettings {
     pub credentials: Option<Credentials>,
     /// The name by which we greet.
     pub hello: String,
-    /// How long any one answer may take.
+    /// How long any one answer may take; that to a whole message at least ten minutes.
     pub timeout: Duration,
     /// Messages after which a connection is made anew.
     pub max_messages: u32,
@@ -145,9 +149,7 @@ impl Smtp {
         &self,
         work: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<T, Trouble> {
-        let limit = self.0.settings.timeout;
-        let late = |_| Trouble { code: None, words: format!("no answer within {limit:?}") };
-        timeout(limit, work).await.map_err(late)?
+        within(self.0.settings.timeout, work).await
     }
 
     /// From whom, to whom, and the word that the message comes.
@@ -176,13 +178,12 @@ impl Smtp {
         {
             options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
         }
-        smtp.command(Mail::new(from, options)).await.map_err(|error| trouble(&error))?;
+        // Each answer has its own time.
+        self.in_time(told(smtp.command(Mail::new(from, options)))).await?;
         for to in &message.envelope.to {
-            smtp.command(Rcpt::new(address(to)?, Vec::new()))
-                .await
-                .map_err(|error| trouble(&error))?;
+            self.in_time(told(smtp.command(Rcpt::new(address(to)?, Vec::new())))).await?;
         }
-        smtp.command(Data).await.map(drop).map_err(|error| trouble(&error))
+        self.in_time(told(smtp.command(Data))).await
     }
 }
 
@@ -191,7 +192,7 @@ impl Carrier for Smtp {
     async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome> {
         let waiting = self.idle().pop();
         if let Some(mut connection) = waiting {
-            match self.in_time(self.announce(&mut connection, message)).await {
+            match self.announce(&mut connection, message).await {
                 Ok(()) => return Ok(Box::new(Open { smtp: self.clone(), connection })),
                 // A server that spoke means the message; one that is gone did not like to wait.
                 Err(trouble @ Trouble { code: Some(_), .. }) if trouble.code != Some(421) => {
@@ -202,7 +203,7 @@ impl Carrier for Smtp {
         }
         let connection = self.connect().await;
         let mut connection = connection.map_err(|trouble| outcome(Stage::Connecting, trouble))?;
-        match self.in_time(self.announce(&mut connection, message)).await {
+        match self.announce(&mut connection, message).await {
             Ok(()) => Ok(Box::new(Open { smtp: self.clone(), connection })),
             Err(trouble) => Err(self.refused(connection, trouble).await),
         }
@@ -241,7 +242,9 @@ impl Offered for Open {
             let answer = self.connection.smtp.message(&message.body).await;
             answer.map_err(|error| trouble(&error))
         };
-        match self.smtp.in_time(sent).await {
+        // Who gives up too early sends again what has arrived.
+        let limit = self.smtp.0.settings.timeout.max(LAST_ANSWER);
+        match within(limit, sent).await {
             Ok(answer) => {
                 self.connection.messages += 1;
                 self.smtp.keep(self.connection);
@@ -256,6 +259,19 @@ impl Offered for Open {
             }
         }
     }
+}
+
+/// A command that was answered well.
+async fn told(command: impl Future<Output = Result<Response, Error>>) -> Result<(), Trouble> {
+    command.await.map(drop).map_err(|error| trouble(&error))
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let late = |_| Trouble { code: None, words: format!("no answer within {limit:?}") };
+    timeout(limit, work).await.map_err(late)?
 }
 
 fn address(text: &str) -> Result<Address, Trouble> {

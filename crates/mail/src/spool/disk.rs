@@ -3,20 +3,23 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::error::{SpoolError, Tried};
 
 /// Makes a folder, and those above it.
 pub(super) fn make_folder(path: &Path) -> Result<(), SpoolError> {
-    fs::create_dir_all(path).tried("make", path)
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).tried("make", path)
 }
 
-/// Writes a new file. It is not on disk before somebody syncs it.
+/// Writes a new file that only we may read. It is not on disk before somebody syncs it.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<File, SpoolError> {
-    let open = || OpenOptions::new().write(true).create_new(true).open(path);
-    let write = |mut file: File| file.write_all(bytes).map(|()| file);
-    open().and_then(write).tried("write", path)
+    let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = open().tried("write", path)?;
+    let written = file.write_all(bytes).tried("write", path);
+    // Half of it is of no use to anybody.
+    written.inspect_err(|_| _ = fs::remove_file(path)).map(|()| file)
 }
 
 /// Puts a line at the end of a file, in one go.

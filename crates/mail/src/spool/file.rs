@@ -51,6 +51,11 @@ pub struct Message {
 const VERSION: u32 = 1;
 
 impl Message {
+    /// From when on it is tried, which is not before it is due: how long it may be tried counts from here.
+    pub(super) fn begun(&self) -> Timestamp {
+        self.created.max(self.name.due)
+    }
+
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let header = Header {
             longshore_mail: VERSION,

@@ -72,7 +72,7 @@ impl Held {
         now: Timestamp,
     ) -> Result<Verdict, SpoolError> {
         let past =
-            Past { key: &self.name.key, created: self.message.created, notes: &self.message.notes };
+            Past { key: &self.name.key, created: self.message.begun(), notes: &self.message.notes };
         let (note, verdict) = judge(past, outcome, policy, now);
         self.spool.step("note outcome");
         disk::append(&self.path(), &line(&note))?;

@@ -11,7 +11,7 @@ use super::error::{SpoolError, Tried};
 use super::fate::Note;
 use super::file::line;
 use super::held::day;
-use super::name::{FileName, Key};
+use super::name::{BUCKETS, FileName, Key};
 use super::{Spool, State, disk};
 
 /// What was forgotten.
@@ -58,6 +58,11 @@ impl Spool {
     /// Forgets what was sent longer ago than `keep`, by whole days, and with it the keys: the same message
     /// could be put again then.
     pub fn prune(&self, keep: Duration, now: Timestamp) -> Result<Pruned, SpoolError> {
+        // One at a time: a key that is forgotten twice may be another's by then.
+        let _one = match self.lock(BUCKETS) {
+            Err(SpoolError::Taken { .. }) => return Ok(Pruned::default()),
+            lock => lock?,
+        };
         let (mut pruned, first) = (Pruned::default(), day(now - keep));
         for name in disk::names(&self.within("sent"))? {
             if name >= first {

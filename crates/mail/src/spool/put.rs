@@ -48,9 +48,21 @@ impl Spool {
     ///
     /// The disk is waited for once or twice, however many there are: put many at a time.
     pub fn put(&self, letters: &[Letter], now: Timestamp) -> Result<Vec<Put>, SpoolError> {
-        let written = letters.iter().map(|letter| self.write(letter, now));
-        let written = written.collect::<Result<Vec<_>, _>>()?;
-        self.sync_files(&written)?;
+        let mut written = Vec::with_capacity(letters.len());
+        let kept = letters.iter().try_for_each(|letter| {
+            let mut one = self.write(letter, now)?;
+            // A large group is synced as a whole: its files need not stay open.
+            one.file = one.file.filter(|_| letters.len() < GROUP);
+            written.push(one);
+            Ok(())
+        });
+        if let Err(error) = kept.and_then(|()| self.sync_files(&written)) {
+            // Nothing was promised yet, and a full disk is not to become fuller.
+            for one in &written {
+                let _ = disk::remove(&one.path);
+            }
+            return Err(error);
+        }
         let puts = written.iter().map(|one| self.promise(one)).collect::<Result<Vec<_>, _>>()?;
         // Also where all were there before: whoever put them may not have come so far.
         self.step("sync folders");
@@ -77,7 +89,7 @@ impl Spool {
         let path = self.within("tmp").join(format!("{}.{number}", self.0.identity));
         self.step("write");
         let file = disk::write_new(&path, &message.to_bytes())?;
-        Ok(Written { name, path, file })
+        Ok(Written { name, path, file: Some(file) })
     }
 
     fn sync_files(&self, written: &[Written]) -> Result<(), SpoolError> {
@@ -85,7 +97,8 @@ impl Spool {
         if written.len() >= GROUP {
             return disk::sync_disk(self.folder());
         }
-        written.iter().try_for_each(|one| one.file.sync_all().tried("sync", &one.path))
+        let files = written.iter().filter_map(|one| Some((one.file.as_ref()?, &one.path)));
+        files.into_iter().try_for_each(|(file, path)| file.sync_all().tried("sync", path))
     }
 
     /// The promise: the key's name can be made once.
@@ -102,7 +115,10 @@ impl Spool {
         match put {
             Put::Created => {
                 self.step("deliver");
-                disk::rename(&one.path, &self.at(State::Pending, &one.name))?;
+                if !disk::rename(&one.path, &self.at(State::Pending, &one.name))? {
+                    // Delivered by a sender; or taken by one for a dead writer's, and then it has one name.
+                    self.restore(&one.name.key)?;
+                }
             }
             Put::Existing => {
                 self.restore(&one.name.key)?;
@@ -120,7 +136,14 @@ impl Spool {
         if names_of(&path) != Some(1) {
             return Ok(false);
         }
-        let message = self.read(&path)?;
+        let message = match self.read(&path) {
+            // Somebody else's file, or broken: the others are not to wait for it.
+            Err(SpoolError::Damaged { path, why }) => {
+                tracing::error!(path = %path.display(), why, "a message is damaged");
+                return Ok(false);
+            }
+            message => message?,
+        };
         // One that came to its end was removed by somebody, who meant it.
         if matches!(message.notes.last(), Some(Note::Sent { .. } | Note::Refused { .. })) {
             return Ok(false);
@@ -136,7 +159,8 @@ impl Spool {
 struct Written {
     name: FileName,
     path: PathBuf,
-    file: File,
+    /// Open, if it is to be synced alone.
+    file: Option<File>,
 }
 
 /// How many names a file has.

@@ -1,5 +1,6 @@
 //! What the dead left behind.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -36,8 +37,13 @@ impl Shard {
     /// begins: nobody but this shard's holder may have anything of it in hand.
     pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<Recovered, SpoolError> {
         let mut found = self.spool.deliver_promised(now)?;
+        // A copy of a spool may have lost what makes two names one file.
+        let mut known = HashSet::new();
+        for state in [State::Pending, State::Sending, State::Failed] {
+            known.extend(self.spool.names(state)?.into_iter().map(|name| name.key));
+        }
         for key in self.spool.keys()? {
-            if self.has_key(&key) {
+            if self.has_key(&key) && !known.contains(&key) {
                 found.delivered += usize::from(self.spool.restore(&key)?);
             }
         }
@@ -60,7 +66,7 @@ impl Shard {
         let path = spool.at(State::Sending, name);
         let verdict = match spool.read(&path) {
             Ok(message) => {
-                let past = Past { key: &name.key, created: message.created, notes: &message.notes };
+                let past = Past { key: &name.key, created: message.begun(), notes: &message.notes };
                 let (note, verdict) = recover(past, policy, now);
                 if let Some(note) = note {
                     spool.step("note loss");
@@ -97,6 +103,9 @@ impl Spool {
                     }
                     // Delivered meanwhile by whoever wrote it.
                     Err(_) if !path.exists() => {}
+                    Err(SpoolError::Damaged { path, why }) => {
+                        tracing::error!(path = %path.display(), why, "a message is damaged");
+                    }
                     Err(error) => return Err(error),
                 },
                 Some(_) if is_old(&path, now) => {

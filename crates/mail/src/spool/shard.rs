@@ -77,7 +77,8 @@ impl Spool {
         Ok(Shard { spool: self.clone(), share, _locks: locks })
     }
 
-    fn lock(&self, bucket: u8) -> Result<File, SpoolError> {
+    /// The lock of a bucket; the one behind the last is for whoever prunes.
+    pub(super) fn lock(&self, bucket: u8) -> Result<File, SpoolError> {
         let path = self.within("locks").join(bucket.to_string());
         let file = File::options().create(true).append(true).open(&path).tried("open", &path)?;
         match file.try_lock() {

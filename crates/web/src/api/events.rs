@@ -21,46 +21,46 @@ pub(super) async fn stream(call: Call) -> Answer {
     let last = last.map(str::parse::<u64>).transpose();
     let last = last.map_err(|_| Problem::bad("`Last-Event-ID` is not one of ours"))?;
     let since = call.query::<u64>("since")?.or(last);
-    // From now on, and not from the first look on.
-    let since = match since {
-        Some(since) => since,
-        None => {
-            let now = call.house.store.changes(&call.caller.scope, u64::MAX, Duration::ZERO);
-            now.await?.cursor
-        }
-    };
+    // Who was here before hears what it missed; others begin with now, and not with the first look.
+    let missed =
+        call.house.store.changes(&call.caller.scope, since.unwrap_or(u64::MAX), Duration::ZERO);
+    let missed = missed.await?;
+    let news = since.is_some() && (missed.missed || !missed.changes.is_empty());
+    let (first, since) = (hello(missed.cursor, news.then(|| word(&missed))), missed.cursor);
     // Listeners of one scope share a look.
     let feed = call.house.feeds.of(&call.caller.scope);
-    let begin = Some((call, feed, since, true));
+    let begin = Some((call, feed, since, Some(first)));
     let words = stream::unfold(begin, |state| async move {
-        let (call, feed, since, is_first) = state?;
-        if is_first {
-            return Some((hello(since), Some((call, feed, since, false))));
+        let (call, feed, since, first) = state?;
+        if let Some(first) = first {
+            return Some((Ok::<_, Infallible>(first), Some((call, feed, since, None))));
         }
         let (word, since) = next(&call, &feed, since).await?;
-        Some((word, Some((call, feed, since, false))))
+        Some((Ok(word), Some((call, feed, since, None))))
     });
     let mut response = Response::new(Body::from_stream(words));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     Ok(response)
 }
 
-/// Says that the line is open, and from where on.
-fn hello(since: u64) -> Result<Bytes, Infallible> {
-    Ok(Bytes::from(format!("retry: 2000\nid: {since}\n: open\n\n")))
+/// Says that the line is open, and from where on; and what came before.
+fn hello(since: u64, news: Option<Bytes>) -> Bytes {
+    let mut hello = format!("retry: 2000\nid: {since}\n: open\n\n").into_bytes();
+    hello.extend_from_slice(&news.unwrap_or_default());
+    hello.into()
 }
 
 /// The next word, and where the feed goes on; `None` ends the stream. There is one now and then even
 /// if nothing changes: so that each side knows that the other is there, and a token that was revoked is
 /// noticed.
-async fn next(call: &Call, feed: &Feed, since: u64) -> Option<(Result<Bytes, Infallible>, u64)> {
+async fn next(call: &Call, feed: &Feed, since: u64) -> Option<(Bytes, u64)> {
     let set = tokio::select! {
         found = feed.next(&*call.house.store, since) => found.ok()?,
         () = call.house.ending() => return None,
     };
     // Whoever may not ask again may not listen on.
     call.house.door.admit(&call.head, call.house.now()).await.ok()?;
-    Some((Ok(word(&set)), set.cursor))
+    Some((word(&set), set.cursor))
 }
 
 fn word(set: &ChangeSet) -> Bytes {

@@ -85,7 +85,13 @@ fn switch(visit: &Visit, lane: &QueueInfo) -> Markup {
         Scope::Tenant(_) => String::new(),
     };
     match lane.paused {
-        true => button(&format!("/queues/{queue}/resume{lane_of}"), "Resume", None),
+        true => html! {
+            (button(&format!("/queues/{queue}/resume{lane_of}"), "Resume", None))
+            // It may be the queue that is paused, and not this lane of it.
+            @if !lane_of.is_empty() {
+                (button(&format!("/queues/{queue}/resume"), "Resume queue", None))
+            }
+        },
         false => button(&format!("/queues/{queue}/pause{lane_of}"), "Pause", None),
     }
 }

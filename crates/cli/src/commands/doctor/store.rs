@@ -128,12 +128,14 @@ pub(super) async fn workers(store: &dyn Store) -> Vec<Finding> {
         let mend = "`longshore workers refresh`, or restart it, once all is installed";
         return vec![Finding::doubtful("workers", says, mend)];
     }
-    if sessions.is_empty() && totals.counts.ready > 0 {
+    // `serve` has a session too, and runs nothing.
+    let at_work = sessions.iter().filter(|session| session.slots > 0).count();
+    if at_work == 0 && totals.counts.ready > 0 {
         let says = format!("{} units are ready, and nobody works", totals.counts.ready);
         let mend = "`longshore worker`, or `longshore supervise` for good";
         return vec![Finding::doubtful("workers", says, mend)];
     }
-    vec![Finding::good("workers", format!("{} at work", sessions.len()))]
+    vec![Finding::good("workers", format!("{at_work} at work"))]
 }
 
 #[cfg(test)]

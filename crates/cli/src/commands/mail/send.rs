@@ -76,6 +76,7 @@ async fn stay(
     let mut all = Sent::default();
     let mut upkeep = Upkeep { health: None, prune: None, was: Health::Good };
     while !stop.load(Ordering::Acquire) {
+        upkeep.look(spool, settings);
         match sender.round(&|| stop.load(Ordering::Acquire)).await {
             Ok(round) => {
                 all += &round;
@@ -89,7 +90,6 @@ async fn stay(
             }
             Err(error) => return Err(error.into()),
         }
-        upkeep.look(spool, settings);
         let stopped = async {
             while !stop.load(Ordering::Acquire) {
                 tokio::time::sleep(LOOK / 10).await;

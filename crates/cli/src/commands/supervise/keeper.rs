@@ -107,8 +107,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Keeps all alive until the end is wanted, or nothing can be kept alive.
-    pub(super) async fn keep(mut self) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
+    pub(super) async fn keep(mut self, mut signals: Signals) -> anyhow::Result<ExitCode> {
         let mut ticks = interval(self.notify.every().map_or(LOOK, |every| every.min(LOOK)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if self.settings.recover {
@@ -205,7 +204,7 @@ impl<'a> Keeper<'a> {
         let Some(running) = self.running.get(&id) else { return };
         tracing::warn!("{} did not end in time, and is killed", running.name);
         running.handle.send(Signal::KILL);
-        self.cut_short = true;
+        self.cut_short |= self.is_ending;
     }
 
     fn ended(&mut self, id: Id, end: &End) {
@@ -308,10 +307,11 @@ impl<'a> Keeper<'a> {
             let Some(load) = worker.load.as_ref().filter(|_| worker.grows()) else { continue };
             let is_ours =
                 |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
+            let running: u64 = queues.iter().filter(is_ours).map(|lane| lane.counts.leased).sum();
             let open = queues.iter().filter(is_ours).filter(|lane| !lane.paused && !lane.suspended);
             let ready: u64 = open.map(|lane| lane.counts.ready).sum();
             let slots = u64::from(load.slots) * u64::from(self.roster.wanted(group));
-            let (name, changed) = match self.scales[group].look(ready, slots, now) {
+            let (name, changed) = match self.scales[group].look(ready, running, slots, now) {
                 Tendency::More => ("more", self.roster.more_of(group)),
                 Tendency::Fewer => ("fewer", self.roster.fewer_of(group)),
                 Tendency::Same => continue,
