@@ -80,3 +80,12 @@ impl RenderError {
         }
     }
 }
+
+/// An error with its causes, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    std::iter::once(error.to_string())
+        .chain(causes.map(ToString::to_string))
+        .collect::<Vec<_>>()
+        .join(": ")
+}

@@ -8,7 +8,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 
-use super::error::RenderError;
+use super::error::{RenderError, chain};
 use super::{Rendered, Renderer, Template};
 
 /// A server that renders.
@@ -135,12 +135,4 @@ impl Renderer for Http {
             _ => Err(self.unavailable(format!("it answered {status}: {words}"))),
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    std::iter::once(error.to_string())
-        .chain(causes.map(ToString::to_string))
-        .collect::<Vec<_>>()
-        .join(": ")
 }

@@ -88,7 +88,7 @@ impl Past {
             let queue = queues.entry(lane.queue.to_string()).or_insert_with(|| empty(lane));
             // A queue is open as long as one of its lanes is.
             queue.paused &= lane.paused;
-            queue.counts = sum(&queue.counts, &lane.counts);
+            queue.counts += lane.counts;
             queue.oldest_ready =
                 [queue.oldest_ready, lane.oldest_ready].into_iter().flatten().min();
         }
@@ -109,7 +109,7 @@ impl Past {
             progress(batch, &before, seconds)
         });
         let figures = Figures {
-            counts: queues.values().fold(Counts::default(), |all, queue| sum(&all, &queue.counts)),
+            counts: queues.values().map(|queue| queue.counts).sum(),
             per_second: queues.values().map(|queue| queue.per_second).sum(),
             batches: batches.collect(),
             queues: queues.into_values().collect(),
@@ -155,18 +155,6 @@ fn rate(then: &Counts, now: &Counts, seconds: f64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn exact(count: u64) -> f64 {
     count as f64
-}
-
-fn sum(a: &Counts, b: &Counts) -> Counts {
-    Counts {
-        blocked: a.blocked + b.blocked,
-        scheduled: a.scheduled + b.scheduled,
-        ready: a.ready + b.ready,
-        leased: a.leased + b.leased,
-        done: a.done + b.done,
-        failed: a.failed + b.failed,
-        cancelled: a.cancelled + b.cancelled,
-    }
 }
 
 #[cfg(test)]
