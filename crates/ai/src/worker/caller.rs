@@ -67,7 +67,7 @@ impl Caller {
                 }
                 (state, _) => {
                     let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
-                    Reply::error(request.heading(), &ended(state, &why), 0)
+                    Reply::error(request.heading(), &ended(state, &why, unit.attempt > 0), 0)
                 }
             },
             Err(WaitError::TimedOut(_)) => {
@@ -125,9 +125,12 @@ fn not_sent(error: &SendError) -> AskError {
     AskError::new(code, words)
 }
 
-/// A unit that ended without a reply.
-fn ended(state: UnitState, why: &str) -> AskError {
+/// A unit that ended without a reply. If time was up after somebody had begun, the question may be out.
+fn ended(state: UnitState, why: &str, begun: bool) -> AskError {
     let code = match state {
+        UnitState::Failed if why.starts_with("deadline") && begun => {
+            return AskError::new(Code::Timeout, format!("{why}; it may have been billed"));
+        }
         UnitState::Failed if why.starts_with("deadline") => Code::Timeout,
         UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
         _ => Code::Internal,
