@@ -225,10 +225,12 @@ impl<J, A> Turn<J, A> {
 impl<J, A> Drop for Turn<J, A> {
     fn drop(&mut self) {
         if !self.over {
-            // Nobody may be left to call for those who wait: they hear of it, and others may come.
             let mut desk = self.gather.open();
             desk.busy -= 1;
-            desk.waiting.clear();
+            // If nobody is left to call for those who wait, they hear of it, and others may come.
+            if desk.busy == 0 {
+                desk.waiting.clear();
+            }
         }
     }
 }
@@ -246,7 +248,7 @@ mod tests {
         gather: &Sums,
         may: &Arc<Notify>,
         job: u32,
-    ) -> impl Future<Output = Option<(u32, usize)>> {
+    ) -> impl Future<Output = Option<(u32, usize)>> + use<> {
         let (gather, may) = (Arc::clone(gather), Arc::clone(may));
         async move {
             let call = move |jobs: Vec<u32>| {
@@ -311,6 +313,27 @@ mod tests {
         assert_eq!(run(&gather, &may, 666).await, None);
         may.notify_one();
         assert_eq!(run(&gather, &may, 1).await, Some((1, 1)));
+    }
+
+    #[tokio::test]
+    async fn who_waits_beside_a_call_that_fails_is_served_by_another() {
+        let gather = Sums::new(Gather::in_order(2));
+        let (may, fails) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        // One goes alone, one takes a lane, one the other lane; one waits.
+        let mut told = JoinSet::new();
+        for (job, may) in [(1, &may), (2, &may), (666, &fails), (3, &may)] {
+            let run = run(&gather, may, job);
+            told.spawn(async move { (job, run.await) });
+            for _ in 0..4 {
+                yield_now().await;
+            }
+        }
+        fails.notify_one();
+        assert_eq!(told.join_next().await.unwrap().unwrap(), (666, None));
+        for job in 1..=3 {
+            may.notify_one();
+            assert_eq!(told.join_next().await.unwrap().unwrap(), (job, Some((job, 1))));
+        }
     }
 
     #[tokio::test]
