@@ -19,6 +19,7 @@ use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
 use crate::table::{Answer, Endpoint, Gives, ParamKind, Takes};
+use crate::traces;
 
 /// What a page holds if nobody says.
 const PAGE: u32 = 100;
@@ -55,6 +56,7 @@ pub(crate) async fn ask(
     path: BTreeMap<String, String>,
     request: Request,
 ) -> Answer {
+    traces::endpoint(endpoint);
     let time = house.limits.time;
     let ending = house.ending();
     let answering = async {

@@ -202,3 +202,37 @@ async fn a_chunk_that_can_never_fit_is_refused_instead_of_waited_for() {
     assert!(matches!(error, SendError::Refused(Refusal::Full { .. })), "{error}");
     assert_eq!(writer.cursor(), "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_sends_belongs_to_the_trace_of_its_unit() {
+    let store = std::sync::Arc::new(longshore::MemoryStore::default());
+    let client = longshore::Client::new(store.clone());
+    let kind = |name: &str| longshore::Kind::new(name).unwrap();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let other = "00-0af7651916cd43dd8448eb211c80319d-b7ad6b7169203331-01";
+    let first = NewUnit { trace: Some(trace.into()), ..NewUnit::new(kind("first"), json!(null)) };
+    client.send(first).await.unwrap();
+    client.send(NewUnit::new(kind("first"), json!(null))).await.unwrap();
+    let sends = move |context: longshore::Context, (): ()| async move {
+        let next = NewUnit::new(longshore::Kind::new("second").unwrap(), json!(null));
+        let named = NewUnit { trace: Some(other.into()), ..next.clone() };
+        let named = NewUnit { id: longshore::UnitId::new(), ..named };
+        for unit in [next, named] {
+            context.client().send(unit).await.map_err(|error| error.to_string())?;
+        }
+        Ok::<(), String>(())
+    };
+    let worker = longshore::Worker::builder(store.clone())
+        .handle_fn(kind("first"), longshore::Policy::default(), sends)
+        .until_idle(true);
+    worker.build().unwrap().run().await.unwrap();
+    let all = store.units(&Scope::All, &Default::default(), None, 10).await.unwrap();
+    let sent = all.items.into_iter().filter(|unit| unit.kind == kind("second"));
+    let mut traces = Vec::new();
+    for unit in sent {
+        traces.push(store.unit(&Scope::All, unit.id).await.unwrap().trace);
+    }
+    traces.sort_unstable();
+    let wanted = [None, Some(trace.to_owned()), Some(other.to_owned()), Some(other.to_owned())];
+    assert_eq!(traces, wanted);
+}
