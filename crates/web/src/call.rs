@@ -14,11 +14,12 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use longshore::{Scope, TenantId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
-use crate::table::{Answer, Endpoint, Gives, ParamKind, Takes};
+use crate::table::{Answer, BASE, Endpoint, Gives, ParamKind, Takes};
 use crate::traces;
 
 /// What a page holds if nobody says.
@@ -56,7 +57,19 @@ pub(crate) async fn ask(
     path: BTreeMap<String, String>,
     request: Request,
 ) -> Answer {
-    traces::endpoint(endpoint);
+    let (method, place) = (&endpoint.method, endpoint.path);
+    let span = traces::request(&request, format_args!("{method} {BASE}{place}"));
+    let answered = in_time(house, endpoint, path, request).instrument(span.clone()).await;
+    traces::answered(&span, answered.as_ref().map_or_else(Problem::status, Response::status));
+    answered
+}
+
+async fn in_time(
+    house: Arc<House>,
+    endpoint: &'static Endpoint,
+    path: BTreeMap<String, String>,
+    request: Request,
+) -> Answer {
     let time = house.limits.time;
     let ending = house.ending();
     let answering = async {

@@ -26,11 +26,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
-use tracing::Instrument;
 
 use crate::house::Limits;
 use crate::seats::{Busy, Seat, Seats};
-use crate::traces;
 
 /// Longest head of a request.
 const HEAD: usize = 64 * 1024;
@@ -185,12 +183,10 @@ impl Reception {
             let is_heard = Arc::new(AtomicBool::new(request.body().is_end_stream()));
             let heard = Arc::clone(&is_heard);
             let request = request.map(|body| Body::new(Heard { body, is_heard: heard }));
-            let span = traces::request(&request);
-            let responding = self.router.clone().call(request).instrument(span.clone());
+            let responding = self.router.clone().call(request);
             let (hang_up, busy) = (&hang_up, seat.busy());
             async move {
                 let response = responding.await;
-                traces::answered(&span, &response);
                 // The rest of what they say is of no interest, and may never come.
                 if !is_heard.load(Ordering::Relaxed) {
                     hang_up.notify_one();

@@ -1,21 +1,16 @@
 //! The part of a trace that a request is: a child of whoever asked, if they said who they are.
 
-use std::convert::Infallible;
-
-use axum::http::{HeaderMap, Request};
-use axum::response::Response;
+use axum::http::{HeaderMap, Request, StatusCode};
 use longshore::trace;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::table::{BASE, Endpoint};
-
-/// The span of a request. Its name becomes that of its endpoint once that is known: paths are too many.
-pub(crate) fn request<B>(request: &Request<B>) -> Span {
+/// The span of a request. It is named by who answers, not by its path: of those there are too many.
+pub(crate) fn request<B>(request: &Request<B>, name: std::fmt::Arguments<'_>) -> Span {
     let span = tracing::info_span!(
         target: trace::TARGET,
         "request",
-        otel.name = request.method().as_str(),
+        otel.name = %name,
         otel.kind = "server",
         otel.status_code = Empty,
         http.request.method = request.method().as_str(),
@@ -26,18 +21,8 @@ pub(crate) fn request<B>(request: &Request<B>) -> Span {
     span
 }
 
-/// Says which endpoint answers.
-pub(crate) fn endpoint(endpoint: &Endpoint) {
-    let name = format_args!("{} {BASE}{}", endpoint.method, endpoint.path);
-    Span::current().record("otel.name", tracing::field::display(name));
-}
-
 /// Says how it was answered.
-pub(crate) fn answered(span: &Span, response: &Result<Response, Infallible>) {
-    let status = match response {
-        Ok(response) => response.status(),
-        Err(never) => match *never {},
-    };
+pub(crate) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
         span.record("otel.status_code", "ERROR");

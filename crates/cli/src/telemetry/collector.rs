@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
-use opentelemetry_otlp::{WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
@@ -24,6 +24,7 @@ pub(super) fn at(url: &str, runtime: &Handle) -> anyhow::Result<impl SpanExporte
         .with_http_client(Client { client, runtime: runtime.clone() })
         .with_endpoint(traces(url))
         .with_timeout(PATIENCE)
+        .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
         .with_context(|| format!("traces cannot be sent to `{url}`"))?;
     Ok(Collector { exporter, lost: AtomicU64::new(0) })

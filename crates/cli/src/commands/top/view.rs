@@ -18,6 +18,8 @@ use crate::span::{ago, brief};
 
 /// How wide a gauge is at least; where there is room it is twice as wide.
 const GAUGE: usize = 16;
+/// The widest names that are shown in full.
+const NAME: u16 = 40;
 /// The rows of the head.
 const HEAD: u16 = 3;
 /// What keys do.
@@ -136,7 +138,7 @@ impl View<'_> {
             List::Pools => self.pools(width),
         };
         heading.insert(0, Cell::from(title));
-        widths.insert(0, Constraint::Fill(1));
+        widths.insert(0, Constraint::Length(name(area.width, &widths)));
         let style = if is_chosen { bold().fg(Color::Cyan) } else { bold() };
         let mut state = TableState::new().with_selected(is_chosen.then_some(self.choice.row));
         let table = Table::new(rows, widths)
@@ -255,6 +257,15 @@ impl View<'_> {
 /// What a list shows beside names: headings, rows with their names, and how wide they are.
 type Columns<'a> = (Vec<Cell<'a>>, Vec<Row<'a>>, Vec<Constraint>);
 
+/// How wide names are: as there is room beside the rest, but not so wide that eyes lose the line.
+fn name(width: u16, others: &[Constraint]) -> u16 {
+    let taken = others.iter().map(|other| match other {
+        Constraint::Length(length) => length.saturating_add(1),
+        _ => 0,
+    });
+    width.saturating_sub(taken.sum()).min(NAME)
+}
+
 fn length(width: usize) -> u16 {
     u16::try_from(width).unwrap_or(u16::MAX)
 }
@@ -278,7 +289,7 @@ fn gauge(part: u64, whole: u64, width: usize, colour: Color) -> [Span<'static>; 
 
 /// What all keys do, over the rest.
 fn help(frame: &mut Frame<'_>) {
-    let (width, height) = (42, 9);
+    let (width, height) = (44, 9);
     let [area] =
         Layout::horizontal([Constraint::Length(width)]).flex(Flex::Center).areas(frame.area());
     let [area] = Layout::vertical([Constraint::Length(height)]).flex(Flex::Center).areas(area);
