@@ -66,6 +66,8 @@ pub(crate) fn mark(units: &mut [NewUnit], sender: Option<&str>) {
 
 /// The span of sending units.
 pub(crate) fn sending(units: usize) -> Span {
+    // Only signed numbers stay numbers on their way.
+    let units = i64::try_from(units).unwrap_or(i64::MAX);
     tracing::info_span!(target: TARGET, "send", otel.kind = "producer", units)
 }
 
@@ -81,7 +83,7 @@ pub(crate) fn run(unit: &Unit) -> Span {
         kind = %unit.kind,
         queue = %unit.queue,
         tenant = %unit.tenant,
-        attempt = unit.attempt,
+        attempt = i64::from(unit.attempt),
         batch = unit.batch.as_ref().map(tracing::field::display),
         outcome = tracing::field::Empty,
         error = tracing::field::Empty,

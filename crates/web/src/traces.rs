@@ -23,7 +23,7 @@ pub(crate) fn request<B>(request: &Request<B>, name: std::fmt::Arguments<'_>) ->
 
 /// Says how it was answered.
 pub(crate) fn answered(span: &Span, status: StatusCode) {
-    span.record("http.response.status_code", status.as_u16());
+    span.record("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {
         span.record("otel.status_code", "ERROR");
     }

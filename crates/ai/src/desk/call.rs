@@ -51,8 +51,9 @@ fn settle(taken: Taken, error: &AskError) {
 fn told(span: &Span, result: &Result<Answer, AskError>) {
     match result {
         Ok(answer) => {
-            span.record("gen_ai.usage.input_tokens", answer.tokens_in);
-            span.record("gen_ai.usage.output_tokens", answer.tokens_out);
+            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+            span.record("gen_ai.usage.input_tokens", count(answer.tokens_in));
+            span.record("gen_ai.usage.output_tokens", count(answer.tokens_out));
         }
         Err(error) => {
             span.record("error.type", error.code.as_str());

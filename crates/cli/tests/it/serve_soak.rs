@@ -16,10 +16,10 @@ use crate::support::{Place, SOON, eventually, limit, soaked};
 const MIB: u64 = 1024 * 1024;
 
 impl Served {
-    /// Memory that its process has in use.
+    /// The most memory that its process ever had in use.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
@@ -37,7 +37,7 @@ impl Served {
 
     fn assert_within(&self, what: &str, before: u64, most: u64) {
         let now = self.resident();
-        eprintln!("{what}: {} MiB before, {} MiB now", before / MIB, now / MIB);
+        eprintln!("{what}: {} MiB before, {} MiB at most", before / MIB, now / MIB);
         assert!(now < before + most, "{what}: {} MiB more", (now - before) / MIB);
     }
 }
