@@ -71,7 +71,7 @@ pub(crate) fn sending(units: usize) -> Span {
     tracing::info_span!(target: TARGET, "send", otel.kind = "producer", units)
 }
 
-/// The span of one run of a unit, from its start to the word that its end is recorded.
+/// The span of one run of a unit, from its start until its end is handed over to be recorded.
 pub(crate) fn run(unit: &Unit) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
@@ -97,7 +97,7 @@ pub(crate) fn handling() -> Span {
     tracing::info_span!(target: TARGET, "handler")
 }
 
-/// The span of bringing a run's end to the store, within the run.
+/// The span of bringing a run's end to the store: a child of the run that outlives it.
 pub(crate) fn finishing() -> Span {
     tracing::info_span!(target: TARGET, "finish")
 }

@@ -122,8 +122,9 @@ fn a_trace_leads_from_whoever_asked_through_the_server_to_the_worker_and_its_com
     assert_eq!(attribute(&run, "outcome"), text("done"));
     let handler = collector.span("handler");
     assert_child(&handler, &run);
-    assert_child(&collector.span("finish"), &run);
-    assert!(run.end_time_unix_nano >= collector.span("finish").end_time_unix_nano);
+    let finish = collector.span("finish");
+    assert_child(&finish, &run);
+    assert!(finish.start_time_unix_nano >= handler.end_time_unix_nano);
     let id = serde_json::from_str::<serde_json::Value>(&told).unwrap();
     let said = place.unit(id["unit"].as_str().unwrap())["result"]["stdout"].to_string();
     assert!(said.contains(&format!("00-{TRACE}-{}-01", hex(&handler.span_id))), "{said}");
