@@ -43,6 +43,8 @@ pub struct Config {
     pub permits: String,
     /// What is logged, and where.
     pub log: Log,
+    /// Who follows traces.
+    pub telemetry: Telemetry,
     /// How the embedded store writes.
     pub sqlite: Sqlite,
     /// How a PostgreSQL store is reached.
@@ -85,6 +87,7 @@ impl Default for Config {
             patience: "30s".into(),
             permits: String::new(),
             log: Log::default(),
+            telemetry: Telemetry::default(),
             sqlite: Sqlite::default(),
             postgres: Postgres::default(),
             worker: Worker::default(),
@@ -118,6 +121,13 @@ impl Default for Log {
     fn default() -> Self {
         Self { level: String::new(), format: "human".into(), dir: String::new(), keep: 7 }
     }
+}
+
+/// `[telemetry]`
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    pub otlp: String,
 }
 
 /// `[sqlite]`
@@ -348,6 +358,8 @@ pub struct Web {
     pub max_body: String,
     pub time_limit: String,
     pub connections: u32,
+    pub dispatch: bool,
+    pub dispatch_listen: Vec<String>,
 }
 
 impl Default for Web {
@@ -360,6 +372,8 @@ impl Default for Web {
             max_body: "17MiB".into(),
             time_limit: "30s".into(),
             connections: 10_000,
+            dispatch: false,
+            dispatch_listen: Vec::new(),
         }
     }
 }

@@ -41,6 +41,11 @@ pub const PATH: &str = "PATH";
 /// Set and not empty: no colours (<https://no-color.org>).
 pub const NO_COLOR: &str = "NO_COLOR";
 
+/// Which part of whose trace a command is that only sends.
+pub const TRACEPARENT: &str = "TRACEPARENT";
+/// What collectors of traces know us by.
+pub const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+
 /// A variable that stands for a key of the configuration file.
 #[derive(Debug, Clone, Copy)]
 pub struct Var {
@@ -51,7 +56,7 @@ pub struct Var {
 }
 
 /// All of them. Lists are separated by commas.
-pub const VARS: [Var; 37] = [
+pub const VARS: [Var; 38] = [
     Var { name: STORE, key: "store" },
     Var { name: TENANT, key: "tenant" },
     Var { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -60,6 +65,7 @@ pub const VARS: [Var; 37] = [
     Var { name: LOG_FORMAT, key: "log.format" },
     Var { name: LOG_DIR, key: "log.dir" },
     Var { name: "LONGSHORE_LOG_KEEP", key: "log.keep" },
+    Var { name: "OTEL_EXPORTER_OTLP_ENDPOINT", key: "telemetry.otlp" },
     Var { name: "LONGSHORE_SQLITE_SYNCHRONOUS", key: "sqlite.synchronous" },
     Var { name: LISTEN_URL, key: "postgres.listen_url" },
     Var { name: "LONGSHORE_CONNECTIONS", key: "postgres.connections" },

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore::{CancelReason, Context, Handler, HandlerResult, Reply, Verdict};
+use longshore::{CancelReason, Context, Handler, HandlerResult, Reply, Verdict, trace};
 use longshore_pool::warden::Warden;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -77,6 +77,7 @@ fn about(context: &Context) -> Vec<(&'static str, String)> {
         (env::exec::ATTEMPT, unit.attempt.to_string()),
     ];
     about.extend(unit.batch.as_ref().map(|batch| (env::exec::BATCH, batch.to_string())));
+    about.extend(trace::here().or_else(|| unit.trace.clone()).map(|at| (env::TRACEPARENT, at)));
     about.extend(unit.key.clone().map(|key| (env::exec::KEY, key)));
     about
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore::{Clock, Context, Handler, HandlerResult, Reply, SystemClock, Verdict};
+use longshore::{Clock, Context, Handler, HandlerResult, Reply, SystemClock, Verdict, trace};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::value::RawValue;
 
@@ -32,6 +32,7 @@ pub const KIND: &str = "http";
 const KEPT: usize = 64 * 1024;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const ATTEMPT: HeaderName = HeaderName::from_static("longshore-attempt");
 const TIME_LEFT: HeaderName = HeaderName::from_static("longshore-time-left");
 
@@ -90,6 +91,9 @@ fn introduce(call: &mut Call, context: &Context) {
     let limit = context.time_left().map_or(call.timeout, |left| left.min(call.timeout));
     add(&mut call.headers, IDEMPOTENCY_KEY, &unit.id.to_string());
     add(&mut call.headers, ATTEMPT, &unit.attempt.to_string());
+    if let Some(at) = trace::here().or_else(|| unit.trace.clone()) {
+        add(&mut call.headers, TRACEPARENT, &at);
+    }
     add(&mut call.headers, TIME_LEFT, &format!("{:.3}", limit.as_secs_f64()));
 }
 

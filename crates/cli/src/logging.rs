@@ -3,27 +3,34 @@
 use anyhow::Context;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::error::usage;
 use crate::settings::{LogFormat, LogSettings};
+use crate::telemetry::Telemetry;
 
 /// Keeps the log's writer alive; what is still buffered is written when it is dropped.
 #[must_use = "dropping it ends the log"]
 pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<WorkerGuard>);
 
 /// What the drivers of PostgreSQL say of each connection that ends, and of notices: the store says
-/// what matters of it, once. Whoever wants it names these targets in the level.
-const QUIET: &str = "tokio_postgres=error,deadpool=error";
+/// what matters of it, once. Spans of traces are for collectors. Whoever wants it names these targets in the level.
+const QUIET: &str = "tokio_postgres=error,deadpool=error,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
-pub fn start(settings: &LogSettings, by_default: &str) -> anyhow::Result<Logging> {
+pub fn start(
+    settings: &LogSettings,
+    by_default: &str,
+    telemetry: &Telemetry,
+) -> anyhow::Result<Logging> {
     let level = if settings.level.is_empty() { by_default } else { &settings.level };
     let filter = EnvFilter::try_new(format!("{QUIET},{level}"))
         .map_err(|error| usage(format!("log level `{level}`: {error}")))?;
     let Some(dir) = &settings.dir else {
-        install(filter, settings.format, std::io::stderr)?;
+        install(filter, settings.format, std::io::stderr, telemetry)?;
         return Ok(Logging(None));
     };
     let files = RollingFileAppender::builder()
@@ -34,21 +41,28 @@ pub fn start(settings: &LogSettings, by_default: &str) -> anyhow::Result<Logging
         .build(dir)
         .with_context(|| format!("cannot write logs into {}", dir.display()))?;
     let (writer, guard) = tracing_appender::non_blocking(files);
-    install(filter, settings.format, writer)?;
+    install(filter, settings.format, writer, telemetry)?;
     Ok(Logging(Some(guard)))
 }
 
-fn install<W>(filter: EnvFilter, format: LogFormat, writer: W) -> anyhow::Result<()>
+fn install<W>(
+    filter: EnvFilter,
+    format: LogFormat,
+    writer: W,
+    telemetry: &Telemetry,
+) -> anyhow::Result<()>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     use std::io::IsTerminal;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    let installed = match format {
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match format {
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Human => {
-            lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init()
+            lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).boxed()
         }
     };
-    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    let all =
+        tracing_subscriber::registry().with(lines.with_filter(filter)).with(telemetry.layer());
+    all.try_init().map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
 }

@@ -30,6 +30,7 @@ mod size;
 mod span;
 mod store;
 mod supervise;
+mod telemetry;
 mod vault;
 mod whoami;
 
@@ -40,6 +41,7 @@ use args::dispatch::Dispatch;
 use args::{Cli, Command, Late};
 use exit::ExitCode;
 use settings::Settings;
+use telemetry::Telemetry;
 
 fn main() -> std::process::ExitCode {
     // As the warden of another process of ours, this one is nothing else.
@@ -70,10 +72,17 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
         _ => "warn",
     };
-    let _log = logging::start(&settings.log, by_default)?;
     // One TLS for the whole program; nobody else has chosen one before us.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    runtime(&cli.command)?.block_on(commands::run(cli.command, &settings))
+    let runtime = runtime(&cli.command)?;
+    let telemetry =
+        Telemetry::new(settings.otlp.as_deref(), runtime.handle(), by_default == "warn")?;
+    let _log = logging::start(&settings.log, by_default, &telemetry)?;
+    runtime.block_on(async {
+        let ended = commands::run(cli.command, &settings).await;
+        telemetry.end().await;
+        ended
+    })
 }
 
 /// Many threads for what has much to do at once. Everything else mostly waits for one thing after the

@@ -1,25 +1,40 @@
 //! The terminal while a live view has it: a screen of its own, and keys without Enter. Everything is
-//! as it was once this is dropped.
+//! as it was once this is dropped, also after a panic. Drawing is ratatui's.
 
-use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::time::Duration;
 
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use tokio::io::unix::AsyncFd;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+use ratatui::{DefaultTerminal, Frame};
+use tokio::sync::mpsc;
 
-/// Another screen, its cursor hidden; and back.
-const OPEN: &str = "\x1b[?1049h\x1b[?25l";
-const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
+/// How soon it is noticed that nobody waits for keys any more.
+const NOTICE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Screen {
-    keys: Option<Keys>,
+    terminal: DefaultTerminal,
+    keys: mpsc::UnboundedReceiver<Key>,
 }
 
-struct Keys {
-    input: AsyncFd<io::Stdin>,
-    before: Termios,
-    /// Pressed and not yet asked for.
-    pressed: VecDeque<Key>,
+/// What a key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// To leave.
+    Quit,
+    /// To the next list, …
+    Next,
+    /// … or the one before.
+    Previous,
+    Up,
+    Down,
+    Pause,
+    Help,
+    /// Nothing; or the terminal has another size.
+    Other,
 }
 
 impl Screen {
@@ -28,35 +43,33 @@ impl Screen {
         if !io::stdout().is_terminal() {
             return None;
         }
-        put(OPEN).ok()?;
-        Some(Self { keys: Keys::open() })
+        let terminal = ratatui::try_init().ok()?;
+        let (send, keys) = mpsc::unbounded_channel();
+        std::thread::spawn(move || listen(&send));
+        Some(Self { terminal, keys })
+    }
+
+    /// Draws what is other than before.
+    pub(crate) fn draw(&mut self, view: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(view).map(drop)
     }
 
     /// Columns and rows.
     pub(crate) fn size(&self) -> (usize, usize) {
-        match tcgetwinsize(io::stdout()) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-                (size.ws_col.into(), size.ws_row.into())
-            }
-            _ => (80, 24),
-        }
+        let size = self.terminal.size().unwrap_or((80, 24).into());
+        (size.width.into(), size.height.into())
     }
 
-    /// Draws a view that only `q` leaves.
-    pub(crate) fn draw(&self, lines: &[String], height: usize) -> io::Result<()> {
-        self.draw_over(lines, height, "q quits")
-    }
-
-    /// Draws over what was there, line by line, so that nothing flickers; at the end what keys do.
-    pub(crate) fn draw_over(&self, lines: &[String], height: usize, foot: &str) -> io::Result<()> {
-        let mut text = String::from("\x1b[H");
-        for line in lines.iter().take(height.saturating_sub(1)) {
-            text.push_str(line);
-            text.push_str("\x1b[K\r\n");
-        }
-        text.push_str("\x1b[J");
-        text.extend(foot.chars().take(self.size().0));
-        put(&text)
+    /// Draws a view of lines that only `q` leaves.
+    pub(crate) fn draw_lines(&mut self, lines: &[String]) -> io::Result<()> {
+        self.draw(|frame| {
+            let rows = [Constraint::Min(0), Constraint::Length(1)];
+            let [body, foot] = Layout::vertical(rows).areas(frame.area());
+            let lines = lines.iter().map(|line| Line::raw(line.as_str()));
+            frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), body);
+            let faint = Style::new().add_modifier(Modifier::DIM);
+            frame.render_widget(Line::styled("q quits", faint), foot);
+        })
     }
 
     /// Returns once somebody wants to leave.
@@ -66,105 +79,64 @@ impl Screen {
 
     /// The next key; never, if there is no keyboard.
     pub(crate) async fn key(&mut self) -> Key {
-        let Some(keys) = &mut self.keys else { return std::future::pending().await };
-        loop {
-            if let Some(key) = keys.pressed.pop_front() {
-                return key;
-            }
-            let Ok(mut ready) = keys.input.readable().await else { break };
-            let mut bytes = [0; 64];
-            match rustix::io::read(io::stdin(), &mut bytes) {
-                Ok(length @ 1..) => keys.pressed.extend(read_keys(&bytes[..length])),
-                _ => break,
-            }
-            ready.clear_ready();
+        match self.keys.recv().await {
+            Some(key) => key,
+            None => std::future::pending().await,
         }
-        self.keys = None;
-        std::future::pending().await
     }
-}
-
-/// What a key means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// To leave.
-    Quit,
-    /// To the next list.
-    Next,
-    Up,
-    Down,
-    Pause,
-    /// Nothing.
-    Other,
-}
-
-/// The keys that a terminal sent. Arrows are sequences of three bytes, and come at once.
-fn read_keys(mut bytes: &[u8]) -> Vec<Key> {
-    let mut keys = Vec::new();
-    while let [first, rest @ ..] = bytes {
-        let (key, rest) = match (first, rest) {
-            (0x1b, [b'[' | b'O', b'A', rest @ ..]) => (Key::Up, rest),
-            (0x1b, [b'[' | b'O', b'B', rest @ ..]) => (Key::Down, rest),
-            (0x1b, [b'[' | b'O', _, rest @ ..]) => (Key::Other, rest),
-            (b'q', rest) => (Key::Quit, rest),
-            (b'\t', rest) => (Key::Next, rest),
-            (b'k', rest) => (Key::Up, rest),
-            (b'j', rest) => (Key::Down, rest),
-            (b'p', rest) => (Key::Pause, rest),
-            (_, rest) => (Key::Other, rest),
-        };
-        keys.push(key);
-        bytes = rest;
-    }
-    keys
-}
-
-/// So much of a whole, as wide as this and its brackets. More than the whole is full.
-pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
-    let part = usize::try_from(part.min(whole)).unwrap_or(usize::MAX);
-    let whole = usize::try_from(whole.max(1)).unwrap_or(usize::MAX);
-    let full = width.saturating_mul(part) / whole;
-    format!("[{}{}]", "#".repeat(full), ".".repeat(width - full))
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = put(CLOSE);
+        let _ = ratatui::try_restore();
     }
 }
 
-impl Keys {
-    /// Keys as they are pressed, unseen; nothing if stdin is no terminal.
-    fn open() -> Option<Self> {
-        let before = tcgetattr(io::stdin()).ok()?;
-        let mut raw = before.clone();
-        raw.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Now, &raw).ok()?;
-        match listen() {
-            Ok(input) => Some(Self { input, before, pressed: VecDeque::new() }),
-            Err(_) => {
-                let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
-                None
-            }
+/// Reads keys until nobody wants them.
+fn listen(keys: &mpsc::UnboundedSender<Key>) {
+    while !keys.is_closed() {
+        let key = match event::poll(NOTICE) {
+            Ok(false) => continue,
+            Ok(true) => match event::read() {
+                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => meaning(key),
+                Ok(Event::Resize(..)) => Key::Other,
+                Ok(_) => continue,
+                Err(_) => return,
+            },
+            Err(_) => return,
+        };
+        if keys.send(key).is_err() {
+            return;
         }
     }
 }
 
-impl Drop for Keys {
-    fn drop(&mut self) {
-        let _ = tcsetattr(self.input.get_ref(), OptionalActions::Now, &self.before);
+/// The terminal sends no signals by itself while we have it: Ctrl-C is a key.
+fn meaning(key: KeyEvent) -> Key {
+    match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
+        KeyCode::Char('q') => Key::Quit,
+        KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => Key::Next,
+        KeyCode::BackTab | KeyCode::Left | KeyCode::Char('h') => Key::Previous,
+        KeyCode::Up | KeyCode::Char('k') => Key::Up,
+        KeyCode::Down | KeyCode::Char('j') => Key::Down,
+        KeyCode::Char('p') => Key::Pause,
+        KeyCode::Char('?') => Key::Help,
+        _ => Key::Other,
     }
 }
 
-#[expect(deprecated, reason = "its replacement is unsafe; standard input stays open")]
-fn listen() -> io::Result<AsyncFd<io::Stdin>> {
-    AsyncFd::with_interest(io::stdin(), tokio::io::Interest::READABLE)
+/// So much of a whole, as wide as this and its brackets. More than the whole is full.
+pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
+    let full = share(part, whole, width);
+    format!("[{}{}]", "#".repeat(full), ".".repeat(width - full))
 }
 
-fn put(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+/// How much of `width` a part of a whole takes; all of it if it is more than the whole.
+pub(crate) fn share(part: u64, whole: u64, width: usize) -> usize {
+    let part = usize::try_from(part.min(whole)).unwrap_or(usize::MAX);
+    let whole = usize::try_from(whole.max(1)).unwrap_or(usize::MAX);
+    width.saturating_mul(part) / whole
 }
 
 #[cfg(test)]
@@ -172,21 +144,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_also_when_several_come_at_once() {
-        let keys = read_keys(b"\x1b[A\x1bOB\tp\x1b[Cxjkq");
-        let wanted = [
-            Key::Up,
-            Key::Down,
-            Key::Next,
-            Key::Pause,
-            Key::Other,
-            Key::Other,
-            Key::Down,
-            Key::Up,
-            Key::Quit,
-        ];
-        assert_eq!(keys, wanted);
-        assert_eq!(read_keys(b"\x1b"), [Key::Other]);
+    fn keys_mean_what_the_foot_says() {
+        let plain = |code| meaning(KeyEvent::new(code, KeyModifiers::NONE));
+        for (code, key) in [
+            (KeyCode::Char('q'), Key::Quit),
+            (KeyCode::Tab, Key::Next),
+            (KeyCode::BackTab, Key::Previous),
+            (KeyCode::Up, Key::Up),
+            (KeyCode::Char('j'), Key::Down),
+            (KeyCode::Char('p'), Key::Pause),
+            (KeyCode::Char('?'), Key::Help),
+            (KeyCode::Char('c'), Key::Other),
+            (KeyCode::Esc, Key::Other),
+        ] {
+            assert_eq!(plain(code), key, "{code:?}");
+        }
+        let end = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(meaning(end), Key::Quit);
     }
 
     #[test]

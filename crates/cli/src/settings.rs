@@ -3,7 +3,7 @@
 //! [`crate::args`] is what was typed; commands see only this.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub use supervise::{Run, SuperviseSettings, Supervised};
 /// Everything that holds for all commands.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// What was typed, for whoever reads the file again.
+    pub typed: Global,
     /// Where the units are.
     pub store: StoreUrl,
     /// Whether somebody chose that store: by flag, environment or file.
@@ -55,6 +57,8 @@ pub struct Settings {
     pub config_file: Option<PathBuf>,
     /// How we log.
     pub log: LogSettings,
+    /// The collector of traces, if there is one.
+    pub otlp: Option<String>,
     /// Defaults of `worker`.
     pub worker: WorkerSettings,
     /// Worker processes in any language.
@@ -96,6 +100,8 @@ pub struct WebSettings {
     pub locked: bool,
     /// What a stranger may take.
     pub limits: longshore_web::Limits,
+    /// Where script workers are served, if they are.
+    pub dispatch: Option<Vec<IpAddr>>,
 }
 
 /// Where a pool of script workers is, and what it is like.
@@ -211,6 +217,7 @@ impl Settings {
         let config = config::load(typed.config.as_deref())?;
         let store = typed.store.as_ref().unwrap_or(&config.store);
         Ok(Self {
+            typed: typed.clone(),
             store: store.parse()?,
             store_named: typed.store.is_some() || config.store_named,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
@@ -220,6 +227,7 @@ impl Settings {
             output: output(typed),
             config_file: config.file.clone(),
             log: log(typed, &config)?,
+            otlp: otlp(&config)?,
             worker: worker(&config)?,
             pools: pools(&config)?,
             bounded: bounded(&config)?,
@@ -512,9 +520,21 @@ fn dispatch(config: &Config) -> anyhow::Result<DispatchSettings> {
     })
 }
 
+fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
+    let url = &config.telemetry.otlp;
+    match url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
+        true => Ok(Some(url.clone()).filter(|url| !url.is_empty())),
+        false => {
+            at_key("telemetry.otlp", Err(usage("is a URL that begins with http:// or https://")))
+        }
+    }
+}
+
 fn web(config: &Config) -> anyhow::Result<WebSettings> {
-    let config::Web { listen, tls_cert, tls_key, locked, max_body, time_limit, connections } =
-        &config.web;
+    let config::Web {
+        listen, tls_cert, tls_key, locked, max_body, time_limit, connections, ..
+    } = &config.web;
+    let workers = all_named("web.dispatch_listen", &config.web.dispatch_listen)?;
     let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
     let limits = longshore_web::Limits {
         body: usize::try_from(most)?,
@@ -527,6 +547,7 @@ fn web(config: &Config) -> anyhow::Result<WebSettings> {
         tls_key: path(tls_key),
         locked: *locked,
         limits,
+        dispatch: config.web.dispatch.then_some(workers),
     })
 }
 

@@ -3,9 +3,11 @@
 
 use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Refusal, Sent};
 use longshore_core::{Batch, NewUnit};
+use tracing::Instrument;
 
 use crate::backoff::Backoff;
 use crate::client::{Client, Room, SendError, WhenFull, is_full};
+use crate::trace;
 
 /// An open batch and where its initiator is.
 #[derive(Debug)]
@@ -56,6 +58,16 @@ impl BatchWriter {
         units: Vec<NewUnit>,
         next_cursor: String,
     ) -> Result<Vec<Sent>, SendError> {
+        let span = trace::sending(units.len());
+        self.add_all(units, next_cursor).instrument(span).await
+    }
+
+    async fn add_all(
+        &mut self,
+        mut units: Vec<NewUnit>,
+        next_cursor: String,
+    ) -> Result<Vec<Sent>, SendError> {
+        trace::mark(&mut units, self.client.trace());
         let expected = self.batch.cursor.clone();
         let chunk = BatchChunk { expected, next: next_cursor, units };
         let client = self.client.clone();

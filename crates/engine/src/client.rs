@@ -13,9 +13,11 @@ use futures_util::stream::FuturesOrdered;
 use longshore_core::store::{Bound, Refusal, Sent, Topic};
 use longshore_core::{Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::backoff::Backoff;
 use crate::batch_writer::BatchWriter;
+use crate::trace;
 
 /// Units per call to the store: more would hold up others' commits.
 const CHUNK: usize = 1_000;
@@ -31,6 +33,8 @@ pub struct Client {
     scope: Scope,
     patience: Duration,
     place: Place,
+    /// The trace that the sender is part of.
+    trace: Option<Arc<str>>,
 }
 
 /// Where a client is used: waiting for room inside a handler could wait for the handler itself.
@@ -77,7 +81,8 @@ impl Client {
 
     /// A client for one tenant's things, or all.
     pub fn scoped(store: Arc<dyn Store>, scope: Scope) -> Self {
-        Self { store, scope, patience: Duration::from_secs(30), place: Place::Outside }
+        let patience = Duration::from_secs(30);
+        Self { store, scope, patience, place: Place::Outside, trace: None }
     }
 
     /// How long calls are repeated while the store is away, before the error is passed on.
@@ -90,6 +95,17 @@ impl Client {
     pub(crate) fn inside_handler(mut self) -> Self {
         self.place = Place::InsideHandler;
         self
+    }
+
+    /// Sends on behalf of what belongs to this trace.
+    pub(crate) fn traced(mut self, trace: Option<&str>) -> Self {
+        self.trace = trace.map(Arc::from);
+        self
+    }
+
+    /// The trace that the sender is part of.
+    pub(crate) fn trace(&self) -> Option<&str> {
+        self.trace.as_deref()
     }
 
     /// The store beneath, for everything a client does not do itself.
@@ -120,6 +136,16 @@ impl Client {
         units: Vec<NewUnit>,
         when_full: WhenFull,
     ) -> Result<Vec<Sent>, SendError> {
+        let span = trace::sending(units.len());
+        self.send_all(units, when_full).instrument(span).await
+    }
+
+    async fn send_all(
+        &self,
+        mut units: Vec<NewUnit>,
+        when_full: WhenFull,
+    ) -> Result<Vec<Sent>, SendError> {
+        trace::mark(&mut units, self.trace());
         let mut answers = Vec::with_capacity(units.len());
         let mut room = Room::new(self, when_full);
         let mut in_flight = if units.iter().any(waits_for_others) { 1 } else { IN_FLIGHT };

@@ -23,6 +23,7 @@ use crate::handler::Answer;
 use crate::held::Held;
 use crate::permission;
 use crate::station::Station;
+use crate::trace;
 use crate::worker::Registered;
 
 const YIELDS: u32 = 4;
@@ -64,7 +65,9 @@ fn spawn(station: &Arc<Station>, session: SessionId, units: Vec<Held>, runs: &mu
         let unit = &held.unit;
         let span =
             tracing::debug_span!("unit", id = %unit.id, kind = %unit.kind, attempt = unit.attempt);
-        runs.spawn(run(Arc::clone(station), session, held, reins).instrument(span));
+        let traced = trace::run(unit);
+        let running = run(Arc::clone(station), session, held, reins);
+        runs.spawn(running.instrument(traced).instrument(span));
     }
 }
 
@@ -132,7 +135,8 @@ async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<R
     let run = Run::resolve(&station, session, held, reins, began.elapsed());
     let answer = match leave {
         Ok(permit) => {
-            let performed = AssertUnwindSafe(run.perform(permit.as_ref())).catch_unwind().await;
+            let performing = run.perform(permit.as_ref()).instrument(trace::handling());
+            let performed = AssertUnwindSafe(performing).catch_unwind().await;
             performed.unwrap_or_else(|panic| panicked(&*panic))
         }
         Err(outcome) => outcome.into(),
@@ -174,7 +178,8 @@ impl<'a> Run<'a> {
         let limit = registered.and_then(|registered| Limit::of(&held.unit, registered, waited));
         let lease = held.lease;
         let until = limit.map(|limit| limit.at);
-        let (client, waits) = (station.client.clone(), Arc::clone(&station.waits));
+        let client = station.client.clone().traced(held.unit.trace.as_deref());
+        let waits = Arc::clone(&station.waits);
         let context = Context::new(held, session, until, Arc::clone(&reins), client, waits);
         Self { station, registered, lease, limit, reins, context }
     }
@@ -232,8 +237,9 @@ impl<'a> Run<'a> {
 
     fn hand_over(self, answer: Answer) {
         tracing::debug!(outcome = name(&answer.outcome), "ran");
+        note(&tracing::Span::current(), &answer.outcome);
         let weight = &self.context.unit().weight;
-        self.station.desk.ran(self.lease, weight, answer);
+        self.station.desk.ran(self.lease, weight, answer, trace::finishing());
     }
 }
 
@@ -282,6 +288,16 @@ fn panicked(panic: &(dyn Any + Send)) -> Answer {
         .unwrap_or_else(|| "the handler panicked".to_owned());
     tracing::error!(panic = words, "a handler panicked");
     Outcome::Retry { failure: Failure::new("panic", words), after: None }.into()
+}
+
+/// Tells whoever follows the trace how a run ended. The words of a failure stay here: they may quote
+/// what the unit carries.
+fn note(span: &tracing::Span, outcome: &Outcome) {
+    span.record("outcome", name(outcome));
+    if let Outcome::Retry { failure, .. } | Outcome::Fail(failure) = outcome {
+        span.record("error", failure.code.as_str());
+        span.record("otel.status_code", "ERROR");
+    }
 }
 
 fn name(outcome: &Outcome) -> &'static str {

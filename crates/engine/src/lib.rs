@@ -53,6 +53,7 @@ pub mod signals;
 mod station;
 mod stats;
 mod timetable;
+pub mod trace;
 mod wait;
 mod waiting;
 mod worker;

@@ -14,11 +14,13 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use longshore::{Scope, TenantId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
-use crate::table::{Answer, Endpoint, Gives, ParamKind, Takes};
+use crate::table::{Answer, BASE, Endpoint, Gives, ParamKind, Takes};
+use crate::traces;
 
 /// What a page holds if nobody says.
 const PAGE: u32 = 100;
@@ -50,6 +52,19 @@ pub(crate) async fn answer(
 
 /// The same, for whoever answers in another way.
 pub(crate) async fn ask(
+    house: Arc<House>,
+    endpoint: &'static Endpoint,
+    path: BTreeMap<String, String>,
+    request: Request,
+) -> Answer {
+    let (method, place) = (&endpoint.method, endpoint.path);
+    let span = traces::request(&request, format_args!("{method} {BASE}{place}"));
+    let answered = in_time(house, endpoint, path, request).instrument(span.clone()).await;
+    traces::answered(&span, answered.as_ref().map_or_else(Problem::status, Response::status));
+    answered
+}
+
+async fn in_time(
     house: Arc<House>,
     endpoint: &'static Endpoint,
     path: BTreeMap<String, String>,

@@ -16,9 +16,11 @@ use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
 use longshore::ledger::Role;
 use longshore_ai::gateway::{Announced, Counter, Gateway, Guest};
+use tracing::Instrument;
 
 use crate::house::House;
 use crate::problem::Problem;
+use crate::traces;
 
 /// The gateway's routes.
 pub(crate) fn routes(house: &Arc<House>, counter: Arc<dyn Counter>) -> Router {
@@ -29,6 +31,13 @@ pub(crate) fn routes(house: &Arc<House>, counter: Arc<dyn Counter>) -> Router {
 }
 
 async fn announce(house: Arc<House>, request: Request, next: Next) -> Response {
+    let span = traces::request(&request, format_args!("{} gateway", request.method()));
+    let response = let_in(house, request, next).instrument(span.clone()).await;
+    traces::answered(&span, response.status());
+    response
+}
+
+async fn let_in(house: Arc<House>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     match known(&house, &mut head).await {
         Ok(tenant) => drop(head.extensions.insert(Guest(tenant))),

@@ -21,9 +21,11 @@ mod pages;
 mod problem;
 mod schema;
 mod scripts;
+mod seats;
 mod session;
 pub mod table;
 mod token;
+mod traces;
 mod trend;
 
 pub use door::Lock;

@@ -22,12 +22,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::house::Limits;
+use crate::seats::{Busy, Seat, Seats};
 
 /// Longest head of a request.
 const HEAD: usize = 64 * 1024;
@@ -100,28 +101,26 @@ pub(crate) async fn listen(
     router: Router,
     end: impl Future<Output = ()>,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
+    let mut seats = Seats::new(limits.connections);
     let reception = Arc::new(Reception { router, tls, limits });
     let (ending, open) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut end = pin!(end);
+    // Whoever is at the door while all places are taken.
+    let mut guest: Option<(TcpStream, SocketAddr)> = None;
     loop {
-        let accepting = async {
-            let place = Arc::clone(&room).acquire_owned().await;
-            (place, listener.accept().await)
-        };
         tokio::select! {
             () = &mut end => break,
-            (place, accepted) = accepting => match accepted {
-                Ok((stream, from)) => {
-                    let holding = Arc::clone(&reception).hold(stream, from, open.clone());
-                    connections.spawn(async move {
-                        holding.await;
-                        drop(place);
-                    });
-                }
+            accepted = listener.accept(), if guest.is_none() => match accepted {
+                Ok(accepted) => guest = Some(accepted),
                 Err(error) => rest(&error).await,
             },
+            seat = seats.take(), if guest.is_some() => {
+                if let Some((stream, from)) = guest.take() {
+                    let reception = Arc::clone(&reception);
+                    connections.spawn(reception.hold(stream, from, open.clone(), seat));
+                }
+            }
             Some(_) = connections.join_next() => {}
         }
     }
@@ -144,20 +143,35 @@ async fn rest(error: &io::Error) {
 }
 
 impl Reception {
-    async fn hold(self: Arc<Self>, stream: TcpStream, from: SocketAddr, open: watch::Receiver<()>) {
+    async fn hold(
+        self: Arc<Self>,
+        stream: TcpStream,
+        from: SocketAddr,
+        open: watch::Receiver<()>,
+        seat: Arc<Seat>,
+    ) {
         // Answers go out as they are; without it they only go a little later.
         let _ = stream.set_nodelay(true);
-        let Some(Tls(tls)) = &self.tls else { return self.answer(stream, from, open).await };
-        match tokio::time::timeout(self.limits.time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Box::pin(self.answer(stream, from, open)).await,
+        let Some(Tls(tls)) = &self.tls else { return self.answer(stream, from, open, seat).await };
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.limits.time, tls.accept(stream)) => shaken,
+            () = seat.unwanted() => return,
+        };
+        match shaken {
+            Ok(Ok(stream)) => Box::pin(self.answer(stream, from, open, seat)).await,
             Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
             Err(_) => tracing::debug!("no TLS in time"),
         }
     }
 
     /// Answers what comes over a connection, until either side ends it.
-    async fn answer<S>(&self, stream: S, from: SocketAddr, mut open: watch::Receiver<()>)
-    where
+    async fn answer<S>(
+        &self,
+        stream: S,
+        from: SocketAddr,
+        mut open: watch::Receiver<()>,
+        seat: Arc<Seat>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let hang_up = Notify::new();
@@ -170,14 +184,14 @@ impl Reception {
             let heard = Arc::clone(&is_heard);
             let request = request.map(|body| Body::new(Heard { body, is_heard: heard }));
             let responding = self.router.clone().call(request);
-            let hang_up = &hang_up;
+            let (hang_up, busy) = (&hang_up, seat.busy());
             async move {
                 let response = responding.await;
                 // The rest of what they say is of no interest, and may never come.
                 if !is_heard.load(Ordering::Relaxed) {
                     hang_up.notify_one();
                 }
-                response
+                response.map(|response| response.map(|body| Told { body, _busy: busy }))
             }
         });
         let connection = http1::Builder::new()
@@ -194,6 +208,11 @@ impl Reception {
                 connection.as_mut().graceful_shutdown();
                 left(connection.await);
             }
+            // Nobody waits for an answer that has not begun to speak.
+            () = seat.unwanted() => if seat.was_busy() {
+                connection.as_mut().graceful_shutdown();
+                let _ = tokio::time::timeout(LINGER, connection).await;
+            },
             () = hang_up.notified() => {
                 connection.as_mut().graceful_shutdown();
                 let _ = tokio::time::timeout(LINGER, connection).await;
@@ -221,6 +240,32 @@ impl hyper::body::Body for Heard {
             self.is_heard.store(true, Ordering::Relaxed);
         }
         polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body; whoever it is for is being answered until all of it was told.
+struct Told {
+    body: Body,
+    _busy: Busy,
+}
+
+impl hyper::body::Body for Told {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
-use longshore::Went;
 use longshore::ledger::{Admission, CallEnd, CallRecord, CallStatus, NewCall};
+use longshore::{Went, trace};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::attempts::TriesOf;
 use super::bulk::used_up;
@@ -45,6 +47,21 @@ fn settle(taken: Taken, error: &AskError) {
     }
 }
 
+/// Tells whoever follows the trace what a call came to; never what was asked or answered.
+fn told(span: &Span, result: &Result<Answer, AskError>) {
+    match result {
+        Ok(answer) => {
+            let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+            span.record("gen_ai.usage.input_tokens", count(answer.tokens_in));
+            span.record("gen_ai.usage.output_tokens", count(answer.tokens_out));
+        }
+        Err(error) => {
+            span.record("error.type", error.code.as_str());
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+}
+
 impl CallToMake<'_> {
     /// Asks, and adds to `settled` what came of it.
     pub(super) async fn make(self, pieces: Option<&mpsc::Sender<Piece>>, settled: &mut Settled) {
@@ -77,7 +94,9 @@ impl CallToMake<'_> {
         let (attempts, handed_on, out) = (0, false, Some(out));
         let mut tries =
             TriesOf { call: &self, pieces, tokens, needs, out, attempts, begun: handed_on };
-        let result = tries.run(&question).await;
+        let span = self.span(&question);
+        let result = tries.run(&question).instrument(span.clone()).await;
+        told(&span, &result);
         let (attempts, handed_on) = (tries.attempts, tries.begun);
         if let Some(permit) = &mut permit {
             permit.note(went(&result));
@@ -102,6 +121,26 @@ impl CallToMake<'_> {
         settled.records.reserve_exact(1);
         settled.records.extend(call.ended(end));
         settled.result = result.map(|answer| Answer { latency_ms, ..answer });
+    }
+
+    /// The part of a trace that the call is, in the words that OpenTelemetry has for such calls.
+    fn span(&self, question: &Question) -> Span {
+        let Entry { name, profile, .. } = self.entry;
+        tracing::info_span!(
+            target: trace::TARGET,
+            "chat",
+            otel.name = %format_args!("chat {}", profile.asked_model(question.model.as_deref())),
+            otel.kind = "client",
+            otel.status_code = Empty,
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = profile.provider.as_str(),
+            gen_ai.request.model = profile.asked_model(question.model.as_deref()),
+            gen_ai.usage.input_tokens = Empty,
+            gen_ai.usage.output_tokens = Empty,
+            error.type = Empty,
+            tenant = %self.errand.tenant,
+            profile = %name,
+        )
     }
 
     /// What a question came to that was sent and brought no answer. If it may have been billed it

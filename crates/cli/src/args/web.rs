@@ -37,6 +37,13 @@ pub struct Serve {
     /// Demand a token from everybody, even while there is none
     #[arg(long)]
     pub locked: bool,
+    /// Hand scripts to workers, too: those of `worker --server DIR`, with the folder of `[dispatch] dir`
+    #[arg(long)]
+    pub dispatch: bool,
+    /// Addresses that script workers may come to, in the order in which they try them
+    /// [default: 127.0.0.1]
+    #[arg(long, value_name = "IP", requires = "dispatch")]
+    pub dispatch_listen: Vec<std::net::IpAddr>,
 }
 
 /// Give, list and revoke tokens.

@@ -1,6 +1,7 @@
 //! `dispatch`: pools of script workers.
 
 pub mod arrays;
+pub mod host;
 mod output;
 mod serve;
 mod start;

@@ -5,14 +5,17 @@ mod scripts;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
 use anyhow::Context;
 use longshore::services;
 use longshore_web::{Lock, Tls, Web};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use self::scripts::Folder;
+use super::dispatch::host::Hosted;
 use super::{ai, interrupted, patiently};
 use crate::args::web::Serve as Typed;
 use crate::error::{WithHint, usage};
@@ -22,6 +25,7 @@ use crate::{permits, store};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    widen();
     let listen = typed.listen.unwrap_or(settings.web.listen);
     let tls = tls(&typed, settings)?;
     let is_reachable = !listen.ip().is_loopback();
@@ -46,6 +50,11 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         .scripts(Arc::new(Folder(settings.dispatch.folder(None))))
         .gateway(Arc::new(desk.clone()))
         .limits(settings.web.limits);
+    let workers = typed.dispatch.then_some(typed.dispatch_listen);
+    let hosted = match workers.or_else(|| settings.web.dispatch.clone()) {
+        Some(listen) => Some(Hosted::bind(listen, Arc::clone(&store), settings).await?),
+        None => None,
+    };
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
@@ -54,6 +63,9 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     if futures_util::poll!(&mut end).is_ready() {
         return Ok(ExitCode::Good);
     }
+    // The same holds for the worker server, which listens to signals by itself.
+    let mut hosting = Box::pin(host(hosted));
+    let hosted = futures_util::poll!(&mut hosting);
     announce(address, tls.is_some(), lock == Lock::Always || is_locked, settings)?;
     let upkeep = services::all(
         Arc::clone(&store),
@@ -61,15 +73,39 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Arc::new(Notify::new()),
         settings.retention,
     );
-    tokio::select! {
-        () = web.serve(listener, tls, end) => {}
-        () = ai::beside(&desk, &*store) => {}
-        () = desk.be_present(&*store) => {}
-        () = upkeep => {}
-    }
+    let serving = async {
+        tokio::select! {
+            () = web.serve(listener, tls, end) => {}
+            () = ai::beside(&desk, &*store) => {}
+            () = desk.be_present(&*store) => {}
+            () = upkeep => {}
+        }
+    };
+    // Each ends at the same signal; scripts that run may take longer than requests.
+    let ((), hosted) = match hosted {
+        Poll::Ready(ended) => (serving.await, ended),
+        Poll::Pending => tokio::join!(serving, hosting),
+    };
     ai::close_books(&desk).await;
     desk.leave(&*store).await?;
-    Ok(ExitCode::Good)
+    hosted.map(|()| ExitCode::Good)
+}
+
+/// Takes as many open files as the system allows: every connection is one.
+fn widen() {
+    let limit = getrlimit(Resource::Nofile);
+    let wider = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, wider) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// Hands scripts to workers, if that is wanted.
+async fn host(hosted: Option<Hosted>) -> anyhow::Result<()> {
+    match hosted {
+        Some(hosted) => hosted.run().await,
+        None => Ok(()),
+    }
 }
 
 fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<Tls>> {

@@ -1,8 +1,11 @@
 //! `top`: how it all stands, live in the terminal. What the figures are is decided in `figures`, what a
-//! frame looks like in `frame`; here is when one is drawn, and what keys do.
+//! frame looks like in `view`, or in `frame` where it is printed; here is when one is drawn, and what
+//! keys do.
 
+mod choice;
 mod figures;
 mod frame;
+mod view;
 
 use std::time::Duration;
 
@@ -17,13 +20,17 @@ use crate::exit::ExitCode;
 use crate::permits;
 use crate::screen::{Key, Screen};
 use crate::settings::Settings;
+use choice::{Choice, List};
 use figures::{Figures, Past, Seen};
-use frame::{Choice, Frame, List};
+use frame::Frame;
+use view::View;
 
 /// Batches that are shown, newest first.
 const BATCHES: u32 = 50;
 /// The columns of a frame that is printed once.
-const PRINTED: (usize, usize) = (100, usize::MAX);
+const PRINTED: usize = 100;
+/// Rates that are kept for the chart: as many as the widest terminal has columns.
+const RATES: usize = 500;
 
 /// Runs the command: one frame if nobody watches, else one after the other until `q` or Ctrl-C.
 pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -36,11 +43,11 @@ pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode>
         _ => return once(&figures, settings),
     };
     let (began, mut choice, mut word) = (Instant::now(), Choice::default(), String::new());
+    let (mut rates, mut help) = (Vec::new(), false);
     loop {
         choice.keep_within(&figures);
-        let size = screen.size();
-        let frame = Frame { figures: &figures, choice, word: &word, size, now: now() };
-        screen.draw_over(&frame.lines(), size.1, frame.foot())?;
+        let view = View { figures: &figures, choice, rates: &rates, word: &word, help, now: now() };
+        screen.draw(|frame| view.draw(frame))?;
         let every = typed.every.0.max(Duration::from_millis(100));
         let key = tokio::select! {
             () = tokio::time::sleep(every) => Key::Other,
@@ -48,7 +55,9 @@ pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode>
         };
         match key {
             Key::Quit => return Ok(ExitCode::Good),
+            Key::Help => help = !help,
             Key::Next => choice.next(),
+            Key::Previous => choice.previous(),
             Key::Up => choice.up(),
             Key::Down => choice.down(),
             Key::Pause => {
@@ -58,10 +67,26 @@ pub async fn run(typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode>
             Key::Other => {}
         }
         match look(&*store, &*permits, settings).await {
-            Ok(seen) => figures = past.add(seen, began.elapsed()),
+            Ok(seen) => {
+                figures = past.add(seen, began.elapsed());
+                // Keys make a frame, too, but no time.
+                if key == Key::Other {
+                    note(&mut rates, figures.per_second);
+                }
+            }
             Err(error) => word = format!("the store does not answer: {error:#}"),
         }
     }
+}
+
+/// Keeps a rate for the chart.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is only drawn")]
+fn note(rates: &mut Vec<u64>, rate: f64) {
+    if rates.len() >= RATES {
+        rates.remove(0);
+    }
+    // In tenths: slow work shows, too.
+    rates.push((rate * 10.0) as u64);
 }
 
 fn once(figures: &Figures, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -69,8 +94,7 @@ fn once(figures: &Figures, settings: &Settings) -> anyhow::Result<ExitCode> {
         settings.output.json(figures)?;
         return Ok(ExitCode::Good);
     }
-    let choice = Choice::default();
-    for line in (Frame { figures, choice, word: "", size: PRINTED, now: now() }).lines() {
+    for line in (Frame { figures, width: PRINTED, now: now() }).lines() {
         settings.output.line(line.trim_end())?;
     }
     Ok(ExitCode::Good)

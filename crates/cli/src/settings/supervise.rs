@@ -35,6 +35,45 @@ pub struct SuperviseSettings {
     pub handed_down: Vec<(String, String)>,
 }
 
+impl SuperviseSettings {
+    /// What the file says now. Sections keep the places that they have, those that are gone included:
+    /// of these nobody is wanted any more.
+    pub fn again(&self, typed: &Global) -> anyhow::Result<Self> {
+        let mut now = super::Settings::resolve(typed)?.supervise;
+        if now.workers.is_empty() {
+            return Err(usage("there would be nothing to keep alive"));
+        }
+        let mut workers = Vec::with_capacity(self.workers.len());
+        for before in &self.workers {
+            let at = now.workers.iter().position(|worker| worker.shape.name == before.shape.name);
+            workers.push(match at {
+                Some(at) => now.workers.remove(at),
+                None => Supervised { shape: before.shape.gone(), ..before.clone() },
+            });
+        }
+        workers.append(&mut now.workers);
+        Ok(Self { workers, ..now })
+    }
+
+    /// What is other than before, in words: a line for each section.
+    pub fn changes(&self, now: &Self) -> Vec<String> {
+        let before = self.workers.iter().map(Some).chain(std::iter::repeat(None));
+        let told = now.workers.iter().zip(before).filter_map(|(now, before)| {
+            let is_gone = now.shape.max == 0;
+            let was_gone = before.is_none_or(|before| before.shape.max == 0);
+            let what = match (was_gone, is_gone) {
+                (true, true) => return None,
+                (true, false) => "is new",
+                (false, true) => "is gone",
+                (false, false) if before == Some(now) => return None,
+                (false, false) => "has changed",
+            };
+            Some(format!("section {} {what}", now.shape.name))
+        });
+        told.collect()
+    }
+}
+
 /// Worker processes that are alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supervised {

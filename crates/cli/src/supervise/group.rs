@@ -79,6 +79,15 @@ impl Group {
         }
     }
 
+    /// Another shape; who changed the number by hand keeps theirs unless it was written anew.
+    pub(super) fn reshape(&mut self, shape: Shape) {
+        if shape.begin != self.shape.begin {
+            self.wanted = shape.begin;
+        }
+        self.wanted = self.wanted.clamp(shape.min, shape.max);
+        self.shape = shape;
+    }
+
     pub(super) fn more(&mut self) {
         self.wanted = (self.wanted + 1).min(self.shape.max);
     }

@@ -40,6 +40,13 @@ pub struct Shape {
     pub max_age: Option<Duration>,
 }
 
+impl Shape {
+    /// The same, of which nobody is wanted any more.
+    pub fn gone(&self) -> Self {
+        Self { begin: 0, min: 0, max: 0, ..self.clone() }
+    }
+}
+
 /// One process of one life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u64);
@@ -99,6 +106,20 @@ impl Roster {
     pub fn new(rules: Rules, shapes: impl IntoIterator<Item = Shape>) -> Self {
         let groups = shapes.into_iter().map(Group::new).collect();
         Self { rules, groups, next: 1, generation: 0, is_over: false }
+    }
+
+    /// Other rules and shapes from now on, each in the place that it had; new ones come behind. Whoever
+    /// has none any more finishes what they have and goes.
+    pub fn reshape(&mut self, rules: Rules, shapes: impl IntoIterator<Item = Shape>) {
+        self.rules = rules;
+        let mut shapes = shapes.into_iter();
+        for group in &mut self.groups {
+            match shapes.next() {
+                Some(shape) => group.reshape(shape),
+                None => group.reshape(group.shape.gone()),
+            }
+        }
+        self.groups.extend(shapes.map(Group::new));
     }
 
     /// What is to be done now.
@@ -217,7 +238,7 @@ impl Roster {
     /// Whether there is nobody, and nobody will come.
     pub fn is_hopeless(&self) -> bool {
         // A section that wants nobody now may want somebody later.
-        self.is_empty() && self.groups.iter().all(|group| group.given_up)
+        self.is_empty() && self.groups.iter().all(|group| group.given_up || group.shape.max == 0)
     }
 
     /// How many run, and how many should.

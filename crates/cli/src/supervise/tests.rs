@@ -292,3 +292,31 @@ proptest! {
         prop_assert!(roster.is_settled());
     }
 }
+
+#[test]
+fn other_shapes_change_the_number_and_whoever_is_gone_is_let_go_in_good_order() {
+    let mut roster = Roster::new(rules(), [shape(2, 1, 4), shape(1, 1, 1)]);
+    assert_eq!(started(&roster.step(at(0))).len(), 3);
+    roster.step(at(5));
+    roster.more_of(0);
+    assert_eq!(started(&roster.step(at(6))).len(), 1);
+    roster.step(at(11));
+    // The number that somebody chose by hand stays, as far as the new bounds allow.
+    roster.reshape(rules(), [shape(2, 1, 2), shape(1, 1, 1), shape(3, 3, 3)]);
+    assert_eq!((roster.wanted(0), roster.wanted(1), roster.wanted(2)), (2, 1, 3));
+    let deeds = roster.step(at(12));
+    assert_eq!(started(&deeds).len(), 3, "the new section");
+    assert!(deeds.contains(&Deed::Ask(Id(4), Why::TooMany)), "{deeds:?}");
+    roster.ended(Id(4), at(13));
+    roster.reshape(rules(), [shape(1, 1, 1)]);
+    let mut asked = Vec::new();
+    for second in 20..40 {
+        for deed in roster.step(at(second)) {
+            let Deed::Ask(id, Why::TooMany) = deed else { panic!("{deed:?}") };
+            asked.push(id);
+            assert_eq!(roster.ended(id, at(second)), Ended::AsAsked);
+        }
+    }
+    assert_eq!((asked.len(), roster.count()), (5, (1, 1)));
+    assert!(roster.is_settled() && !roster.is_hopeless());
+}

@@ -97,6 +97,10 @@ mod sending;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod serve_dispatch;
+#[cfg(test)]
+mod serve_soak;
+#[cfg(test)]
 mod signals;
 #[cfg(test)]
 mod supervise;
@@ -110,6 +114,8 @@ mod support;
 mod tenants;
 #[cfg(test)]
 mod top;
+#[cfg(test)]
+mod traces;
 #[cfg(test)]
 mod two_hosts;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::support::{Place, Run, eventually, limit, signal};
 
 /// A server on a port of its own choosing.
 pub struct Served {
-    child: Child,
+    pub child: Child,
     pub address: String,
 }
 
@@ -26,13 +26,18 @@ impl Served {
     }
 
     /// The status and body of an answer.
-    fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
+    pub fn ask(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
         let token =
             token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+        self.ask_with(method, path, &token, body)
+    }
+
+    /// The same, with headers of one's own; each ends its line.
+    pub fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{token}\
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n{headers}\
              content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}",
             self.address
         );

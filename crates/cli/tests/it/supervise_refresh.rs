@@ -35,6 +35,57 @@ fn a_refresh_replaces_all_and_is_never_below_the_number() {
 }
 
 #[test]
+fn a_refresh_reads_the_sections_anew_and_a_bad_file_changes_nothing() {
+    let marked = |mark: &str| format!("echo start $$ {mark} >> lives; exec sleep 600");
+    let file = |sections: &[String]| sections.concat();
+    let place = with(&file(&[
+        section("stays", &marked("stays"), ""),
+        section("changes", &marked("before"), ""),
+        section("goes", &marked("goes"), "count = 2"),
+    ]));
+    let rewrite = |sections: &str| {
+        place.write("longshore.toml", format!("{}{sections}", crate::supervise::QUICK));
+    };
+    let mut supervisor = place.start(&["supervise"]);
+    says(&place, "4 of 4 processes run");
+    let marks = || {
+        let lives = place.read("lives");
+        let alive = lives.lines().filter_map(|line| line.strip_prefix("start ")?.split_once(' '));
+        let alive = alive.filter(|(pid, _)| is_alive(pid));
+        let mut marks: Vec<String> = alive.map(|(_, mark)| mark.to_owned()).collect();
+        marks.sort_unstable();
+        marks
+    };
+    let old = living(&place);
+    for (bad, why) in [
+        ("[supervise.workers.stays]\ncoutn = 3\n", "coutn"),
+        ("", "nothing to keep alive"),
+        ("[supervise.workers.stays]\ncount = 9\nmax = 2\n", "begins with 9"),
+    ] {
+        rewrite(bad);
+        supervisor.signal("HUP");
+        says(&place, why);
+    }
+    assert_eq!(living(&place), old, "nobody was replaced");
+    rewrite(&file(&[
+        section("comes", &marked("comes"), "count = 3"),
+        section("changes", &marked("after"), "count = 2"),
+        section("stays", &marked("stays"), ""),
+    ]));
+    supervisor.signal("HUP");
+    let wanted = ["after", "after", "comes", "comes", "comes", "stays"];
+    eventually(SOON, || (marks() == wanted).then_some(()));
+    says(&place, "6 of 6 processes run");
+    for words in ["section comes is new", "section changes has changed", "section goes is gone"] {
+        says(&place, words);
+    }
+    assert!(!place.read("stderr").contains("section stays"));
+    assert!(old.iter().all(|pid| !is_alive(pid)), "all were replaced");
+    supervisor.signal("TERM");
+    assert_eq!(supervisor.ends_within(SOON), 0);
+}
+
+#[test]
 fn a_new_version_replaces_all_once_it_has_settled() {
     let place = with(&format!(
         "version_file = 'version'\nsettle = '100ms'\n{}",

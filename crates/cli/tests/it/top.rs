@@ -1,8 +1,9 @@
 //! `top` where nobody watches, and in a real terminal.
 
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 
-use crate::support::{Place, Run};
+use crate::support::{Place, Run, SOON, eventually, signal};
 
 /// A queue, a batch, a pool.
 fn place() -> Place {
@@ -28,44 +29,87 @@ fn one_frame_is_printed_where_nobody_watches() {
     assert_eq!(figures["pools"][0]["max"], 2);
 }
 
-/// Runs `top` in a terminal of 80 by 24, types these keys, and returns what was drawn.
-fn typed(place: &Place, keys: &str) -> Run {
-    // Each key is typed once the answer to the one before it was drawn.
-    let script = "import os, pty, struct, fcntl, termios, sys\n\
-                  pid, fd = pty.fork()\n\
-                  if pid == 0: os.execv(sys.argv[1], [sys.argv[1], 'top', '--every', '100ms'])\n\
-                  fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))\n\
-                  out = b''\n\
-                  def frame():\n    \
-                  global out\n    \
-                  seen = out.count(b'q quits')\n    \
-                  while out.count(b'q quits') < seen + 2: out += os.read(fd, 65536)\n\
-                  for key in sys.argv[2].split(','):\n    \
-                  frame()\n    \
-                  os.write(fd, key.encode().decode('unicode_escape').encode())\n\
-                  try:\n    \
-                  while True:\n        \
-                  more = os.read(fd, 65536)\n        \
-                  if not more: break\n        \
-                  out += more\n\
-                  except OSError: pass\n\
-                  sys.stdout.buffer.write(out)\n\
-                  sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n";
-    let mut python = Command::new("python3");
-    python.args(["-c", script, env!("CARGO_BIN_EXE_longshore"), keys]);
-    python.current_dir(place.path("")).stdin(Stdio::null());
-    Run::of(python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+/// `top` in a terminal of 80 by 24.
+struct Watched(Child);
+
+/// Gives a program a terminal; what comes in by lines of hex is typed, and what is drawn is kept.
+const TERMINAL: &str = "import os, pty, struct, fcntl, termios, sys, threading
+pid, fd = pty.fork()
+if pid == 0: os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+def type():
+    for line in sys.stdin:
+        try: os.write(fd, bytes.fromhex(line))
+        except OSError: pass
+threading.Thread(target=type, daemon=True).start()
+out = b''
+try:
+    while True:
+        more = os.read(fd, 65536)
+        if not more: break
+        out += more
+except OSError: pass
+sys.stdout.buffer.write(out)
+sys.stdout.flush()
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
+";
+
+impl Watched {
+    fn start(place: &Place) -> Self {
+        let mut python = Command::new("python3");
+        python.args(["-c", TERMINAL, env!("CARGO_BIN_EXE_longshore"), "top", "--every", "100ms"]);
+        python.current_dir(place.path("")).stdin(Stdio::piped());
+        Self(python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn types(&mut self, keys: &str) {
+        let hex: String = keys.bytes().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(self.0.stdin.as_mut().unwrap(), "{hex}").unwrap();
+    }
+
+    /// All that was drawn, once it has ended.
+    fn ends(mut self) -> Run {
+        let _stdin = self.0.stdin.take();
+        Run::of(self.0)
+    }
 }
 
 #[test]
 fn keys_choose_and_pause_and_leave_the_terminal_as_it_was() {
     let place = place();
-    let run = typed(&place, "p,q").ok();
-    assert_eq!(place.queue()["paused"], true);
-    assert!(run.out.contains("queue default is paused"), "{}", run.out);
-    assert!(run.out.ends_with("\u{1b}[?1049l"), "the screen from before: {:?}", run.out);
-    typed(&place, "p,q").ok();
-    assert_eq!(place.queue()["paused"], false);
-    typed(&place, "\\t,\\x1b[B,p,q").ok();
-    assert_eq!(place.batch("naps")["status"], "paused");
+    let mut top = Watched::start(&place);
+    let paused = || place.queue()["paused"] == true;
+    top.types("p");
+    eventually(SOON, || paused().then_some(()));
+    top.types("p");
+    eventually(SOON, || (!paused()).then_some(()));
+    // To the list of batches, with an arrow too many.
+    top.types("\t\u{1b}[Bp");
+    eventually(SOON, || (place.batch("naps")["status"] == "paused").then_some(()));
+    // Back by another key, and help over all of it.
+    top.types("\u{1b}[D?p");
+    eventually(SOON, || paused().then_some(()));
+    top.types("q");
+    let run = top.ends().ok();
+    let (shown, after) = run.out.rsplit_once("\u{1b}[?1049l").expect("the screen from before");
+    assert!(!after.contains("ready"), "nothing is drawn on it: {after:?}");
+    assert!(shown.contains("shift-tab"), "help: {shown:?}");
+}
+
+#[test]
+fn a_signal_or_ctrl_c_leaves_the_terminal_as_it_was() {
+    let place = place();
+    let mut top = Watched::start(&place);
+    top.types("p");
+    eventually(SOON, || (place.queue()["paused"] == true).then_some(()));
+    top.types("\u{3}");
+    assert!(top.ends().ok().out.contains("\u{1b}[?1049l"));
+    let mut top = Watched::start(&place);
+    top.types("p");
+    eventually(SOON, || (place.queue()["paused"] == false).then_some(()));
+    let python = top.0.id();
+    let children = format!("/proc/{python}/task/{python}/children");
+    let child = std::fs::read_to_string(children).unwrap();
+    assert!(signal(child.trim().parse().unwrap(), "TERM"));
+    assert!(top.ends().out.contains("\u{1b}[?1049l"));
 }

@@ -13,6 +13,7 @@ use longshore_core::store::{Claimed, HeldUnit, ProgressNote};
 use longshore_core::unit::Weight;
 use longshore_core::{Outcome, SessionId, TenantId, UnitId};
 use tokio::sync::Notify;
+use tracing::Span;
 
 use crate::context::{CancelReason, Reins};
 use crate::handler::{Answer, Commit};
@@ -45,6 +46,9 @@ pub(crate) struct Settling {
     pub(crate) commit: Commit,
     /// The store refused the handler's own outcome and this one stands for it.
     pub(crate) replaced: bool,
+    /// Ends when it is recorded, or lost.
+    #[expect(dead_code, reason = "held for its drop")]
+    pub(crate) finishing: Span,
 }
 
 /// What intake may claim now. The free slots and resources in it are reserved until it is placed.
@@ -275,14 +279,20 @@ impl Desk {
         self.emptied.notify_waiters();
     }
 
-    /// A handler returned: its slots are free, its answer waits for the settler. False if the
-    /// lease was lost meanwhile: the answer is of no use.
-    pub(crate) fn ran(&self, lease: Lease, weight: &Weight, answer: Answer) -> bool {
+    /// A handler returned: its slots are free, its answer waits for the settler, and `finishing` with
+    /// it. False if the lease was lost meanwhile: the answer is of no use.
+    pub(crate) fn ran(
+        &self,
+        lease: Lease,
+        weight: &Weight,
+        answer: Answer,
+        finishing: Span,
+    ) -> bool {
         let mut state = self.state();
         state.running -= 1;
         state.free_weight(weight);
         let heavy = std::mem::take(&mut state.heavy);
-        let ours = state.answer(lease, answer);
+        let ours = state.answer_traced(lease, answer, finishing);
         let (buffered, low_water, at_rest) =
             (state.ahead.len(), state.low_water, state.running == 0);
         drop(state);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use longshore_core::session::Lease;
 use longshore_core::unit::Weight;
 use longshore_core::{Outcome, SessionId, UnitId};
+use tracing::Span;
 
 use super::{Ask, Held, Settling};
 use crate::context::{CancelReason, Reins};
@@ -159,6 +160,11 @@ impl State {
 
     /// Turns a held unit's run into an answer for the settler.
     pub(super) fn answer(&mut self, lease: Lease, answer: Answer) -> bool {
+        self.answer_traced(lease, answer, Span::none())
+    }
+
+    /// The same, with the span that lasts until it is recorded.
+    pub(super) fn answer_traced(&mut self, lease: Lease, answer: Answer, finishing: Span) -> bool {
         let Some(holding) = self.holding(lease) else {
             return false;
         };
@@ -168,7 +174,7 @@ impl State {
         holding.stage = Stage::Settling;
         self.unsettled += 1;
         let Answer { outcome, commit } = answer;
-        self.answers.push_back(Settling { lease, outcome, commit, replaced: false });
+        self.answers.push_back(Settling { lease, outcome, commit, replaced: false, finishing });
         true
     }
 

@@ -202,3 +202,37 @@ async fn a_chunk_that_can_never_fit_is_refused_instead_of_waited_for() {
     assert!(matches!(error, SendError::Refused(Refusal::Full { .. })), "{error}");
     assert_eq!(writer.cursor(), "");
 }
+
+#[tokio::test]
+async fn what_a_handler_sends_belongs_to_the_trace_of_its_unit() {
+    let store = std::sync::Arc::new(longshore::MemoryStore::default());
+    let client = longshore::Client::new(store.clone());
+    let kind = |name: &str| longshore::Kind::new(name).unwrap();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let other = "00-0af7651916cd43dd8448eb211c80319d-b7ad6b7169203331-01";
+    let first = NewUnit { trace: Some(trace.into()), ..NewUnit::new(kind("first"), json!(null)) };
+    client.send(first).await.unwrap();
+    client.send(NewUnit::new(kind("first"), json!(null))).await.unwrap();
+    let sends = move |context: longshore::Context, (): ()| async move {
+        let next = || NewUnit::new(longshore::Kind::new("second").unwrap(), json!(null));
+        for unit in [next(), NewUnit { trace: Some(other.into()), ..next() }] {
+            context.client().send(unit).await.map_err(|error| error.to_string())?;
+        }
+        Ok::<(), String>(())
+    };
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sees = std::sync::Arc::clone(&seen);
+    let notes = move |context: longshore::Context, (): ()| {
+        sees.lock().unwrap().push(context.unit().trace.clone());
+        async { Ok::<(), String>(()) }
+    };
+    let worker = longshore::Worker::builder(store)
+        .handle_fn(kind("first"), longshore::Policy::default(), sends)
+        .handle_fn(kind("second"), longshore::Policy::default(), notes)
+        .until_idle(true);
+    worker.build().unwrap().run().await.unwrap();
+    let mut traces = seen.lock().unwrap().clone();
+    traces.sort_unstable();
+    let wanted = [None, Some(trace.to_owned()), Some(other.to_owned()), Some(other.to_owned())];
+    assert_eq!(traces, wanted);
+}

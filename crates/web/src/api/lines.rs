@@ -14,6 +14,7 @@ use super::submit::{Typed, client, idempotency_key, when_full};
 use crate::call::{Call, json};
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::traces::origin;
 
 /// Units that go into the store together.
 const CHUNK: usize = 500;
@@ -38,6 +39,7 @@ pub(super) async fn many(mut call: Call) -> Answer {
     let mut lines = Lines::new(call.stream(), call.house.limits.body);
     let (recognised, when_full) = (idempotency_key(&call)?, when_full(&call)?);
     call.note(call.caller.own.as_ref(), "a stream of units", "").await?;
+    let trace = origin(&call.head.headers);
     let (client, mut tally) = (client(&call), Tally::default());
     loop {
         let (mut units, mut bytes) = (Vec::new(), 0);
@@ -49,7 +51,9 @@ pub(super) async fn many(mut call: Call) -> Answer {
                     tally.lines += 1;
                     bytes += line.len();
                     match unit(&call, &line, tally.lines, recognised.as_deref()) {
-                        Ok(Some(unit)) => units.push((tally.lines, unit)),
+                        Ok(Some(unit)) => {
+                            units.push((tally.lines, NewUnit { trace: trace.clone(), ..unit }));
+                        }
                         Ok(None) => {}
                         Err(problem) => bad = Some(problem),
                     }

@@ -16,6 +16,7 @@ use crate::call::{Call, json_with};
 use crate::door::Caller;
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::traces::origin;
 
 /// A unit as it comes.
 #[derive(Deserialize)]
@@ -88,7 +89,8 @@ struct Became {
 
 pub(super) async fn one(mut call: Call) -> Answer {
     let typed: Typed = call.json().await?;
-    let unit = typed.unit(&call.caller, idempotency_key(&call)?)?;
+    let mut unit = typed.unit(&call.caller, idempotency_key(&call)?)?;
+    unit.trace = origin(&call.head.headers);
     let what = format!("kind {} into {}", unit.kind, unit.queue);
     call.note(Some(&unit.tenant), unit.id, what).await?;
     let when_full = when_full(&call)?;

@@ -37,7 +37,7 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
     std::fs::create_dir_all(&workers)
         .with_context(|| format!("cannot make {}", workers.display()))?;
     let folder = folder.canonicalize()?;
-    let state = state_folder(&typed, &folder)?;
+    let state = state_folder(typed.state.as_deref(), &folder);
     let store = open_store(settings, &state).await?;
     let size = Size {
         min: wanted.workers,
@@ -72,7 +72,7 @@ pub async fn run(typed: Start, settings: &Settings) -> anyhow::Result<ExitCode> 
 }
 
 /// Has the server end at a signal, or with its owner. Never returns otherwise.
-async fn until_told<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
+pub async fn until_told<T>(control: Control, owner: Option<i32>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = tokio::select! {
@@ -101,17 +101,17 @@ async fn gone(owner: Option<i32>) {
 }
 
 /// Where the server keeps what must survive it: beside the access file, unless that is on a network.
-fn state_folder(typed: &Start, folder: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(state) = &typed.state {
-        return Ok(state.clone());
+pub fn state_folder(typed: Option<&Path>, folder: &Path) -> PathBuf {
+    if let Some(state) = typed {
+        return state.to_path_buf();
     }
     let beside = folder.join("state");
     if longshore_sqlite::is_local(folder) {
-        return Ok(beside);
+        return beside;
     }
     let name: String = folder.to_string_lossy().replace('/', "-");
     let user = rustix::process::geteuid().as_raw();
-    Ok(PathBuf::from(format!("/var/tmp/longshore-{user}")).join(name.trim_matches('-')))
+    PathBuf::from(format!("/var/tmp/longshore-{user}")).join(name.trim_matches('-'))
 }
 
 async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn Store>> {

@@ -35,11 +35,11 @@ pub async fn run(typed: &Top, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut view = View { client: Some(client), past: Vec::new() };
     let mut seen = Some(seen);
     loop {
-        let (width, height) = screen.size();
+        let (width, _) = screen.size();
         let now = now();
         let rates = seen.as_ref().map_or_else(Rates::default, |seen| view.rates(&seen.0));
         let frame = Frame { folder: &folder, seen: seen.as_ref(), rates, width, now };
-        screen.draw(&frame.lines(), height)?;
+        screen.draw_lines(&frame.lines())?;
         tokio::select! {
             () = tokio::time::sleep(typed.every.0.max(Duration::from_millis(100))) => {}
             () = screen.quit() => return Ok(ExitCode::Good),

@@ -110,10 +110,9 @@ async fn watch(
         }
     };
     loop {
-        let text = text(typed, &shown, true);
+        let text = text(typed, &shown, false);
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let (_, height) = screen.size();
-        screen.draw(&lines, height)?;
+        screen.draw_lines(&lines)?;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = screen.quit() => return Ok(ExitCode::Good),

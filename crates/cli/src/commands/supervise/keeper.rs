@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,10 @@ type Life = Pin<Box<dyn Future<Output = (Id, End)>>>;
 
 /// The supervisor.
 pub(super) struct Keeper<'a> {
-    settings: &'a SuperviseSettings,
+    /// What was read at the start.
+    all: &'a Settings,
+    /// What it is about, as it was read last.
+    settings: Rc<SuperviseSettings>,
     roster: Roster,
     notify: Notify,
     voice: Voice,
@@ -73,33 +77,25 @@ struct Running {
 impl<'a> Keeper<'a> {
     /// Has started nothing yet.
     pub(super) fn new(all: &'a Settings, notify: Notify) -> anyhow::Result<Self> {
-        let settings = &all.supervise;
+        let settings = Rc::new(all.supervise.clone());
         let shapes = settings.workers.iter().map(|worker| worker.shape.clone());
-        let longest = settings.workers.iter().map(|worker| worker.shape.name.chars().count()).max();
-        let voice = match all.log.format {
-            LogFormat::Json => Voice::Json,
-            LogFormat::Human => Voice::Prefix(longest.unwrap_or(0) + 2),
-        };
-        let version = settings.version_file.as_ref().map(|file| {
-            let installed = std::fs::read_to_string(file).ok();
-            Version::new(settings.settle, installed.as_deref().and_then(first_line))
-        });
         let warden = Warden::shared();
         // A program that leaves its group (a daemon) ends with us too.
         warden.sweep();
         Ok(Self {
-            settings,
+            all,
             roster: Roster::new(settings.rules.clone(), shapes),
             notify,
-            voice,
+            voice: voice(all.log.format, &settings),
             warden,
             program: std::env::current_exe().context("this program does not know where it is")?,
             began: Instant::now(),
             running: BTreeMap::new(),
             lives: FuturesUnordered::new(),
-            version,
+            version: version(&settings),
             scout: Scout::new(all),
             scales: settings.workers.iter().map(|_| Scale::default()).collect(),
+            settings,
             is_ready: false,
             is_ending: false,
             cut_short: false,
@@ -149,7 +145,8 @@ impl<'a> Keeper<'a> {
     }
 
     fn start(&mut self, id: Id, group: usize, number: u32) {
-        let Some(worker) = self.settings.workers.get(group) else { return };
+        let settings = Rc::clone(&self.settings);
+        let Some(worker) = settings.workers.get(group) else { return };
         let name = format!("{}.{number}", worker.shape.name);
         let plan = self.plan(worker);
         if let Err(error) = self.run(id, name.clone(), &plan, worker.max_memory) {
@@ -257,13 +254,47 @@ impl<'a> Keeper<'a> {
                     recovery.handle.send(Signal::TERM);
                 }
             }
-            Wish::Refresh => self.refresh("as asked"),
+            Wish::Refresh => self.reload(),
             Wish::More => self.roster.more(),
             Wish::Fewer => self.roster.fewer(),
         }
         if matches!(wish, Wish::More | Wish::Fewer) {
             tracing::info!("{} processes are wanted now", self.roster.count().1);
         }
+    }
+
+    /// Reads the sections anew and replaces all; if they cannot be read, all stays as it is.
+    fn reload(&mut self) {
+        match self.settings.again(&self.all.typed) {
+            Ok(settings) => self.adopt(settings),
+            Err(error) => {
+                tracing::error!(
+                    "all stays as it is, for the configuration cannot be used: {error:#}"
+                );
+                // It waits to hear that this is over.
+                self.notify.reloading();
+                self.is_ready = false;
+                return;
+            }
+        }
+        self.refresh("as asked");
+    }
+
+    fn adopt(&mut self, settings: SuperviseSettings) {
+        for line in self.settings.changes(&settings) {
+            tracing::info!("{line}");
+        }
+        let shapes = settings.workers.iter().map(|worker| worker.shape.clone());
+        self.roster.reshape(settings.rules.clone(), shapes);
+        self.scales.resize_with(settings.workers.len(), Scale::default);
+        self.scout.look_out(&settings);
+        self.voice = voice(self.all.log.format, &settings);
+        if settings.version_file != self.settings.version_file
+            || settings.settle != self.settings.settle
+        {
+            self.version = version(&settings);
+        }
+        self.settings = Rc::new(settings);
     }
 
     fn refresh(&mut self, why: &str) {
@@ -303,7 +334,8 @@ impl<'a> Keeper<'a> {
     /// Lets sections follow what is ready for them.
     fn scale(&mut self, queues: &[QueueInfo]) {
         let now = self.now();
-        for (group, worker) in self.settings.workers.iter().enumerate() {
+        let settings = Rc::clone(&self.settings);
+        for (group, worker) in settings.workers.iter().enumerate() {
             let Some(load) = worker.load.as_ref().filter(|_| worker.grows()) else { continue };
             let is_ours =
                 |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
@@ -332,4 +364,20 @@ impl<'a> Keeper<'a> {
             self.notify.ready(&format!("{up} of {wanted} processes run"));
         }
     }
+}
+
+/// How lines of output begin: all names have room.
+fn voice(format: LogFormat, settings: &SuperviseSettings) -> Voice {
+    let names = settings.workers.iter().map(|worker| worker.shape.name.chars().count());
+    match format {
+        LogFormat::Json => Voice::Json,
+        LogFormat::Human => Voice::Prefix(names.max().unwrap_or(0) + 2),
+    }
+}
+
+/// The version file as it is now, if there is to be one.
+fn version(settings: &SuperviseSettings) -> Option<Version> {
+    let file = settings.version_file.as_ref()?;
+    let installed = std::fs::read_to_string(file).ok();
+    Some(Version::new(settings.settle, installed.as_deref().and_then(first_line)))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use longshore::Store;
 use longshore::store::QueueInfo;
 
-use crate::settings::{Settings, Supervised};
+use crate::settings::{Settings, SuperviseSettings, Supervised};
 use crate::store;
 
 /// Between two looks.
@@ -25,12 +25,18 @@ pub(super) struct Scout<'a> {
 impl<'a> Scout<'a> {
     /// Looks only if there is a section that may grow.
     pub(super) fn new(settings: &'a Settings) -> Self {
-        let grows = settings.supervise.workers.iter().any(Supervised::grows);
         let mut scout = Self { settings, look: None };
-        if grows {
-            scout.go(None);
-        }
+        scout.look_out(&settings.supervise);
         scout
+    }
+
+    /// Begins to look, or ends it, as these sections want it.
+    pub(super) fn look_out(&mut self, sections: &SuperviseSettings) {
+        match sections.workers.iter().any(Supervised::grows) {
+            true if self.look.is_none() => self.go(None),
+            true => {}
+            false => self.look = None,
+        }
     }
 
     fn go(&mut self, store: Option<Arc<dyn Store>>) {

@@ -1,7 +1,8 @@
-//! One frame, as lines of text. Pure.
+//! One frame, as lines of text for where nobody watches. Pure.
 
 use longshore::Timestamp;
 
+use super::choice::List;
 use super::figures::{Figures, Pool, Progress, Queue};
 use crate::screen::bar;
 use crate::span::{ago, brief};
@@ -11,99 +12,25 @@ const BAR: usize = 20;
 /// Names are shown so far in narrow frames.
 const NAME: usize = 16;
 
-/// What a list is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum List {
-    #[default]
-    Queues,
-    Batches,
-    Workers,
-    Pools,
-}
-
-impl List {
-    const ALL: [Self; 4] = [Self::Queues, Self::Batches, Self::Workers, Self::Pools];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Queues => "queues",
-            Self::Batches => "batches",
-            Self::Workers => "workers",
-            Self::Pools => "pools",
-        }
-    }
-
-    fn length(self, figures: &Figures) -> usize {
-        match self {
-            Self::Queues => figures.queues.len(),
-            Self::Batches => figures.batches.len(),
-            Self::Workers => figures.workers.len(),
-            Self::Pools => figures.pools.len(),
-        }
-    }
-}
-
-/// What the reader looks at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Choice {
-    pub(super) list: List,
-    pub(super) row: usize,
-}
-
-impl Choice {
-    /// The next list.
-    pub(super) fn next(&mut self) {
-        let at = List::ALL.iter().position(|list| *list == self.list).unwrap_or(0);
-        *self = Self { list: List::ALL[(at + 1) % List::ALL.len()], row: 0 };
-    }
-
-    /// The row above.
-    pub(super) fn up(&mut self) {
-        self.row = self.row.saturating_sub(1);
-    }
-
-    /// The row below.
-    pub(super) fn down(&mut self) {
-        self.row += 1;
-    }
-
-    /// What is not there any more cannot be chosen.
-    pub(super) fn keep_within(&mut self, figures: &Figures) {
-        self.row = self.row.min(self.list.length(figures).saturating_sub(1));
-    }
-}
-
 /// What a frame shows.
 pub(super) struct Frame<'a> {
     pub(super) figures: &'a Figures,
-    pub(super) choice: Choice,
-    /// What the last key did.
-    pub(super) word: &'a str,
-    /// Columns and rows.
-    pub(super) size: (usize, usize),
+    /// Columns.
+    pub(super) width: usize,
     pub(super) now: Timestamp,
 }
 
 impl Frame<'_> {
-    /// What keys do.
-    pub(super) fn foot(&self) -> &'static str {
-        "q quits  tab next list  up/down choose  p pause or resume"
-    }
-
-    /// The lines, none wider than the frame, and no more than fit above its last row.
+    /// The lines, none wider than the frame.
     pub(super) fn lines(&self) -> Vec<String> {
-        let (width, height) = self.size;
         let mut lines = self.head();
-        for (list, room) in List::ALL.into_iter().zip(self.rooms(height.saturating_sub(5))) {
+        for list in List::ALL {
             lines.push(String::new());
-            lines.extend(self.list(list, room));
+            lines.extend(self.list(list));
         }
-        if !self.word.is_empty() {
-            // On the line that parts the figures from the lists.
-            lines[2] = format!("> {}", self.word);
-        }
-        let fits = |line: String| line.chars().filter(|c| !c.is_control()).take(width).collect();
-        lines.into_iter().map(fits).take(height.saturating_sub(1)).collect()
+        let fits =
+            |line: String| line.chars().filter(|c| !c.is_control()).take(self.width).collect();
+        lines.into_iter().map(fits).collect()
     }
 
     fn head(&self) -> Vec<String> {
@@ -125,50 +52,30 @@ impl Frame<'_> {
         ]
     }
 
-    /// How many rows each list may have: all if they fit; else the chosen one most of the room.
-    fn rooms(&self, height: usize) -> [usize; 4] {
-        let wanted = List::ALL.map(|list| list.length(self.figures).max(1));
-        // A heading and an empty line each.
-        let room = height.saturating_sub(2 * List::ALL.len());
-        if wanted.iter().sum::<usize>() <= room {
-            return wanted;
-        }
-        let chosen = List::ALL.iter().position(|list| *list == self.choice.list).unwrap_or(0);
-        let others = (room / 6).max(1);
-        let mut rooms = wanted.map(|wanted| wanted.min(others));
-        rooms[chosen] = 0;
-        rooms[chosen] = room.saturating_sub(rooms.iter().sum()).min(wanted[chosen]).max(1);
-        rooms
-    }
-
-    /// A list under its heading; the rows around the chosen one if not all fit.
-    fn list(&self, list: List, room: usize) -> Vec<String> {
-        let title = match list.length(self.figures).saturating_sub(room) {
-            0 => list.name().to_uppercase(),
-            hidden => format!("{} +{hidden}", list.name().to_uppercase()),
-        };
+    /// A list under its heading.
+    fn list(&self, list: List) -> Vec<String> {
+        let title = list.name().to_uppercase();
         let (heading, rows) = match list {
             List::Queues => self.queues(&title),
             List::Batches => self.batches(&title),
             List::Workers => self.workers(&title),
             List::Pools => self.pools(&title),
         };
-        let is_chosen = list == self.choice.list;
-        let row = if is_chosen { self.choice.row } else { 0 };
-        let from = row.saturating_sub(room.saturating_sub(1));
+        // What the live view begins with.
+        let is_chosen = list == List::default();
         let mark = |on: bool| if on { '>' } else { ' ' };
         let mut lines = vec![format!("{} {heading}", mark(is_chosen))];
         if rows.is_empty() {
             lines.push(format!("  no {}", list.name()));
         }
-        let shown = rows.into_iter().enumerate().skip(from).take(room);
-        lines.extend(shown.map(|(i, line)| format!("{} {line}", mark(is_chosen && i == row))));
+        let rows = rows.into_iter().enumerate();
+        lines.extend(rows.map(|(i, line)| format!("{} {line}", mark(is_chosen && i == 0))));
         lines
     }
 
     /// How wide names and bars are.
     fn widths(&self) -> (usize, usize) {
-        match self.size.0 {
+        match self.width {
             ..100 => (NAME, BAR),
             100..140 => (NAME + 8, BAR),
             _ => (2 * NAME, 2 * BAR),
@@ -302,54 +209,31 @@ mod tests {
         past.add(seen(lanes(20)), Duration::from_secs(10))
     }
 
-    fn drawn(figures: &Figures, choice: Choice, size: (usize, usize)) -> Vec<String> {
+    fn drawn(figures: &Figures, width: usize) -> Vec<String> {
         let now = Timestamp::from_micros(60_000_000);
-        Frame { figures, choice, word: "queue a is paused", size, now }.lines()
+        Frame { figures, width, now }.lines()
     }
 
     #[test]
     fn a_frame_fits_and_shows_every_list() {
-        for size in [(80, 24), (200, 50), (40, 10), (20, 5), (1, 1)] {
-            let lines = drawn(&figures(60), Choice::default(), size);
-            assert!(lines.len() < size.1.max(1) || size.1 == 1, "{size:?}: {}", lines.len());
-            assert!(lines.iter().all(|line| line.chars().count() <= size.0), "{lines:?}");
+        for width in [200, 80, 40, 20, 1] {
+            let lines = drawn(&figures(60), width);
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:?}");
         }
-        let text = drawn(&figures(60), Choice::default(), (80, 24)).join("\n");
-        for words in
-            ["QUEUES +5", "BATCHES", "WORKERS", "POOLS", "no batches", "2.0/s", "steady", "oldest"]
-        {
+        let text = drawn(&figures(60), 80).join("\n");
+        for words in [
+            "> QUEUES",
+            "> queue-0",
+            "  queue-59",
+            "BATCHES",
+            "WORKERS",
+            "POOLS",
+            "no batches",
+            "2.0/s",
+            "steady",
+            "oldest",
+        ] {
             assert!(text.contains(words), "{words} in\n{text}");
-        }
-        assert!(text.contains("> queue a is paused"), "{text}");
-    }
-
-    #[test]
-    fn the_chosen_row_is_always_in_sight() {
-        let figures = figures(60);
-        for row in [0, 1, 30, 59] {
-            let choice = Choice { list: List::Queues, row };
-            let lines = drawn(&figures, choice, (80, 24));
-            let marked: Vec<_> = lines.iter().filter(|line| line.starts_with("> queue-")).collect();
-            assert_eq!(marked.len(), 1, "{lines:?}");
-        }
-    }
-
-    #[test]
-    fn keys_move_within_what_is_there() {
-        let figures = figures(2);
-        let mut choice = Choice::default();
-        for _ in 0..9 {
-            choice.down();
-            choice.keep_within(&figures);
-        }
-        assert_eq!(choice.row, 1);
-        choice.up();
-        choice.up();
-        assert_eq!(choice.row, 0);
-        for list in [List::Batches, List::Workers, List::Pools, List::Queues] {
-            choice.next();
-            choice.keep_within(&figures);
-            assert_eq!(choice, Choice { list, row: 0 });
         }
     }
 }
