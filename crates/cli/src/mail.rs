@@ -191,8 +191,8 @@ pub struct LazyOffice {
 
 impl LazyOffice {
     /// Opens nothing yet.
-    pub fn new(settings: &Settings) -> Arc<dyn Office> {
-        Arc::new(Self { settings: settings.clone(), office: OnceCell::new() })
+    pub fn new(settings: &Settings) -> Self {
+        Self { settings: settings.clone(), office: OnceCell::new() }
     }
 
     async fn open(&self) -> anyhow::Result<SpoolOffice> {

@@ -51,7 +51,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let actions = Arc::new(Actions::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {
-        let (actions, office) = (Arc::clone(&actions), LazyOffice::new(settings));
+        let (actions, office) = (Arc::clone(&actions), Arc::new(LazyOffice::new(settings)));
         Handlers::new(&sources, &commands, actions, desk.clone(), office)
     };
     let http = HttpHandler::new(caller, settings.http.env.clone());

@@ -89,7 +89,7 @@ impl<'a> Crew<'a> {
     pub fn rows(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
         let Place { sources, commands, .. } = self.place;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let office = LazyOffice::new(self.settings);
+        let office = Arc::new(LazyOffice::new(self.settings));
         let rows = rows.label(label()).pools(self.pools.clone()).office(office);
         let rows = match &self.desk {
             Some(desk) => rows.desk(desk.clone()),

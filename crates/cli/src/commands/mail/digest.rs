@@ -1,5 +1,10 @@
 //! `mail digest`: whoever is due gets a message into the spool, now or again and again.
 
+use std::pin::pin;
+use std::task::Poll;
+
+use futures_util::poll;
+
 use crate::args::batch::File;
 use crate::args::mail::Digest;
 use crate::commands::{batch, interrupted};
@@ -18,6 +23,11 @@ pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode>
     }
     // What cannot be kept is not begun.
     mail::spool(&settings.mail)?;
+    // Heard from now on, also between two rounds.
+    let mut told = pin!(interrupted());
+    if let Poll::Ready(told) = poll!(told.as_mut()) {
+        return told.map(|()| ExitCode::Good);
+    }
     loop {
         let round = round(&typed, &file, settings).await;
         if !typed.daemon {
@@ -30,8 +40,9 @@ pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode>
             Err(error) => drop(error::report(&error)),
         }
         tokio::select! {
+            biased;
+            told = told.as_mut() => return told.map(|()| ExitCode::Good),
             () = tokio::time::sleep(typed.every.0) => {}
-            told = interrupted() => return told.map(|()| ExitCode::Good),
         }
     }
 }
