@@ -171,6 +171,8 @@ fn mistakes_are_told_before_anybody_is_written_to() {
         place.write("digest/batch.toml", &wrong);
         place.run(&digest(&[])).ends(1).says(says);
     }
+    place.write("digest/batch.toml", file.replace("[mail]\n", "[mail]\npool = \"digest\"\n"));
+    place.run(&digest(&[])).ends(2).says("nobody says how many permits pool `digest` has");
     place.write("digest/batch.toml", &file);
     let page = place.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
     place.write("digest/digest.mjml", page);
