@@ -2,6 +2,7 @@
 
 mod crash;
 mod keeps;
+mod letterbox;
 mod lives;
 
 use std::collections::BTreeMap;
