@@ -1,5 +1,5 @@
-//! How fast mail is: the embedded renderer beside npm's mjml, messages into the spool, and from there to
-//! a server.
+//! How fast mail is: the embedded renderer beside npm's mjml, digests into the spool, and from there to a
+//! server.
 //!
 //! `cargo run --profile dist -p bench-mail` shows medians; the renderers are compared in CPU time, which other
 //! work on the machine does not change. `--once` runs everything small, so that the benchmark cannot rot
@@ -7,6 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+mod digest;
 mod render;
 mod spool;
 
@@ -50,6 +51,7 @@ async fn main() -> anyhow::Result<()> {
     let own = || here().join("../../crates/mail/templates");
     let mjml = args.mjml.clone().unwrap_or_else(|| here().join("../../target/mjml"));
     render::measure(&args.templates.clone().unwrap_or_else(own), &mjml, args.renderings)?;
+    digest::measure(args.messages, args.rounds).await?;
     spool::measure(args.messages, args.rounds).await
 }
 

@@ -8,6 +8,7 @@
 
 mod ai;
 mod command;
+mod mail;
 mod post;
 mod pre;
 mod query;
@@ -46,6 +47,9 @@ pub async fn check(
         Pre::Sql(pre) => warnings.extend(pre::check(&desk, pre).await?),
         Pre::Command(pre) => command::pre(&desk, pre).await?,
         Pre::Code(_) => {}
+    }
+    if let Some(mail) = &definition.mail {
+        mail::check(&desk, mail).await?;
     }
     match &definition.post {
         Post::Sql(post) => warnings.extend(post::statements(&desk, post, &fields).await?),

@@ -6,6 +6,7 @@
 
 mod ai;
 mod command;
+mod mail;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use self::ai::{Ai, ByProfile, ProviderBatch, Through};
 pub use self::command::{Command, CommandPost, CommandPre};
+pub use self::mail::{Mail, MailMode};
 
 /// The kind of unit that one row is.
 pub const ROW_KIND: &str = "batch.row";
@@ -49,6 +51,9 @@ pub struct Definition {
     pub pre: Pre,
     /// Who is asked, and how.
     pub ai: Ai,
+    /// Rows are written to, and nobody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
     /// What becomes of the answer.
     pub post: Post,
     /// After RETRY.

@@ -10,6 +10,7 @@ mod candidates;
 mod command;
 mod database;
 mod error;
+mod mail;
 mod places;
 mod policy;
 mod post;
@@ -30,13 +31,13 @@ pub use error::{FileError, did_you_mean};
 pub use places::{Place, Places};
 pub use text::MAX_FILE;
 
-use crate::definition::{Definition, Workers};
+use crate::definition::{Definition, MailMode, Workers};
 use section::{Field, Section};
 
 /// The name looked for in a folder.
 const FILE: &str = "batch.toml";
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "type",
     "tenant",
     "database",
@@ -47,6 +48,7 @@ const KEYS: [&str; 16] = [
     "candidates",
     "pre",
     "ai",
+    "mail",
     "profiles",
     "post",
     "retry",
@@ -69,6 +71,8 @@ pub struct Overrides {
     pub workers: Option<Workers>,
     /// At most so many rows.
     pub limit: Option<u64>,
+    /// How often rows are written to.
+    pub mode: Option<MailMode>,
     /// Rows may be taken that another batch has taken.
     pub allow_duplicates: bool,
     /// When the batch starts: a deadline counts from here. `None`: now.
@@ -147,15 +151,20 @@ impl BatchFile {
         let kind = kind(root, overrides)?;
         let now = overrides.now.unwrap_or_else(|| SystemClock.now());
         let deadline = root.field("deadline").map(|field| field.span()).transpose()?;
+        let mail = mail::read(root, overrides, now, places)?;
         Ok(Definition {
             version: 1,
             source: self.path.clone(),
             tenant: tenant(root, overrides)?,
             database: database::read(root, places)?,
             workers: policy::workers(root, overrides)?,
-            candidates: candidates::read(root, &kind, overrides, places)?,
+            candidates: candidates::read(root, &kind, overrides, mail.as_ref(), places)?,
             pre: pre::read(root, places)?,
-            ai: ai::read(root, places)?,
+            ai: match &mail {
+                Some(_) => mail::nobody(root)?,
+                None => ai::read(root, places)?,
+            },
+            mail,
             post: post::read(root, places)?,
             retry: policy::retry(root)?,
             on_lost: policy::on_lost(root)?,

@@ -7,6 +7,7 @@ mod asker;
 mod bulk;
 mod job;
 mod jobs;
+mod mailed;
 mod numbers;
 mod question;
 mod reply;
@@ -26,6 +27,7 @@ use self::numbers::Numbers;
 use self::run::Run;
 use crate::command::Commands;
 use crate::definition::Verdict;
+use crate::mail::Office;
 use crate::rows::Sources;
 use crate::step::{Apply, Prepare};
 use crate::value::from_json;
@@ -134,6 +136,13 @@ impl RowHandlerBuilder {
     /// are left for another worker. Somebody has to keep its books ([`Desk::keep_books`]).
     pub fn desk(mut self, desk: Desk) -> Self {
         self.outfit.desk = Some(desk);
+        self
+    }
+
+    /// Where messages to rows are kept until they are sent. Without it, batches that write to their rows
+    /// are left for another worker.
+    pub fn office(mut self, office: Arc<dyn Office>) -> Self {
+        self.outfit.office = Some(office);
         self
     }
 

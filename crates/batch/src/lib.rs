@@ -17,6 +17,7 @@ pub mod handler;
 pub mod initiator;
 pub mod listing;
 pub mod lookout;
+pub mod mail;
 pub mod names;
 pub mod prompt;
 pub mod prompts;

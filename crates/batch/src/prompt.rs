@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use minijinja::{Environment, Value};
+use minijinja::{AutoEscape, Environment, Value};
 
 use crate::rows::Row;
 use crate::template::{self, TemplateError};
@@ -37,8 +37,18 @@ pub struct Prompt {
 impl Prompt {
     /// Compiles a template; `name` is where it was written, for messages.
     pub fn compile(template: &str, name: &str) -> Result<Self, TemplateError> {
+        Self::escaped(template, name, AutoEscape::None)
+    }
+
+    /// The same for a page: what rows say is text in it, and never a tag.
+    pub fn html(template: &str, name: &str) -> Result<Self, TemplateError> {
+        Self::escaped(template, name, AutoEscape::Html)
+    }
+
+    fn escaped(template: &str, name: &str, how: AutoEscape) -> Result<Self, TemplateError> {
         template::guard(template)?;
         let mut environment = template::environment();
+        environment.set_auto_escape_callback(move |_| how.clone());
         let added = environment.add_template_owned(name.to_owned(), template.to_owned());
         added.map_err(|error| TemplateError::from_engine(&error))?;
         Ok(Self { environment, name: name.to_owned() })

@@ -13,6 +13,8 @@ use crate::value::show_key;
 pub(crate) struct Reading {
     pub(crate) sql: String,
     pub(crate) lists: BTreeMap<String, String>,
+    /// What its SQL may use beside key and batch.
+    pub(crate) facts: Vec<(String, String)>,
 }
 
 /// What they read.
@@ -24,7 +26,7 @@ pub(crate) struct Known {
 impl Reading {
     /// Reads a row: exactly one must have the key.
     pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<Known, PrepareError> {
-        let params = params(run);
+        let params = self.params(run);
         let rows = run.source.fetch(&self.sql, &params).await;
         let row = the_one(rows.map_err(|error| refused("the row", &error))?, run.key)?;
         let mut lists = BTreeMap::new();
@@ -35,12 +37,15 @@ impl Reading {
         }
         Ok(Known { row, lists })
     }
-}
 
-/// What its SQL may use.
-fn params(run: &RowRun<'_>) -> [(String, SqlValue); 2] {
-    let batch = SqlValue::Text(run.batch.to_string());
-    [("key".to_owned(), run.key.clone()), ("batch_id".to_owned(), batch)]
+    /// What its SQL may use.
+    fn params(&self, run: &RowRun<'_>) -> Vec<(String, SqlValue)> {
+        let batch = SqlValue::Text(run.batch.to_string());
+        let own = [("key".to_owned(), run.key.clone()), ("batch_id".to_owned(), batch)];
+        let facts =
+            self.facts.iter().map(|(name, value)| (name.clone(), SqlValue::Text(value.clone())));
+        own.into_iter().chain(facts).collect()
+    }
 }
 
 fn the_one(rows: Vec<Row>, key: &SqlValue) -> Result<Row, PrepareError> {

@@ -19,7 +19,7 @@ impl SqlPrepare {
     pub fn compile(pre: &SqlPre) -> Result<Self, String> {
         let prompt = Prompt::compile(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
-        let reading = Reading { sql: pre.sql.clone(), lists: pre.lists.clone() };
+        let reading = Reading { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
         Ok(Self { reading, prompt })
     }
 }

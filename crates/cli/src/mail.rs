@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{PoolName, RetryPolicy};
+use async_trait::async_trait;
+use longshore::{PoolName, RetryPolicy, SystemClock};
+use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
+use longshore_mail::digest::SpoolOffice;
+use longshore_mail::letterbox::Letterbox;
 use longshore_mail::mjml::{Compiler, Embedded, Form, Http, Reference, Renderer, Roots};
 use longshore_mail::send::{
     Carrier, Credentials, DomainRate, Folder, Security, SenderSettings, Smtp, SmtpSettings,
 };
 use longshore_mail::spool::{OnUnanswered, Policy, Spool, Thresholds};
+use tokio::sync::OnceCell;
 
 use crate::alarms::Alarms;
 use crate::env;
@@ -46,6 +51,8 @@ pub struct MailSettings {
     pub max_age: Duration,
     /// How long sent messages are kept.
     pub keep: Duration,
+    /// How long failures are kept.
+    pub keep_failed: Duration,
     /// From where on the spool is not well.
     pub thresholds: Thresholds,
     /// The server.
@@ -173,6 +180,40 @@ pub fn roots(folder: &Path, typed: &[PathBuf], settings: &MailSettings) -> anyho
 /// The spool.
 pub fn spool(settings: &MailSettings) -> anyhow::Result<Spool> {
     Spool::open(&settings.spool).hint("`mail.spool` says where the spool is")
+}
+
+/// Where messages to rows are kept: compiled and put into the spool as the configuration says. Nothing is
+/// opened before the first of them, for most workers write to nobody.
+pub struct LazyOffice {
+    settings: Settings,
+    office: OnceCell<SpoolOffice>,
+}
+
+impl LazyOffice {
+    /// Opens nothing yet.
+    pub fn new(settings: &Settings) -> Self {
+        Self { settings: settings.clone(), office: OnceCell::new() }
+    }
+
+    async fn open(&self) -> anyhow::Result<SpoolOffice> {
+        let compiler = compiler(None, &self.settings).await?;
+        let mail = &self.settings.mail;
+        let letterbox = Letterbox::new(spool(mail)?, Arc::new(SystemClock));
+        Ok(SpoolOffice::new(compiler, letterbox, mail.includes.clone(), Arc::new(SystemClock)))
+    }
+}
+
+#[async_trait]
+impl Office for LazyOffice {
+    async fn post(&self, parcel: Parcel) -> Result<Posted, OfficeError> {
+        let office = self.office.get_or_try_init(|| self.open()).await;
+        let office = office.map_err(|error| OfficeError {
+            code: "SPOOL_ERROR",
+            message: format!("{error:#}"),
+            retryable: true,
+        })?;
+        office.post(parcel).await
+    }
 }
 
 /// Whoever carries mail on.

@@ -86,6 +86,7 @@ impl Draft {
             priority,
             envelope: Envelope { from: Some(bounces_to), to },
             message_id,
+            about: None,
             body,
         })
     }

@@ -11,8 +11,8 @@ use crate::rows::Row;
 use crate::sql;
 use crate::template::TemplateError;
 
-use super::Desk;
 use super::query::Query;
+use super::{Desk, mail};
 
 /// What PRE's SQL may use.
 const PARAMETERS: [&str; 2] = ["key", "batch_id"];
@@ -22,7 +22,8 @@ pub(super) async fn check(desk: &Desk<'_>, pre: &SqlPre) -> Result<Vec<String>, 
     let prompt = Prompt::compile(&pre.template, &pre.template_name);
     let prompt = prompt.map_err(|error| in_template(desk, error))?;
     let query = Query { desk, key: "pre.sql", sql: &pre.sql };
-    let columns = of_one_row(&query).await?;
+    let mut columns = of_one_row(&query).await?;
+    columns.extend(mail::facts(desk.definition).into_iter().map(str::to_owned));
     let mut lists = BTreeMap::new();
     for (name, sql) in &pre.lists {
         let key = format!("pre.lists.{name}");
@@ -49,7 +50,8 @@ pub(super) async fn of_one_row(query: &Query<'_>) -> Result<Vec<String>, FileErr
 /// The columns of a query about a row.
 pub(super) async fn described(query: &Query<'_>) -> Result<Vec<String>, FileError> {
     let columns = query.columns().await?;
-    query.only_params(PARAMETERS)?;
+    let facts = mail::facts(query.desk.definition);
+    query.only_params(PARAMETERS.into_iter().chain(facts))?;
     Ok(columns)
 }
 

@@ -26,7 +26,8 @@ impl CommandApply {
     /// Starts the command, unless another batch has.
     pub async fn open(post: &CommandPost, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&post.command, APPLY).await?;
-        let reading = |sql: &String| Reading { sql: sql.clone(), lists: BTreeMap::new() };
+        let reading =
+            |sql: &String| Reading { sql: sql.clone(), lists: BTreeMap::new(), facts: Vec::new() };
         Ok(Self { command, reading: post.row_sql.as_ref().map(reading) })
     }
 

@@ -25,7 +25,11 @@ impl CommandPrepare {
     /// Starts the command, unless another batch has.
     pub async fn open(pre: &CommandPre, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&pre.command, PREPARE).await?;
-        let reading = |sql: &String| Reading { sql: sql.clone(), lists: pre.lists.clone() };
+        let reading = |sql: &String| Reading {
+            sql: sql.clone(),
+            lists: pre.lists.clone(),
+            facts: Vec::new(),
+        };
         Ok(Self { command, reading: pre.sql.as_ref().map(reading) })
     }
 }

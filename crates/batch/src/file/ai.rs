@@ -114,7 +114,7 @@ fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatch>, FileEr
     }))
 }
 
-fn pool(field: &Field<'_>) -> Result<PoolName, FileError> {
+pub(super) fn pool(field: &Field<'_>) -> Result<PoolName, FileError> {
     PoolName::new(field.text()?).map_err(|error| field.error(error.to_string()))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
-use crate::definition::Candidates;
+use crate::definition::{Candidates, Mail};
 use crate::sql;
 
 use super::error::FileError;
@@ -25,13 +25,14 @@ pub(super) fn read(
     root: &Section<'_>,
     kind: &str,
     overrides: &Overrides,
+    mail: Option<&Mail>,
     places: &mut Places,
 ) -> Result<Candidates, FileError> {
     let section = root.need_section("candidates", &KEYS)?;
     let written = Written::either(&section, "sql", "sql_file")?;
     let written = written.ok_or_else(|| section.missing("sql"))?;
     let sql = statements::query(&written, "candidates.sql", places)?;
-    let params = params(&section, &sql, overrides, places)?;
+    let params = params(&section, &sql, overrides, mail, places)?;
     let limit = section.field("limit").map(|field| field.count()).transpose()?;
     let ahead = section.field("ahead").map(|field| field.count()).transpose()?;
     Ok(Candidates {
@@ -60,11 +61,16 @@ fn params(
     section: &Section<'_>,
     sql: &str,
     overrides: &Overrides,
+    mail: Option<&Mail>,
     places: &Places,
 ) -> Result<BTreeMap<String, Value>, FileError> {
     let known = sql::parameters(sql);
     let at_sql = |message| places.error(&section.file.shown, "candidates.sql", 0, message);
     let mut values = defaults(section, &known)?;
+    let facts = mail.iter().flat_map(|mail| mail.facts());
+    for (name, value) in facts.filter(|(name, _)| known.contains(name)) {
+        values.insert(name.to_owned(), Value::from(value));
+    }
     for (name, given) in &overrides.params {
         if !known.contains(&name.as_str()) {
             let message = format!("--param {name}: the candidates' SQL has no `:{name}`");

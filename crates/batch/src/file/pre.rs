@@ -8,7 +8,7 @@ use crate::prompt::WHOLE_ROW;
 use super::error::FileError;
 use super::places::Places;
 use super::section::Section;
-use super::{Written, command, statements};
+use super::{Written, command, mail, statements};
 
 const KEYS: [&str; 11] = [
     "sql",
@@ -37,7 +37,15 @@ pub(super) fn read(root: &Section<'_>, places: &mut Places) -> Result<Pre, FileE
     }
     let sql = Written::either(&section, "sql", "sql_file")?;
     let sql = sql.ok_or_else(|| section.missing("sql"))?;
-    let prompt = Written::either(&section, "prompt", "prompt_file")?;
+    let mut prompt = Written::either(&section, "prompt", "prompt_file")?;
+    if let Some(page) = mail::template(root)? {
+        for key in ["prompt", "prompt_file"] {
+            if let Some(field) = section.field(key) {
+                return Err(field.error("rows that are written to are not asked: `mail.template`"));
+            }
+        }
+        prompt = Some(page);
+    }
     let prompt = prompt.ok_or_else(|| {
         section.missing("prompt").hint("write the template there, or its file as `prompt_file`")
     })?;

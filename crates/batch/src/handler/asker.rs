@@ -14,6 +14,7 @@ use longshore_ai::{AskError, Code, Desk, Errand, Mode, Prices, Provider, Questio
 use super::job::{JobError, Outfit};
 use crate::conductor::Summons;
 use crate::definition::{Ai, ByProfile, Definition, ProviderBatch, Through};
+use crate::mail::Office;
 
 /// How long whoever was asked may take to say that the time is over.
 const TELLING: Duration = Duration::from_millis(500);
@@ -26,6 +27,8 @@ pub(crate) enum Asker {
     Desk { desk: Desk, profile: ByProfile },
     /// A provider's batches, by way of the desk's books.
     Bulk(Bulk),
+    /// Nobody: rows are written to.
+    Mail(Arc<dyn Office>),
     /// Whoever takes requests from the queue.
     Queue { profile: ProfileName, on_lost: OnLost },
 }
@@ -45,6 +48,9 @@ impl Outfit {
         what: &Definition,
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Asker, JobError> {
+        if what.mail.is_some() {
+            return self.office.clone().map(Asker::Mail).ok_or(JobError::NoOffice);
+        }
         let ai = &what.ai;
         if let Some(pace) = ai.provider_batch {
             return self.in_bulk(ai, pace, unusable);
@@ -113,9 +119,8 @@ impl Asker {
             Self::Desk { desk, profile: ByProfile::Written(profile) } => {
                 desk.ask_by(profile, &errand(context, None, question)).await
             }
-            Self::Bulk(_) => {
-                let error =
-                    AskError::new(Code::Internal, "the row asks with others, not by itself");
+            Self::Bulk(_) | Self::Mail(_) => {
+                let error = AskError::new(Code::Internal, "the row asks with others, or nobody");
                 Settled::elsewhere(Err(error), 0)
             }
             Self::Queue { profile, on_lost } => {
@@ -147,7 +152,7 @@ impl Asker {
     /// themselves that time is up, and then it is there in writing.
     pub(super) fn telling(&self) -> Duration {
         match self {
-            Self::Direct { .. } | Self::Bulk(_) => Duration::ZERO,
+            Self::Direct { .. } | Self::Bulk(_) | Self::Mail(_) => Duration::ZERO,
             Self::Desk { .. } | Self::Queue { .. } => TELLING,
         }
     }

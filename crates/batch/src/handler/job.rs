@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::asker::Asker;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
 use crate::definition::{Database, Definition, Post, Pre};
+use crate::mail::{MailPrepare, Office};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
 use crate::sql_pre::SqlPrepare;
@@ -31,6 +32,7 @@ pub(crate) struct Outfit {
     pub(crate) providers: HashMap<String, Arc<dyn Provider>>,
     pub(crate) desk: Option<Desk>,
     pub(crate) pools: PoolBook,
+    pub(crate) office: Option<Arc<dyn Office>>,
 }
 
 /// Everything a row's run needs.
@@ -70,6 +72,9 @@ pub(crate) enum JobError {
     /// Its questions are asked where there is a ledger.
     #[error("this worker has no ledger to ask by profile `{0}`")]
     NoDesk(String),
+    /// Its rows are written to where there is a spool.
+    #[error("this worker has no spool for mail")]
+    NoOffice,
     /// Its questions need permits that this program knows nothing of.
     #[error("this worker's configuration has no pool `{0}`")]
     NoPool(PoolName),
@@ -100,6 +105,7 @@ impl JobError {
             JobError::UnknownCode { .. }
             | JobError::NoDesk(_)
             | JobError::NoPool(_)
+            | JobError::NoOffice
             | JobError::Source(_) => {
                 tracing::warn!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(ELSEWHERE);
@@ -134,6 +140,7 @@ impl Outfit {
             providers,
             desk: None,
             pools: PoolBook::default(),
+            office: None,
         }
     }
 
@@ -144,7 +151,7 @@ impl Outfit {
         let schema = schema.map_err(|error| unusable(format!("ai.schema: {error}")))?;
         Ok(Job {
             source: self.sources.resolve(&what.database)?,
-            prepare: self.prepare(&what.pre, unusable).await?,
+            prepare: self.prepare(&what, unusable).await?,
             asker: self.asker(&what, unusable)?,
             pool: what.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?,
             apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
@@ -160,10 +167,14 @@ impl Outfit {
 
     async fn prepare(
         &self,
-        pre: &Pre,
+        what: &Definition,
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Arc<dyn Prepare>, JobError> {
-        match pre {
+        if let (Some(mail), Pre::Sql(pre)) = (&what.mail, &what.pre) {
+            let prepare = MailPrepare::compile(&what.kind, pre, mail);
+            return Ok(Arc::new(prepare.map_err(unusable)?));
+        }
+        match &what.pre {
             Pre::Sql(pre) => Ok(Arc::new(SqlPrepare::compile(pre).map_err(unusable)?)),
             Pre::Code(name) => named(&self.prepares, "PRE", name),
             Pre::Command(pre) => {

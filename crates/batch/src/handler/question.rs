@@ -100,7 +100,7 @@ impl Run<'_> {
 
     /// A permit of the pool that the batch names; the question's time begins with it. Without one the row
     /// comes again a moment later: nothing was asked, and no attempt is used.
-    async fn held(&mut self) -> Result<Option<Permit>, Verdict> {
+    pub(super) async fn held(&mut self) -> Result<Option<Permit>, Verdict> {
         let Some(pool) = &self.job.pool else { return Ok(None) };
         let mut request = pool.request().priority(self.context.unit().priority);
         if let Some(deadline) = self.job.definition.deadline {
@@ -193,7 +193,7 @@ impl Run<'_> {
 }
 
 /// Leave to ask. Its time is part of the row's: one that waited too long is not asked.
-async fn permit(gate: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
+pub(super) async fn permit(gate: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
     match gate {
         // Nobody closes it.
         Some(gate) => gate.acquire().await.ok(),

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::RowResult;
+use super::asker::Asker;
 use super::job::{Job, JobError};
 use super::reply::{lost, unanswered};
 use super::verdict::{self, Told};
@@ -92,6 +93,10 @@ impl<'a> Run<'a> {
     /// What POST is to be told: from the checkpoint, or by asking.
     async fn reply(&mut self) -> Result<Reply, Verdict> {
         let unit = self.context.unit();
+        if let Asker::Mail(office) = &self.job.asker {
+            let office = Arc::clone(office);
+            return self.mailed(&*office).await;
+        }
         let recalled = self.kept.recall(unit.lost);
         if matches!(recalled, Recalled::Ask | Recalled::MaybeBilled)
             && let Some(bulk) = self.job.asker.bulk()

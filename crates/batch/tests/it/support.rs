@@ -48,6 +48,7 @@ pub(crate) fn definition() -> Definition {
             schema: None,
             pool: None,
         },
+        mail: None,
         post: Post::Sql(SqlPost::default()),
         retry: RetryPolicy::default(),
         on_lost: OnLost::Rerun,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use longshore::{BatchId, BatchStatus, UnitState};
-use longshore_batch::definition::Workers;
+use longshore_batch::definition::{MailMode, Workers};
 
 use super::operate::{InPool, PageArgs};
 use crate::span::Span;
@@ -166,6 +166,9 @@ pub struct File {
     /// Words for people, kept with the batch
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub notes: String,
+    /// How often rows are written to: `mail digest` says so
+    #[arg(skip)]
+    pub mode: Option<MailMode>,
 }
 
 /// `NAME=VALUE`.
@@ -178,7 +181,7 @@ impl File {
     /// A file with these parameters, and nothing else that is different.
     pub fn of(path: PathBuf, param: Vec<(String, String)>) -> Self {
         let (workers, limit, notes) = (None, None, String::new());
-        Self { path, param, workers, limit, allow_duplicates: false, new: false, notes }
+        Self { path, param, workers, limit, allow_duplicates: false, new: false, notes, mode: None }
     }
 }
 

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use longshore::Priority;
+use longshore_batch::definition::MailMode;
 use longshore_mail::spool::Share;
 
+use super::batch::File;
 use crate::mail::RendererName;
 use crate::span::Span;
 
@@ -18,6 +20,8 @@ pub enum Mail {
     Check(Check),
     /// Put a message into the spool
     Spool(Box<Put>),
+    /// Write to the rows of a batch file, once per row and period
+    Digest(Box<Digest>),
     /// Send what is due
     Send(Send),
     /// How the spool stands
@@ -103,6 +107,48 @@ pub struct Put {
     /// Its place among those that are due: high, normal, low or 1 to 9
     #[arg(long, value_name = "PRIORITY", default_value_t = Priority::NORMAL)]
     pub priority: Priority,
+}
+
+/// Whom to write to.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore mail digest examples/digest --folder out          the folder with batch.toml, or the file
+  longshore mail digest nightly.toml --mode immediate --daemon
+  longshore mail digest nightly.toml --mod 4 --val 0          a quarter of the users: :mod and :val
+
+Run again after a crash or Ctrl-C, it takes up the unfinished batch of the same file where it stopped; of
+one user and period there is one message, however often it is run.")]
+pub struct Digest {
+    #[command(flatten)]
+    pub file: File,
+    /// daily or immediate [default: the file's]
+    #[arg(long, value_name = "MODE", value_parser = mode)]
+    pub mode: Option<MailMode>,
+    /// Only users whose number leaves --val when divided by this: what `:mod` of the candidates' SQL is
+    #[arg(long = "mod", value_name = "N", requires = "val")]
+    pub modulus: Option<u64>,
+    /// What `:val` of the candidates' SQL is
+    #[arg(long, value_name = "N", requires = "modulus")]
+    pub val: Option<u64>,
+    /// Show the SQL, the count and three messages; keep and change nothing
+    #[arg(long, conflicts_with = "daemon")]
+    pub dry_run: bool,
+    /// Go on until told to stop
+    #[arg(long)]
+    pub daemon: bool,
+    /// With --daemon: how often it is looked who is due
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub every: Span,
+    /// Then write what is due as .eml files into this folder, instead of leaving it to `mail send`
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+fn mode(text: &str) -> Result<MailMode, String> {
+    [MailMode::Daily, MailMode::Immediate]
+        .into_iter()
+        .find(|mode| mode.as_str() == text)
+        .ok_or_else(|| "it is daily or immediate".to_owned())
 }
 
 /// How to send.

@@ -37,7 +37,7 @@ pub mod summary;
 
 use place::{connect_to, connect_to_both};
 
-pub use run::estimate;
+pub use run::{dry, estimate, round};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {

@@ -2,6 +2,7 @@
 
 mod check;
 mod compile;
+mod digest;
 mod put;
 mod send;
 
@@ -22,7 +23,7 @@ use crate::span::brief;
 
 /// Whether the command sees to signals itself.
 pub fn obeys_signals(typed: &Typed) -> bool {
-    matches!(typed, Typed::Send(_))
+    matches!(typed, Typed::Send(_) | Typed::Digest(_))
 }
 
 /// Runs the command.
@@ -31,6 +32,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Compile(typed) => compile::run(&typed, settings).await,
         Typed::Check(typed) => check::run(&typed, settings).await,
         Typed::Spool(typed) => put::run(*typed, settings).await,
+        Typed::Digest(typed) => digest::run(*typed, settings).await,
         Typed::Send(typed) => send::run(typed, settings).await,
         Typed::Stats { check } => stats(check, settings),
         Typed::Retry { key, .. } => retry(key.as_deref(), settings),

@@ -27,6 +27,7 @@ use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::http::call::Caller;
 use crate::http::{self, HttpHandler};
+use crate::mail::LazyOffice;
 use crate::permits;
 use crate::pools::Pools;
 use crate::settings::Settings;
@@ -49,7 +50,10 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
     let actions = Arc::new(Actions::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
-    let batches = Handlers::new(&sources, &commands, Arc::clone(&actions), desk.clone());
+    let batches = {
+        let (actions, office) = (Arc::clone(&actions), Arc::new(LazyOffice::new(settings)));
+        Handlers::new(&sources, &commands, actions, desk.clone(), office)
+    };
     let http = HttpHandler::new(caller, settings.http.env.clone());
     let slots = typed.slots.unwrap_or(settings.worker.slots);
     let pools = Pools::open(&settings.pools, wanted(&typed, settings), slots).await?;

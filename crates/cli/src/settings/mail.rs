@@ -23,6 +23,7 @@ pub(super) fn mail(config: &Config) -> anyhow::Result<MailSettings> {
         on_unanswered: choice("mail.on_unanswered", &mail.on_unanswered)?,
         max_age: length("mail.max_age", &mail.max_age)?,
         keep: span("mail.keep", &mail.keep)?,
+        keep_failed: span("mail.keep_failed", &mail.keep_failed)?,
         thresholds: Thresholds {
             warning: usize::try_from(mail.warning)?,
             critical: usize::try_from(mail.critical)?,

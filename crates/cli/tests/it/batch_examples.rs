@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, Run};
 
 /// A copy of an example, as it is in the repository.
-fn copied(name: &str) -> Place {
+pub(crate) fn copied(name: &str) -> Place {
     let place = Place::new();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     std::fs::create_dir(place.path(name)).unwrap();

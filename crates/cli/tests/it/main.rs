@@ -47,6 +47,8 @@ mod complaints;
 #[cfg(test)]
 mod completions;
 #[cfg(test)]
+mod compose;
+#[cfg(test)]
 mod config;
 #[cfg(test)]
 mod contract;
@@ -56,6 +58,10 @@ mod crash;
 mod cron;
 #[cfg(test)]
 mod deploy;
+#[cfg(test)]
+mod digest;
+#[cfg(test)]
+mod digest_storm;
 #[cfg(test)]
 mod dispatch;
 #[cfg(test)]

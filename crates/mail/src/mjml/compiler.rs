@@ -15,6 +15,7 @@ pub struct Compiler {
     renderer: Arc<dyn Renderer>,
     pool: Option<BoundedPool>,
     timeout: Duration,
+    kept: usize,
     cache: Arc<Mutex<Cache>>,
 }
 
@@ -25,7 +26,8 @@ impl Compiler {
     /// With a limit of 30 seconds, no pool, and 16 MiB of pages kept.
     pub fn new(renderer: Arc<dyn Renderer>) -> Self {
         let (timeout, cache) = (Duration::from_secs(30), Cache::new(KEPT));
-        Self { renderer, pool: None, timeout, cache: Arc::new(Mutex::new(cache)) }
+        let cache = Arc::new(Mutex::new(cache));
+        Self { renderer, pool: None, timeout, kept: KEPT, cache }
     }
 
     /// Each rendering holds a permit of this pool; who waits for one holds up whoever asked: that is how
@@ -44,13 +46,14 @@ impl Compiler {
     /// How many bytes of pages are kept; none keeps none.
     #[must_use]
     pub fn keeping(self, bytes: usize) -> Self {
-        Self { cache: Arc::new(Mutex::new(Cache::new(bytes))), ..self }
+        Self { kept: bytes, cache: Arc::new(Mutex::new(Cache::new(bytes))), ..self }
     }
 
     /// The page of a template.
     pub async fn compile(&self, template: &Template) -> Result<Arc<Rendered>, RenderError> {
-        let key = key(self.renderer.name(), template.text());
-        if let Some(page) = self.cache().find(&key) {
+        // Nobody remembers pages of which none comes twice.
+        let key = (self.kept > 0).then(|| key(self.renderer.name(), template.text()));
+        if let Some(page) = key.and_then(|key| self.cache().find(&key)) {
             return Ok(page);
         }
         let page = match &self.pool {
@@ -58,7 +61,9 @@ impl Compiler {
             None => self.render(template).await?,
         };
         let page = Arc::new(page);
-        self.cache().keep(key, &page);
+        if let Some(key) = key {
+            self.cache().keep(key, &page);
+        }
         Ok(page)
     }
 

@@ -52,6 +52,7 @@ mod tests {
             Outcome::Deferred { .. } => "deferred",
             Outcome::Refused { .. } => "refused",
             Outcome::Unanswered { .. } => "unanswered",
+            Outcome::Partly { .. } => "partly",
         }
     }
 

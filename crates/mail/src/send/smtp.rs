@@ -152,12 +152,13 @@ impl Smtp {
         within(self.0.settings.timeout, work).await
     }
 
-    /// From whom, to whom, and the word that the message comes.
+    /// From whom, to whom, and the word that the message comes; who was turned away while others were not.
+    /// If all were, it is not offered: as a whole it may be tried again if any of them may.
     async fn announce(
         &self,
         connection: &mut Connection,
         message: &Message,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Turned, Trouble> {
         let smtp = &mut connection.smtp;
         let from = message.envelope.from.as_deref().map(address).transpose()?;
         let mut options = Vec::new();
@@ -180,10 +181,43 @@ impl Smtp {
         }
         // Each answer has its own time.
         self.in_time(told(smtp.command(Mail::new(from, options)))).await?;
-        for to in &message.envelope.to {
-            self.in_time(told(smtp.command(Rcpt::new(address(to)?, Vec::new())))).await?;
+        let mut turned = Turned::default();
+        let (mut for_ever, mut for_now) = (None, None);
+        for to in message.left() {
+            let said = match address(to) {
+                Ok(address) => {
+                    self.in_time(told(smtp.command(Rcpt::new(address, Vec::new())))).await
+                }
+                Err(trouble) => Err(trouble),
+            };
+            let trouble = match said {
+                Ok(()) => {
+                    turned.reached.push(to.to_owned());
+                    continue;
+                }
+                // Without a word, or with the last one, there is no conversation any more.
+                Err(trouble) if trouble.code.is_none_or(|code| code == 421) => return Err(trouble),
+                Err(trouble) => trouble,
+            };
+            match outcome(Stage::Offering, trouble.clone()) {
+                Outcome::Refused { why } => {
+                    turned.refused.push((to.to_owned(), why));
+                    for_ever.get_or_insert(trouble);
+                }
+                Outcome::Deferred { why } | Outcome::Unanswered { why } => {
+                    turned.later.push((to.to_owned(), why));
+                    for_now.get_or_insert(trouble);
+                }
+                Outcome::Taken { .. } | Outcome::Partly { .. } => {}
+            }
         }
-        self.in_time(told(smtp.command(Data))).await
+        if turned.reached.is_empty()
+            && let Some(trouble) = for_now.or(for_ever)
+        {
+            return Err(trouble);
+        }
+        self.in_time(told(smtp.command(Data))).await?;
+        Ok(turned)
     }
 }
 
@@ -193,7 +227,7 @@ impl Carrier for Smtp {
         let waiting = self.idle().pop();
         if let Some(mut connection) = waiting {
             match self.announce(&mut connection, message).await {
-                Ok(()) => return Ok(Box::new(Open { smtp: self.clone(), connection })),
+                Ok(turned) => return Ok(Box::new(Open { smtp: self.clone(), connection, turned })),
                 // A server that spoke means the message; one that is gone did not like to wait.
                 Err(trouble @ Trouble { code: Some(_), .. }) if trouble.code != Some(421) => {
                     return Err(self.refused(connection, trouble).await);
@@ -204,7 +238,7 @@ impl Carrier for Smtp {
         let connection = self.connect().await;
         let mut connection = connection.map_err(|trouble| outcome(Stage::Connecting, trouble))?;
         match self.announce(&mut connection, message).await {
-            Ok(()) => Ok(Box::new(Open { smtp: self.clone(), connection })),
+            Ok(turned) => Ok(Box::new(Open { smtp: self.clone(), connection, turned })),
             Err(trouble) => Err(self.refused(connection, trouble).await),
         }
     }
@@ -229,10 +263,19 @@ impl Smtp {
     }
 }
 
+/// Who is to get a message, and who was turned away.
+#[derive(Debug, Default)]
+struct Turned {
+    reached: Vec<String>,
+    refused: Vec<(String, String)>,
+    later: Vec<(String, String)>,
+}
+
 /// A connection on which a message is awaited.
 struct Open {
     smtp: Smtp,
     connection: Connection,
+    turned: Turned,
 }
 
 #[async_trait]
@@ -249,7 +292,12 @@ impl Offered for Open {
                 self.connection.messages += 1;
                 self.smtp.keep(self.connection);
                 let words = answer.message().collect::<Vec<_>>().join(" ");
-                Outcome::Taken { answer: format!("{} {words}", answer.code()) }
+                let answer = format!("{} {words}", answer.code());
+                let Turned { reached, refused, later } = self.turned;
+                match refused.is_empty() && later.is_empty() {
+                    true => Outcome::Taken { answer },
+                    false => Outcome::Partly { answer, reached, refused, later },
+                }
             }
             Err(trouble) => {
                 if trouble.code.is_some() {

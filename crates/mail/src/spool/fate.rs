@@ -23,6 +23,19 @@ pub enum Note {
         /// What the server said.
         answer: String,
     },
+    /// The server took it for some of its recipients.
+    Partly {
+        /// When.
+        at: Timestamp,
+        /// What the server said.
+        answer: String,
+        /// For whom.
+        reached: Vec<String>,
+        /// For whom it never will, and why.
+        refused: Vec<(String, String)>,
+        /// For whom it may later, and why not now.
+        later: Vec<(String, String)>,
+    },
     /// The server did not take it now, or could not be reached.
     Deferred {
         /// When.
@@ -56,6 +69,17 @@ pub enum Outcome {
     Taken {
         /// What it said.
         answer: String,
+    },
+    /// The server took it for some of its recipients.
+    Partly {
+        /// What it said.
+        answer: String,
+        /// For whom.
+        reached: Vec<String>,
+        /// For whom it never will, and why.
+        refused: Vec<(String, String)>,
+        /// For whom it may later, and why not now.
+        later: Vec<(String, String)>,
     },
     /// It did not arrive, and may later.
     Deferred {
@@ -134,7 +158,14 @@ pub(super) fn judge(
     now: Timestamp,
 ) -> (Note, Verdict) {
     match outcome {
-        Outcome::Taken { answer } => (Note::Sent { at: now, answer }, Verdict::Sent),
+        Outcome::Taken { answer } => (Note::Sent { at: now, answer }, ended(past.notes)),
+        Outcome::Partly { answer, reached, refused, later } => {
+            let verdict = match later.first() {
+                None => Verdict::Failed,
+                Some((_, why)) => defer(past, why.clone(), policy, now).1,
+            };
+            (Note::Partly { at: now, answer, reached, refused, later }, verdict)
+        }
         Outcome::Refused { why } => (Note::Refused { at: now, why }, Verdict::Failed),
         Outcome::Deferred { why } => defer(past, why, policy, now),
         Outcome::Unanswered { why } => match policy.on_unanswered {
@@ -148,8 +179,9 @@ pub(super) fn judge(
 /// nothing happened.
 pub(super) fn recover(past: Past<'_>, policy: &Policy, now: Timestamp) -> (Option<Note>, Verdict) {
     match past.notes.last() {
-        Some(Note::Sent { .. }) => (None, Verdict::Sent),
+        Some(Note::Sent { .. }) => (None, ended(past.notes)),
         Some(Note::Refused { .. }) => (None, Verdict::Failed),
+        Some(Note::Partly { later, .. }) if later.is_empty() => (None, Verdict::Failed),
         Some(Note::Data { .. }) => match policy.on_unanswered {
             // Soon: nobody knows whether it waits for anything.
             OnUnanswered::Again => (Some(Note::Lost { at: now }), Verdict::Again(now)),
@@ -159,10 +191,38 @@ pub(super) fn recover(past: Past<'_>, policy: &Policy, now: Timestamp) -> (Optio
             }
         },
         // It was in somebody's hands, and no word of it with the server.
-        None | Some(Note::Deferred { .. } | Note::Lost { .. } | Note::Retried { .. }) => {
-            (None, Verdict::Again(now))
-        }
+        None
+        | Some(
+            Note::Deferred { .. } | Note::Partly { .. } | Note::Lost { .. } | Note::Retried { .. },
+        ) => (None, Verdict::Again(now)),
     }
+}
+
+/// Once the server has it for everybody who was left: sent, unless somebody was refused before.
+fn ended(notes: &[Note]) -> Verdict {
+    let refused = |note: &Note| matches!(note, Note::Partly { refused, .. } if !refused.is_empty());
+    if notes[begun(notes)..].iter().any(refused) { Verdict::Failed } else { Verdict::Sent }
+}
+
+/// Of these recipients, those who have neither got it nor were refused since somebody last asked for a new
+/// beginning.
+pub(super) fn left<'a>(to: &'a [String], notes: &[Note]) -> Vec<&'a str> {
+    let begun = begun(notes);
+    let is_done = |address: &str| {
+        notes.iter().enumerate().any(|(at, note)| match note {
+            Note::Partly { reached, refused, .. } => {
+                reached.iter().any(|one| one == address)
+                    || (at >= begun && refused.iter().any(|(one, _)| one == address))
+            }
+            _ => false,
+        })
+    };
+    to.iter().map(String::as_str).filter(|address| !is_done(address)).collect()
+}
+
+/// Where the notes since the last new beginning are.
+fn begun(notes: &[Note]) -> usize {
+    notes.iter().rposition(|note| matches!(note, Note::Retried { .. })).map_or(0, |at| at + 1)
 }
 
 fn maybe(why: &str) -> String {
@@ -182,9 +242,10 @@ fn defer(past: Past<'_>, why: String, policy: &Policy, now: Timestamp) -> (Note,
 
 /// Attempts that came to nothing since somebody last asked for a new beginning.
 pub(super) fn attempts(notes: &[Note]) -> u32 {
-    let last = notes.iter().rposition(|note| matches!(note, Note::Retried { .. }));
-    let counts = |note: &&Note| matches!(note, Note::Deferred { .. } | Note::Lost { .. });
-    let count = notes[last.map_or(0, |at| at + 1)..].iter().filter(counts).count();
+    let counts = |note: &&Note| {
+        matches!(note, Note::Deferred { .. } | Note::Partly { .. } | Note::Lost { .. })
+    };
+    let count = notes[begun(notes)..].iter().filter(counts).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -283,6 +344,38 @@ mod tests {
         let (note, verdict) = judged(&[], unanswered(), OnUnanswered::Fail, AT);
         assert_eq!(verdict, Verdict::Failed);
         assert!(matches!(note, Note::Refused { why, .. } if why.contains("may have arrived")));
+    }
+
+    fn partly(reached: &str, refused: &[&str], later: &[&str]) -> Note {
+        let why = |all: &[&str]| all.iter().map(|to| ((*to).to_owned(), "no".to_owned())).collect();
+        let (reached, refused, later) = (vec![reached.to_owned()], why(refused), why(later));
+        Note::Partly { at: AT, answer: "250".into(), reached, refused, later }
+    }
+
+    #[test]
+    fn of_several_recipients_those_are_left_who_neither_got_it_nor_were_refused() {
+        let to = ["a", "b", "c"].map(str::to_owned);
+        let notes = [partly("a", &["b"], &["c"])];
+        assert_eq!(left(&to, &notes), ["c"]);
+        assert_eq!(left(&to, &[]), ["a", "b", "c"]);
+        let again = [notes[0].clone(), Note::Retried { at: AT }];
+        assert_eq!(left(&to, &again), ["b", "c"], "who got it does not get it again");
+    }
+
+    #[test]
+    fn a_message_that_somebody_was_refused_is_a_failure_once_all_others_have_it() {
+        let taken = || Outcome::Taken { answer: "250".into() };
+        let some = [partly("a", &["b"], &["c"])];
+        assert_eq!(judged(&some, taken(), OnUnanswered::Again, AT).1, Verdict::Failed);
+        let later = [partly("a", &[], &["c"])];
+        assert_eq!(judged(&later, taken(), OnUnanswered::Again, AT).1, Verdict::Sent);
+        assert_eq!(
+            recovered(&some, OnUnanswered::Again).1,
+            Verdict::Again(AT + Duration::from_secs(5))
+        );
+        assert_eq!(recovered(&[partly("a", &["b"], &[])], OnUnanswered::Again).1, Verdict::Failed);
+        let sent = Note::Sent { at: AT, answer: "250".into() };
+        assert_eq!(recovered(&[some[0].clone(), sent], OnUnanswered::Again).1, Verdict::Failed);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use longshore::{Priority, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::error::SpoolError;
-use super::fate::Note;
+use super::fate::{Note, left};
 use super::name::FileName;
 
 /// From whom and to whom: the envelope, which is not what the message's own lines say.
@@ -28,6 +29,8 @@ struct Header {
     message_id: String,
     #[serde(flatten)]
     envelope: Envelope,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    about: Option<Value>,
     bytes: usize,
 }
 
@@ -42,6 +45,8 @@ pub struct Message {
     pub message_id: String,
     /// From whom and to whom.
     pub envelope: Envelope,
+    /// What whoever puts the same key again is to know of it.
+    pub about: Option<Value>,
     /// The message, all lines of it.
     pub body: Vec<u8>,
     /// What happened to it so far.
@@ -51,6 +56,11 @@ pub struct Message {
 const VERSION: u32 = 1;
 
 impl Message {
+    /// Those of its recipients who have neither got it nor were refused.
+    pub fn left(&self) -> Vec<&str> {
+        left(&self.envelope.to, &self.notes)
+    }
+
     /// From when on it is tried, which is not before it is due: how long it may be tried counts from here.
     pub(super) fn begun(&self) -> Timestamp {
         self.created.max(self.name.due)
@@ -65,6 +75,7 @@ impl Message {
             priority: self.name.priority,
             message_id: self.message_id.clone(),
             envelope: self.envelope.clone(),
+            about: self.about.clone(),
             bytes: self.body.len(),
         };
         // Text, numbers and lists of them are always JSON.
@@ -116,6 +127,7 @@ fn read(bytes: &[u8]) -> Result<Message, String> {
         created: header.created,
         message_id: header.message_id,
         envelope: header.envelope,
+        about: header.about,
         body: body.to_vec(),
         notes,
     })
@@ -136,6 +148,7 @@ mod tests {
                 from: Some("a@example.org".into()),
                 to: vec!["b@example.org".into()],
             },
+            about: Some(serde_json::json!({ "last": 7 })),
             body: b"Subject: hi\r\n\r\n{\"data\":1}\n".to_vec(),
             notes: vec![Note::Data { at }, Note::Lost { at }],
         }

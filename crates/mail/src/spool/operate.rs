@@ -83,6 +83,25 @@ impl Spool {
         Ok(pruned)
     }
 
+    /// Forgets what failed longer ago than `keep`, by whole days, and with it the keys. When it failed is when
+    /// its file was last written to.
+    pub fn prune_failed(&self, keep: Duration, now: Timestamp) -> Result<usize, SpoolError> {
+        let _one = match self.lock(BUCKETS) {
+            Err(SpoolError::Taken { .. }) => return Ok(0),
+            lock => lock?,
+        };
+        let (mut messages, first) = (0, day(now - keep));
+        for name in self.names(State::Failed)? {
+            let path = self.at(State::Failed, &name);
+            let Ok(data) = std::fs::metadata(&path) else { continue };
+            if day(Timestamp::from_micros(data.mtime().saturating_mul(1_000_000))) < first {
+                self.forget(&path, Some(name))?;
+                messages += 1;
+            }
+        }
+        Ok(messages)
+    }
+
     fn forget(&self, path: &Path, name: Option<FileName>) -> Result<(), SpoolError> {
         if let Some(name) = name {
             let key = self.key(&name.key);

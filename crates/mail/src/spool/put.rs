@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use longshore::{Priority, Timestamp};
+use serde_json::Value;
 
 use super::error::{SpoolError, Tried};
 use super::fate::Note;
@@ -26,6 +27,8 @@ pub struct Letter {
     pub envelope: Envelope,
     /// The Message-ID that is in the body: [`Key::message_id`].
     pub message_id: String,
+    /// What whoever puts the same key again is to know of it.
+    pub about: Option<Value>,
     /// The message, all lines of it.
     pub body: Vec<u8>,
 }
@@ -75,6 +78,11 @@ impl Spool {
         Ok(puts)
     }
 
+    /// The message of a key, wherever it is by now.
+    pub fn message(&self, key: &Key) -> Result<Message, SpoolError> {
+        self.read(&self.key(key))
+    }
+
     fn write(&self, letter: &Letter, now: Timestamp) -> Result<Written, SpoolError> {
         let name = FileName::new(letter.due, letter.priority, letter.key.clone());
         let message = Message {
@@ -82,6 +90,7 @@ impl Spool {
             created: now,
             message_id: letter.message_id.clone(),
             envelope: letter.envelope.clone(),
+            about: letter.about.clone(),
             body: letter.body.clone(),
             notes: Vec::new(),
         };
@@ -145,7 +154,12 @@ impl Spool {
             message => message?,
         };
         // One that came to its end was removed by somebody, who meant it.
-        if matches!(message.notes.last(), Some(Note::Sent { .. } | Note::Refused { .. })) {
+        let ended = match message.notes.last() {
+            Some(Note::Sent { .. } | Note::Refused { .. }) => true,
+            Some(Note::Partly { later, .. }) => later.is_empty(),
+            _ => false,
+        };
+        if ended {
             return Ok(false);
         }
         self.step("restore");

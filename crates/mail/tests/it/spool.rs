@@ -2,6 +2,7 @@
 
 mod crash;
 mod keeps;
+mod letterbox;
 mod lives;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ fn letter(text: &str) -> Letter {
         due: NOW,
         priority: Priority::NORMAL,
         envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },
+        about: None,
         body: format!("Message-ID: <{message_id}>\r\n\r\nhello {text}\r\n").into_bytes(),
         message_id,
         key,

@@ -61,6 +61,7 @@ fn shared() -> Definition {
     let success = vec![longshore_batch::definition::Statement { rows: Some(1), ..statement(sql) }];
     Definition {
         database: Database::Store,
+        mail: None,
         post: Post::Sql(SqlPost { success, ..SqlPost::default() }),
         ..definition()
     }

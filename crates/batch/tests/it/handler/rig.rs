@@ -218,6 +218,7 @@ pub(crate) fn definition() -> Definition {
             })),
             ..basis.ai
         },
+        mail: None,
         post: Post::Sql(post()),
         retry: RetryPolicy {
             max_attempts: 3,

@@ -66,6 +66,7 @@ fn definition(url: &str) -> Definition {
             })),
             ..basis.ai
         },
+        mail: None,
         post: Post::Sql(SqlPost {
             always: vec![statement(
                 "INSERT INTO seen (line, attempt, error_code, score, sure)

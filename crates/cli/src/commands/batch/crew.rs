@@ -11,11 +11,13 @@ use longshore::{
 use longshore_ai::{Desk, Pilot};
 use longshore_batch::definition::{BULK_KIND, END_KIND, QUEUE, ROW_KIND, Workers};
 use longshore_batch::handler::slots_for;
+use longshore_batch::mail::Office;
 use longshore_batch::{BulkHandler, Commands, EndHandler, Lookout, RowHandler, Sources};
 
 use super::place::Place;
 use crate::actions::Actions;
 use crate::http::call::Caller;
+use crate::mail::LazyOffice;
 use crate::settings::Settings;
 use crate::whoami;
 
@@ -52,9 +54,11 @@ impl Handlers {
         commands: &Arc<Commands>,
         actions: Arc<Actions>,
         desk: Desk,
+        office: Arc<dyn Office>,
     ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label()).pools(desk.pools()).desk(desk.clone()).build();
+        let rows =
+            rows.label(label()).pools(desk.pools()).desk(desk.clone()).office(office).build();
         let bulk = BulkHandler::new(desk);
         Self { rows, bulk, ends: EndHandler::new(Arc::clone(sources), actions) }
     }
@@ -85,7 +89,8 @@ impl<'a> Crew<'a> {
     pub fn rows(&self, batch: &BatchId, workers: Workers) -> anyhow::Result<(Worker, Pilot)> {
         let Place { sources, commands, .. } = self.place;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
-        let rows = rows.label(label()).pools(self.pools.clone());
+        let office = Arc::new(LazyOffice::new(self.settings));
+        let rows = rows.label(label()).pools(self.pools.clone()).office(office);
         let rows = match &self.desk {
             Some(desk) => rows.desk(desk.clone()),
             None => rows,

@@ -5,6 +5,7 @@ use longshore::UnitId;
 use longshore_ai::{Answer, Cost, Mode, estimate_tokens};
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Database, Pre};
+use longshore_batch::mail::{MailPrepare, Parcel};
 use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::step::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
@@ -100,7 +101,12 @@ fn effects(database: &Database) -> &'static str {
 }
 
 async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> {
-    Ok(match &checked.definition.pre {
+    let definition = &checked.definition;
+    if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
+        let prepare = MailPrepare::compile(&definition.kind, pre, mail);
+        return Ok(Some(Box::new(prepare.map_err(|why| anyhow!(why))?)));
+    }
+    Ok(match &definition.pre {
         Pre::Sql(pre) => Some(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?)),
         Pre::Command(pre) => Some(Box::new(CommandPrepare::open(pre, &checked.commands).await?)),
         Pre::Code(_) => None,
@@ -122,9 +128,23 @@ async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
             worker: "dry-run",
             source: &*checked.source,
         };
-        prompts.push(Sample::of(to_json(&candidate.key), prepare.prepare(&row).await));
+        let prompt = prepare.prepare(&row).await.map(|text| shown(checked, text));
+        prompts.push(Sample::of(to_json(&candidate.key), prompt));
     }
     Ok(prompts)
+}
+
+/// A prompt as it is; a message by its lines.
+fn shown(checked: &Checked, prompt: String) -> String {
+    if checked.definition.mail.is_none() {
+        return prompt;
+    }
+    let Ok(Parcel { key, from, to, subject, told, mjml, .. }) = serde_json::from_str(&prompt)
+    else {
+        return prompt;
+    };
+    let items = told.items;
+    format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}")
 }
 
 /// What a batch will cost, by its first prompts.

@@ -69,6 +69,7 @@ impl Checked {
             params: file.param.clone(),
             workers: file.workers,
             limit: file.limit,
+            mode: file.mode,
             allow_duplicates: file.allow_duplicates,
             ..Overrides::default()
         };

@@ -1,19 +1,21 @@
 //! `batch run` and `start`: from a batch file to a batch, a new one or the unfinished one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use longshore::{Batch, BatchId, BatchStatus};
 use longshore_batch::initiator::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
+use serde_json::Value;
 
-use super::finish::{CLOSING, finish};
+use super::finish::{CLOSING, finish, worst};
 use super::halt::Halt;
 use super::place::{Checked, Place, Purpose};
 use super::summary;
 use crate::args::batch::{File, Run};
 use crate::commands::now;
-use crate::error::WithHint;
+use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::whoami;
@@ -25,7 +27,7 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
     }
     let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
     let place = checked.open(settings).await?;
-    let initiation = initiation(&checked, &place, &typed.file, settings).await?;
+    let (initiation, _) = initiation(&checked, &place, &typed.file, settings).await?;
     finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
 }
 
@@ -34,11 +36,43 @@ pub async fn estimate(file: &Path, settings: &Settings) -> anyhow::Result<ExitCo
     dry(&File::of(file.to_owned(), Vec::new()), settings).await
 }
 
-async fn dry(file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// What would be done.
+pub async fn dry(file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
     let checked = Checked::read(file, Purpose::DryRun, settings).await?;
     let shown = super::dry_run::show(&checked, settings).await;
     checked.commands.close(CLOSING).await;
     shown
+}
+
+/// One round of a digest: the unfinished batch of this file, if there is one, and then whoever is due.
+/// Nothing if nobody is.
+pub async fn round(file: &File, settings: &Settings) -> anyhow::Result<Option<ExitCode>> {
+    let mut all = Vec::new();
+    loop {
+        let checked = Checked::read(file, Purpose::Run, settings).await?;
+        let place = checked.open(settings).await?;
+        let (definition, workers) = (&checked.definition, checked.definition.workers);
+        if definition.mail.is_none() {
+            return Err(usage("the batch file has no section [mail]"))
+                .hint("`longshore batch run` is for batches that ask");
+        }
+        if let Some(pool) = &definition.ai.pool {
+            // Rows would wait for another worker, and there is none.
+            settings.bounded.shape(pool, None)?;
+        }
+        let left = earlier(definition, &place).await?.is_some();
+        if !left && checked.source.count(&definition.candidates).await? == 0 {
+            checked.commands.close(CLOSING).await;
+            return Ok((!all.is_empty()).then(|| worst(all)));
+        }
+        let (initiation, taken_up) = initiation(&checked, &place, file, settings).await?;
+        let code = finish(&place, vec![initiation], Some(workers), settings).await?;
+        all.push(code);
+        // One that was left yesterday was yesterday's.
+        if !taken_up || code == ExitCode::Interrupted {
+            return Ok(Some(worst(all)));
+        }
+    }
 }
 
 /// `batch start`
@@ -47,7 +81,7 @@ pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode>
     // They work; others will call them.
     checked.commands.close(CLOSING).await;
     let place = checked.open(settings).await?;
-    let mut initiation = initiation(&checked, &place, &typed, settings).await?;
+    let (mut initiation, _) = initiation(&checked, &place, &typed, settings).await?;
     // An unfinished batch goes on with the rows it began with, whatever the file says now.
     let source = place.sources.resolve(&initiation.definition().database)?;
     let initiator = Initiator::new(place.client.clone(), source);
@@ -87,22 +121,23 @@ pub struct Started<'a> {
     pub sealed: bool,
 }
 
-/// The unfinished batch of this file, taken up where it stopped; or else a new one.
+/// The unfinished batch of this file, taken up where it stopped; or else a new one. Whether it is the first.
 async fn initiation(
     checked: &Checked,
     place: &Place,
     file: &File,
     settings: &Settings,
-) -> anyhow::Result<Initiation> {
+) -> anyhow::Result<(Initiation, bool)> {
     let initiator = Initiator::new(place.client.clone(), checked.source.clone());
     if !file.new
         && let Some((batch, kept)) = earlier(&checked.definition, place).await?
     {
-        return take_up(&initiator, &checked.definition, &batch, &kept, settings).await;
+        let taken = take_up(&initiator, &checked.definition, &batch, &kept, settings).await?;
+        return Ok((taken, true));
     }
     let (initiated_by, notes) = (whoami::initiator(), file.notes.clone());
     let options = StartOptions { now: now(), initiated_by, notes };
-    Ok(initiator.start(checked.definition.clone(), options).await?)
+    Ok((initiator.start(checked.definition.clone(), options).await?, false))
 }
 
 async fn take_up(
@@ -145,17 +180,30 @@ async fn earlier(
         // One that cannot be read is somebody else's.
         let Ok(kept) = definition_of(&place.client, &batch.id).await else { continue };
         let (mine, its) = (&definition.candidates, &kept.candidates);
-        let same_rows = mine.params == its.params && mine.limit == its.limit;
-        if kept.source == definition.source && same_rows {
+        let same_rows = params(definition) == params(&kept) && mine.limit == its.limit;
+        // A digest's file may be in another folder after each deployment.
+        let both_write = definition.mail.is_some() && kept.mail.is_some();
+        if (kept.source == definition.source || both_write) && same_rows {
             return Ok(Some((batch, kept)));
         }
     }
     Ok(None)
 }
 
+/// What rows are chosen by, the day on which a digest was begun aside.
+fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
+    let params = definition.candidates.params.iter();
+    let is_day = |name: &str| definition.mail.is_some() && name == "day";
+    params.map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_day(name)).collect()
+}
+
 /// Whether two definitions do the same; when each began, and with how many workers, aside.
 fn is_same(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
+    if let (Some(mail), Some(like_mail)) = (&one.mail, &mut like.mail) {
+        like_mail.day.clone_from(&mail.day);
+        like.candidates.params.clone_from(&one.candidates.params);
+    }
     *one == like
 }

@@ -1,12 +1,13 @@
 //! `mail send`: the spool is emptied.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::SystemClock;
 use longshore_mail::send::{Sender, Sent};
-use longshore_mail::spool::{Health, Spool};
+use longshore_mail::spool::{Health, Share, Spool};
 use tokio::time::{Instant, timeout};
 
 use super::now;
@@ -51,6 +52,18 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     };
     answer(&sent, settings)?;
     Ok(if early { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+/// Sends what is due as files into a folder, and says so.
+pub async fn into_folder(folder: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let spool = mail::spool(&settings.mail)?;
+    let carrier = mail::carrier(Some(folder), &settings.mail)?;
+    let shard = spool.shard(Share::ALL).hint("`longshore mail send` is at this spool")?;
+    let clock = Arc::new(SystemClock);
+    let sender = Sender::new(shard, carrier, mail::sender(&settings.mail), clock).await?;
+    let Sent { sent, .. } = empty(&sender, &AtomicBool::new(false)).await?;
+    settings.output.note(format!("{sent} messages are in {}", folder.display()));
+    Ok(())
 }
 
 /// Until nothing is due.
@@ -130,10 +143,11 @@ impl Upkeep {
             self.was = health;
         }
         if is_time(&mut self.prune, PRUNE) {
-            match spool.prune(settings.mail.keep, now()) {
-                Ok(pruned) if pruned.messages > 0 => {
-                    tracing::info!(messages = pruned.messages, "pruned");
-                }
+            let pruned = spool.prune(settings.mail.keep, now()).and_then(|pruned| {
+                Ok(pruned.messages + spool.prune_failed(settings.mail.keep_failed, now())?)
+            });
+            match pruned {
+                Ok(messages) if messages > 0 => tracing::info!(messages, "pruned"),
                 Ok(_) => {}
                 Err(error) => tracing::warn!("{:#}", anyhow::Error::from(error)),
             }

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use longshore::RetryPolicy;
 use longshore_mail::send::{Credentials, DomainRate, Security, SenderSettings, Smtp};
-use longshore_mail::spool::{OnUnanswered, Policy, Spool};
+use longshore_mail::spool::{Letter, OnUnanswered, Policy, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use tempfile::TempDir;
 
@@ -110,6 +112,37 @@ async fn each_answer_has_its_consequence() {
     for words in ["550", "554", "is no address"] {
         assert!(failed.iter().any(|text| text.contains(words)), "{words} is nowhere");
     }
+}
+
+#[tokio::test]
+async fn of_several_recipients_each_gets_it_once_or_is_told_as_a_failure() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    let to = |letter: &mut Letter, people: &[&str]| {
+        letter.envelope.to = people.iter().map(|to| (*to).to_owned()).collect();
+    };
+    let mut letters = ["1", "2"].map(|about| letter("fine@x.org", about));
+    to(&mut letters[0], &["refuse@x.org", "fine@x.org", "no address"]);
+    to(&mut letters[1], &["fine@x.org", "once@x.org"]);
+    spool.put(&letters, now()).expect("kept");
+    let retry = RetryPolicy { base: Duration::ZERO, ..Policy::default().retry };
+    let settings = || SenderSettings {
+        policy: Policy { retry: retry.clone(), ..Policy::default() },
+        ..Default::default()
+    };
+    let first = send_with(&spool, smtp(&server, Security::None), settings()).await;
+    assert_eq!((first.sent, first.again, first.failed), (0, 1, 1), "{first:?}");
+    let second = send_with(&spool, smtp(&server, Security::None), settings()).await;
+    assert_eq!((second.sent, second.again, second.failed), (1, 0, 0), "{second:?}");
+    let arrived = server.arrived().expect("read");
+    let mut to: Vec<String> = arrived.iter().map(|one| one["to"].to_string()).collect();
+    to.sort();
+    assert_eq!(to, ["[\"fine@x.org\"]", "[\"fine@x.org\"]", "[\"once@x.org\"]"]);
+    // Whoever tries it again does not write to those who have it.
+    assert!(spool.retry(&letters[0].key, now()).expect("retried"));
+    let third = send_with(&spool, smtp(&server, Security::None), settings()).await;
+    assert_eq!((third.sent, third.failed), (0, 1), "{third:?}");
+    assert_eq!(server.arrived().expect("read").len(), 3);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use longshore_mail::spool::{Policy, Put, Share, Spool};
+use longshore_mail::spool::{Outcome, Policy, Put, Share, Spool};
 use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
@@ -103,6 +103,23 @@ fn a_key_is_forgotten_with_the_day_on_which_it_was_sent() {
         spool.put(&[letter("1"), letter("2")], NOW).expect("kept"),
         [Put::Created, Put::Existing]
     );
+}
+
+#[test]
+fn what_failed_is_forgotten_after_its_time_and_not_before() {
+    let (folder, spool) = spool();
+    spool.put(&[letter("a")], NOW).expect("kept");
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    let due = shard.due(later(1), 10).expect("listed").names;
+    let held = shard.take(&due[0]).expect("taken").expect("there");
+    held.settle(Outcome::Refused { why: "550".into() }, &Policy::default(), NOW).expect("settled");
+    let now = longshore::Clock::now(&longshore::SystemClock);
+    let month = std::time::Duration::from_secs(30 * 86_400);
+    assert_eq!(spool.prune_failed(month, now).expect("pruned"), 0);
+    assert_eq!(states(folder.path())["a"], ["failed"]);
+    let day = std::time::Duration::from_secs(86_400);
+    assert_eq!(spool.prune_failed(month, now + month + 2 * day).expect("pruned"), 1);
+    assert!(states(folder.path()).is_empty() && !folder.path().join("keys/a").exists());
 }
 
 #[test]

@@ -1,0 +1,14 @@
+# The binary and what it needs to speak TLS; no shell, no package manager, nobody's root.
+FROM rust:1-slim-bookworm AS build
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev make && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN cargo build --locked --profile dist -p longshore-cli && strip target/dist/longshore && mkdir -p /state
+
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /src/target/dist/longshore /usr/local/bin/longshore
+# A new volume takes its owner from here.
+COPY --from=build --chown=65532:65532 /state /var/lib/longshore
+WORKDIR /var/lib/longshore
+ENTRYPOINT ["/usr/local/bin/longshore"]
+CMD ["--help"]

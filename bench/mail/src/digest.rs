@@ -1,0 +1,113 @@
+//! Digests into the spool: the example's members and template, read, rendered, sealed and kept, many at a
+//! time as the workers of a batch do. Queue and tracker are not in it: `bench-batch` measures rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{anyhow, ensure};
+use longshore::{BatchId, SqlValue, SystemClock, UnitId};
+use longshore_batch::definition::Pre;
+use longshore_batch::file::{BatchFile, Overrides};
+use longshore_batch::mail::{MailPrepare, Office, Posted};
+use longshore_batch::rows::{RowSource, open, seed};
+use longshore_batch::step::RowRun;
+use longshore_mail::digest::SpoolOffice;
+use longshore_mail::letterbox::Letterbox;
+use longshore_mail::mjml::{Compiler, Embedded};
+use longshore_mail::spool::Spool;
+use tokio::task::JoinSet;
+
+use crate::{here, median};
+
+/// Members in work at once, as the example has it.
+const AT_ONCE: usize = 64;
+/// Threads that render.
+const THREADS: usize = 4;
+
+pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
+    let mut rates = Vec::new();
+    for _ in 0..rounds {
+        rates.push(round(messages).await?);
+    }
+    println!("\n{:<52} {:>8.0}/s", "digests of examples/digest into the spool", median(rates));
+    Ok(())
+}
+
+async fn round(messages: usize) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let source = members(folder.path(), messages)?;
+    let file = BatchFile::load(&example(), &Overrides::default())?.definition;
+    let (Some(mail), Pre::Sql(pre)) = (&file.mail, &file.pre) else {
+        return Err(anyhow!("the example writes to nobody"));
+    };
+    let prepare = MailPrepare::compile(&file.kind, pre, mail).map_err(|why| anyhow!(why))?;
+    let spool = Spool::open(&folder.path().join("spool"))?;
+    let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
+    let compiler = Compiler::new(Arc::new(Embedded::new(THREADS).await?));
+    let office = SpoolOffice::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
+    let job = Arc::new(Job { source, prepare, office, batch: BatchId::new("bench")? });
+    let begun = Instant::now();
+    let mut slots = JoinSet::new();
+    for slot in 0..AT_ONCE {
+        let job = Arc::clone(&job);
+        slots.spawn(async move {
+            let mut kept = Vec::new();
+            for n in (slot..messages).step_by(AT_ONCE) {
+                kept.push(job.write_to(n).await?);
+            }
+            anyhow::Ok(kept)
+        });
+    }
+    let mut kept: Vec<Posted> = Vec::new();
+    while let Some(slot) = slots.join_next().await {
+        kept.extend(slot??);
+    }
+    let rate = messages as f64 / begun.elapsed().as_secs_f64();
+    ensure!(kept.iter().all(|one| one.created && one.told.items > 5), "not everybody got one");
+    ensure!(spool.stats(longshore::Clock::now(&SystemClock))?.pending == messages);
+    Ok(rate)
+}
+
+struct Job {
+    source: Arc<dyn RowSource>,
+    prepare: MailPrepare,
+    office: SpoolOffice,
+    batch: BatchId,
+}
+
+impl Job {
+    async fn write_to(&self, n: usize) -> anyhow::Result<Posted> {
+        let key = SqlValue::Int(1_000 + i64::try_from(n)?);
+        let row = RowRun {
+            batch: &self.batch,
+            unit: UnitId::new(),
+            key: &key,
+            attempt: 1,
+            is_last_attempt: false,
+            worker: "bench",
+            source: &*self.source,
+        };
+        Ok(self.office.post(self.prepare.parcel(&row).await?).await?)
+    }
+}
+
+fn example() -> PathBuf {
+    here().join("../../examples/digest")
+}
+
+/// The example's database with more members.
+fn members(folder: &Path, more: usize) -> anyhow::Result<Arc<dyn RowSource>> {
+    let path = folder.join("neighbours.db");
+    let sql = std::fs::read_to_string(example().join("seed.sql"))?;
+    let sql = format!(
+        "{sql}\nWITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {more})
+         INSERT INTO members (id, name, email, place, wants, seen_on)
+         SELECT 1000 + i, m.name, 'more' || i || '@neighbours.example', m.place, 'daily', date('now')
+         FROM n JOIN members m ON m.id = 1 + i % 190;"
+    );
+    let seeded = folder.join("seed.sql");
+    std::fs::write(&seeded, sql)?;
+    seed::create(&path, &seeded)?;
+    Ok(open(&format!("sqlite:{}", path.display()))?)
+}

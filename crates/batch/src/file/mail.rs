@@ -1,0 +1,129 @@
+//! `[mail]`: what goes to each row, in the place of `[ai]`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore::Timestamp;
+use longshore_ai::{Profile, ProviderName};
+
+use crate::definition::{Ai, Mail, MailMode, Through};
+
+use super::error::FileError;
+use super::places::Places;
+use super::section::{Field, Section};
+use super::{Overrides, Written, ai};
+
+const KEYS: [&str; 13] = [
+    "mode",
+    "from",
+    "to",
+    "subject",
+    "headers",
+    "template",
+    "template_file",
+    "items",
+    "last",
+    "since",
+    "same",
+    "pool",
+    "timeout",
+];
+const MODES: [(&str, MailMode); 2] =
+    [("daily", MailMode::Daily), ("immediate", MailMode::Immediate)];
+/// The list of PRE that has what is new.
+const ITEMS: &str = "items";
+/// The items' column that grows.
+const LAST: &str = "id";
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is written to rows, if they are written to.
+pub(super) fn read(
+    root: &Section<'_>,
+    overrides: &Overrides,
+    now: Timestamp,
+    places: &mut Places,
+) -> Result<Option<Mail>, FileError> {
+    root.one_of(&["ai", "mail"])?;
+    root.one_of(&["profiles", "mail"])?;
+    let Some(section) = root.section("mail", &KEYS)? else {
+        return match overrides.mode {
+            None => Ok(None),
+            Some(_) => Err(root.error("only a batch with a section [mail] has a mode")),
+        };
+    };
+    let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;
+    let mode = overrides.mode.or(mode).unwrap_or_default();
+    let since = section.field("since").map(|field| text(&field, places)).transpose()?;
+    if mode == MailMode::Immediate && since.is_none() {
+        let hint = "the column of `pre.sql` that says where the last message to the row ended";
+        return Err(section.missing("since").hint(hint));
+    }
+    let mut own = |key: &str, usual: &str| {
+        section.field(key).map_or(Ok(usual.to_owned()), |field| text(&field, places))
+    };
+    let (items, last) = (own("items", ITEMS)?, own("last", LAST)?);
+    let mut need = |key: &str| text(&section.need(key)?, places);
+    Ok(Some(Mail {
+        mode,
+        day: now.to_string().chars().take(10).collect(),
+        from: need("from")?,
+        to: need("to")?,
+        subject: need("subject")?,
+        headers: headers(&section, places)?,
+        items,
+        last,
+        since,
+        same: same(&section)?,
+        folder: section.file.dir.clone(),
+    }))
+}
+
+/// The page of `[mail]`, if there is such a section.
+pub(super) fn template(root: &Section<'_>) -> Result<Option<Written>, FileError> {
+    let Some(section) = root.section("mail", &KEYS)? else { return Ok(None) };
+    let written = Written::either(&section, "template", "template_file")?;
+    let hint = "write the MJML there, or its file as `template_file`";
+    written.map_or_else(|| Err(section.missing("template").hint(hint)), |one| Ok(Some(one)))
+}
+
+/// What the run of such a row goes by: nobody is asked, within so long, under a permit.
+pub(super) fn nobody(root: &Section<'_>) -> Result<Ai, FileError> {
+    let section = root.need_section("mail", &KEYS)?;
+    let timeout = section.field("timeout").map(|field| field.span()).transpose()?;
+    Ok(Ai {
+        profile: Profile::new("mail", ProviderName::Echo).into(),
+        through: Through::Desk,
+        provider_batch: None,
+        system: None,
+        max_tokens: 1,
+        temperature: 0.0,
+        timeout: timeout.unwrap_or(TIMEOUT),
+        schema: Some(Mail::schema()),
+        pool: section.field("pool").map(|field| ai::pool(&field)).transpose()?,
+    })
+}
+
+fn text(field: &Field<'_>, places: &mut Places) -> Result<String, FileError> {
+    places.put(&field.name, field.text_place());
+    Ok(field.text()?.to_owned())
+}
+
+fn headers(
+    section: &Section<'_>,
+    places: &mut Places,
+) -> Result<BTreeMap<String, String>, FileError> {
+    let Some(field) = section.field("headers") else { return Ok(BTreeMap::new()) };
+    let fields = field.open_section()?.fields();
+    fields.iter().map(|(name, field)| Ok(((*name).to_owned(), text(field, places)?))).collect()
+}
+
+/// A column, columns, or several lists of columns.
+fn same(section: &Section<'_>) -> Result<Vec<Vec<String>>, FileError> {
+    let Some(field) = section.field("same") else { return Ok(Vec::new()) };
+    let lists = field.items().ok_or_else(|| field.wrong("a list of lists of columns"))?;
+    let lists = lists.iter().map(|list| {
+        let columns = list.items().ok_or_else(|| list.wrong("a list of columns"))?;
+        columns.iter().map(|column| Ok(column.text()?.to_owned())).collect()
+    });
+    lists.collect()
+}

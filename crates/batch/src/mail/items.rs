@@ -1,0 +1,102 @@
+//! What is new to a row: where it ends, and each thing once.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+use longshore::SqlValue;
+
+use crate::rows::Row;
+use crate::value::show_key;
+
+/// The highest value of a column, by which the next message begins.
+pub(super) fn last(items: &[Row], column: &str) -> Result<SqlValue, String> {
+    let mut last: Option<&SqlValue> = None;
+    for item in items {
+        let value = value(item, column).ok_or_else(|| format!("an item has no `{column}`"))?;
+        last = match last {
+            None => Some(value),
+            Some(other) => match compare(value, other) {
+                None => return Err(format!("`{column}` has values that cannot be compared")),
+                Some(Ordering::Greater) => Some(value),
+                Some(_) => last,
+            },
+        };
+    }
+    last.cloned().ok_or_else(|| "there are no items".to_owned())
+}
+
+fn compare(one: &SqlValue, other: &SqlValue) -> Option<Ordering> {
+    match (one, other) {
+        (SqlValue::Int(one), SqlValue::Int(other)) => Some(one.cmp(other)),
+        (SqlValue::Text(one), SqlValue::Text(other)) => Some(one.cmp(other)),
+        (SqlValue::Real(one), SqlValue::Real(other)) => one.partial_cmp(other),
+        _ => None,
+    }
+}
+
+/// Each item once, the first of those that are alike.
+pub(super) fn distinct(items: Vec<Row>, same: &[Vec<String>]) -> Vec<Row> {
+    let mut seen = HashSet::new();
+    let is_new = |item: &Row| likeness(item, same).is_none_or(|likeness| seen.insert(likeness));
+    items.into_iter().filter(is_new).collect()
+}
+
+/// What an item is like: the values of the first list of columns that it has, as people would compare them.
+fn likeness(item: &Row, same: &[Vec<String>]) -> Option<(usize, Vec<String>)> {
+    same.iter().enumerate().find_map(|(at, columns)| {
+        let values = columns.iter().map(|column| {
+            let text = show_key(value(item, column)?).to_lowercase();
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            (!text.is_empty()).then_some(text)
+        });
+        values.collect::<Option<Vec<_>>>().map(|values| (at, values))
+    })
+}
+
+/// What an item has in a column; NULL is nothing.
+fn value<'r>(item: &'r Row, column: &str) -> Option<&'r SqlValue> {
+    let found = item.columns.iter().find(|(name, _)| name == column);
+    found.map(|(_, value)| value).filter(|value| **value != SqlValue::Null)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(id: i64, origin: Option<&str>, subject: &str) -> Row {
+        let origin = origin.map_or(SqlValue::Null, |text| SqlValue::Text(text.into()));
+        let columns = [
+            ("id", SqlValue::Int(id)),
+            ("origin", origin),
+            ("subject", SqlValue::Text(subject.into())),
+        ];
+        Row { columns: columns.map(|(name, value)| (name.to_owned(), value)).into() }
+    }
+
+    fn ids(items: &[Row]) -> Vec<String> {
+        items.iter().map(|item| show_key(&item.columns[0].1)).collect()
+    }
+
+    #[test]
+    fn the_last_is_the_highest_and_not_the_last_that_came() {
+        let items = [item(9, None, "a"), item(10, None, "b"), item(2, None, "c")];
+        assert_eq!(last(&items, "id"), Ok(SqlValue::Int(10)));
+        assert_eq!(last(&items, "subject"), Ok(SqlValue::Text("c".into())));
+        assert!(last(&items, "origin").is_err() && last(&items, "no").is_err());
+    }
+
+    #[test]
+    fn items_that_are_alike_are_one_by_the_first_columns_that_they_have() {
+        let same = [vec!["origin".to_owned()], vec!["subject".to_owned()]];
+        let items = vec![
+            item(1, Some("x"), "Sofa"),
+            item(2, Some("x"), "Table"),
+            item(3, None, " sofa "),
+            item(4, None, "SOFA"),
+            item(5, None, ""),
+            item(6, None, ""),
+        ];
+        assert_eq!(ids(&distinct(items.clone(), &same)), ["1", "3", "5", "6"]);
+        assert_eq!(distinct(items.clone(), &[]), items);
+    }
+}

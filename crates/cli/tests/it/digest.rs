@@ -1,0 +1,271 @@
+//! `longshore mail digest`: one message per user and period, whatever dies, and no faster than it is rendered.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use longshore_sqlite::rusqlite::Connection;
+
+use crate::batch_examples::copied;
+use crate::support::{Place, eventually};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const DATABASE: &str = "digest/neighbours.db";
+
+/// The files of a folder, if there is one.
+fn files(place: &Place, folder: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(place.path(folder)) else { return Vec::new() };
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().display().to_string()
+    };
+    entries.map(name).collect()
+}
+
+/// Whom the messages in `out` are for, in order.
+fn recipients(place: &Place) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in files(place, "out").iter().filter(|name| name.ends_with(".eml")) {
+        let text = place.read(&format!("out/{name}"));
+        let to = text.lines().find_map(|line| line.strip_prefix("To: ")).expect("somebody");
+        all.push(to.rsplit('<').next().unwrap().trim_end_matches('>').to_owned());
+    }
+    all.sort();
+    all
+}
+
+fn ask(place: &Place, sql: &str) -> i64 {
+    let db = Connection::open(place.path(DATABASE)).unwrap();
+    db.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+fn tell(place: &Place, sql: &str) {
+    Connection::open(place.path(DATABASE)).unwrap().execute_batch(sql).unwrap();
+}
+
+fn digest<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["mail", "digest", "digest"], more].concat()
+}
+
+#[test]
+fn the_example_writes_to_each_member_once_and_the_second_time_to_nobody() {
+    let place = copied("digest");
+    place.run(&digest(&["--folder", "out"])).ok().says("144 messages are in out");
+    let all = recipients(&place);
+    assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (144, 144));
+    place.run(&digest(&["--folder", "out"])).ok().says("nobody is due");
+    place.run(&digest(&["--mode", "immediate", "--folder", "out"])).ok().says("27 messages");
+    place.run(&digest(&["--mode", "immediate"])).ok().says("nobody is due");
+    tell(
+        &place,
+        "INSERT INTO posts SELECT 100, NULL, kind, subject, place, 1, words, picture FROM posts WHERE id = 5",
+    );
+    place.run(&digest(&["--folder", "out"])).ok().says("nobody is due");
+    let run = place.run(&digest(&["--mode", "immediate", "--folder", "out"])).ok();
+    run.says("3 messages are in out");
+    assert_eq!(ask(&place, "SELECT sum(sent) FROM digests WHERE mode = 'daily'"), 144);
+    place.run(&["--store", &format!("sqlite:{DATABASE}"), "verify"]).ok();
+}
+
+#[test]
+fn what_members_say_is_text_and_what_came_twice_is_told_once() {
+    let place = copied("digest");
+    let run = place.run(&digest(&["--dry-run"])).ok();
+    assert!(run.out.contains("rows       144"), "{}", run.out);
+    assert!(run.out.contains("Sofa &lt;three seats&gt;"), "{}", run.out);
+    assert!(files(&place, "spool").is_empty(), "a dry run keeps nothing");
+    place.run(&digest(&["--limit", "10"])).ok();
+    assert_eq!(files(&place, "spool/pending").len(), 10);
+    // Twelve posts of each place; in Mill Lane six came twice.
+    let told = "SELECT count(*) FROM posts WHERE place = 'Mill Lane' AND author_id <> 3";
+    assert_eq!(ask(&place, told), 12);
+    let run = place.run(&digest(&["--dry-run", "--mod", "200", "--val", "3", "--json"])).ok();
+    assert_eq!(run.json()["count"], 0, "the third is among the first ten");
+    let run = place.run(&digest(&["--dry-run", "--mod", "200", "--val", "13"])).ok();
+    assert!(run.out.contains("subject: 6 new near Mill Lane"), "{}", run.out);
+}
+
+#[test]
+fn shares_are_apart_and_together_they_are_all() {
+    let place = copied("digest");
+    for (val, more) in [("0", 80), ("1", 64)] {
+        let before = files(&place, "spool/pending").len();
+        place.run(&digest(&["--mod", "2", "--val", val])).ok();
+        // Every tenth member is away, and has an even number.
+        assert_eq!(files(&place, "spool/pending").len() - before, 144 - more, "{val}");
+    }
+    place.run(&digest(&["--mod", "2"])).ends(2).says("--val");
+}
+
+#[test]
+fn one_that_is_killed_and_run_again_leaves_one_file_per_member() {
+    let place = copied("digest");
+    // Who takes over waits that long for the dead.
+    place.write("longshore.toml", "[worker]\nttl = \"1s\"\n");
+    for kill in 1..5 {
+        let mut running = place.start(&digest(&["--folder", "out", "--workers", "4"]));
+        eventually(LIMIT, || {
+            let there = files(&place, "spool/keys").len() >= kill * 25;
+            (there || running.0.try_wait().unwrap().is_some()).then_some(())
+        });
+        running.kill();
+    }
+    place.run(&digest(&["--folder", "out"])).ok();
+    let all = recipients(&place);
+    assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (144, 144));
+    assert_eq!(ask(&place, "SELECT count(*) FROM digests WHERE sent = 1"), 144);
+    place.run(&["--store", &format!("sqlite:{DATABASE}"), "verify"]).ok();
+}
+
+#[test]
+fn the_tracker_moves_to_what_is_in_the_message_that_is_kept_and_no_further() {
+    let place = copied("digest");
+    place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
+    let last = ask(&place, "SELECT last_post FROM digests WHERE member_id = 3");
+    // As if it had died before its end was recorded, and something came meanwhile.
+    tell(&place, "DELETE FROM digests");
+    tell(
+        &place,
+        "INSERT INTO posts SELECT 100, NULL, kind, 'Late', place, 8, words, picture FROM posts WHERE id = 3",
+    );
+    place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
+    assert_eq!(files(&place, "spool/keys").len(), 1, "it is the same message");
+    assert_eq!(ask(&place, "SELECT last_post FROM digests WHERE member_id = 3"), last);
+    // The late one comes with the next.
+    tell(&place, "UPDATE digests SET day = '2020-01-01'");
+    std::fs::remove_dir_all(place.path("spool")).unwrap();
+    let run = place.run(&digest(&["--dry-run", "--mod", "200", "--val", "3"])).ok();
+    assert!(run.out.contains("subject: 1 new near Mill Lane"), "{}", run.out);
+}
+
+#[test]
+fn a_daemon_writes_to_whoever_becomes_due_and_ends_when_told() {
+    let place = copied("digest");
+    let mode = ["--mode", "immediate", "--daemon", "--every", "50ms", "--folder", "out"];
+    let mut running = place.start(&digest(&mode));
+    eventually(LIMIT, || (recipients(&place).len() == 27).then_some(()));
+    tell(
+        &place,
+        "INSERT INTO posts SELECT 100, NULL, kind, 'Late', place, 1, words, picture FROM posts WHERE id = 5",
+    );
+    eventually(LIMIT, || (recipients(&place).len() == 30).then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.ends_within(LIMIT), 0);
+}
+
+#[test]
+fn mistakes_are_told_before_anybody_is_written_to() {
+    let place = copied("digest");
+    let file = place.read("digest/batch.toml");
+    for (wrong, says) in [
+        (file.replace("last = \"id\"", "last = \"idd\""), "there is no column `idd`"),
+        (file.replace("near {{ place }}\"", "near {{ plaice }}\""), "`plaice`, which is not there"),
+        (file.replace("from = ", "form = "), "unknown key `form` in [mail]"),
+        (file.replace("mode = \"daily\"", "mode = \"weekly\""), "`weekly` is not a value"),
+        (file.clone() + "[ai]\nprofile = \"echo\"\n", "exclude each other"),
+        (file.replace(":last,", ":latest,"), "unknown parameter `:latest`"),
+    ] {
+        assert_ne!(wrong, file);
+        place.write("digest/batch.toml", &wrong);
+        place.run(&digest(&[])).ends(1).says(says);
+    }
+    place.write("digest/batch.toml", file.replace("[mail]\n", "[mail]\npool = \"digest\"\n"));
+    place.run(&digest(&[])).ends(2).says("nobody says how many permits pool `digest` has");
+    place.write("digest/batch.toml", &file);
+    let page = place.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
+    place.write("digest/digest.mjml", page);
+    place.run(&digest(&["--limit", "2"])).ends(3);
+    let run = place.run(&["--store", &format!("sqlite:{DATABASE}"), "unit", "list"]).ok();
+    assert!(run.out.contains("mjml-error"), "{}", run.out);
+}
+
+/// A server that renders when it is let, and knows how much is asked of it at once.
+#[derive(Default)]
+struct Slow {
+    open: Mutex<bool>,
+    opened: Condvar,
+    at_once: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Slow {
+    fn start(self: &Arc<Self>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, slow) = (listener.local_addr().unwrap().port(), Arc::clone(self));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let slow = Arc::clone(&slow);
+                std::thread::spawn(move || slow.serve(stream.unwrap()));
+            }
+        });
+        port
+    }
+
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut stream = stream;
+        loop {
+            let mut length = 0;
+            loop {
+                let mut line = String::new();
+                if reader.read_line(&mut line).ok()? == 0 {
+                    return None;
+                }
+                let line = line.trim_end().to_ascii_lowercase();
+                if let Some(text) = line.strip_prefix("content-length:") {
+                    length = text.trim().parse().unwrap();
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).ok()?;
+            let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            let open = self.open.lock().unwrap();
+            drop(self.opened.wait_while(open, |open| !*open).unwrap());
+            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            let page = "<html><body>page</body></html>";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
+            stream.write_all(format!("{head}: {}\r\n\r\n{page}", page.len()).as_bytes()).ok()?;
+        }
+    }
+}
+
+#[test]
+fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
+    let place = copied("digest");
+    let slow = Arc::new(Slow::default());
+    let port = slow.start();
+    let config = format!(
+        "[pools.mjml]\nmax = 2\n[pools.digest]\nmax = 3\n\
+         [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n"
+    );
+    place.write("longshore.toml", config);
+    let file = place.read("digest/batch.toml").replace("[mail]\n", "[mail]\npool = \"digest\"\n");
+    place.write("digest/batch.toml", file);
+    let mut running = place.start(&digest(&["--workers", "8"]));
+    eventually(LIMIT, || (slow.at_once.load(Ordering::SeqCst) == 2).then_some(()));
+    let store = format!("sqlite:{DATABASE}");
+    let batch = || place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
+    // All that eight workers hold, and not one message more than there are permits.
+    let held = eventually(LIMIT, || {
+        let held = batch()[0]["leased"].as_u64().unwrap();
+        (held >= 8).then_some(held)
+    });
+    assert_eq!(held, 8);
+    assert_eq!(files(&place, "spool/keys").len(), 0);
+    let pools = place.run(&["pool", "status", "--json"]).ok().json();
+    for (name, most) in [("mjml", 2), ("digest", 3)] {
+        let pool = pools.as_array().unwrap().iter().find(|pool| pool["pool"] == name).expect(name);
+        assert_eq!(pool["in_use"], most, "{pools}");
+    }
+    *slow.open.lock().unwrap() = true;
+    slow.opened.notify_all();
+    assert_eq!(running.ends_within(LIMIT), 0);
+    assert_eq!(slow.most.load(Ordering::SeqCst), 2, "no more than there are permits");
+    assert_eq!(files(&place, "spool/pending").len(), 144);
+}

@@ -1,0 +1,186 @@
+//! Digests under SIGKILL: whoever writes, renders, gives permits or sends dies again and again, and each
+//! user gets one message of the period all the same.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use longshore_sqlite::rusqlite::Connection;
+use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Remembers};
+
+use crate::support::{Place, Running, SOON, eventually, limit, soaked};
+
+const CONNECTIONS: usize = 4;
+
+/// A process that renders: any text, at any path, as adrianrudnik/mjml-server takes and gives it.
+const RENDERER: &str = "
+import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_POST(self):
+        text = self.rfile.read(int(self.headers['Content-Length']))
+        page = b'<html><body>' + text.replace(b'mj', b'x') + b'</body></html>'
+        self.send_response(200)
+        self.send_header('Content-Type', 'text/html')
+        self.send_header('Content-Length', str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+    def log_message(self, *words): pass
+http.server.ThreadingHTTPServer.allow_reuse_address = True
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Page).serve_forever()
+";
+
+const FILE: &str = r#"
+type = "storm"
+database = "sqlite:users.db"
+workers = 32
+[candidates]
+sql = "SELECT u.id FROM users u WHERE u.day IS NULL OR u.day < :day"
+key = "id"
+ahead = 500
+[pre]
+sql = "SELECT id, last FROM users WHERE id = :key"
+[pre.lists]
+items = "SELECT i.id, i.words FROM items i, users u WHERE u.id = :key AND i.id > u.last"
+[mail]
+pool = "digest"
+from = "storm@example.org"
+to = "user{{ id }}@example.org"
+subject = "{{ items | length }} new"
+template = "<mjml><mj-body>{% for item in items %}<mj-section>{{ item.words }}</mj-section>{% endfor %}</mj-body></mjml>"
+[post]
+success = { sql = "UPDATE users SET last = max(last, :last), day = :day, sent = sent + 1 WHERE id = :key", rows = 1 }
+[retry]
+attempts = 1000
+base = "20ms"
+cap = "200ms"
+[failures]
+limit = "none"
+"#;
+
+struct Storm {
+    place: Place,
+    port: u16,
+    sink: PrivateSmtp,
+    redis: PrivateRedis,
+}
+
+impl Storm {
+    fn new(users: usize) -> Self {
+        let place = Place::new();
+        let sink = PrivateSmtp::start(MailSecurity::None).unwrap();
+        let redis = PrivateRedis::start(Remembers::EverySecond).unwrap();
+        // Free a moment ago, and for us alone: nobody else binds on purpose what was given by lot.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = format!(
+            "permits = \"{}\"\n[worker]\nttl = \"2s\"\n\
+             [pools.digest]\nmax = 16\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
+             [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n\
+             [mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\nconnections = {CONNECTIONS}\n",
+            redis.url(),
+            sink.port(),
+        );
+        place.write("longshore.toml", config);
+        place.write("batch.toml", FILE);
+        let db = Connection::open(place.path("users.db")).unwrap();
+        db.execute_batch(&format!(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE users (id INTEGER PRIMARY KEY, last INTEGER NOT NULL DEFAULT 0, day TEXT,
+                                 sent INTEGER NOT NULL DEFAULT 0);
+             CREATE TABLE items (id INTEGER PRIMARY KEY, words TEXT NOT NULL);
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {users})
+             INSERT INTO users (id) SELECT i FROM n;
+             INSERT INTO items VALUES (1, 'one'), (2, 'two <b>'), (3, 'three & more');"
+        ))
+        .unwrap();
+        Self { place, port, sink, redis }
+    }
+
+    fn start(&self, args: &[&str]) -> Running {
+        let mut command = self.place.command(args);
+        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn renderer(&self) -> Running {
+        let mut command = Command::new("python3");
+        command.args(["-c", RENDERER, &self.port.to_string()]).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    }
+
+    fn writer(&self) -> Running {
+        self.start(&["mail", "digest", "batch.toml", "--daemon", "--every", "100ms"])
+    }
+
+    fn sender(&self) -> Running {
+        self.start(&["mail", "send", "--daemon"])
+    }
+
+    fn kept(&self) -> usize {
+        std::fs::read_dir(self.place.path("spool/keys")).map_or(0, Iterator::count)
+    }
+
+    fn arrived(&self) -> HashMap<String, usize> {
+        let mut times = HashMap::new();
+        for one in self.sink.arrived().unwrap() {
+            *times.entry(one["id"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+        times
+    }
+
+    fn ask(&self, sql: &str) -> usize {
+        let db = Connection::open(self.place.path("users.db")).unwrap();
+        db.busy_timeout(SOON).unwrap();
+        usize::try_from(db.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_storm_on_digests_leaves_one_message_per_user_and_repeats_only_what_was_in_hand() {
+    let (users, kills) = soaked((400, 8), (20_000, 40));
+    let mut storm = Storm::new(users);
+    let (mut renderer, mut sender) = (storm.renderer(), storm.sender());
+    let mut sender_kills = 0;
+    for kill in 1..=kills {
+        let mut writer = storm.writer();
+        let share = users * kill / (kills + 2);
+        // Further each time: by what was kept, not by time.
+        eventually(limit(10 * SOON), || (storm.kept() >= share).then_some(()));
+        writer.kill();
+        if kill % 2 == 0 {
+            sender.kill();
+            sender_kills += 1;
+            sender = storm.sender();
+        }
+        if kill % 3 == 0 {
+            renderer.kill();
+            renderer = storm.renderer();
+        }
+        if kill % 4 == 0 {
+            storm.redis.restart_killed().unwrap();
+        }
+    }
+    let mut writer = storm.writer();
+    eventually(limit(20 * SOON), || {
+        (storm.ask("SELECT count(*) FROM users WHERE day IS NOT NULL") == users).then_some(())
+    });
+    writer.signal("TERM");
+    assert_eq!(writer.ends_within(limit(SOON)), 0);
+    eventually(limit(20 * SOON), || (storm.arrived().len() >= users).then_some(()));
+    eventually(limit(SOON), || {
+        let stats = storm.place.run(&["mail", "stats", "--json"]).ok().json();
+        (stats["pending"] == 0 && stats["sending"] == 0).then_some(())
+    });
+    sender.signal("TERM");
+    assert_eq!(sender.ends_within(limit(SOON)), 0);
+    assert_eq!(storm.kept(), users, "one file per user and period");
+    assert_eq!(storm.ask("SELECT count(*) FROM users WHERE last = 3 AND sent = 1"), users);
+    let times = storm.arrived();
+    assert_eq!(times.len(), users, "none is lost, and all are known by their ids");
+    let to: BTreeSet<String> =
+        storm.sink.arrived().unwrap().iter().map(|one| one["to"].to_string()).collect();
+    assert_eq!(to.len(), users);
+    let repeats: usize = times.values().map(|times| times - 1).sum();
+    assert!(repeats <= sender_kills * CONNECTIONS, "{repeats} after {sender_kills} kills");
+    storm.place.run(&["--store", "sqlite:users.db", "verify"]).ok();
+    drop(renderer);
+}
