@@ -25,6 +25,7 @@ mod permits;
 mod pools;
 mod screen;
 mod secret;
+mod server;
 mod settings;
 mod size;
 mod span;
@@ -63,6 +64,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         resolved => resolved?,
     };
+    // One TLS for the whole program; nobody else has chosen one before us.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let by_default = match cli.command {
         Command::Worker(_)
         | Command::Serve(_)
@@ -71,9 +74,15 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         _ => "warn",
     };
     let _log = logging::start(&settings.log, by_default)?;
-    // One TLS for the whole program; nobody else has chosen one before us.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let settings = over_a_server(settings, &cli)?;
     runtime(&cli.command)?.block_on(commands::run(cli.command, &settings))
+}
+
+/// The settings of a command that goes over a server, if it does.
+fn over_a_server(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
+    let Some(typed) = cli.command.server() else { return Ok(settings) };
+    let server = server::resolve(typed, cli.global.store.is_some(), settings.patience)?;
+    Ok(Settings { server, ..settings })
 }
 
 /// Many threads for what has much to do at once. Everything else mostly waits for one thing after the
