@@ -38,7 +38,9 @@ use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
 use args::dispatch::Dispatch;
+use args::server::Over;
 use args::{Cli, Command, Late};
+use error::WithHint;
 use exit::ExitCode;
 use settings::Settings;
 
@@ -80,9 +82,17 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// The settings of a command that goes over a server, if it does.
 fn over_a_server(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
-    let Some(typed) = cli.command.server() else { return Ok(settings) };
-    let server = server::resolve(typed, cli.global.store.is_some(), settings.patience)?;
-    Ok(Settings { server, ..settings })
+    match cli.command.over() {
+        None => Ok(settings),
+        Some(Over { typed, why_not: Some(why_not) }) if typed.server.is_some() => {
+            Err(error::usage(why_not)).hint("leave out --server")
+        }
+        Some(Over { why_not: Some(_), .. }) => Ok(settings),
+        Some(Over { typed, why_not: None }) => {
+            let server = server::resolve(typed, cli.global.store.is_some(), settings.patience)?;
+            Ok(Settings { server, ..settings })
+        }
+    }
 }
 
 /// Many threads for what has much to do at once. Everything else mostly waits for one thing after the

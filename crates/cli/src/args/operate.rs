@@ -64,14 +64,7 @@ pub struct InPool {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["store", "server"])]
     pub dir: Option<PathBuf>,
     #[command(flatten)]
-    server: Server,
-}
-
-impl InPool {
-    /// What was typed of a server, if the pool of a folder is not meant.
-    pub fn server(&self) -> Option<&Server> {
-        self.dir.is_none().then_some(&self.server)
-    }
+    pub server: Server,
 }
 
 /// Which part of a long list.

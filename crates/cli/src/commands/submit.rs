@@ -21,12 +21,6 @@ use crate::{exec, lines};
 
 /// Runs the command.
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
-    if typed.server.server.is_some()
-        && (typed.script.script.is_some() || typed.script.job.is_some())
-    {
-        return Err(usage("scripts go to a pool of workers, not over a server"))
-            .hint("leave out --server; --dir names the pool's folder");
-    }
     if let Some(file) = &typed.script.job {
         return submit_job::run(file, &typed, settings).await;
     }

@@ -13,6 +13,7 @@ mod events;
 mod far;
 mod server;
 mod things;
+mod trust;
 mod units;
 
 pub use call::ROUTES;

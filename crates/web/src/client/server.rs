@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Client, Url};
+use reqwest::{Client, Url};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::error::ApiError;
+use super::trust::trusting;
 
 /// Longest time until a server takes a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -21,7 +22,7 @@ pub struct Server {
     pub url: Url,
     /// The token, if it demands one.
     pub token: Option<SecretString>,
-    /// Certificates in PEM that vouch for it, and no others; the machine's own without.
+    /// Certificates in PEM that vouch for it, its own among them, and no others; the machine's without.
     pub roots: Option<Vec<u8>>,
     /// How long what may be repeated is repeated while the server is away.
     pub patience: Duration,
@@ -61,8 +62,7 @@ impl ApiClient {
             .redirect(Policy::none())
             .connect_timeout(CONNECT);
         if let Some(pem) = roots {
-            let roots = Certificate::from_pem_bundle(&pem).ok().filter(|roots| !roots.is_empty());
-            http = http.tls_certs_only(roots.ok_or(ApiError::Roots)?);
+            http = http.tls_backend_preconfigured(trusting(&pem).ok_or(ApiError::Roots)?);
         }
         let http = http.build().map_err(|error| ApiError::of(&url, error))?;
         Ok(Self { http, url, token, patience })
