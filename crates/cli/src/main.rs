@@ -89,7 +89,7 @@ fn over_a_server(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
         }
         Some(Over { why_not: Some(_), .. }) => Ok(settings),
         Some(Over { typed, why_not: None }) => {
-            let server = server::resolve(typed, cli.global.store.is_some(), settings.patience)?;
+            let server = server::resolve(typed, cli.global.store.is_some())?;
             Ok(Settings { server, ..settings })
         }
     }

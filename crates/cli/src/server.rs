@@ -5,7 +5,6 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use longshore_ai::SecretString;
@@ -21,11 +20,7 @@ const LONGEST: u64 = 64 * 1024;
 
 /// The client of the server that is meant, if one is: a command's own option, or the environment's, unless
 /// a store was typed.
-pub fn resolve(
-    typed: &Typed,
-    store_typed: bool,
-    patience: Duration,
-) -> anyhow::Result<Option<ApiClient>> {
+pub fn resolve(typed: &Typed, store_typed: bool) -> anyhow::Result<Option<ApiClient>> {
     let from_env = || env::secret(env::SERVER).filter(|url| !url.is_empty() && !store_typed);
     let Some(address) = typed.server.clone().or_else(from_env) else {
         return match typed.token_file.is_some() || typed.ca_file.is_some() {
@@ -47,7 +42,8 @@ pub fn resolve(
         .ca_file
         .as_deref()
         .map(|file| std::fs::read(file).with_context(|| format!("cannot read {}", file.display())));
-    let server = Server { url, token, roots: roots.transpose()?, patience };
+    // It asks once, as a store does: what may be repeated is repeated by who sends and waits.
+    let server = Server { token, roots: roots.transpose()?, ..Server::at(url) };
     let client = ApiClient::new(server).map_err(|error| match error {
         ApiError::Address { .. } | ApiError::Token | ApiError::Roots => {
             let hint = error.hint().unwrap_or_default();
