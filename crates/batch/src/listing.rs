@@ -2,13 +2,13 @@
 
 use longshore::store::{Page, UnitFilter};
 use longshore::{BatchId, Result, Scope, Store, Unit, UnitId, UnitState};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::handler::RowInput;
 
 /// A row as scripts read it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ListedRow {
     /// What it is known by. A batch of other units has no rows; their payload stands here.
     pub key: Value,

@@ -26,6 +26,7 @@ pub mod proof;
 pub mod queue;
 pub mod resource;
 pub mod script;
+pub mod server;
 pub mod submit;
 pub mod supervise;
 pub mod tenant;

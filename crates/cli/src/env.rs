@@ -8,6 +8,10 @@ pub const CONFIG: &str = "LONGSHORE_CONFIG";
 pub const STORE: &str = "LONGSHORE_STORE";
 /// Whose things may be touched.
 pub const TENANT: &str = "LONGSHORE_TENANT";
+/// Which server is asked instead of a store, by commands that can go over one.
+pub const SERVER: &str = "LONGSHORE_SERVER";
+/// The token for it; a secret.
+pub const TOKEN: &str = "LONGSHORE_TOKEN";
 /// What is logged.
 pub const LOG: &str = "LONGSHORE_LOG";
 /// How log lines look.
@@ -98,10 +102,10 @@ pub const VARS: [Var; 38] = [
 ];
 
 /// What a worker process of ours may inherit: all but what leads to the master key, where alerts
-/// go, and the mail server's password.
+/// go, the mail server's password, and the server's token.
 pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    let ours = [MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY, SMTP_PASSWORD];
+    let ours = [MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY, SMTP_PASSWORD, TOKEN];
     names.filter(move |name| !ours.iter().any(|own| name == own))
 }
 

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use longshore::store::{Bound, Refusal};
 use longshore_ai::VaultError;
 use longshore_dispatch::client::ClientError;
+use longshore_web::client::ApiError;
 
 use crate::exit::ExitCode;
 
@@ -134,7 +135,10 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
 /// What the user can do about it.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
     let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
-    given.map(|hinted| hinted.hint.clone()).or_else(|| causes(error).find_map(known))
+    let given = given.map(|hinted| hinted.hint.clone());
+    // Where a server is between, what it said comes before what a store would have meant by it.
+    let over = || causes(error).find_map(|cause| cause.downcast_ref().and_then(ApiError::hint));
+    given.or_else(over).or_else(|| causes(error).find_map(known))
 }
 
 /// Hints for causes that may come from anywhere.

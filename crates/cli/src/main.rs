@@ -25,6 +25,7 @@ mod permits;
 mod pools;
 mod screen;
 mod secret;
+mod server;
 mod settings;
 mod size;
 mod span;
@@ -38,7 +39,9 @@ use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
 use args::dispatch::Dispatch;
+use args::server::Over;
 use args::{Cli, Command, Late};
+use error::WithHint;
 use exit::ExitCode;
 use settings::Settings;
 use telemetry::Telemetry;
@@ -65,6 +68,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         resolved => resolved?,
     };
+    // One TLS for the whole program; nobody else has chosen one before us.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let by_default = match cli.command {
         Command::Worker(_)
         | Command::Serve(_)
@@ -78,11 +83,27 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let telemetry =
         Telemetry::new(settings.otlp.as_deref(), runtime.handle(), by_default == "warn")?;
     let _log = logging::start(&settings.log, by_default, &telemetry)?;
+    let settings = over_a_server(settings, &cli)?;
     runtime.block_on(async {
         let ended = commands::run(cli.command, &settings).await;
         telemetry.end().await;
         ended
     })
+}
+
+/// The settings of a command that goes over a server, if it does.
+fn over_a_server(settings: Settings, cli: &Cli) -> anyhow::Result<Settings> {
+    match cli.command.over() {
+        None => Ok(settings),
+        Some(Over { typed, why_not: Some(why_not) }) if typed.server.is_some() => {
+            Err(error::usage(why_not)).hint("leave out --server")
+        }
+        Some(Over { why_not: Some(_), .. }) => Ok(settings),
+        Some(Over { typed, why_not: None }) => {
+            let server = server::resolve(typed, cli.global.store.is_some())?;
+            Ok(Settings { server, ..settings })
+        }
+    }
 }
 
 /// Many threads for what has much to do at once. Everything else mostly waits for one thing after the

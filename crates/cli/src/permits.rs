@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longshore::{AdaptiveMax, Alarm, BoundedPool, OnOutage, Permits, PoolBook, PoolName};
 use longshore_redis::{RedisOptions, RedisPermits};
+use longshore_web::client::FarPermits;
 
 use crate::alarms::Alarms;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
@@ -93,6 +94,9 @@ impl BoundedSettings {
 
 /// Reaches the permits.
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
+    if let Some(server) = &settings.server {
+        return Ok(Arc::new(FarPermits::new(server.clone())));
+    }
     match &settings.bounded.at {
         PermitsAt::Store => store::open_permits(settings).await,
         PermitsAt::Redis(RedisUrl(url)) => {

@@ -14,6 +14,7 @@ use longshore::{AdaptiveMax, Kind, OnOutage, PoolName, QueueName, Scope, TenantI
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
 use longshore_dispatch::system::QueueSystem;
+use longshore_web::client::ApiClient;
 
 use crate::alarms::AlertSettings;
 use crate::args::Global;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub store: StoreUrl,
     /// Whether somebody chose that store: by flag, environment or file.
     pub store_named: bool,
+    /// The server that is asked instead, if the command goes over one.
+    pub server: Option<ApiClient>,
     /// How the embedded store writes.
     pub synchronous: Synchronous,
     /// How a PostgreSQL store is reached.
@@ -220,6 +223,7 @@ impl Settings {
             typed: typed.clone(),
             store: store.parse()?,
             store_named: typed.store.is_some() || config.store_named,
+            server: None,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
             postgres: postgres(&config)?,
             tenant: tenant(typed, &config)?,

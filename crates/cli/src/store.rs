@@ -11,6 +11,7 @@ use anyhow::Context;
 use longshore::ledger::Ledger;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_web::client::FarStore;
 
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::settings::Settings;
@@ -97,6 +98,11 @@ impl StoreUrl {
 
 /// Opens the store that the settings name.
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    if let Some(server) = &settings.server {
+        let store = FarStore::new(server.clone());
+        store.check().await?;
+        return Ok(Arc::new(store));
+    }
     open_at(&settings.store, settings).await
 }
 
@@ -105,6 +111,10 @@ pub type Both = (Arc<dyn Store>, Arc<dyn Ledger>);
 
 /// Opens the store that the settings name, with its ledger.
 pub async fn open_both(settings: &Settings) -> anyhow::Result<Both> {
+    if settings.server.is_some() {
+        return Err(usage("this cannot be asked of a server"))
+            .hint("run it where the store is, with --store");
+    }
     open_both_at(&settings.store, settings).await
 }
 

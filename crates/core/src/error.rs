@@ -32,6 +32,15 @@ pub enum Error {
     /// The session was ended or taken over; its leases are gone.
     #[error("session {0} has ended: its leases were given to others")]
     SessionGone(SessionId),
+    /// Whoever asks may not: it has no token, a wrong one, or one that does not reach so far.
+    #[error("it is not allowed: {message}")]
+    Denied {
+        /// What was said.
+        message: String,
+        /// What the driver said.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
     /// There is no such thing, or not for this tenant.
     #[error("there is no {what} `{name}`")]
     NotFound {
@@ -87,6 +96,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::DiskFull { .. } => true,
             Self::SessionGone(_)
+            | Self::Denied { .. }
             | Self::NotFound { .. }
             | Self::Invalid(_)
             | Self::TooLarge { .. }

@@ -243,8 +243,8 @@ impl NewSchedule {
     }
 }
 
-/// A schedule as the store knows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A schedule as the store knows it. Read without its template's payload, which stands apart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Its name.
     pub name: ScheduleName,

@@ -155,6 +155,14 @@ impl Serialize for Payload {
     }
 }
 
+/// JSON is kept as it was written, to the last digit.
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        Ok(Self::from(value.get().as_bytes()))
+    }
+}
+
 /// How a sender recognises a unit that was sent before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dedup {
@@ -358,7 +366,7 @@ pub struct Progress {
 }
 
 /// A unit as the store knows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
     /// Its identity.
     pub id: UnitId,
@@ -436,6 +444,14 @@ mod tests {
         assert_eq!(show(br#"{"a":1}"#), r#"{"a":1}"#);
         assert_eq!(show(b"plain words"), r#""plain words""#);
         assert_eq!(show(&[0xff, 0x00]), r#"{"base16":"ff00"}"#);
+    }
+
+    #[test]
+    fn a_payload_is_read_as_it_was_written() {
+        let written = r#"{"n": 12345678901234567890123, "a":[1.10]}"#;
+        let read: Payload = serde_json::from_str(written).unwrap();
+        assert_eq!(read.as_bytes(), written.as_bytes());
+        assert_eq!(serde_json::to_string(&read).unwrap(), written);
     }
 
     #[test]

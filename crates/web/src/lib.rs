@@ -9,6 +9,7 @@
 mod api;
 mod audit;
 mod call;
+pub mod client;
 mod door;
 mod feed;
 mod gateway;

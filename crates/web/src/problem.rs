@@ -8,11 +8,34 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use longshore::store::Refusal;
 use longshore::{Error, SendError, WaitError};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Until a full queue or a store that is away is worth another try.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// What every `type` of a problem begins with.
+pub(crate) const URN: &str = "urn:longshore:problem:";
+
+/// A problem as it travels: written by the server, read by the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemDetails {
+    /// Stable, as `urn:longshore:problem:not-found`.
+    #[serde(rename = "type")]
+    pub urn: String,
+    /// The status in words.
+    pub title: String,
+    /// The status.
+    pub status: u16,
+    /// What went wrong this time.
+    pub detail: String,
+    /// Why a unit was not taken, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+    /// How far a stream came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub so_far: Option<Value>,
+}
 
 /// What went wrong, for whoever asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +45,16 @@ pub(crate) struct Problem {
     kind: &'static str,
     detail: String,
     retry_after: Option<Duration>,
+    /// Why a unit was not taken.
+    refusal: Option<Refusal>,
     /// What else a program may want to know.
     more: Option<Value>,
 }
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into(), retry_after: None, more: None }
+        let detail = detail.into();
+        Self { status, kind, detail, retry_after: None, refusal: None, more: None }
     }
 
     /// What was sent makes no sense.
@@ -111,7 +137,7 @@ impl Problem {
     /// The answer of a refused unit.
     pub(crate) fn refused(refusal: &Refusal) -> Self {
         let detail = refusal.to_string();
-        match refusal {
+        let problem = match refusal {
             Refusal::Full { .. } => {
                 let full = Self::new(StatusCode::TOO_MANY_REQUESTS, "full", detail);
                 Self { retry_after: Some(AGAIN), ..full }
@@ -119,7 +145,8 @@ impl Problem {
             Refusal::Duplicate(_) => Self::new(StatusCode::CONFLICT, "duplicate", detail),
             Refusal::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
             _ => Self::new(StatusCode::CONFLICT, "refused", detail),
-        }
+        };
+        Self { refusal: Some(refusal.clone()), ..problem }
     }
 }
 
@@ -169,17 +196,18 @@ impl From<WaitError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response<Body> {
-        let Self { status, kind, detail, retry_after, more } = self;
-        let mut body = json!({
-            "type": format!("urn:longshore:problem:{kind}"),
-            "title": status.canonical_reason().unwrap_or("Problem"),
-            "status": status.as_u16(),
-            "detail": detail,
-        });
-        if let Some(more) = more {
-            body["so_far"] = more;
-        }
-        let mut response = Response::new(Body::from(body.to_string()));
+        let Self { status, kind, detail, retry_after, refusal, more } = self;
+        let body = ProblemDetails {
+            urn: format!("{URN}{kind}"),
+            title: status.canonical_reason().unwrap_or("Problem").to_owned(),
+            status: status.as_u16(),
+            detail,
+            refusal,
+            so_far: more,
+        };
+        // Nothing in it can fail to be written.
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

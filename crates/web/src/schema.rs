@@ -126,7 +126,7 @@ fn things() -> Value {
             ("id", uuid()), ("label", text()), ("version", text()),
             ("kinds", json!({ "type": "array", "items": { "type": "string" } })),
             ("slots", count()), ("held", count()), ("order", of("Order")), ("opened_at", time()),
-            ("beat_at", time()), ("ttl_seconds", json!({ "type": "number" })),
+            ("beat_at", time()), ("beats", count()), ("ttl_seconds", json!({ "type": "number" })),
         ]),
         "Schedule": object([
             ("name", name("Its name")), ("tenant", name("Whose it is")), ("cron", text()),
@@ -167,6 +167,8 @@ fn things() -> Value {
             ("available", count()), ("acquired", count()), ("timeouts", count()),
             ("expired", count()), ("wait_p50_seconds", maybe("number")),
             ("wait_p95_seconds", maybe("number")),
+            ("waits", json!({ "type": "array", "items": count() })),
+            ("quarantine_seconds", maybe("number")),
             ("holders", json!({ "type": "array", "items": { "type": "object" } })),
             ("waiting", json!({ "type": "array", "items": { "type": "object" } })),
         ]),
@@ -192,6 +194,7 @@ fn parts() -> Value {
             ("session", json!({ "type": ["string", "null"], "format": "uuid" })),
             ("code", text()), ("message", text()),
         ]),
+        "Why": strict(json!([]), json!({ "reason": { "type": ["string", "null"] } })),
         "PoolSize": strict(json!(["max"]), json!({ "max": { "type": "integer", "minimum": 0, "maximum": u32::MAX } })),
         "Scale": strict(json!(["min"]), json!({
             "min": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
@@ -220,6 +223,9 @@ fn parts() -> Value {
         "Tally": object([
             ("lines", count()), ("created", count()), ("existing", count()),
             ("refused", json!({ "type": "array", "items": { "type": "integer" } })),
+            ("recognised", json!({ "type": "array", "maxItems": 1_000, "items": object([
+                ("line", count()), ("unit", uuid()),
+            ]) })),
         ]),
         "Deed": object([
             ("seq", count()), ("at", time()), ("token", json!({ "type": ["string", "null"], "format": "uuid" })),
@@ -252,6 +258,8 @@ fn new_unit() -> Value {
             "priority": priority(),
             "key": { "type": ["string", "null"], "maxLength": 512, "description": "A second one is recognised by it" },
             "window": { "enum": ["while_live", "while_kept"] },
+            "on_duplicate": { "enum": ["existing", "refused"], "description": "What is told of a second one" },
+            "policy": or_null(json!({ "type": "object", "description": "How its runs are repeated; its kind's without" })),
             "not_before": maybe_time(),
             "deadline": maybe_time(),
             "weight": {

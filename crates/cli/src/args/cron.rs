@@ -7,6 +7,7 @@ use longshore::schedule::{Missed, Overlap};
 use longshore::{Kind, Priority, QueueName, ScheduleName};
 
 use super::operate::PageArgs;
+use super::server::Server;
 use crate::span::Span;
 
 /// Send units or start batches at set times.
@@ -25,6 +26,8 @@ Five fields: minute hour day month weekday. With six, the first is the second. A
     List {
         #[command(flatten)]
         page: PageArgs,
+        #[command(flatten)]
+        server: Server,
     },
     /// Everything about one schedule
     Show(Named),

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use longshore::{BatchId, Kind, QueueName, SessionId, UnitId, UnitState};
 
+use super::server::Server;
+use crate::span::Span;
+
 /// Look at units, retry or cancel them.
 #[derive(Debug, Subcommand)]
 pub enum Unit {
@@ -17,6 +20,16 @@ pub enum Unit {
     },
     /// Units, newest first
     List(UnitList),
+    /// Wait for a unit's end and print its result; the exit code tells how it went
+    Wait {
+        /// The unit
+        id: UnitId,
+        /// Give up waiting after this long
+        #[arg(long, value_name = "TIME")]
+        limit: Option<Span>,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Run failed, cancelled or scheduled units now, with fresh attempts
     Retry(Units),
     /// End units: waiting ones now, running ones as soon as they listen
@@ -48,8 +61,10 @@ pub struct UnitList {
 #[derive(Debug, Args)]
 pub struct InPool {
     /// In the pool of this folder (see `dispatch start`): its server is asked, not the store
-    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["store", "server"])]
     pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub server: Server,
 }
 
 /// Which part of a long list.
@@ -78,6 +93,8 @@ pub struct Units {
 pub struct Workers {
     #[command(subcommand)]
     pub order: Option<WorkerOrder>,
+    #[command(flatten)]
+    pub server: Server,
 }
 
 /// What a worker can be asked.

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use longshore::{PoolName, Priority};
 
+use super::server::Server;
 use crate::span::Span;
 
 /// Look at bounded pools, size them, hold a permit while a command runs.
@@ -24,6 +25,8 @@ pub enum Pool {
         name: PoolName,
         /// How many permits
         max: u32,
+        #[command(flatten)]
+        server: Server,
     },
     /// Forget who holds and who waits, and the figures: only if the holders are known to be gone
     Reset {
@@ -48,6 +51,8 @@ pub struct Status {
     /// How often, with --watch
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub every: Span,
+    #[command(flatten)]
+    pub server: Server,
 }
 
 /// A command that needs a permit.

@@ -4,21 +4,37 @@ use clap::{Args, Subcommand};
 use longshore::{QueueName, TenantId};
 
 use super::limit::{AtLeastOne, Bounds, Limit};
+use super::server::Server;
 
 /// Look at queues, pause, resume, bound or purge them.
 #[derive(Debug, Subcommand)]
 pub enum Queue {
     /// Queues, one line per tenant
-    List,
+    List {
+        #[command(flatten)]
+        server: Server,
+    },
     /// One queue
     Show {
         /// The queue
         queue: QueueName,
+        #[command(flatten)]
+        server: Server,
     },
     /// Claim no more from it, or from one tenant's lane of it
-    Pause(Lane),
+    Pause {
+        #[command(flatten)]
+        lane: Lane,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Claim from it again
-    Resume(Lane),
+    Resume {
+        #[command(flatten)]
+        lane: Lane,
+        #[command(flatten)]
+        server: Server,
+    },
     /// Bound it, or set one tenant's lane: share, cap, bound
     Set(Settings),
     /// Cancel everything that waits in it

@@ -8,6 +8,7 @@ use longshore::{BatchId, Dedup, Kind, Priority, QueueName, Timestamp, UnitId, Wh
 use super::http::HttpCall;
 use super::resource::Resource;
 use super::script::ScriptCall;
+use super::server::Server;
 use crate::span::Span;
 
 /// Send a unit, or a batch of them.
@@ -45,12 +46,13 @@ pub struct Submit {
     /// high, normal, low, or 1 (first) to 9 (last)
     #[arg(long, default_value = "normal", value_name = "PRIORITY")]
     pub priority: Priority,
-    /// Send it only if no unit of the queue has this key
-    #[arg(long, value_name = "KEY", conflicts_with = "lines")]
+    /// Send it only if no unit of the queue has this key; with --lines they are KEY/1, KEY/2 and so on,
+    /// and the same command may be run again
+    #[arg(long, value_name = "KEY", conflicts_with = "batch")]
     pub key: Option<String>,
-    /// How long the key is taken
-    #[arg(long, value_enum, default_value = "live", requires = "key")]
-    pub window: Window,
+    /// How long the key is taken [default: live; kept with --lines]
+    #[arg(long, value_enum, requires = "key")]
+    pub window: Option<Window>,
     /// What to say if the key is taken
     #[arg(long, value_enum, default_value = "existing", requires = "key")]
     pub on_duplicate: Duplicate,
@@ -104,6 +106,8 @@ pub struct Submit {
     pub wait_limit: Option<Span>,
 
     #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
     pub call: HttpCall,
     #[command(flatten)]
     pub script: ScriptCall,
@@ -122,8 +126,19 @@ impl Submit {
 
     /// By what it is recognised.
     pub fn dedup(&self) -> Option<Dedup> {
-        let (window, on_duplicate) = (self.window.into(), self.on_duplicate.into());
+        let (window, on_duplicate) = (self.window().into(), self.on_duplicate.into());
         self.key.clone().map(|key| Dedup { key, window, on_duplicate })
+    }
+
+    /// By what the `number`th of many is recognised.
+    pub fn dedup_of(&self, number: u64) -> Option<Dedup> {
+        self.dedup().map(|dedup| Dedup { key: format!("{}/{number}", dedup.key), ..dedup })
+    }
+
+    /// Lines that are sent again are to be recognised even if their units have ended meanwhile.
+    fn window(&self) -> Window {
+        let usual = if self.lines.is_some() { Window::Kept } else { Window::Live };
+        self.window.unwrap_or(usual)
     }
 
     /// When it may begin, if that is later than `now`.

@@ -5,6 +5,7 @@ use longshore::ledger::{UsageBy, UsageFilter};
 use longshore::{BatchId, ProfileName, TenantId, Timestamp};
 
 use super::operate::PageArgs;
+use super::server::Server;
 use crate::moment::Moment;
 
 /// What AI calls came to.
@@ -37,6 +38,8 @@ pub struct Usage {
     pub csv: bool,
     #[command(flatten)]
     pub page: PageArgs,
+    #[command(flatten)]
+    pub server: Server,
 }
 
 /// What else can be done with usage.

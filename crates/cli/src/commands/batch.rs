@@ -149,13 +149,25 @@ async fn status(name: &BatchId, pool: &InPool, settings: &Settings) -> anyhow::R
         settings.output.record(&Summary::of(&array), || record(&array, None))?;
         return Ok(ExitCode::Good);
     }
-    let Connected { store, ledger, client } = connect_to_both(name, settings).await?;
-    let batch = store.batch(client.scope(), name).await?;
-    let parked = ledger.parked(name).await?;
-    let parked = (parked.total() > 0).then_some(parked);
+    let (batch, parked) = looked_at(name, settings).await?;
     let summary = Summary { parked, ..Summary::of(&batch) };
     settings.output.record(&summary, || record(&batch, parked))?;
     Ok(ExitCode::Good)
+}
+
+/// A batch, and what of it is with a provider, which only the store itself knows.
+async fn looked_at(
+    name: &BatchId,
+    settings: &Settings,
+) -> anyhow::Result<(Batch, Option<ParkedCounts>)> {
+    if settings.server.is_some() {
+        let (store, client) = connect_to(name, settings).await?;
+        return Ok((store.batch(client.scope(), name).await?, None));
+    }
+    let Connected { store, ledger, client } = connect_to_both(name, settings).await?;
+    let batch = store.batch(client.scope(), name).await?;
+    let parked = ledger.parked(name).await?;
+    Ok((batch, (parked.total() > 0).then_some(parked)))
 }
 
 fn record(batch: &Batch, parked: Option<ParkedCounts>) -> Table {

@@ -23,7 +23,7 @@ use times::read;
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
         Typed::Add(typed) => add::run(*typed, settings).await?,
-        Typed::List { page } => list(&page, settings).await?,
+        Typed::List { page, .. } => list(&page, settings).await?,
         Typed::Show(typed) => {
             let schedule = Book::open(settings).await?.find(&typed.name).await?;
             show::one(&schedule, settings)?;

@@ -24,7 +24,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     match typed {
         Typed::Status(typed) => return status::run(&typed, &*permits, settings).await,
         Typed::Init { name, max } => init(&*permits, name, max, settings).await?,
-        Typed::Resize { name, max } => {
+        Typed::Resize { name, max, .. } => {
             permits.resize(&name, max).await?;
             told(&name, max, "resized", settings)?;
         }

@@ -22,13 +22,13 @@ const WAITING: [UnitState; 3] = [UnitState::Blocked, UnitState::Scheduled, UnitS
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (store, _) = connect(settings).await?;
     match typed {
-        Typed::List => {
+        Typed::List { .. } => {
             let lanes = store.queues(&settings.scope()).await?;
             settings.output.list(&lanes, || table(&lanes))?;
         }
-        Typed::Show { queue } => show(&*store, &queue, settings).await?,
-        Typed::Pause(lane) => pause(&*store, &lane, true, settings).await?,
-        Typed::Resume(lane) => pause(&*store, &lane, false, settings).await?,
+        Typed::Show { queue, .. } => show(&*store, &queue, settings).await?,
+        Typed::Pause { lane, .. } => pause(&*store, &lane, true, settings).await?,
+        Typed::Resume { lane, .. } => pause(&*store, &lane, false, settings).await?,
         Typed::Set(change) => set::run(&*store, &change, settings).await?,
         Typed::Purge { queue, yes } => return purge(&*store, &queue, yes, settings).await,
     }

@@ -55,7 +55,7 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     let limit = typed.wait_limit.map(|span| span.0);
     let unit = client.wait(id, limit).await;
     let unit = unit.hint(format!("it goes on; look with `longshore unit show {id}`"))?;
-    ended(&unit, status, settings)
+    ended(&unit, Some(status), settings)
 }
 
 fn sent(id: UnitId, status: &'static str, settings: &Settings) -> anyhow::Result<()> {
@@ -70,14 +70,22 @@ fn sent(id: UnitId, status: &'static str, settings: &Settings) -> anyhow::Result
     settings.output.line(id.to_string())
 }
 
-/// Prints how a unit ended, and says it by the exit code.
-fn ended(unit: &Unit, status: &'static str, settings: &Settings) -> anyhow::Result<ExitCode> {
+/// Prints how a unit ended, and says it by the exit code. `status` is what its sending came to, if it was
+/// sent just now.
+pub fn ended(
+    unit: &Unit,
+    status: Option<&'static str>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     if output.is_json() {
-        output.json(&serde_json::json!({
-            "unit": unit.id, "status": status, "state": unit.state,
-            "result": unit.result, "failure": unit.failure,
-        }))?;
+        let mut told = serde_json::json!({
+            "unit": unit.id, "state": unit.state, "result": unit.result, "failure": unit.failure,
+        });
+        if let Some(status) = status {
+            told["status"] = status.into();
+        }
+        output.json(&told)?;
     } else if let Some(result) = &unit.result {
         output.line(String::from_utf8_lossy(result.as_bytes()))?;
     }

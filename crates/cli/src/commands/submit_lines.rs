@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
 use longshore::store::Sent;
-use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch};
+use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, NewUnit};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -29,6 +29,10 @@ const READ_AHEAD: usize = 2;
 pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.wait && typed.batch.is_none() {
         return Err(usage("--wait with --lines needs --batch NAME"));
+    }
+    if typed.batch.is_some() && settings.server.is_some() {
+        return Err(usage("a batch is sent to its store, not over a server"))
+            .hint("send the lines with --key NAME: then the same command may be run again");
     }
     let (_store, client) = connect(settings).await?;
     let bar = settings.output.bar("{spinner} {human_pos} units sent  {per_sec}  {msg}");
@@ -132,10 +136,19 @@ impl Sending<'_> {
         let pattern = Pattern::new(self.typed, self.settings)?;
         let mut chunks = self.read(0)?;
         let (mut sent, mut at) = (0, 0);
+        let mut known = 0;
         while let Some(chunk) = chunks.recv().await {
-            let units: Vec<_> = chunk.payloads.into_iter().map(|p| pattern.unit(p)).collect();
+            let numbered = (sent + 1..).zip(chunk.payloads);
+            let unit = |(number, payload)| NewUnit {
+                dedup: self.typed.dedup_of(number),
+                ..pattern.unit(payload)
+            };
+            let units: Vec<_> = numbered.map(unit).collect();
             let count = units.len() as u64;
-            refused(&self.client.send_many(units, self.typed.when_full()).await?, at)?;
+            let answers = self.client.send_many(units, self.typed.when_full()).await;
+            let answers = answers.map_err(|error| self.broken_off(error, at))?;
+            refused(&answers, at).map_err(|error| self.broken_off(error, at))?;
+            known += answers.iter().filter(|sent| matches!(sent, Sent::Existing(_))).count() as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {
@@ -145,9 +158,32 @@ impl Sending<'_> {
             }
         }
         self.bar.finish_and_clear();
-        let answer = serde_json::json!({ "sent": sent });
-        self.settings.output.answer(&answer, || format!("{sent} units sent"))?;
+        let new = sent - known;
+        let answer = serde_json::json!({ "sent": sent, "new": new });
+        self.settings.output.answer(&answer, || match known {
+            0 => format!("{sent} units sent"),
+            _ => format!("{new} units sent, {known} were there already"),
+        })?;
         Ok(ExitCode::Good)
+    }
+
+    /// What went wrong while plain units were sent, and how to go on.
+    fn broken_off(&self, error: impl Into<anyhow::Error>, at: u64) -> anyhow::Error {
+        let error = error.into();
+        if at == 0 && self.typed.key.is_none() {
+            return error;
+        }
+        let way_on = match &self.typed.key {
+            Some(_) => "run the same command again: what is in is recognised by its key".to_owned(),
+            None => format!(
+                "the first {at} lines are in, perhaps some after them; with --key NAME the same \
+                 command may be run again"
+            ),
+        };
+        match crate::error::hint(&error) {
+            Some(why) => hinted(error, format!("{why}; {way_on}")),
+            None => hinted(error, way_on),
+        }
     }
 
     /// Reads the input on a thread of its own, from after line `from`. The thread ends with the

@@ -6,8 +6,9 @@ use longshore_dispatch::request::Deed;
 use serde::Serialize;
 
 use super::dispatch::units;
-use super::{connect, now};
+use super::{connect, now, submit};
 use crate::args::operate::{Unit as Typed, UnitList, Units};
+use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
@@ -27,6 +28,12 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
             Some(folder) => units::list(&folder, list, settings).await,
             None => self::list(list, settings).await,
         },
+        Typed::Wait { id, limit, .. } => {
+            let (_, client) = connect(settings).await?;
+            let ended = client.wait(id, limit.map(|span| span.0)).await;
+            let unit = ended.hint(format!("it goes on; look with `longshore unit show {id}`"))?;
+            submit::ended(&unit, None, settings)
+        }
         Typed::Retry(units) => operate(units, UnitAction::Retry, settings).await,
         Typed::Cancel(units) => operate(units, UnitAction::Cancel, settings).await,
     }

@@ -6,6 +6,9 @@ mod csv;
 mod recost;
 mod sums;
 
+use longshore::ledger::{Usage, UsageFilter};
+use longshore_web::client::ApiClient;
+
 use super::{ledger, now};
 use crate::args::usage::{Usage as Typed, Verb};
 use crate::error::{WithHint, usage};
@@ -14,21 +17,42 @@ use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    if let Some(server) = &settings.server {
+        return over(server, &typed, settings).await;
+    }
     let ledger = ledger(settings).await?;
     if let Some(Verb::Recost(typed)) = &typed.verb {
         recost::run(&*ledger, typed, settings).await?;
         return Ok(ExitCode::Good);
     }
+    let filter = filter(&typed, settings)?;
+    if typed.calls || typed.which.request.is_some() {
+        calls::run(&*ledger, &filter, &typed, settings).await?;
+    } else {
+        let sums = ledger.usage(&settings.scope(), &filter, typed.by.group()).await?;
+        sums::show(&sums, &typed, settings)?;
+    }
+    Ok(ExitCode::Good)
+}
+
+fn filter(typed: &Typed, settings: &Settings) -> anyhow::Result<UsageFilter> {
     let filter = typed.which.filter(settings.tenant.clone(), now());
     if let (Some(since), Some(until)) = (filter.since, filter.until)
         && since >= until
     {
         return Err(usage("--since is not before --until")).hint("as --since 7d --until 1d");
     }
+    Ok(filter)
+}
+
+/// The same over a server, which tells sums.
+async fn over(server: &ApiClient, typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.calls || typed.which.request.is_some() {
-        calls::run(&*ledger, &filter, &typed, settings).await?;
-    } else {
-        sums::run(&*ledger, &filter, &typed, settings).await?;
+        return Err(usage("single calls are not told over a server"))
+            .hint("leave out --calls and --request, or run it where the store is, with --store");
     }
+    let shown = server.usage(&filter(typed, settings)?, typed.by.group()).await?;
+    let sums: Vec<Usage> = shown.into_iter().map(|shown| shown.usage).collect();
+    sums::show(&sums, typed, settings)?;
     Ok(ExitCode::Good)
 }

@@ -87,6 +87,8 @@ mod mail;
 #[cfg(test)]
 mod operate;
 #[cfg(test)]
+mod over_server;
+#[cfg(test)]
 mod pg_batch_storm;
 #[cfg(test)]
 mod pg_storm;

@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
 
 /// Part of a list, and the way to the next part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Page<T> {
     /// This part.
     pub items: Vec<T>,
@@ -38,7 +38,7 @@ pub struct UnitFilter {
 }
 
 /// A queue, or one tenant's lane of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueueInfo {
     /// The queue.
     pub queue: QueueName,
@@ -76,7 +76,7 @@ pub struct Totals {
 }
 
 /// One run that did not end well.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitFailure {
     /// Which attempt.
     pub attempt: u32,

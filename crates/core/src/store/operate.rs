@@ -32,7 +32,7 @@ pub enum UnitSelection {
 }
 
 /// What became of an operation on units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Operated {
     /// Units that changed at once.
     pub changed: u64,

@@ -5,7 +5,7 @@ use longshore::store::Page;
 use longshore::{Batch, BatchId, Timestamp};
 use longshore_batch::report::gather_failures;
 use longshore_batch::{Report, listing};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::call::{Call, json};
@@ -19,24 +19,33 @@ const ROWS: u32 = 200;
 pub(crate) const GROUPED: u64 = 5_000;
 
 /// A batch, and how it gets on.
-#[derive(Debug, Serialize)]
-pub(crate) struct Shown {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// The batch.
     #[serde(flatten)]
-    pub(crate) batch: Batch,
-    pub(crate) progress: Progress,
+    pub batch: Batch,
+    /// How it gets on.
+    pub progress: Progress,
 }
 
 /// How a batch gets on.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Progress {
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
     /// Units that have ended, of all that are known.
-    pub(crate) fraction: f64,
+    pub fraction: f64,
     /// Units per second since it began.
-    pub(crate) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// Seconds until its end at that rate, if all its units are known.
-    pub(crate) seconds_left: Option<f64>,
+    pub seconds_left: Option<f64>,
     /// What it cost so far, in dollars.
-    pub(crate) cost: f64,
+    pub cost: f64,
+}
+
+/// Why a batch is paused.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Why {
+    pub(crate) reason: Option<String>,
 }
 
 impl Shown {
@@ -113,8 +122,9 @@ pub(super) async fn failures(call: Call) -> Answer {
     json(&Page { items, next: None })
 }
 
-pub(super) async fn pause(call: Call) -> Answer {
-    let reason = format!("paused by {}", call.caller.by);
+pub(super) async fn pause(mut call: Call) -> Answer {
+    let Why { reason } = call.json().await?;
+    let reason = reason.unwrap_or_else(|| format!("paused by {}", call.caller.by));
     act(call, BatchAction::Pause { reason }).await
 }
 

@@ -6,9 +6,9 @@
 use axum::body::{Body, BodyDataStream};
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
-use longshore::NewUnit;
 use longshore::store::{Refusal, Sent};
-use serde::Serialize;
+use longshore::{NewUnit, UnitId};
+use serde::{Deserialize, Serialize};
 
 use super::submit::{Typed, client, idempotency_key, when_full};
 use crate::call::{Call, json};
@@ -21,17 +21,31 @@ const CHUNK: usize = 500;
 /// Bytes that go into the store together.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
+/// Units that were there already are named up to this many: a stream has no end, an answer must.
+const NAMED: usize = 1_000;
+
 /// What became of the lines so far.
-#[derive(Debug, Default, Serialize)]
-struct Tally {
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Tally {
     /// Lines that were read, blank ones included.
-    lines: u64,
+    pub lines: u64,
     /// Units that are new.
-    created: u64,
+    pub created: u64,
     /// Units that were there already.
-    existing: u64,
+    pub existing: u64,
     /// Lines whose units are not in, of those that were read.
-    refused: Vec<u64>,
+    pub refused: Vec<u64>,
+    /// The first thousand of those that were there already.
+    pub recognised: Vec<Recognised>,
+}
+
+/// A line whose unit was there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recognised {
+    /// The line, from 1.
+    pub line: u64,
+    /// The unit.
+    pub unit: UnitId,
 }
 
 pub(super) async fn many(mut call: Call) -> Answer {
@@ -84,7 +98,12 @@ impl Tally {
         for (line, answer) in numbers.iter().zip(answers) {
             match answer {
                 Sent::Created(_) => self.created += 1,
-                Sent::Existing(_) => self.existing += 1,
+                Sent::Existing(unit) => {
+                    self.existing += 1;
+                    if self.recognised.len() < NAMED {
+                        self.recognised.push(Recognised { line: *line, unit });
+                    }
+                }
                 Sent::Refused(refusal) => {
                     self.refused.push(*line);
                     first.get_or_insert(refusal);

@@ -5,14 +5,14 @@ mod cron;
 pub(crate) mod dispatch;
 mod events;
 mod health;
-mod lines;
+pub(crate) mod lines;
 mod permits;
 pub(crate) mod pools;
 pub(crate) mod profiles;
 mod queues;
-mod submit;
-mod tenants;
-mod units;
+pub(crate) mod submit;
+pub(crate) mod tenants;
+pub(crate) mod units;
 pub(crate) mod usage;
 pub(crate) mod workers;
 
@@ -68,6 +68,17 @@ const BY: Param = Param {
 };
 const DAYS: Param =
     Param { name: "days", about: "of so many days; 30 without", kind: ParamKind::Number(3_660) };
+const BEGUN: Param = Param {
+    name: "since",
+    about: "begun then or later, as 2030-01-31T08:00:00Z; goes before `days`",
+    kind: ParamKind::Text,
+};
+const UNTIL: Param = Param {
+    name: "until",
+    about: "begun before then, as 2030-01-31T08:00:00Z",
+    kind: ParamKind::Text,
+};
+const PROFILE: Param = Param { name: "profile", about: "by this profile", kind: ParamKind::Name };
 const SINCE: Param =
     Param { name: "since", about: "the last event's id; now without", kind: ParamKind::Text };
 
@@ -125,7 +136,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(GET "/batches/{batch}/failures" "listFailures", Read, "A batch's newest 5,000 failures by reason",
         &[], Gives::Page("FailureGroup"), batches::failures),
     endpoint!(POST "/batches/{batch}/pause" "pauseBatch", Operate, "Claim no more of it",
-        Gives::One("Batch"), "batch.pause", batches::pause),
+        Takes::MaybeJson("Why") => Gives::One("Batch"), "batch.pause", batches::pause),
     endpoint!(POST "/batches/{batch}/resume" "resumeBatch", Operate, "Claim from it again",
         Gives::One("Batch"), "batch.resume", batches::resume),
     endpoint!(POST "/batches/{batch}/cancel" "cancelBatch", Operate,
@@ -183,7 +194,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(GET "/profiles" "listProfiles", Read, "AI profiles with their limits; never keys",
         &[TENANT, AFTER, LIMIT], Gives::Page("Profile"), profiles::list),
     endpoint!(GET "/usage" "listUsage", Read, "What AI calls came to, in tokens and money",
-        &[BY, DAYS, BATCH, TENANT], Gives::Page("Usage"), usage::list),
+        &[BY, DAYS, BEGUN, UNTIL, BATCH, PROFILE, TENANT], Gives::Page("Usage"), usage::list),
     endpoint!(GET "/budgets" "listBudgets", Read, "This month of tenants: what may be spent, and was",
         &[], Gives::Page("Budget"), usage::months),
     endpoint!(GET "/dispatch" "listScriptPools", Admin, "Pools of script workers, with their nodes",

@@ -1,8 +1,10 @@
 //! Bounded pools.
 
-use longshore::permits::{Holder, PoolStats, Waiter};
+use std::time::Duration;
+
+use longshore::permits::{Holder, PoolStats, Waiter, Waits as Steps};
 use longshore::store::Page;
-use longshore::{Error, PoolName};
+use longshore::{Error, PermitId, PoolName, Priority};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
@@ -10,40 +12,72 @@ use crate::house::House;
 use crate::table::Answer;
 
 /// A pool as programs read it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Shown {
-    pub(crate) pool: PoolName,
-    pub(crate) max: u32,
-    pub(crate) in_use: u32,
-    pub(crate) available: u32,
-    pub(crate) acquired: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) expired: u64,
-    pub(crate) wait_p50_seconds: Option<f64>,
-    pub(crate) wait_p95_seconds: Option<f64>,
-    pub(crate) holders: Vec<Held>,
-    pub(crate) waiting: Vec<Waits>,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its name.
+    pub pool: PoolName,
+    /// Most weight that may be held at once.
+    pub max: u32,
+    /// Weight that is held.
+    pub in_use: u32,
+    /// Weight that is free.
+    pub available: u32,
+    /// Permits given so far.
+    pub acquired: u64,
+    /// Waits in vain.
+    pub timeouts: u64,
+    /// Leases that ran out.
+    pub expired: u64,
+    /// How long half of those who got a permit waited at most.
+    pub wait_p50_seconds: Option<f64>,
+    /// The same of nineteen in twenty.
+    pub wait_p95_seconds: Option<f64>,
+    /// How many waited below 1 ms, below 2 ms, and so on, doubling.
+    pub waits: Steps,
+    /// For how long nothing is given, because holders may have been forgotten.
+    pub quarantine_seconds: Option<f64>,
+    /// Who holds, longest first.
+    pub holders: Vec<Held>,
+    /// Who waits, next first.
+    pub waiting: Vec<Waits>,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Held {
-    pub(crate) owner: String,
-    pub(crate) weight: u32,
-    pub(crate) fence: u64,
-    pub(crate) held_seconds: f64,
-    pub(crate) left_seconds: f64,
+/// One who holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// The permit.
+    pub permit: PermitId,
+    /// Who it is, in its own words.
+    pub owner: String,
+    /// How much of the pool.
+    pub weight: u32,
+    /// The permit's number.
+    pub fence: u64,
+    /// For how long.
+    pub held_seconds: f64,
+    /// How long its lease is still good.
+    pub left_seconds: f64,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct Waits {
-    pub(crate) owner: String,
-    pub(crate) weight: u32,
-    pub(crate) waited_seconds: f64,
+/// One who waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waits {
+    /// The permit it will be.
+    pub permit: PermitId,
+    /// Who it is, in its own words.
+    pub owner: String,
+    /// How much of the pool it wants.
+    pub weight: u32,
+    /// Its place in line.
+    pub priority: Priority,
+    /// For how long.
+    pub waited_seconds: f64,
 }
 
 impl From<Holder> for Held {
     fn from(holder: Holder) -> Self {
         Self {
+            permit: holder.id,
             owner: holder.owner,
             weight: holder.weight,
             fence: holder.fence,
@@ -55,8 +89,41 @@ impl From<Holder> for Held {
 
 impl From<Waiter> for Waits {
     fn from(waiter: Waiter) -> Self {
-        let waited_seconds = waiter.waited.as_secs_f64();
-        Self { owner: waiter.owner, weight: waiter.weight, waited_seconds }
+        let Waiter { id: permit, owner, weight, priority, waited } = waiter;
+        Self { permit, owner, weight, priority, waited_seconds: waited.as_secs_f64() }
+    }
+}
+
+/// The way back, for who reads it.
+impl From<Shown> for PoolStats {
+    fn from(shown: Shown) -> Self {
+        let time = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let holder = |held: Held| Holder {
+            id: held.permit,
+            owner: held.owner,
+            weight: held.weight,
+            fence: held.fence,
+            held: time(held.held_seconds),
+            left: time(held.left_seconds),
+        };
+        let waiter = |one: Waits| Waiter {
+            id: one.permit,
+            owner: one.owner,
+            weight: one.weight,
+            priority: one.priority,
+            waited: time(one.waited_seconds),
+        };
+        Self {
+            max: shown.max,
+            in_use: shown.in_use,
+            acquired: shown.acquired,
+            timeouts: shown.timeouts,
+            expired: shown.expired,
+            waits: shown.waits,
+            holders: shown.holders.into_iter().map(holder).collect(),
+            waiting: shown.waiting.into_iter().map(waiter).collect(),
+            quarantine: shown.quarantine_seconds.map(time),
+        }
     }
 }
 
@@ -73,6 +140,8 @@ impl Shown {
             expired: stats.expired,
             wait_p50_seconds: wait(0.5),
             wait_p95_seconds: wait(0.95),
+            waits: stats.waits,
+            quarantine_seconds: stats.quarantine.map(|left| left.as_secs_f64()),
             holders: stats.holders.into_iter().map(Held::from).collect(),
             waiting: stats.waiting.into_iter().map(Waits::from).collect(),
         }
@@ -109,8 +178,8 @@ pub(super) async fn list(call: Call) -> Answer {
 /// How many permits there are.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Size {
-    max: u32,
+pub(crate) struct Size {
+    pub(crate) max: u32,
 }
 
 pub(super) async fn resize(mut call: Call) -> Answer {

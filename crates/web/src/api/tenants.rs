@@ -3,7 +3,7 @@
 use longshore::ledger::Role;
 use longshore::store::Page;
 use longshore::{Scope, TenantId, TokenId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
 use crate::table::Answer;
@@ -18,22 +18,28 @@ pub(super) async fn deeds(call: Call) -> Answer {
     json(&call.house.ledger.deeds(&scope, call.after(), limit).await?)
 }
 
+/// Whose token it is, and how far it reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The token; none where the door is open.
+    pub token: Option<TokenId>,
+    /// Who has it, for people.
+    pub label: String,
+    /// What it may do.
+    pub role: Role,
+    /// Whose payloads it reads; all without.
+    pub tenant: Option<TenantId>,
+    /// Whether it sees every tenant's things.
+    pub all_tenants: bool,
+}
+
 pub(super) async fn whoami(call: Call) -> Answer {
-    #[derive(Serialize)]
-    struct Caller<'a> {
-        token: Option<TokenId>,
-        label: &'a str,
-        role: Role,
-        /// Whose payloads they read; all without.
-        tenant: Option<&'a TenantId>,
-        all_tenants: bool,
-    }
     let caller = &call.caller;
-    json(&Caller {
+    json(&Identity {
         token: caller.token,
-        label: &caller.by,
+        label: caller.by.clone(),
         role: caller.role,
-        tenant: caller.own.as_ref(),
+        tenant: caller.own.clone(),
         all_tenants: caller.scope == Scope::All,
     })
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use longshore::store::{Page, UnitAction, UnitFailure, UnitFilter, UnitSelection};
 use longshore::unit::Payload;
 use longshore::{Client, Unit, UnitId, WaitError};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::call::{Call, json};
 use crate::door::Caller;
@@ -13,13 +14,32 @@ use crate::problem::Problem;
 use crate::table::Answer;
 
 /// A unit for whoever asks.
-#[derive(Debug, Serialize)]
-struct Shown {
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Shown {
+    /// The unit.
     #[serde(flatten)]
-    unit: Unit,
+    pub unit: Unit,
     /// Whether what it carries is left out.
-    masked: bool,
-    failures: Vec<UnitFailure>,
+    pub masked: bool,
+    /// Its runs that did not end well, oldest first; lists leave them out.
+    pub failures: Vec<UnitFailure>,
+}
+
+/// Read in two goes: what a unit carries is kept as it was written, which `flatten` cannot do.
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Beside {
+            masked: bool,
+            failures: Vec<UnitFailure>,
+        }
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let read = || {
+            let Beside { masked, failures } = serde_json::from_str(text.get())?;
+            Ok(Self { unit: serde_json::from_str(text.get())?, masked, failures })
+        };
+        read().map_err(|error: serde_json::Error| serde::de::Error::custom(error))
+    }
 }
 
 impl Shown {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longshore::ledger::{BudgetState, Usage, UsageBy, UsageFilter};
 use longshore::store::Page;
-use longshore::{Scope, TenantId};
-use serde::Serialize;
+use longshore::{Scope, TenantId, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
 use crate::door::Caller;
@@ -18,11 +18,13 @@ const DAY: Duration = Duration::from_secs(86_400);
 const TENANTS: usize = 1_000;
 
 /// Some calls, with their cost in dollars beside the exact one.
-#[derive(Serialize)]
-struct Shown {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// What they came to.
     #[serde(flatten)]
-    usage: Usage,
-    cost: f64,
+    pub usage: Usage,
+    /// Dollars.
+    pub cost: f64,
 }
 
 pub(super) async fn list(call: Call) -> Answer {
@@ -36,7 +38,9 @@ pub(super) async fn list(call: Call) -> Answer {
     let days = call.query::<u32>("days")?.unwrap_or(30);
     let filter = UsageFilter {
         batch: call.query("batch")?,
-        since: Some(call.house.now() - DAY * days),
+        profile: call.query("profile")?,
+        since: Some(time(&call, "since")?.unwrap_or(call.house.now() - DAY * days)),
+        until: time(&call, "until")?,
         ..UsageFilter::default()
     };
     let sums = call.house.ledger.usage(&call.scope()?, &filter, by).await?;
@@ -44,6 +48,11 @@ pub(super) async fn list(call: Call) -> Answer {
         |usage: Usage| Shown { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
     let items: Vec<Shown> = sums.into_iter().map(shown).collect();
     json(&Page { items, next: None })
+}
+
+fn time(call: &Call, name: &str) -> Result<Option<Timestamp>, Problem> {
+    let given = call.query::<String>(name)?.map(|text| Timestamp::parse(&text));
+    given.transpose().map_err(|error| Problem::bad(format!("`{name}`: {error}")))
 }
 
 pub(super) async fn months(call: Call) -> Answer {

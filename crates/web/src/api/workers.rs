@@ -1,36 +1,79 @@
 //! Workers: who they are, and orders to them.
 
+use std::time::Duration;
+
 use longshore::session::{Order, Session};
 use longshore::store::Page;
 use longshore::{Error, Kind, SessionId, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
 use crate::problem::Problem;
 use crate::table::Answer;
 
 /// A worker as programs read it.
-#[derive(Debug, Serialize)]
-pub(crate) struct Shown {
-    pub(crate) id: SessionId,
-    pub(crate) label: String,
-    pub(crate) version: String,
-    pub(crate) kinds: Vec<Kind>,
-    pub(crate) slots: u32,
-    pub(crate) held: u64,
-    pub(crate) order: Order,
-    pub(crate) opened_at: Timestamp,
-    pub(crate) beat_at: Timestamp,
-    pub(crate) ttl_seconds: f64,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its session.
+    pub id: SessionId,
+    /// For people: host, process id, program.
+    pub label: String,
+    /// Longshore's version there.
+    pub version: String,
+    /// What it can run.
+    pub kinds: Vec<Kind>,
+    /// How much at once.
+    pub slots: u32,
+    /// How many units it has.
+    pub held: u64,
+    /// What it was asked to do.
+    pub order: Order,
+    /// Since when it is there.
+    pub opened_at: Timestamp,
+    /// When it was last heard of.
+    pub beat_at: Timestamp,
+    /// How often it was heard of.
+    pub beats: u64,
+    /// After so long without a word it counts as dead.
+    pub ttl_seconds: f64,
 }
 
 impl From<Session> for Shown {
     fn from(session: Session) -> Self {
-        let Session { id, label, version, kinds, slots, held, order, .. } = session;
+        let Session { id, label, version, kinds, slots, held, order, beats, .. } = session;
         let (opened_at, beat_at) = (session.opened_at, session.beat_at);
         let ttl_seconds = session.ttl.as_secs_f64();
-        Self { id, label, version, kinds, slots, held, order, opened_at, beat_at, ttl_seconds }
+        Self {
+            id,
+            label,
+            version,
+            kinds,
+            slots,
+            held,
+            order,
+            opened_at,
+            beat_at,
+            beats,
+            ttl_seconds,
+        }
     }
+}
+
+/// The way back, for who reads it.
+impl From<Shown> for Session {
+    fn from(shown: Shown) -> Self {
+        let Shown { id, label, version, kinds, slots, held, order, beats, .. } = shown;
+        let (opened_at, beat_at) = (shown.opened_at, shown.beat_at);
+        let ttl = Duration::try_from_secs_f64(shown.ttl_seconds).unwrap_or_default();
+        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, order }
+    }
+}
+
+/// An order that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ordered {
+    worker: SessionId,
+    order: Order,
 }
 
 pub(super) async fn list(call: Call) -> Answer {
@@ -52,11 +95,6 @@ pub(super) async fn drain(call: Call) -> Answer {
 }
 
 async fn order(call: Call, order: Order) -> Answer {
-    #[derive(Serialize)]
-    struct Ordered {
-        worker: SessionId,
-        order: Order,
-    }
     let id: SessionId = call.path("worker").map_err(|_| Problem::bad("a worker's id is a UUID"))?;
     let sessions = call.house.store.sessions().await?;
     let found = sessions.iter().find(|session| session.id == id);

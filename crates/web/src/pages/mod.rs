@@ -35,7 +35,7 @@ use crate::call;
 use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
-use crate::table::{ENDPOINTS, Endpoint};
+use crate::table::{ENDPOINTS, Endpoint, Takes};
 
 /// What a browser may load for our pages: our style, our script, and nothing else from anywhere.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
@@ -116,7 +116,7 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
 
 /// Whether pages have a button for it: what needs nothing but its path.
 fn has_form(endpoint: &Endpoint) -> bool {
-    let is_plain = endpoint.takes == crate::table::Takes::Nothing;
+    let is_plain = matches!(endpoint.takes, Takes::Nothing | Takes::MaybeJson(_));
     let has_page = ["/batches/", "/queues/", "/units/", "/workers/"];
     endpoint.changes() && is_plain && has_page.iter().any(|page| endpoint.path.starts_with(page))
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
 
 mod actions;
+mod client;
 mod connections;
 mod document;
 mod doors;

@@ -32,8 +32,12 @@ pub async fn run(
     let paused = store.operate_batch(scope, name, BatchAction::Pause { reason }).await?;
     let bar = settings.output.bar("{prefix}  {msg}");
     bar.set_prefix(name.to_string());
-    let waiting = tended(client, at_rest(client, paused, |left| bar.set_message(words(left))));
-    let batch = in_time(name, limit, waiting).await?;
+    let waiting = at_rest(client, paused, |left| bar.set_message(words(left)));
+    let batch = match settings.server {
+        // A server does its store's upkeep.
+        Some(_) => in_time(name, limit, waiting).await?,
+        None => in_time(name, limit, tended(client, waiting)).await?,
+    };
     bar.finish_and_clear();
     said(&batch, settings)
 }

@@ -139,7 +139,9 @@ pub async fn connect_to(
     name: &BatchId,
     settings: &Settings,
 ) -> anyhow::Result<(Arc<dyn Store>, Client)> {
-    must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
+    if settings.server.is_none() {
+        must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
+    }
     connect(settings).await
 }
 

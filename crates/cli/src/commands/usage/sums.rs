@@ -1,6 +1,6 @@
 //! Calls summed up: by day, tenant, model, batch or profile, and altogether.
 
-use longshore::ledger::{Ledger, Usage, UsageFilter};
+use longshore::ledger::Usage;
 use serde::Serialize;
 
 use super::csv;
@@ -10,23 +10,17 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
 /// Shows sums.
-pub async fn run(
-    ledger: &dyn Ledger,
-    filter: &UsageFilter,
-    typed: &Typed,
-    settings: &Settings,
-) -> anyhow::Result<()> {
-    let sums = ledger.usage(&settings.scope(), filter, typed.by.group()).await?;
-    let total = total(&sums);
+pub fn show(sums: &[Usage], typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
+    let total = total(sums);
     if typed.csv {
-        return print_csv(&sums, typed.by, settings);
+        return print_csv(sums, typed.by, settings);
     }
     let shown = Shown {
         by: typed.by.heading(),
         groups: sums.iter().map(Row::of).collect(),
         total: Row::of(&total),
     };
-    settings.output.record(&shown, || table(&sums, &total, typed.by))
+    settings.output.record(&shown, || table(sums, &total, typed.by))
 }
 
 /// Sums for programs.
