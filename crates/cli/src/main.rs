@@ -77,8 +77,6 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::Dispatch(Late(Dispatch::Serve(_))) => "info",
         _ => "warn",
     };
-    // One TLS for the whole program; nobody else has chosen one before us.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = runtime(&cli.command)?;
     let telemetry =
         Telemetry::new(settings.otlp.as_deref(), runtime.handle(), by_default == "warn")?;
