@@ -348,6 +348,8 @@ pub struct Web {
     pub max_body: String,
     pub time_limit: String,
     pub connections: u32,
+    pub wrong_tokens: u32,
+    pub shared_pools: Vec<String>,
 }
 
 impl Default for Web {
@@ -360,6 +362,8 @@ impl Default for Web {
             max_body: "17MiB".into(),
             time_limit: "30s".into(),
             connections: 10_000,
+            wrong_tokens: 20,
+            shared_pools: Vec::new(),
         }
     }
 }
@@ -371,11 +375,17 @@ pub struct Keep {
     pub done: String,
     pub failed: String,
     pub batches: String,
+    pub audit: String,
 }
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { done: "1d".into(), failed: "30d".into(), batches: "30d".into() }
+        Self {
+            done: "1d".into(),
+            failed: "30d".into(),
+            batches: "30d".into(),
+            audit: "400d".into(),
+        }
     }
 }
 

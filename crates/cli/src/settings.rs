@@ -96,6 +96,8 @@ pub struct WebSettings {
     pub locked: bool,
     /// What a stranger may take.
     pub limits: longshore_web::Limits,
+    /// Pools whose permits every tenant may hold.
+    pub shared_pools: BTreeSet<PoolName>,
 }
 
 /// Where a pool of script workers is, and what it is like.
@@ -513,13 +515,15 @@ fn dispatch(config: &Config) -> anyhow::Result<DispatchSettings> {
 }
 
 fn web(config: &Config) -> anyhow::Result<WebSettings> {
-    let config::Web { listen, tls_cert, tls_key, locked, max_body, time_limit, connections } =
+    let config::Web { listen, tls_cert, tls_key, locked, .. } = &config.web;
+    let config::Web { max_body, time_limit, connections, wrong_tokens, shared_pools, .. } =
         &config.web;
     let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
     let limits = longshore_web::Limits {
         body: usize::try_from(most)?,
         time: length("web.time_limit", time_limit)?,
         connections: usize::try_from(*connections)?.max(1),
+        wrong_tokens: *wrong_tokens,
     };
     Ok(WebSettings {
         listen: named("web.listen", listen)?,
@@ -527,6 +531,7 @@ fn web(config: &Config) -> anyhow::Result<WebSettings> {
         tls_key: path(tls_key),
         locked: *locked,
         limits,
+        shared_pools: all_named("web.shared_pools", shared_pools)?.into_iter().collect(),
     })
 }
 
@@ -535,6 +540,7 @@ fn retention(config: &Config) -> anyhow::Result<Retention> {
         done: span("keep.done", &config.keep.done)?,
         failed: span("keep.failed", &config.keep.failed)?,
         batches: span("keep.batches", &config.keep.batches)?,
+        deeds: span("keep.audit", &config.keep.audit)?,
     })
 }
 

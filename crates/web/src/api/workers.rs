@@ -22,14 +22,25 @@ pub(crate) struct Shown {
     pub(crate) opened_at: Timestamp,
     pub(crate) beat_at: Timestamp,
     pub(crate) ttl_seconds: f64,
+    /// CPU time that it and its children have used, if it says.
+    pub(crate) cpu_seconds: Option<f64>,
 }
 
 impl From<Session> for Shown {
     fn from(session: Session) -> Self {
-        let Session { id, label, version, kinds, slots, held, order, .. } = session;
-        let (opened_at, beat_at) = (session.opened_at, session.beat_at);
-        let ttl_seconds = session.ttl.as_secs_f64();
-        Self { id, label, version, kinds, slots, held, order, opened_at, beat_at, ttl_seconds }
+        Self {
+            id: session.id,
+            label: session.label,
+            version: session.version,
+            kinds: session.kinds,
+            slots: session.slots,
+            held: session.held,
+            order: session.order,
+            opened_at: session.opened_at,
+            beat_at: session.beat_at,
+            ttl_seconds: session.ttl.as_secs_f64(),
+            cpu_seconds: session.cpu.map(|cpu| cpu.as_secs_f64()),
+        }
     }
 }
 
@@ -49,6 +60,10 @@ pub(super) async fn work(call: Call) -> Answer {
 
 pub(super) async fn drain(call: Call) -> Answer {
     order(call, Order::Drain).await
+}
+
+pub(super) async fn stop(call: Call) -> Answer {
+    order(call, Order::Stop).await
 }
 
 async fn order(call: Call, order: Order) -> Answer {
