@@ -360,6 +360,8 @@ pub struct Web {
     pub connections: u32,
     pub dispatch: bool,
     pub dispatch_listen: Vec<String>,
+    pub wrong_tokens: u32,
+    pub shared_pools: Vec<String>,
 }
 
 impl Default for Web {
@@ -374,6 +376,8 @@ impl Default for Web {
             connections: 10_000,
             dispatch: false,
             dispatch_listen: Vec::new(),
+            wrong_tokens: 20,
+            shared_pools: Vec::new(),
         }
     }
 }
@@ -385,11 +389,17 @@ pub struct Keep {
     pub done: String,
     pub failed: String,
     pub batches: String,
+    pub audit: String,
 }
 
 impl Default for Keep {
     fn default() -> Self {
-        Self { done: "1d".into(), failed: "30d".into(), batches: "30d".into() }
+        Self {
+            done: "1d".into(),
+            failed: "30d".into(),
+            batches: "30d".into(),
+            audit: "400d".into(),
+        }
     }
 }
 

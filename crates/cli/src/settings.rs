@@ -105,6 +105,8 @@ pub struct WebSettings {
     pub limits: longshore_web::Limits,
     /// Where script workers are served, if they are.
     pub dispatch: Option<Vec<IpAddr>>,
+    /// Pools whose permits every tenant may hold.
+    pub shared_pools: BTreeSet<PoolName>,
 }
 
 /// Where a pool of script workers is, and what it is like.
@@ -535,15 +537,16 @@ fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
 }
 
 fn web(config: &Config) -> anyhow::Result<WebSettings> {
-    let config::Web {
-        listen, tls_cert, tls_key, locked, max_body, time_limit, connections, ..
-    } = &config.web;
+    let config::Web { listen, tls_cert, tls_key, locked, .. } = &config.web;
+    let config::Web { max_body, time_limit, connections, wrong_tokens, shared_pools, .. } =
+        &config.web;
     let workers = all_named("web.dispatch_listen", &config.web.dispatch_listen)?;
     let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
     let limits = longshore_web::Limits {
         body: usize::try_from(most)?,
         time: length("web.time_limit", time_limit)?,
         connections: usize::try_from(*connections)?.max(1),
+        wrong_tokens: *wrong_tokens,
     };
     Ok(WebSettings {
         listen: named("web.listen", listen)?,
@@ -552,6 +555,7 @@ fn web(config: &Config) -> anyhow::Result<WebSettings> {
         locked: *locked,
         limits,
         dispatch: config.web.dispatch.then_some(workers),
+        shared_pools: all_named("web.shared_pools", shared_pools)?.into_iter().collect(),
     })
 }
 
@@ -560,6 +564,7 @@ fn retention(config: &Config) -> anyhow::Result<Retention> {
         done: span("keep.done", &config.keep.done)?,
         failed: span("keep.failed", &config.keep.failed)?,
         batches: span("keep.batches", &config.keep.batches)?,
+        deeds: span("keep.audit", &config.keep.audit)?,
     })
 }
 

@@ -127,11 +127,6 @@ name!(
     KeyName,
     "key"
 );
-name!(
-    /// A bounded pool's name, the same for all who share it.
-    PoolName,
-    "pool"
-);
 
 impl BatchId {
     /// A name made of a short word and a number: for whoever must make one that cannot be refused.
@@ -146,13 +141,38 @@ impl Default for TenantId {
     }
 }
 
-/// A queue's address: `name`, shared by tenants, or `tenant/name`, owned by one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct QueueName(Arc<str>);
+/// A name that may have its owner before it.
+macro_rules! address {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
 
-impl QueueName {
-    /// Checks and wraps an address.
+        impl $name {
+            /// Checks and wraps an address.
+            pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
+                let (what, name) = ($what, name.as_ref());
+                check(what, name, "/")?;
+                let parts: Vec<&str> = name.split('/').collect();
+                if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
+                    let given = name.to_owned();
+                    return Err(NameError { what, given, problem: "must be NAME or TENANT/NAME" });
+                }
+                Ok(Self(name.into()))
+            }
+
+            /// The tenant that owns it; `None` if it is shared.
+            pub fn owner(&self) -> Option<&str> {
+                self.0.split_once('/').map(|(owner, _)| owner)
+            }
+        }
+        name_traits!($name);
+    };
+}
+
+address!(
+    /// A queue's address: `name`, shared by tenants, or `tenant/name`, owned by one.
     ///
     /// ```
     /// # use longshore_core::QueueName;
@@ -162,28 +182,22 @@ impl QueueName {
     /// assert_eq!(owned.owner(), Some("acme"));
     /// assert!(QueueName::new("a/b/c").is_err());
     /// ```
-    pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
-        let name = name.as_ref();
-        check("queue", name, "/")?;
-        let parts: Vec<&str> = name.split('/').collect();
-        if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
-            let given = name.to_owned();
-            return Err(NameError { what: "queue", given, problem: "must be NAME or TENANT/NAME" });
-        }
-        Ok(Self(name.into()))
-    }
+    QueueName,
+    "queue"
+);
+address!(
+    /// A bounded pool's name, the same for all who share it: `name`, or `tenant/name` if a tenant owns it.
+    /// Processes are not held to that; who comes in over the network is.
+    PoolName,
+    "pool"
+);
 
-    /// The tenant that owns this queue; `None` for a shared queue.
-    pub fn owner(&self) -> Option<&str> {
-        self.0.split_once('/').map(|(owner, _)| owner)
-    }
-
+impl QueueName {
     /// Whether a unit of `tenant` may wait here.
     pub fn admits(&self, tenant: &TenantId) -> bool {
         self.owner().is_none_or(|owner| owner == tenant.as_str())
     }
 }
-name_traits!(QueueName);
 
 impl Default for QueueName {
     fn default() -> Self {
@@ -294,7 +308,14 @@ mod tests {
         assert!(Kind::new("x".repeat(129)).is_err());
         for bad in ["/", "a/", "/b", "a/b/c"] {
             assert!(QueueName::new(bad).is_err(), "{bad}");
+            assert!(PoolName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_pool_is_shared_or_a_tenants() {
+        assert_eq!(PoolName::new("erp").unwrap().owner(), None);
+        assert_eq!(PoolName::new("acme/erp").unwrap().owner(), Some("acme"));
     }
 
     #[test]

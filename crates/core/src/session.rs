@@ -46,6 +46,8 @@ pub struct Session {
     pub opened_at: Timestamp,
     /// When it last beat, for people only.
     pub beat_at: Timestamp,
+    /// CPU time that it and its children had used at its last beat, if it says.
+    pub cpu: Option<std::time::Duration>,
     /// How many units it holds.
     pub held: u64,
     /// What it has been asked to do.

@@ -13,6 +13,7 @@ use longshore_core::store::{Beat, BeatAnswer, Finish};
 use longshore_core::{Error, Outcome, Result, SessionId};
 
 use crate::backoff::Backoff;
+use crate::cpu::cpu_time;
 use crate::station::Station;
 
 /// Beats until the task is dropped.
@@ -56,7 +57,8 @@ impl Heart {
         let known = station.desk.known();
         self.carry_over(session).await;
         let progress = station.desk.progress();
-        match station.store().beat(session, Beat { progress: progress.clone() }).await {
+        let beat = Beat { cpu: cpu_time(), progress: progress.clone() };
+        match station.store().beat(session, beat).await {
             Ok(answer) => {
                 station.store_answered();
                 self.backoff.reset();

@@ -37,6 +37,7 @@ mod bounded_pool;
 mod client;
 mod context;
 mod control;
+mod cpu;
 mod executor;
 mod handler;
 mod heartbeat;
@@ -67,6 +68,7 @@ pub use bounded_pool::{
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;
+pub use cpu::cpu_time;
 pub use handler::{
     Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
 };

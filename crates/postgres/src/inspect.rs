@@ -108,9 +108,9 @@ pub(crate) fn read_capacity(row: &Row, at: usize) -> Result<Capacity> {
 /// Every lane that `scope` covers.
 pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let sql = format!(
-        "SELECT l.num, q.name, l.tenant, q.paused OR l.paused, l.weight, l.cap, q.max_units,
+        "SELECT l.num, q.name, l.tenant, q.paused, l.weight, l.cap, q.max_units,
          q.max_bytes, l.max_units, l.max_bytes, EXISTS (SELECT 1 FROM longshore_tenant t
-         WHERE t.name = l.tenant AND t.suspended), {SUMS}
+         WHERE t.name = l.tenant AND t.suspended), {SUMS}, l.paused
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
          LEFT JOIN longshore_count c ON c.lane = l.num
          WHERE $1 IS NULL OR l.tenant = $1 GROUP BY l.num, q.num
@@ -122,10 +122,13 @@ pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueIn
 }
 
 fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> {
+    let (queue_paused, lane_paused) = (value(row, 3)?, value(row, 19)?);
     Ok(QueueInfo {
         queue: QueueName::new(value::<&str>(row, 1)?).map_err(damaged)?,
         tenant: TenantId::new(value::<&str>(row, 2)?).map_err(damaged)?,
-        paused: value(row, 3)?,
+        paused: queue_paused || lane_paused,
+        queue_paused,
+        lane_paused,
         suspended: value(row, 10)?,
         weight: small(row, 4)?,
         cap: value::<Option<i32>>(row, 5)?.map(i32::unsigned_abs),

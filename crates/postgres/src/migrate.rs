@@ -35,6 +35,7 @@ const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../migrations/009_permits_gathered.sql"),
     },
     Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
+    Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
 ];
 
 /// The newest version this program knows.

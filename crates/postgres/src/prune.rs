@@ -35,7 +35,8 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
         pruned.units += units(tx, state, keep, left).await?;
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
-    pruned.more = pruned.units >= u64::from(limit) || pruned.batches >= u64::from(limit);
+    pruned.deeds = deeds(tx, retention.deeds, limit).await?;
+    pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 
@@ -61,6 +62,14 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
     );
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     count(&tx.query_one(&sql, &[&before, &limit]).await?, 0)
+}
+
+/// Removes the oldest entries of the audit log: they lie first, so that no index by time is needed.
+async fn deeds(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
+    let before = (tx.now - keep).as_micros();
+    let sql = "DELETE FROM longshore_deed WHERE at <= $1
+         AND seq = ANY(ARRAY(SELECT seq FROM longshore_deed ORDER BY seq LIMIT $2))";
+    tx.execute(sql, &[&before, &i64::from(limit)]).await
 }
 
 /// Removes ended batches whose units are all pruned, with their streams: nothing is sent to those

@@ -164,7 +164,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
     let rows = tx
         .query(
             "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
-             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
+             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
              FROM longshore_session s ORDER BY num",
             &[],
         )
@@ -185,6 +185,7 @@ fn read(row: &Row) -> Result<Session> {
         beat_at: Timestamp::from_micros(value(row, 8)?),
         order: order(value(row, 9)?)?,
         held: count(row, 10)?,
+        cpu: value::<Option<i64>>(row, 11)?.map(|cpu| Duration::from_micros(cpu.unsigned_abs())),
     })
 }
 

@@ -132,12 +132,12 @@ pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec
 pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let mut statement = db
         .prepare_cached(
-            "SELECT l.num, q.name, l.tenant, q.paused OR l.paused, l.weight, l.cap, q.max_units,
+            "SELECT l.num, q.name, l.tenant, q.paused, l.weight, l.cap, q.max_units,
              q.max_bytes, l.max_units, l.max_bytes, coalesce(sum(s.blocked), 0),
              coalesce(sum(s.scheduled), 0), coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0),
              coalesce(sum(s.done), 0), coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0),
              coalesce(sum(s.bytes), 0), EXISTS (SELECT 1 FROM longshore_tenant t
-             WHERE t.name = l.tenant AND t.suspended)
+             WHERE t.name = l.tenant AND t.suspended), l.paused
              FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_stream s ON s.lane = l.num
              WHERE ?1 IS NULL OR l.tenant = ?1 GROUP BY l.num ORDER BY q.name, l.tenant",
@@ -164,10 +164,14 @@ fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {
     let capacity = |at: usize| -> Result<Capacity> {
         Ok(Capacity { units: row.get(at).or_translate()?, bytes: row.get(at + 1).or_translate()? })
     };
+    let queue_paused: bool = row.get(3).or_translate()?;
+    let lane_paused: bool = row.get(19).or_translate()?;
     Ok(QueueInfo {
         queue: QueueName::new(text(1)?).map_err(damaged)?,
         tenant: TenantId::new(text(2)?).map_err(damaged)?,
-        paused: row.get(3).or_translate()?,
+        paused: queue_paused || lane_paused,
+        queue_paused,
+        lane_paused,
         suspended: row.get(18).or_translate()?,
         weight: row.get(4).or_translate()?,
         cap: row.get(5).or_translate()?,

@@ -145,7 +145,8 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
         pruned.units += prune_state(tx.db, state, column, before, left)?;
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
-    pruned.more = pruned.units >= u64::from(limit) || pruned.batches >= u64::from(limit);
+    pruned.deeds = prune_deeds(tx.db, (tx.now - retention.deeds).as_micros(), limit)?;
+    pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 
@@ -197,6 +198,19 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
         }
     }
     Ok(ids.len() as u64)
+}
+
+/// Removes the oldest entries of the audit log: they lie first, so that no index by time is needed.
+fn prune_deeds(db: &Connection, before: i64, limit: u32) -> Result<u64> {
+    let gone = db
+        .prepare_cached(
+            "DELETE FROM longshore_deed WHERE at <= ?1
+             AND seq IN (SELECT seq FROM longshore_deed ORDER BY seq LIMIT ?2)",
+        )
+        .or_translate()?
+        .execute((before, limit))
+        .or_translate()?;
+    Ok(gone as u64)
 }
 
 /// Removes ended batches whose units are all pruned, with their streams.

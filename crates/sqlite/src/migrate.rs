@@ -37,6 +37,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 8, name: "usage", sql: include_str!("../migrations/008_usage.sql") },
     Migration { version: 9, name: "permits", sql: include_str!("../migrations/009_permits.sql") },
     Migration { version: 10, name: "tokens", sql: include_str!("../migrations/010_tokens.sql") },
+    Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
 ];
 
 /// The newest version this program knows.

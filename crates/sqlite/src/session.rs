@@ -33,7 +33,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
                 &session.version,
                 to_json(&session.kinds)?,
                 session.slots,
-                i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX),
+                micros(session.ttl),
                 tx.now.as_micros(),
             ),
         )
@@ -61,10 +61,11 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
-            "UPDATE longshore_session SET beats = beats + 1, beat_at = ?2 WHERE num = ?1",
+            "UPDATE longshore_session SET beats = beats + 1, beat_at = ?2, cpu = coalesce(?3, cpu)
+             WHERE num = ?1",
         )
         .or_translate()?
-        .execute((num, tx.now.as_micros()))
+        .execute((num, tx.now.as_micros(), beat.cpu.map(micros)))
         .or_translate()?;
     progress(tx, num, &beat.progress)?;
     let (wanted, held): (String, u64) = tx
@@ -84,6 +85,10 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
         num,
     )?;
     Ok(BeatAnswer { order: order(&wanted)?, cancel, unwanted, held })
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn ids(db: &Connection, condition: &str, session: i64) -> Result<Vec<UnitId>> {
@@ -338,7 +343,7 @@ pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
     let mut statement = db
         .prepare_cached(
             "SELECT id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, wanted,
-             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)
+             (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), cpu
              FROM longshore_session s ORDER BY num",
         )
         .or_translate()?;
@@ -364,6 +369,7 @@ fn read(row: &Row<'_>) -> Result<Session> {
         beats: row.get(6).or_translate()?,
         opened_at: Timestamp::from_micros(row.get(7).or_translate()?),
         beat_at: Timestamp::from_micros(row.get(8).or_translate()?),
+        cpu: row.get::<_, Option<u64>>(11).or_translate()?.map(Duration::from_micros),
         held: row.get(10).or_translate()?,
         order: order(&wanted)?,
     })

@@ -16,13 +16,12 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use longshore::ledger::{Role, TokenHash};
 use longshore::{Ledger, Scope, TenantId, Timestamp, TokenId};
 
+use crate::house::Limits;
 use crate::problem::Problem;
 use crate::session::Sessions;
 use crate::token;
 
-/// So many wrong tokens are answered plainly…
-const FAILURES: u32 = 20;
-/// …in so long; then they hear to come back later.
+/// Wrong tokens are counted for so long.
 const WINDOW: Duration = Duration::from_secs(60);
 /// So many addresses are remembered.
 const REMEMBERED: usize = 10_000;
@@ -93,6 +92,8 @@ pub(crate) struct Door {
     /// Once locked, it stays so: nobody has to ask again.
     locked: AtomicBool,
     failures: Mutex<HashMap<IpAddr, Failures>>,
+    /// So many wrong tokens of one address are answered plainly; then it hears to come back later.
+    pub(crate) wrong_tokens: u32,
     pub(crate) sessions: Sessions,
 }
 
@@ -104,7 +105,9 @@ struct Failures {
 impl Door {
     pub(crate) fn new(ledger: Arc<dyn Ledger>, lock: Lock) -> Self {
         let locked = AtomicBool::new(lock == Lock::Always);
-        Self { ledger, lock, locked, failures: Mutex::default(), sessions: Sessions::default() }
+        let (failures, sessions) = (Mutex::default(), Sessions::default());
+        let wrong_tokens = Limits::default().wrong_tokens;
+        Self { ledger, lock, locked, failures, wrong_tokens, sessions }
     }
 
     /// Who sent this request.
@@ -174,10 +177,10 @@ impl Door {
             *failures = Failures { since: now, count: 0 };
         }
         failures.count = failures.count.saturating_add(1);
-        if failures.count <= FAILURES {
+        if failures.count <= self.wrong_tokens {
             return wrong;
         }
-        if failures.count == FAILURES + 1 {
+        if failures.count == self.wrong_tokens.saturating_add(1) {
             tracing::warn!(%from, "many wrong tokens");
         }
         Problem::too_many("too many wrong tokens from your address", WINDOW)

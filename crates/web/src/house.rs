@@ -1,6 +1,6 @@
 //! What every request needs, and what is to be set before the first one comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,11 +25,18 @@ pub struct Limits {
     pub time: Duration,
     /// Connections at once.
     pub connections: usize,
+    /// Wrong tokens of one address in a minute, before it is told to rest.
+    pub wrong_tokens: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { body: 17 * 1024 * 1024, time: Duration::from_secs(30), connections: 10_000 }
+        Self {
+            body: 17 * 1024 * 1024,
+            time: Duration::from_secs(30),
+            connections: 10_000,
+            wrong_tokens: 20,
+        }
     }
 }
 
@@ -47,6 +54,8 @@ pub(crate) struct House {
     pub(crate) permits: Arc<dyn Permits>,
     /// Pools that the configuration knows, with how many permits they have.
     pub(crate) pools: BTreeMap<PoolName, u32>,
+    /// Pools of no tenant whose permits every tenant may hold.
+    pub(crate) shared_pools: BTreeSet<PoolName>,
     /// Pools of script workers, if somebody knows of any.
     pub(crate) scripts: Option<Arc<dyn ScriptPools>>,
     pub(crate) history: History,
@@ -93,6 +102,7 @@ impl Web {
             ledger,
             permits: Arc::new(MemoryPermits::default()),
             pools: BTreeMap::new(),
+            shared_pools: BTreeSet::new(),
             scripts: None,
             history: History::default(),
             feeds: Feeds::default(),
@@ -109,6 +119,13 @@ impl Web {
         Self { house: House { permits, pools, ..self.house }, ..self }
     }
 
+    /// Pools whose permits every tenant's tokens may hold. Without, a tenant holds those of its own pools
+    /// (`TENANT/NAME`).
+    #[must_use]
+    pub fn shared_pools(self, shared_pools: BTreeSet<PoolName>) -> Self {
+        Self { house: House { shared_pools, ..self.house }, ..self }
+    }
+
     /// Pools of script workers.
     #[must_use]
     pub fn scripts(self, scripts: Arc<dyn ScriptPools>) -> Self {
@@ -123,7 +140,8 @@ impl Web {
 
     /// How much a stranger may take.
     #[must_use]
-    pub fn limits(self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.house.door.wrong_tokens = limits.wrong_tokens;
         Self { house: House { limits, ..self.house }, ..self }
     }
 

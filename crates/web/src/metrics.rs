@@ -52,7 +52,7 @@ async fn gather(house: &House, caller: &Caller) -> Result<String, Problem> {
     text.line("longshore_batches_open", &[], figure(totals.open_batches));
     if caller.scope == Scope::All {
         of_workers(&mut text, house).await?;
-        of_pools(&mut text, house).await?;
+        of_pools(&mut text, house, caller).await?;
     }
     Ok(text.0)
 }
@@ -121,8 +121,8 @@ async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn of_pools(text: &mut Text, house: &House) -> Result<(), Problem> {
-    let mut pools = pools::gather(house).await?;
+async fn of_pools(text: &mut Text, house: &House, caller: &Caller) -> Result<(), Problem> {
+    let mut pools = pools::gather(house, caller).await?;
     pools.truncate(MOST);
     text.family(
         "longshore_pool_permits",
@@ -130,9 +130,8 @@ async fn of_pools(text: &mut Text, house: &House) -> Result<(), Problem> {
         "Permits of bounded pools: max, in_use, waiting",
     );
     for pool in &pools {
-        let waiting = pool.waiting() as u64;
         for (state, value) in
-            [("max", pool.max.into()), ("in_use", pool.in_use.into()), ("waiting", waiting)]
+            [("max", pool.max.into()), ("in_use", pool.in_use.into()), ("waiting", pool.in_line)]
         {
             let labels = [("pool", pool.pool.as_str()), ("state", state)];
             text.line("longshore_pool_permits", &labels, figure(value));

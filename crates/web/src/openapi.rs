@@ -35,6 +35,9 @@ pub(crate) fn document() -> Value {
 
 fn operation(endpoint: &Endpoint) -> Value {
     let mut parameters: Vec<Value> = endpoint.names().map(in_path).collect();
+    if endpoint.path.starts_with("/pools/") {
+        parameters[0]["schema"] = schema::queue("");
+    }
     parameters.extend(endpoint.query.iter().map(in_query));
     let mut operation = json!({
         "operationId": endpoint.id,
@@ -79,6 +82,9 @@ fn in_query(param: &Param) -> Value {
     let schema = match param.kind {
         ParamKind::Name if param.name == "queue" => schema::queue(param.about),
         ParamKind::Name => schema::name(param.about),
+        ParamKind::Text if param.name == "since" => {
+            json!({ "type": "string", "pattern": "^[0-9]{1,18}$" })
+        }
         ParamKind::Text => json!({ "type": "string", "minLength": 1 }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),

@@ -87,7 +87,9 @@ fn things() -> Value {
     json!({
         "Queue": object([
             ("queue", queue("NAME, or TENANT/NAME")), ("tenant", name("The lane's tenant")),
-            ("paused", json!({ "type": "boolean" })), ("suspended", json!({ "type": "boolean" })),
+            ("paused", json!({ "type": "boolean", "description": "Claims pass it by: it is paused, or the whole queue" })),
+            ("queue_paused", json!({ "type": "boolean" })), ("lane_paused", json!({ "type": "boolean" })),
+            ("suspended", json!({ "type": "boolean" })),
             ("weight", count()), ("cap", maybe("integer")), ("capacity", of("Capacity")),
             ("lane_capacity", of("Capacity")), ("counts", of("Counts")), ("bytes", count()),
             ("oldest_ready", maybe_time()),
@@ -127,6 +129,7 @@ fn things() -> Value {
             ("kinds", json!({ "type": "array", "items": { "type": "string" } })),
             ("slots", count()), ("held", count()), ("order", of("Order")), ("opened_at", time()),
             ("beat_at", time()), ("beats", count()), ("ttl_seconds", json!({ "type": "number" })),
+            ("cpu_seconds", json!({ "type": ["number", "null"], "description": "CPU time that it and its children have used" })),
         ]),
         "Schedule": object([
             ("name", name("Its name")), ("tenant", name("Whose it is")), ("cron", text()),
@@ -163,12 +166,14 @@ fn things() -> Value {
             ("created_at", time()), ("counts", of("Counts")), ("bytes", count()),
         ]),
         "Pool": object([
-            ("pool", name("Its name")), ("max", count()), ("in_use", count()),
+            ("pool", queue("NAME, or TENANT/NAME")), ("max", count()), ("in_use", count()),
             ("available", count()), ("acquired", count()), ("timeouts", count()),
             ("expired", count()), ("wait_p50_seconds", maybe("number")),
             ("wait_p95_seconds", maybe("number")),
             ("waits", json!({ "type": "array", "items": count() })),
             ("quarantine_seconds", maybe("number")),
+            ("in_line", json!({ "type": "integer", "minimum": 0, "description": "How many wait" })),
+            ("masked", json!({ "type": "boolean", "description": "Who holds and waits is left out" })),
             ("holders", json!({ "type": "array", "items": { "type": "object" } })),
             ("waiting", json!({ "type": "array", "items": { "type": "object" } })),
         ]),
@@ -212,7 +217,7 @@ fn parts() -> Value {
             "ttl_seconds": { "type": ["integer", "null"], "minimum": 1, "maximum": 3600 },
         })),
         "Permit": object([
-            ("permit", uuid()), ("pool", name("Of which pool")),
+            ("permit", uuid()), ("pool", queue("Of which pool")),
             ("fence", json!({ "type": "integer", "description": "Larger than that of every permit before" })),
             ("ttl_seconds", count()), ("waited_seconds", json!({ "type": "number" })),
         ]),

@@ -35,7 +35,7 @@ pub struct Endpoint {
     pub takes: Takes,
     /// What comes back.
     pub gives: Gives,
-    /// Its name in the audit log, as `batch.pause`; empty if it changes nothing.
+    /// Its name in the audit log, as `batch.pause`; empty if it changes nothing that is worth an entry.
     pub(crate) deed: &'static str,
     pub(crate) run: Run,
 }
@@ -107,6 +107,11 @@ impl Endpoint {
     /// Whether it sends units, and so knows a repeated request by its key.
     pub(crate) fn sends(&self) -> bool {
         self.deed == "unit.submit"
+    }
+
+    /// Whether it is written down in the audit log.
+    pub fn is_noted(&self) -> bool {
+        !self.deed.is_empty()
     }
 
     /// Whether it changes something.

@@ -30,7 +30,10 @@ impl Presence {
     pub(super) async fn keep(&self, store: &dyn Store, label: &str) {
         loop {
             let beaten = match self.session() {
-                Some(session) => store.beat(session, Beat::default()).await.map(drop),
+                Some(session) => {
+                    let beat = Beat { cpu: longshore::cpu_time(), ..Beat::default() };
+                    store.beat(session, beat).await.map(drop)
+                }
                 None => self.open(store, label).await,
             };
             match beaten {

@@ -47,6 +47,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let desk = ai::desk(&ledger, settings)?.with_pools(permits::book(settings).await?);
     let web = Web::new(Arc::clone(&store), ledger, lock)
         .pools(permits::open(settings).await?, known.collect())
+        .shared_pools(settings.web.shared_pools.clone())
         .scripts(Arc::new(Folder(settings.dispatch.folder(None))))
         .gateway(Arc::new(desk.clone()))
         .limits(settings.web.limits);

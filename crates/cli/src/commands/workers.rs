@@ -11,7 +11,7 @@ use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::span::ago;
+use crate::span::{ago, brief};
 use crate::supervise::lock::holder;
 
 /// Runs the command.
@@ -87,6 +87,7 @@ fn table(sessions: &[Session]) -> Table {
         order,
         right("slots"),
         right("held"),
+        right("cpu"),
         cell("kinds"),
         cell("since"),
         cell("last beat"),
@@ -101,6 +102,7 @@ fn table(sessions: &[Session]) -> Table {
             cell(name(session.order)),
             right(session.slots),
             right(session.held),
+            right(session.cpu.map_or_else(String::new, brief)),
             cell(kinds.join(",")),
             cell(ago(session.opened_at, now)),
             cell(ago(session.beat_at, now)),

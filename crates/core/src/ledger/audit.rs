@@ -1,4 +1,5 @@
-//! The audit log: who asked for which change over the network. It is only ever added to.
+//! The audit log: who asked for which change over the network. It is only ever added
+//! to; what was kept long enough is pruned ([`crate::store::Retention::deeds`]).
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};

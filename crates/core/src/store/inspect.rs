@@ -44,8 +44,12 @@ pub struct QueueInfo {
     pub queue: QueueName,
     /// The lane's tenant.
     pub tenant: TenantId,
-    /// Whether claims pass the queue or this lane by.
+    /// Whether claims pass this lane by: it is paused, or the whole queue.
     pub paused: bool,
+    /// Whether the whole queue is paused.
+    pub queue_paused: bool,
+    /// Whether this lane of it is.
+    pub lane_paused: bool,
     /// Whether the lane's tenant is suspended: claims pass all its lanes by.
     pub suspended: bool,
     /// The lane's share.

@@ -1,6 +1,7 @@
 //! Working: sessions, claims, and what is said at the end of a run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -81,6 +82,8 @@ pub struct Claimed {
 /// A session's sign of life.
 #[derive(Debug, Clone, Default)]
 pub struct Beat {
+    /// CPU time that it and its children have used so far; `None` leaves what is known.
+    pub cpu: Option<Duration>,
     /// How far its units are: the latest word of each.
     pub progress: Vec<ProgressNote>,
 }

@@ -41,6 +41,8 @@ pub struct Retention {
     pub failed: Duration,
     /// Ended batches, and the change feed's tail.
     pub batches: Duration,
+    /// Entries of the audit log.
+    pub deeds: Duration,
 }
 
 impl Default for Retention {
@@ -50,6 +52,7 @@ impl Default for Retention {
             done: Duration::from_secs(DAY),
             failed: Duration::from_secs(30 * DAY),
             batches: Duration::from_secs(30 * DAY),
+            deeds: Duration::from_secs(400 * DAY),
         }
     }
 }
@@ -61,6 +64,8 @@ pub struct Pruned {
     pub units: u64,
     /// Ended batches.
     pub batches: u64,
+    /// Entries of the audit log.
+    pub deeds: u64,
     /// Whether there is more to do at once.
     pub more: bool,
 }

@@ -344,7 +344,8 @@ impl Core {
         if Instant::now() >= self.next_beat && self.beat.is_none() {
             self.next_beat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
-            self.beat = Some(Box::pin(async move { store.beat(session, Beat::default()).await }));
+            let beat = Beat { cpu: longshore::cpu_time(), ..Beat::default() };
+            self.beat = Some(Box::pin(async move { store.beat(session, beat).await }));
         }
         if Instant::now() >= self.next_tidy && self.claims.is_idle() {
             self.next_tidy = Instant::now() + Duration::from_secs(30);

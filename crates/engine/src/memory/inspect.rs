@@ -197,6 +197,7 @@ impl SessionRecord {
             beats: self.beats,
             opened_at: self.opened_at,
             beat_at: self.beat_at,
+            cpu: self.cpu,
             held: self.held.len() as u64,
             order: self.order,
         }
@@ -215,6 +216,8 @@ impl State {
             queue: key.0.clone(),
             tenant: key.1.clone(),
             paused: self.is_paused(key),
+            queue_paused: self.queues.get(&key.0).is_some_and(|queue| queue.paused),
+            lane_paused: lane.paused,
             suspended: self.is_suspended(&key.1),
             weight: lane.weight,
             cap: lane.cap,

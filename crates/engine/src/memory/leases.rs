@@ -112,7 +112,8 @@ impl State {
     fn open_session(&mut self, new: NewSession, now: Timestamp) {
         let id = new.id;
         let (order, held) = (Order::Work, BTreeSet::new());
-        let fresh = SessionRecord { new, beats: 0, opened_at: now, beat_at: now, order, held };
+        let fresh =
+            SessionRecord { new, beats: 0, opened_at: now, beat_at: now, cpu: None, order, held };
         self.sessions.entry(id).or_insert(fresh);
         self.touched.sessions.insert(id);
     }
@@ -122,6 +123,7 @@ impl State {
         let known = self.sessions.get_mut(&session).ok_or(Error::SessionGone(session))?;
         known.beats += 1;
         known.beat_at = now;
+        known.cpu = beat.cpu.or(known.cpu);
         let (order, held) = (known.order, known.held.clone());
         let units = || held.iter().filter_map(|id| self.units.get(id));
         let cancel = units().filter(|record| record.unit.cancel_requested);

@@ -5,6 +5,7 @@
 //! may be amended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use longshore_core::machine::{Event, NotApplicable, runs_alone};
 use longshore_core::session::{NewSession, Order};
@@ -91,6 +92,7 @@ pub(super) struct SessionRecord {
     pub(super) beats: u64,
     pub(super) opened_at: Timestamp,
     pub(super) beat_at: Timestamp,
+    pub(super) cpu: Option<Duration>,
     pub(super) order: Order,
     pub(super) held: BTreeSet<UnitId>,
 }

@@ -113,6 +113,8 @@ impl State {
             done.units += self.forget_batch(&id);
             done.batches += 1;
         }
+        done.deeds = self.books.prune_deeds(now - retention.deeds, limit);
+        done.more |= done.deeds == limit as u64;
         done
     }
 

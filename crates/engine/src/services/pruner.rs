@@ -1,4 +1,4 @@
-//! Removes ended units and batches that were kept long enough.
+//! Removes ended units and batches, and entries of the audit log, that were kept long enough.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,6 @@ impl Service for Pruner {
     async fn run_once(&mut self, _now: Instant) -> Result<Report> {
         let pruned = self.store.prune(self.retention, LIMIT).await?;
         let next = pruned.more.then_some(BREATH);
-        Ok(Report { moved: pruned.units + pruned.batches, more: false, next })
+        Ok(Report { moved: pruned.units + pruned.batches + pruned.deeds, more: false, next })
     }
 }

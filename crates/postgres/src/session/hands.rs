@@ -22,7 +22,8 @@ use crate::tx::Tx;
 pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
     let sql = format!(
         "WITH me AS (
-           UPDATE longshore_session SET beats = beats + 1, beat_at = $2 WHERE id = $1
+           UPDATE longshore_session SET beats = beats + 1, beat_at = $2, cpu = coalesce($4, cpu)
+           WHERE id = $1
            RETURNING num, wanted),
          held AS MATERIALIZED (
            SELECT u.id, u.stream, u.flags, u.started_at
@@ -34,8 +35,9 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Re
                WHERE l.session = me.num AND held.id = ANY(l.units)))
          FROM me"
     );
+    let cpu = beat.cpu.map(|cpu| i64::try_from(cpu.as_micros()).unwrap_or(i64::MAX));
     let row = tx
-        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL])
+        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL, &cpu])
         .await?
         .ok_or(Error::SessionGone(session))?;
     progress(tx, value(&row, 0)?, &beat.progress).await?;

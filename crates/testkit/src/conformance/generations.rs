@@ -235,7 +235,8 @@ pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &World
     world.run(session, 1, failed()).await;
     world.clock.advance(secs(20 * 24 * 3600));
     let (done, failed) = (secs(1), secs(1));
-    let retention = Retention { done, failed, batches: secs(90 * 24 * 3600) };
+    let retention =
+        Retention { done, failed, batches: secs(90 * 24 * 3600), ..Retention::default() };
     world.store.prune(retention, 100).await.unwrap();
     let before = world.batch(&id).await;
     let refused = world.store.operate_batch(&ALL, &id, BatchAction::RetryFailed).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_core::store::{Claim, LaneChange, QueueChange, Queues};
+use longshore_core::store::{Claim, LaneChange, QueueChange, QueueInfo, Queues};
 use longshore_core::{NewUnit, SessionId, TenantId, UnitId};
 
 use super::kit::*;
@@ -126,6 +126,24 @@ pub(super) async fn a_paused_lane_is_passed_by(world: &World) {
     assert_eq!(ids(&world.claim(session, 9).await), b);
     change(world, "a", LaneChange { paused: Some(false), ..LaneChange::default() }).await;
     assert_eq!(world.claim(session, 9).await.len(), 2);
+}
+
+pub(super) async fn a_queues_pause_and_a_lanes_are_told_apart(world: &World) {
+    fill(world, "a", 1).await;
+    fill(world, "b", 1).await;
+    let paused = async || {
+        let lanes = world.store.queues(&ALL).await.unwrap();
+        let said = |lane: &QueueInfo| (lane.paused, lane.queue_paused, lane.lane_paused);
+        lanes.iter().map(said).collect::<Vec<_>>()
+    };
+    let whole = |paused| QueueChange { paused: Some(paused), capacity: None };
+    change(world, "a", LaneChange { paused: Some(true), ..LaneChange::default() }).await;
+    assert_eq!(paused().await, [(true, false, true), (false, false, false)]);
+    world.store.change_queue(&ALL, &queue("default"), whole(true)).await.unwrap();
+    assert_eq!(paused().await, [(true, true, true), (true, true, false)]);
+    change(world, "a", LaneChange { paused: Some(false), ..LaneChange::default() }).await;
+    world.store.change_queue(&ALL, &queue("default"), whole(false)).await.unwrap();
+    assert_eq!(paused().await, [(false, false, false); 2]);
 }
 
 pub(super) async fn a_paused_queue_is_passed_by(world: &World) {

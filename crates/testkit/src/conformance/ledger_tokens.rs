@@ -1,6 +1,7 @@
 //! API tokens and the audit log.
 
 use longshore_core::ledger::{NewDeed, NewToken, Role, TokenHash};
+use longshore_core::store::Retention;
 use longshore_core::{Error, Scope, TenantId, TokenId};
 
 use super::kit::*;
@@ -104,4 +105,23 @@ pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &W
     assert_eq!((targets.as_slice(), own.next), (["d", "a"].as_slice(), None));
     let odd = world.ledger.deeds(&ALL, Some("odd"), 3).await;
     assert!(matches!(odd, Err(Error::Invalid(_))), "{odd:?}");
+}
+
+pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(world: &World) {
+    for target in ["a", "b", "c"] {
+        world.ledger.note(deed(Some(acme()), target)).await.unwrap();
+        world.clock.advance(secs(10));
+    }
+    let retention = Retention { deeds: secs(20), ..Retention::default() };
+    let pruned = world.store.prune(retention, 1).await.unwrap();
+    assert_eq!((pruned.deeds, pruned.more), (1, true), "a bounded amount, the oldest first");
+    let pruned = world.store.prune(retention, 100).await.unwrap();
+    assert_eq!((pruned.deeds, pruned.more), (1, false));
+    let kept = world.ledger.deeds(&ALL, None, 10).await.unwrap().items;
+    assert_eq!((kept.len(), kept[0].deed.target.as_str()), (1, "c"));
+    world.clock.advance(secs(60));
+    assert_eq!(world.store.prune(retention, 100).await.unwrap().deeds, 1);
+    world.ledger.note(deed(None, "d")).await.unwrap();
+    let after = world.ledger.deeds(&ALL, None, 10).await.unwrap().items;
+    assert!(after.len() == 1 && after[0].seq > kept[0].seq, "no place is given twice: {after:?}");
 }

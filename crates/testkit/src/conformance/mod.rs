@@ -241,6 +241,7 @@ macro_rules! __with_cases {
                 a_lanes_cap_bounds_what_is_leased
                 nothing_is_claimed_ahead_from_a_capped_lane
                 a_paused_lane_is_passed_by
+                a_queues_pause_and_a_lanes_are_told_apart
                 a_paused_queue_is_passed_by
                 a_lane_shows_its_settings_and_counts
                 shares_hold_beside_a_group_that_is_served_much_faster
@@ -288,6 +289,7 @@ macro_rules! __with_cases {
             }
             sessions {
                 an_open_session_is_listed
+                a_worker_says_how_much_time_it_has_used
                 every_beat_moves_the_counter
                 a_beat_counts_leases_and_brings_cancel_requests
                 a_beat_carries_progress
@@ -417,6 +419,7 @@ macro_rules! __with_cases {
                 a_revoked_token_stays_revoked_and_the_door_locked
                 another_tenants_token_does_not_exist
                 deeds_are_listed_newest_first_to_whom_they_concern
+                deeds_are_pruned_when_they_were_kept_long_enough
             }
             ledger_calls {
                 an_admitted_call_is_open_and_reserved

@@ -56,7 +56,7 @@ pub(super) async fn a_beat_carries_progress(world: &World) {
     let lease = world.take(session).await.lease;
     let progress = Progress { fraction: None, message: Some("copying".into()) };
     let note = ProgressNote { lease, progress: progress.clone() };
-    world.store.beat(session, Beat { progress: vec![note] }).await.unwrap();
+    world.store.beat(session, Beat { progress: vec![note], ..beat() }).await.unwrap();
     assert_eq!(world.unit(id).await.progress, Some(progress));
 }
 
@@ -268,4 +268,14 @@ pub(super) async fn opening_a_session_twice_is_harmless(world: &World) {
     world.store.beat(id, beat()).await.unwrap();
     world.store.open_session(session()).await.unwrap();
     assert_eq!(world.store.sessions().await.unwrap().len(), 1);
+}
+
+pub(super) async fn a_worker_says_how_much_time_it_has_used(world: &World) {
+    let session = world.session().await;
+    assert_eq!(world.store.sessions().await.unwrap()[0].cpu, None);
+    let used = |cpu| Beat { cpu, ..beat() };
+    world.store.beat(session, used(Some(secs(90)))).await.unwrap();
+    world.store.beat(session, used(None)).await.unwrap();
+    let known = world.store.sessions().await.unwrap()[0].cpu;
+    assert_eq!(known, Some(secs(90)), "a beat that says nothing of it changes nothing");
 }

@@ -82,7 +82,12 @@ pub(super) async fn expiry_reaches_batch_and_dependants(world: &World) {
 }
 
 fn keep(done: u64, failed: u64, batches: u64) -> Retention {
-    Retention { done: secs(done), failed: secs(failed), batches: secs(batches) }
+    Retention {
+        done: secs(done),
+        failed: secs(failed),
+        batches: secs(batches),
+        ..Retention::default()
+    }
 }
 
 pub(super) async fn ended_units_are_kept_as_long_as_they_should(world: &World) {

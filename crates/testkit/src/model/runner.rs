@@ -349,7 +349,7 @@ impl Run {
     async fn prune(&self, seconds: u16) {
         let kept = seconds_of(seconds);
         let batches = Duration::from_secs(1 << 40);
-        let retention = Retention { done: kept, failed: kept * 2, batches };
+        let retention = Retention { done: kept, failed: kept * 2, batches, ..Retention::default() };
         let (oracle, subject) = both!(self, prune(retention, 100_000));
         agree("prune", (oracle.map(|p| p.units), subject.map(|p| p.units)));
     }

@@ -1,19 +1,26 @@
 //! Batches, their rows and failures.
 
+use std::time::Duration;
+
 use longshore::batch::BatchAction;
 use longshore::store::Page;
-use longshore::{Batch, BatchId, Timestamp};
+use longshore::{Batch, BatchId, BatchStatus, Timestamp};
 use longshore_batch::report::gather_failures;
 use longshore_batch::{Report, listing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::call::{Call, json};
 use crate::door::Caller;
+use crate::problem::Problem;
 use crate::table::Answer;
 
 /// Most rows of a page: each is read by itself.
 const ROWS: u32 = 200;
+
+/// How long a change is waited for before we look all the same.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Failures that are grouped while somebody waits, the newest; `batch report` groups all.
 pub(crate) const GROUPED: u64 = 5_000;
@@ -132,6 +139,32 @@ pub(super) async fn resume(call: Call) -> Answer {
     act(call, BatchAction::Resume).await
 }
 
+/// As `batch drain` has it: paused, and waited for until nothing of it runs, or as it is when the wait
+/// is over.
+pub(super) async fn drain(call: Call) -> Answer {
+    let end = Instant::now() + Duration::from_secs(call.query::<u64>("wait")?.unwrap_or(0));
+    let reason = format!("drained by {}", call.caller.by);
+    let batch = operated(&call, BatchAction::Pause { reason }).await?;
+    let batch = at_rest(&call, batch, end).await?;
+    json(&Shown::new(batch, &call.caller, call.house.now()))
+}
+
+async fn at_rest(call: &Call, mut batch: Batch, end: Instant) -> Result<Batch, Problem> {
+    let (store, scope) = (&call.house.store, &call.caller.scope);
+    let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
+    loop {
+        batch = store.batch(scope, &batch.id).await?;
+        if matches!(batch.status, BatchStatus::Running | BatchStatus::Queued) {
+            return Err(Problem::conflict(format!("batch `{}` was resumed by somebody", batch.id)));
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if batch.counts.leased == 0 || left.is_zero() {
+            return Ok(batch);
+        }
+        cursor = store.changes(scope, cursor, LOOK.min(left)).await?.cursor;
+    }
+}
+
 pub(super) async fn cancel(call: Call) -> Answer {
     act(call, BatchAction::Cancel).await
 }
@@ -141,10 +174,14 @@ pub(super) async fn retry(call: Call) -> Answer {
 }
 
 async fn act(call: Call, action: BatchAction) -> Answer {
+    let batch = operated(&call, action).await?;
+    json(&Shown::new(batch, &call.caller, call.house.now()))
+}
+
+async fn operated(call: &Call, action: BatchAction) -> Result<Batch, Problem> {
     let id: BatchId = call.path("batch")?;
     let (store, scope) = (&call.house.store, &call.caller.scope);
     let tenant = store.batch(scope, &id).await?.tenant;
     call.note(Some(&tenant), &id, "").await?;
-    let batch = store.operate_batch(scope, &id, action).await?;
-    json(&Shown::new(batch, &call.caller, call.house.now()))
+    Ok(store.operate_batch(scope, &id, action).await?)
 }

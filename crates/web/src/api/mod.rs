@@ -32,8 +32,11 @@ use crate::problem::Problem;
 use crate::table::{BASE, Endpoint, Gives, Param, ParamKind, Takes};
 use crate::{metrics, pages};
 
-const AFTER: Param =
-    Param { name: "after", about: "`next` of the page before", kind: ParamKind::Text };
+const AFTER: Param = Param {
+    name: "after",
+    about: "`next` of the page before: no other text is one",
+    kind: ParamKind::Text,
+};
 const LIMIT: Param =
     Param { name: "limit", about: "how many at most", kind: ParamKind::Number(1_000) };
 const TENANT: Param = Param { name: "tenant", about: "only this tenant's", kind: ParamKind::Name };
@@ -59,6 +62,11 @@ const ROOM: Param = Param {
 const PERMIT: Param = Param {
     name: "wait",
     about: "seconds to wait for a permit; without, it is refused at once (429)",
+    kind: ParamKind::Seconds(300),
+};
+const REST: Param = Param {
+    name: "wait",
+    about: "seconds to wait until nothing of it runs, before it is shown as it is",
     kind: ParamKind::Seconds(300),
 };
 const BY: Param = Param {
@@ -139,6 +147,10 @@ pub static ENDPOINTS: &[Endpoint] = &[
         Takes::MaybeJson("Why") => Gives::One("Batch"), "batch.pause", batches::pause),
     endpoint!(POST "/batches/{batch}/resume" "resumeBatch", Operate, "Claim from it again",
         Gives::One("Batch"), "batch.resume", batches::resume),
+    endpoint!(POST "/batches/{batch}/drain" "drainBatch", Operate,
+        "Pause it and wait until nothing of it runs; a conflict (409) says that somebody resumed it",
+        query: &[REST], takes: Takes::Nothing, gives: Gives::One("Batch"), deed: "batch.drain",
+        batches::drain),
     endpoint!(POST "/batches/{batch}/cancel" "cancelBatch", Operate,
         "Give it up: waiting units are cancelled, running ones asked to stop",
         Gives::One("Batch"), "batch.cancel", batches::cancel),
@@ -172,11 +184,15 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(POST "/workers/{worker}/drain" "drainWorker", Admin,
         "Have it finish what it holds, then end",
         Gives::One("Ordered"), "worker.drain", workers::drain),
+    endpoint!(POST "/workers/{worker}/stop" "stopWorker", Admin,
+        "Have it end now; what runs is interrupted and will run again",
+        Gives::One("Ordered"), "worker.stop", workers::stop),
     endpoint!(GET "/cron" "listSchedules", Read, "What is sent at set times",
         &[TENANT, AFTER, LIMIT], Gives::Page("Schedule"), cron::list),
     endpoint!(GET "/tenants" "listTenants", Read, "Tenants that have a record",
         &[], Gives::Page("Tenant"), tenants::list),
-    endpoint!(GET "/pools" "listPools", Admin, "Bounded pools: who holds, who waits",
+    endpoint!(GET "/pools" "listPools", Read,
+        "Bounded pools: who holds, who waits. A tenant sees its own, and the figures of shared ones",
         &[], Gives::Page("Pool"), pools::list),
     endpoint!(POST "/pools/{pool}/resize" "resizePool", Admin,
         "Set how many permits there are: more at once, fewer as they come back",
@@ -187,7 +203,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         deed: "permit.acquire", permits::acquire),
     endpoint!(POST "/pools/{pool}/permits/{permit}/extend" "extendPermit", Submit,
         "Begin its lease anew; a conflict (409) says that it was lost",
-        Takes::MaybeJson("PermitLife") => Gives::One("PermitLeft"), "permit.extend", permits::extend),
+        Takes::MaybeJson("PermitLife") => Gives::One("PermitLeft"), "", permits::extend),
     endpoint!(POST "/pools/{pool}/permits/{permit}/release" "releasePermit", Submit,
         "Give it back; harmless if it is not held any more",
         Gives::One("PermitLeft"), "permit.release", permits::release),

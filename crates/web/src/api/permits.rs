@@ -2,16 +2,18 @@
 //!
 //! A permit is a lease: it ends by itself if it is not extended, and its fence says which of two
 //! holders is the later one. Whoever knows a permit's id (its asker made it, or was told it) may
-//! extend and release it. Pools belong to no tenant; one that nobody has set up is not made by asking
-//! for its permits.
+//! extend and release it, within one tenant: in a shared pool each has ids of its own. A pool that
+//! nobody has set up, or that is another tenant's, does not exist for who asks.
 
 use std::time::Duration;
 
 use longshore::permits::{Answer as Word, Ask, Grant, Leaving, Otherwise};
-use longshore::{Error, PermitId, PoolName, Priority};
+use longshore::{PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout};
 
+use super::pools::Reach;
 use crate::call::{Call, json};
 use crate::problem::Problem;
 use crate::table::Answer;
@@ -59,11 +61,12 @@ pub(super) async fn acquire(mut call: Call) -> Answer {
     if typed.weight == 0 {
         return Err(Problem::bad("`weight` is at least 1"));
     }
-    let max = known(&call, &pool).await?;
+    let (max, reach) = call.house.pool(&call.caller, &pool).await?;
+    let permit = typed.id.unwrap_or_else(PermitId::new);
     let wait = Duration::from_secs(call.query::<u64>("wait")?.unwrap_or(0));
     let otherwise = if wait.is_zero() { Otherwise::GoAway } else { Otherwise::Wait(PLACE) };
     let ask = Ask {
-        id: typed.id.unwrap_or_else(PermitId::new),
+        id: kept_as(permit, &call, reach),
         max,
         weight: typed.weight,
         priority: typed.priority,
@@ -71,19 +74,20 @@ pub(super) async fn acquire(mut call: Call) -> Answer {
         ttl: Duration::from_secs(ttl_seconds.into()),
         otherwise,
     };
-    call.note(call.caller.own.as_ref(), &pool, ask.id.to_string()).await?;
+    call.note(call.caller.own.as_ref(), &pool, permit.to_string()).await?;
     let Grant { fence, waited } = granted(&call, &pool, &ask, wait).await?;
     let waited_seconds = waited.as_secs_f64();
-    json(&Held { permit: ask.id, pool, fence, ttl_seconds, waited_seconds })
+    json(&Held { permit, pool, fence, ttl_seconds, waited_seconds })
 }
 
-/// A pool's maximum, if it is one.
-async fn known(call: &Call, pool: &PoolName) -> Result<u32, Problem> {
-    if let Some(stats) = call.house.permits.stats(pool).await? {
-        return Ok(stats.max);
-    }
-    let max = call.house.pools.get(pool).copied();
-    max.ok_or_else(|| Error::not_found("pool", pool).into())
+/// The id under which the pool knows a permit. Where tenants share one, it is made of the tenant too:
+/// nobody extends or gives back another's permit, however well they guess.
+fn kept_as(permit: PermitId, call: &Call, reach: Reach) -> PermitId {
+    let (Scope::Tenant(tenant), Reach::Shared) = (&call.caller.scope, reach) else { return permit };
+    let press = Sha256::new().chain_update(permit.as_bytes()).chain_update(tenant.as_str());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&press.finalize()[..16]);
+    PermitId::from_bytes(bytes)
 }
 
 fn life(asked: Option<u32>) -> Result<u32, Problem> {
@@ -154,8 +158,10 @@ pub(super) async fn extend(mut call: Call) -> Answer {
     let (pool, permit) = named(&call)?;
     let Longer { ttl_seconds } = call.json().await?;
     let ttl = Duration::from_secs(life(ttl_seconds)?.into());
-    call.note(call.caller.own.as_ref(), &pool, permit.to_string()).await?;
-    let lost = call.house.permits.extend(&pool, &[permit], ttl).await?;
+    let (_, reach) = call.house.pool(&call.caller, &pool).await?;
+    // Not noted: its beginning and its end are, and a program extends for as long as it runs.
+    let kept = kept_as(permit, &call, reach);
+    let lost = call.house.permits.extend(&pool, &[kept], ttl).await?;
     match lost.is_empty() {
         true => json(&Left { permit, held: true }),
         false => Err(Problem::conflict("it is not held any more: others may hold it now")),
@@ -164,8 +170,9 @@ pub(super) async fn extend(mut call: Call) -> Answer {
 
 pub(super) async fn release(call: Call) -> Answer {
     let (pool, permit) = named(&call)?;
+    let (_, reach) = call.house.pool(&call.caller, &pool).await?;
     call.note(call.caller.own.as_ref(), &pool, permit.to_string()).await?;
-    call.house.permits.release(&pool, &[permit]).await?;
+    call.house.permits.release(&pool, &[kept_as(permit, &call, reach)]).await?;
     json(&Left { permit, held: false })
 }
 

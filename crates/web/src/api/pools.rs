@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use longshore::permits::{Holder, PoolStats, Waiter, Waits as Steps};
 use longshore::store::Page;
-use longshore::{Error, PermitId, PoolName, Priority};
+use longshore::{Error, PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
+use crate::door::Caller;
 use crate::house::House;
+use crate::problem::Problem;
 use crate::table::Answer;
 
 /// A pool as programs read it.
@@ -36,10 +38,55 @@ pub struct Shown {
     pub waits: Steps,
     /// For how long nothing is given, because holders may have been forgotten.
     pub quarantine_seconds: Option<f64>,
+    /// How many wait.
+    pub in_line: u64,
+    /// Whether who holds and who waits is left out.
+    pub masked: bool,
     /// Who holds, longest first.
     pub holders: Vec<Held>,
     /// Who waits, next first.
     pub waiting: Vec<Waits>,
+}
+
+/// What somebody has to do with a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// It is theirs, or all are.
+    Own,
+    /// They may hold its permits, and know nothing of others that do.
+    Shared,
+}
+
+impl House {
+    /// What a caller has to do with a pool; for who has nothing to do with it, it does not exist.
+    pub(crate) fn reach(&self, caller: &Caller, pool: &PoolName) -> Option<Reach> {
+        match (&caller.scope, pool.owner()) {
+            (Scope::All, _) => Some(Reach::Own),
+            (Scope::Tenant(tenant), Some(owner)) => {
+                (owner == tenant.as_str()).then_some(Reach::Own)
+            }
+            (Scope::Tenant(_), None) => self.shared_pools.contains(pool).then_some(Reach::Shared),
+        }
+    }
+
+    /// A pool's figures, if there is such a pool.
+    async fn figures(&self, pool: &PoolName) -> longshore::Result<Option<PoolStats>> {
+        let unused = |max: &u32| PoolStats { max: *max, ..PoolStats::default() };
+        let stats = self.permits.stats(pool).await?;
+        Ok(stats.or_else(|| self.pools.get(pool).map(unused)))
+    }
+
+    /// A pool's maximum and what the caller has to do with it.
+    pub(crate) async fn pool(
+        &self,
+        caller: &Caller,
+        pool: &PoolName,
+    ) -> Result<(u32, Reach), Problem> {
+        let unknown = || Error::not_found("pool", pool);
+        let reach = self.reach(caller, pool).ok_or_else(unknown)?;
+        let stats = self.figures(pool).await?.ok_or_else(unknown)?;
+        Ok((stats.max, reach))
+    }
 }
 
 /// One who holds.
@@ -128,7 +175,8 @@ impl From<Shown> for PoolStats {
 }
 
 impl Shown {
-    fn new(pool: PoolName, stats: PoolStats) -> Self {
+    fn new(pool: PoolName, stats: PoolStats, reach: Reach) -> Self {
+        let masked = reach == Reach::Shared;
         let wait = |share| stats.waits.percentile(share).map(|wait| wait.as_secs_f64());
         Self {
             pool,
@@ -142,37 +190,33 @@ impl Shown {
             wait_p95_seconds: wait(0.95),
             waits: stats.waits,
             quarantine_seconds: stats.quarantine.map(|left| left.as_secs_f64()),
-            holders: stats.holders.into_iter().map(Held::from).collect(),
-            waiting: stats.waiting.into_iter().map(Waits::from).collect(),
+            in_line: stats.waiting.len() as u64,
+            masked,
+            holders: stats.holders.into_iter().filter(|_| !masked).map(Held::from).collect(),
+            waiting: stats.waiting.into_iter().filter(|_| !masked).map(Waits::from).collect(),
         }
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 }
 
-/// Pools that are known, and those of the configuration that nobody has used yet.
-pub(crate) async fn gather(house: &House) -> longshore::Result<Vec<Shown>> {
+/// Pools that are known, and those of the configuration that nobody has used yet, as far as they are
+/// the caller's business.
+pub(crate) async fn gather(house: &House, caller: &Caller) -> longshore::Result<Vec<Shown>> {
     let mut names = house.permits.pools().await?;
     names.extend(house.pools.keys().cloned());
     names.sort();
     names.dedup();
     let mut shown = Vec::with_capacity(names.len());
     for name in names {
-        let stats = match (house.permits.stats(&name).await?, house.pools.get(&name)) {
-            (Some(stats), _) => stats,
-            (None, Some(max)) => PoolStats { max: *max, ..PoolStats::default() },
-            // Between its name and its figures somebody may have removed it.
-            (None, None) => continue,
-        };
-        shown.push(Shown::new(name, stats));
+        let Some(reach) = house.reach(caller, &name) else { continue };
+        // Between its name and its figures somebody may have removed it.
+        let Some(stats) = house.figures(&name).await? else { continue };
+        shown.push(Shown::new(name, stats, reach));
     }
     Ok(shown)
 }
 
 pub(super) async fn list(call: Call) -> Answer {
-    json(&Page { items: gather(&call.house).await?, next: None })
+    json(&Page { items: gather(&call.house, &call.caller).await?, next: None })
 }
 
 /// How many permits there are.
@@ -185,11 +229,7 @@ pub(crate) struct Size {
 pub(super) async fn resize(mut call: Call) -> Answer {
     let pool: PoolName = call.path("pool")?;
     let size: Size = call.json().await?;
-    let known =
-        call.house.permits.stats(&pool).await?.is_some() || call.house.pools.contains_key(&pool);
-    if !known {
-        return Err(Error::not_found("pool", &pool).into());
-    }
+    call.house.pool(&call.caller, &pool).await?;
     call.note(None, &pool, format!("{} permits", size.max)).await?;
     call.house.permits.resize(&pool, size.max).await?;
     json(&size)

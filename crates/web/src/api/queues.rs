@@ -39,17 +39,21 @@ async fn switch(call: Call, paused: bool) -> Answer {
     let queue: QueueName = call.path("queue")?;
     let scope = call.scope()?;
     // One that is not there, or not for them, is not made by pausing it.
-    lanes(&call, &scope, &queue).await?;
+    let found = lanes(&call, &scope, &queue).await?;
     let store = &call.house.store;
+    let lane = LaneChange { paused: Some(paused), ..LaneChange::default() };
     match &scope {
         Scope::Tenant(tenant) if queue.owner().is_none() => {
             call.note(Some(tenant), &queue, "its lane").await?;
-            let change = LaneChange { paused: Some(paused), ..LaneChange::default() };
-            store.change_lane(&scope, &queue, tenant, change).await?;
+            store.change_lane(&scope, &queue, tenant, lane).await?;
         }
         Scope::Tenant(tenant) => {
             call.note(Some(tenant), &queue, "").await?;
             store.change_queue(&scope, &queue, whole(paused)).await?;
+            // Somebody may have paused the one lane that it has instead.
+            if !paused && found.iter().any(|lane| lane.lane_paused) {
+                store.change_lane(&scope, &queue, tenant, lane).await?;
+            }
         }
         Scope::All => {
             call.note(None, &queue, "").await?;

@@ -36,6 +36,8 @@ pub struct Shown {
     pub beats: u64,
     /// After so long without a word it counts as dead.
     pub ttl_seconds: f64,
+    /// CPU time that it and its children have used, if it says.
+    pub cpu_seconds: Option<f64>,
 }
 
 impl From<Session> for Shown {
@@ -43,6 +45,7 @@ impl From<Session> for Shown {
         let Session { id, label, version, kinds, slots, held, order, beats, .. } = session;
         let (opened_at, beat_at) = (session.opened_at, session.beat_at);
         let ttl_seconds = session.ttl.as_secs_f64();
+        let cpu_seconds = session.cpu.map(|cpu| cpu.as_secs_f64());
         Self {
             id,
             label,
@@ -55,6 +58,7 @@ impl From<Session> for Shown {
             beat_at,
             beats,
             ttl_seconds,
+            cpu_seconds,
         }
     }
 }
@@ -92,6 +96,10 @@ pub(super) async fn work(call: Call) -> Answer {
 
 pub(super) async fn drain(call: Call) -> Answer {
     order(call, Order::Drain).await
+}
+
+pub(super) async fn stop(call: Call) -> Answer {
+    order(call, Order::Stop).await
 }
 
 async fn order(call: Call, order: Order) -> Answer {

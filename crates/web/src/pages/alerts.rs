@@ -122,6 +122,8 @@ mod tests {
             queue: QueueName::new("mail").unwrap(),
             tenant: TenantId::default(),
             paused: false,
+            queue_paused: false,
+            lane_paused: false,
             suspended: false,
             weight: 1,
             cap: None,

@@ -36,6 +36,9 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
         (figures(&shown))
         p { "Tenant " (shown.batch.tenant) " · started " (ago(shown.batch.initiated_at, now))
             " by " (shown.batch.initiated_by) }
+        @if shown.batch.status == BatchStatus::Paused && shown.batch.counts.leased > 0 {
+            p.soft { (number(shown.batch.counts.leased)) " still run to their end; nothing else is begun." }
+        }
         @if visit.caller.role >= Role::Operate { (deeds(&shown)) }
         (reasons(&shown, &failures, reads))
         h2 { "Rows" }
@@ -74,7 +77,10 @@ fn deeds(Shown { batch, .. }: &Shown) -> Markup {
     let cancel = format!("Give up batch {}? What waits is cancelled.", batch.id);
     html! {
         div.deeds {
-            @if batch.status.is_open() { (button(&to("pause"), "Pause", None)) }
+            @if batch.status.is_open() {
+                (button(&to("pause"), "Pause", None))
+                (button(&to("drain"), "Drain", None))
+            }
             @if batch.status == BatchStatus::Paused { (button(&to("resume"), "Resume", None)) }
             @if batch.counts.failed > 0 { (button(&to("retry"), "Retry failures", None)) }
             @if !batch.status.is_final() { (button(&to("cancel"), "Cancel", Some(&cancel))) }

@@ -37,7 +37,7 @@ fn shown(pool: &ScriptPool) -> Markup {
     html! {
         h2 { (pool.pool) @if let Some(status) = &pool.status { " " (pill(&status.mood)) } }
         @if let Some(trouble) = &pool.trouble { p.said { (trouble) } }
-        @if let Some(status) = &pool.status { (tiles(status)) (nodes(&status.nodes)) }
+        @if let Some(status) = &pool.status { (tiles(status)) (scale(&pool.pool, status)) (nodes(&status.nodes)) }
     }
 }
 
@@ -64,6 +64,23 @@ fn tiles(status: &ScriptPoolStatus) -> Markup {
             (wanted) " workers wanted, started by " (status.base) "; "
             (number(status.later)) " scripts wait for others or for their time; up for "
             (left(status.up_seconds)) "."
+        }
+    }
+}
+
+fn scale(pool: &str, status: &ScriptPoolStatus) -> Markup {
+    let field = |name: &str, label: &str, value: u32| {
+        html! {
+            label { (label)
+                input type="number" name=(name) min="0" max="100000" required value=(value)
+                    id={ (name) "-" (pool) };
+            }
+        }
+    };
+    html! {
+        form.number method="post" action={ "/dispatch/" (pool) "/scale" } {
+            (field("min", "At least", status.min)) (field("max", "At most", status.max))
+            button { "Scale" }
         }
     }
 }

@@ -7,16 +7,17 @@ use maud::{DOCTYPE, Markup, html};
 use crate::door::Caller;
 
 /// The pages that can be gone to, and who may.
-const PAGES: [(&str, &str, Role); 9] = [
+const PAGES: [(&str, &str, Role); 10] = [
     ("/", "Overview", Role::Read),
     ("/batches", "Batches", Role::Read),
     ("/queues", "Queues", Role::Read),
     ("/units", "Units", Role::Read),
     ("/workers", "Workers", Role::Admin),
-    ("/pools", "Pools", Role::Admin),
+    ("/pools", "Pools", Role::Read),
     ("/usage", "AI usage", Role::Read),
     ("/cron", "Cron", Role::Read),
     ("/dispatch", "Dispatch", Role::Admin),
+    ("/audit", "Audit", Role::Operate),
 ];
 
 /// A page of somebody who came in.

@@ -4,6 +4,7 @@
 //! endpoints: there is no second way to change anything.
 
 mod alerts;
+mod audit;
 mod batch;
 mod batches;
 mod chart;
@@ -25,7 +26,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawPathParams, Request};
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
+};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -40,6 +43,9 @@ use crate::table::{ENDPOINTS, Endpoint, Takes};
 /// What a browser may load for our pages: our style, our script, and nothing else from anywhere.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
     img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Longest form that is read.
+const MOST_TYPED: usize = 4 * 1024;
 
 const STYLE: &str = include_str!("../../assets/style.css");
 const SCRIPT: &str = include_str!("../../assets/live.js");
@@ -99,6 +105,7 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
         .route("/usage", page!(house, usage::page))
         .route("/cron", page!(house, cron::page))
         .route("/dispatch", page!(house, dispatch::page))
+        .route("/audit", page!(house, audit::page))
         .route(
             "/login",
             on(MethodFilter::GET, async || shown(StatusCode::OK, login::page(None)))
@@ -114,11 +121,17 @@ pub(crate) fn routes(house: &Arc<House>) -> Router {
     router
 }
 
-/// Whether pages have a button for it: what needs nothing but its path.
+/// Whether pages have a button for it: what needs nothing but its path, or a number or two.
 fn has_form(endpoint: &Endpoint) -> bool {
-    let is_plain = matches!(endpoint.takes, Takes::Nothing | Takes::MaybeJson(_));
-    let has_page = ["/batches/", "/queues/", "/units/", "/workers/"];
-    endpoint.changes() && is_plain && has_page.iter().any(|page| endpoint.path.starts_with(page))
+    let is_plain = match endpoint.takes {
+        Takes::Nothing | Takes::MaybeJson(_) => true,
+        Takes::Json(_) => ["resizePool", "scaleScriptPool"].contains(&endpoint.id),
+        _ => false,
+    };
+    let has_page = ["/batches/", "/queues/", "/units/", "/workers/", "/pools/", "/dispatch/"];
+    let is_permit = endpoint.path.contains("{permit}");
+    let has_page = has_page.iter().any(|page| endpoint.path.starts_with(page)) && !is_permit;
+    endpoint.changes() && is_plain && has_page
 }
 
 /// A button: asks the API, and shows the page that it was pressed on.
@@ -130,12 +143,39 @@ fn form(endpoint: &'static Endpoint, house: &Arc<House>) -> axum::routing::Metho
         }
         let back = back_to(endpoint, request.uri().path());
         let path = path.iter().map(|(name, is)| (name.to_owned(), is.to_owned())).collect();
-        let told = call::ask(house, endpoint, path, request).await;
+        let request = match endpoint.takes {
+            Takes::Nothing => Ok(request),
+            _ => typed(request).await,
+        };
+        let told = match request {
+            Ok(request) => call::ask(house, endpoint, path, request).await,
+            Err(problem) => Err(problem),
+        };
         match told {
             Ok(_) => see(&back),
             Err(problem) => refused(None, problem),
         }
     })
+}
+
+/// The numbers that were typed into a form, as the JSON that the API takes. What was left empty is not
+/// meant.
+async fn typed(request: Request) -> Result<Request, Problem> {
+    let (mut head, body) = request.into_parts();
+    let read = axum::body::to_bytes(body, MOST_TYPED).await;
+    let read = read.map_err(|_| Problem::too_large("that is more than a form holds"))?;
+    let mut fields = serde_json::Map::new();
+    for (name, value) in form_urlencoded::parse(&read) {
+        if value.trim().is_empty() {
+            continue;
+        }
+        let number = value.trim().parse::<u32>();
+        let number = number.map_err(|_| Problem::bad(format!("{name}: `{value}` is no number")))?;
+        fields.insert(name.into_owned(), number.into());
+    }
+    head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.headers.remove(CONTENT_LENGTH);
+    Ok(Request::from_parts(head, serde_json::Value::from(fields).to_string().into()))
 }
 
 /// A batch's or unit's page for its buttons, else the list.

@@ -14,17 +14,16 @@ use crate::problem::Problem;
 const MOST: usize = 50;
 
 pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
-    visit.caller.must_be(Role::Admin)?;
-    let pools = pools::gather(&visit.house).await?;
+    let pools = pools::gather(&visit.house, &visit.caller).await?;
     let main = html! {
         h1 { "Pools" }
-        (table(&pools))
+        (table(&pools, visit.caller.role >= Role::Admin))
         @for pool in &pools { (people(pool)) }
     };
     Ok(frame(&visit.caller, "/pools", "Pools", main))
 }
 
-fn table(pools: &[Shown]) -> Markup {
+fn table(pools: &[Shown], resizes: bool) -> Markup {
     let nothing = html! { "No bounded pools." br; code { "longshore pool exec NAME -- COMMAND" } };
     let time = |seconds: Option<f64>| seconds.map_or(String::new(), seconds_as_words);
     sheet(
@@ -36,6 +35,7 @@ fn table(pools: &[Shown]) -> Markup {
                     th { "Pool" } th { "Used" } th.n { "Held" } th.n { "Of" } th.n { "Waiting" }
                     th.n.less { "Median wait" } th.n.less { "Longest waits" } th.n.less { "Given" }
                     th.n.less { "Timed out" } th.n.less { "Ran out" }
+                    @if resizes { th { "" } }
                 } }
                 tbody { @for pool in pools {
                     tr {
@@ -43,12 +43,13 @@ fn table(pools: &[Shown]) -> Markup {
                         td { (meter(pool)) }
                         td.n { (pool.in_use) }
                         td.n { (pool.max) }
-                        td.n { (number(pool.waiting() as u64)) }
+                        td.n { (number(pool.in_line)) }
                         td.n.less { (time(pool.wait_p50_seconds)) }
                         td.n.less { (time(pool.wait_p95_seconds)) }
                         td.n.less { (number(pool.acquired)) }
                         td.n.less { (number(pool.timeouts)) }
                         td.n.less { (number(pool.expired)) }
+                        @if resizes { td { (resize(pool)) } }
                     }
                 } }
             }
@@ -63,11 +64,24 @@ fn meter(pool: &Shown) -> Markup {
     }
 }
 
+fn resize(pool: &Shown) -> Markup {
+    let name = pool.pool.as_str();
+    let action = format!("/pools/{}/resize", name.replace('/', "%2F"));
+    html! {
+        form.number method="post" action=(action) {
+            input type="number" name="max" min="0" max="1000000" required value=(pool.max)
+                id={ "max-" (name) } aria-label={ "Permits of " (name) };
+            button { "Resize" }
+        }
+    }
+}
+
 fn people(pool: &Shown) -> Markup {
     let (held, waiting) = (&pool.holders, &pool.waiting);
     html! {
         h2 id={ "pool-" (pool.pool) } { (pool.pool) }
-        @if held.is_empty() && waiting.is_empty() { p.soft { "Nobody holds, nobody waits." } }
+        @if pool.masked { p.soft { "Shared with other tenants: who holds and who waits is not shown." } }
+        @else if held.is_empty() && waiting.is_empty() { p.soft { "Nobody holds, nobody waits." } }
         @else {
             div.sheet { table {
                 thead { tr {

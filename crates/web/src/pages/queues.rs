@@ -65,10 +65,11 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
 }
 
 fn state(lane: &QueueInfo) -> &'static str {
-    match (lane.suspended, lane.paused) {
-        (true, _) => "suspended",
-        (false, true) => "paused",
-        (false, false) => "open",
+    match (lane.suspended, lane.queue_paused, lane.lane_paused) {
+        (true, _, _) => "suspended",
+        (false, true, _) if lane.queue.owner().is_none() => "queue paused",
+        (false, true, _) | (false, _, true) => "paused",
+        (false, false, false) => "open",
     }
 }
 
@@ -84,14 +85,21 @@ fn switch(visit: &Visit, lane: &QueueInfo) -> Markup {
         Scope::All => format!("?tenant={}", query(lane.tenant.as_str())),
         Scope::Tenant(_) => String::new(),
     };
-    match lane.paused {
-        true => html! {
-            (button(&format!("/queues/{queue}/resume{lane_of}"), "Resume", None))
-            // It may be the queue that is paused, and not this lane of it.
-            @if !lane_of.is_empty() {
-                (button(&format!("/queues/{queue}/resume"), "Resume queue", None))
+    let to = |verb: &str, of: &str| format!("/queues/{queue}/{verb}{of}");
+    // A tenant's own queue has one lane: there the two are the same.
+    let is_whole = lane.queue.owner().is_some();
+    html! {
+        div.deeds {
+            @match if is_whole { lane.paused } else { lane.lane_paused } {
+                true => (button(&to("resume", &lane_of), "Resume", None)),
+                false => (button(&to("pause", &lane_of), "Pause", None)),
             }
-        },
-        false => button(&format!("/queues/{queue}/pause{lane_of}"), "Pause", None),
+            @if !is_whole && visit.caller.scope == Scope::All {
+                @match lane.queue_paused {
+                    true => (button(&to("resume", ""), "Resume queue", None)),
+                    false => (button(&to("pause", ""), "Pause queue", None)),
+                }
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
 
 use super::Visit;
+use super::chart::short;
 use super::frame::{button, frame, pill, sheet};
 use super::words::{ago, number, span};
 use crate::problem::Problem;
@@ -48,7 +49,7 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
             table {
                 thead { tr {
                     th { "Worker" } th { "Order" } th { "Slots" } th { "Now" } th.less { "Kinds" }
-                    th.n.less { "Since" } th.n { "Last beat" } th.less { "Version" } th { "" }
+                    th.n.less { "Since" } th.n { "CPU time" } th.n { "Last beat" } th.less { "Version" } th { "" }
                 } }
                 tbody { @for session in sessions {
                     tr {
@@ -60,6 +61,7 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
                         } }
                         td.less { (kinds(&session.kinds)) }
                         td.n.less { (span(now.since(session.opened_at))) }
+                        td.n { (session.cpu.map_or(String::new(), short)) }
                         td.n { (ago(session.beat_at, now)) }
                         td.less { (session.version) }
                         td { @if session.slots > 0 { (orders(session)) } }
@@ -111,6 +113,8 @@ fn kinds(kinds: &[Kind]) -> String {
 fn orders(session: &Session) -> Markup {
     let to = |verb: &str| format!("/workers/{}/{verb}", session.id);
     let drain = format!("Have {} finish what it holds, then end?", session.label);
+    let stop =
+        format!("Stop {} now? What it runs is interrupted and will run again.", session.label);
     html! {
         div.deeds {
             @match session.order {
@@ -118,8 +122,12 @@ fn orders(session: &Session) -> Markup {
                     (button(&to("quiet"), "Quiet", None))
                     (button(&to("drain"), "Drain", Some(&drain)))
                 }
-                Order::Quiet => { (button(&to("work"), "Work", None)) }
-                Order::Drain | Order::Stop => {}
+                Order::Quiet => {
+                    (button(&to("work"), "Work", None))
+                    (button(&to("drain"), "Drain", Some(&drain)))
+                }
+                Order::Drain => { (button(&to("stop"), "Stop", Some(&stop))) }
+                Order::Stop => {}
             }
         }
     }

@@ -3,8 +3,8 @@
 use axum::body::Body;
 use axum::http::Request;
 use longshore::ledger::Role;
-use longshore::store::{Capacity, QueueChange};
-use longshore::{QueueName, Scope, UnitState};
+use longshore::store::{Capacity, Finish, QueueChange};
+use longshore::{Outcome, QueueName, Scope, UnitState};
 use longshore_web::Lock;
 use longshore_web::table::ENDPOINTS;
 use serde_json::{Value, json};
@@ -101,6 +101,13 @@ async fn a_batch_is_paused_resumed_retried_and_cancelled() {
         let paused = batch(&site, "pause", &things).await;
         assert_eq!(paused["status"], "paused");
         assert_eq!(batch(&site, "resume", &things).await["status"], "running");
+        let drained = batch(&site, "drain", &things).await;
+        assert_eq!(
+            (&drained["status"], &drained["counts"]["leased"]),
+            (&"paused".into(), &0.into())
+        );
+        assert!(drained["reason"].as_str().unwrap().starts_with("drained by"), "{drained}");
+        assert_eq!(batch(&site, "resume", &things).await["status"], "running");
         let groups = site.get(&path("/batches/{batch}/failures", &things), None).await;
         assert_eq!(groups["items"][0]["count"], 1);
         assert_eq!(groups["items"][0]["message"], "acme broke");
@@ -115,6 +122,41 @@ async fn a_batch_is_paused_resumed_retried_and_cancelled() {
 }
 
 #[tokio::test]
+async fn who_drains_a_batch_waits_until_nothing_of_it_runs() {
+    for site in Site::everywhere(Lock::OnceThereIsAToken).await {
+        let things = site.furnish("acme").await;
+        let held = site.hold_unit("acme", &things).await;
+        let now = batch(&site, "drain?wait=0", &things).await;
+        assert_eq!((&now["status"], &now["counts"]["leased"]), (&"paused".into(), &1.into()));
+        let (drained, ()) = tokio::join!(batch(&site, "drain?wait=60", &things), async {
+            let done = Finish::new(held.lease, Outcome::Done(None));
+            site.store.finish(things.worker, vec![done]).await.unwrap();
+        });
+        assert_eq!(
+            (&drained["status"], &drained["counts"]["leased"]),
+            (&"paused".into(), &0.into())
+        );
+        assert_eq!(drained["counts"]["done"], 1);
+        // What somebody lets go on meanwhile is not at rest.
+        batch(&site, "resume", &things).await;
+        let _held = site.hold_unit("acme", &things).await;
+        let path = path("/batches/{batch}/drain?wait=60", &things);
+        let (told, ()) = tokio::join!(site.post(&path, None), async {
+            while batch_status(&site, &things).await != "paused" {
+                tokio::task::yield_now().await;
+            }
+            batch(&site, "resume", &things).await;
+        });
+        assert_eq!(told.status.as_u16(), 409, "{}", told.text);
+    }
+}
+
+async fn batch_status(site: &Site, things: &Things) -> String {
+    let batch = site.get(&path("/batches/{batch}", things), None).await;
+    batch["status"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
 async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
     let site = Site::in_memory(Lock::Always);
     site.furnish("acme").await;
@@ -124,13 +166,20 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
     let paused = async |token: &str| {
         let lanes = site.get("/queues/shared", Some(token)).await;
         let lanes = lanes["items"].as_array().unwrap().clone();
-        lanes.iter().map(|lane| lane["paused"].as_bool().unwrap()).collect::<Vec<_>>()
+        let said = |lane: &Value| {
+            ["paused", "lane_paused", "queue_paused"].map(|of| lane[of].as_bool().unwrap())
+        };
+        lanes.iter().map(said).collect::<Vec<_>>()
     };
+    let (open, lane, queue) = ([false; 3], [true, true, false], [true, false, true]);
     site.post("/queues/shared/pause", Some(&acme)).await.good();
-    assert_eq!(paused(&admin).await, [true, false]);
+    assert_eq!(paused(&admin).await, [lane, open]);
     site.post("/queues/shared/resume", Some(&acme)).await.good();
     site.post("/queues/shared/pause", Some(&admin)).await.good();
-    assert_eq!(paused(&admin).await, [true, true]);
+    assert_eq!(paused(&admin).await, [queue, queue]);
+    // A tenant lets its own lane go on, and not what somebody else has stopped for all.
+    site.post("/queues/shared/resume", Some(&acme)).await.good();
+    assert_eq!(paused(&acme).await, [queue]);
     let told = site.post("/queues/acme%2Fmail/pause", Some(&acme)).await.good();
     assert_eq!(told["items"][0]["paused"], true);
 }
@@ -139,7 +188,9 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
 async fn a_worker_hears_what_it_is_asked() {
     let site = Site::in_memory(Lock::OnceThereIsAToken);
     let things = site.furnish("acme").await;
-    for (verb, order) in [("quiet", "quiet"), ("work", "work"), ("drain", "drain")] {
+    for (verb, order) in
+        [("quiet", "quiet"), ("work", "work"), ("drain", "drain"), ("stop", "stop")]
+    {
         let told = site.post(&path(&format!("/workers/{{worker}}/{verb}"), &things), None).await;
         assert_eq!(told.good()["order"], order);
         let workers = site.get("/workers", None).await;
@@ -153,7 +204,7 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         let things = site.furnish("acme").await;
         let token = site.token("acme", Role::Admin).await;
         let mut asked = Vec::new();
-        for endpoint in ENDPOINTS.iter().filter(|one| one.changes()) {
+        for endpoint in ENDPOINTS.iter().filter(|one| one.is_noted()) {
             let body = match endpoint.id {
                 "submitUnit" => Some(json!({ "kind": "k", "payload": "secret" })),
                 id => body(id, "acme"),
@@ -165,6 +216,12 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         let deeds = site.get("/audit?limit=1000", Some(&token)).await;
         let deeds = deeds["items"].as_array().unwrap();
         assert_eq!(deeds.len(), asked.len(), "one entry for each: {deeds:#?}");
+        let unnoted: Vec<&str> = ENDPOINTS
+            .iter()
+            .filter(|one| one.changes() && !one.is_noted())
+            .map(|one| one.id)
+            .collect();
+        assert_eq!(unnoted, ["extendPermit"], "its beginning and its end are noted");
         assert!(deeds.iter().all(|deed| deed["by"] == "acme's admin" && deed["token"].is_string()));
         assert!(deeds.iter().all(|deed| deed["action"].as_str().unwrap().contains('.')));
         assert!(!format!("{deeds:?}").contains("secret"), "a payload is nobody's business");

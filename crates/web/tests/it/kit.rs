@@ -1,6 +1,6 @@
 //! A site with two tenants' things in it, and how tests ask of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use longshore::ledger::{
 use longshore::permits::{Ask, Otherwise};
 use longshore::schedule::{NewSchedule, Plan, Template};
 use longshore::session::NewSession;
-use longshore::store::{BatchChunk, Claim, Finish, IfThere, Queues, TenantChange};
+use longshore::store::{BatchChunk, Claim, Finish, HeldUnit, IfThere, Queues, TenantChange};
 use longshore::{
     BatchId, CallId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
     PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
@@ -102,6 +102,7 @@ impl Site {
         let permits = Arc::new(MemoryPermits::default());
         let router = Web::new(store.clone(), ledger.clone(), lock)
             .pools(permits.clone(), BTreeMap::new())
+            .shared_pools(BTreeSet::from([PoolName::new("shared").unwrap()]))
             .scripts(Arc::new(OnePool))
             .router();
         Self { store, ledger, permits, router, _folder: folder, _server: None }
@@ -218,17 +219,30 @@ impl Site {
             id,
             label: format!("{mark} worker"),
             version: "1".to_owned(),
-            kinds: BTreeMap::from([(kind.clone(), Policy::default())]),
+            kinds: BTreeMap::from([(kind, Policy::default())]),
             slots: 2,
             ttl: Duration::from_secs(600),
         };
         self.store.open_session(session).await.unwrap();
+        let held = self.claim(id, mark, batch).await;
+        let failure = Failure::new("broken", format!("{mark} broke"));
+        let finish = Finish::new(held.lease, Outcome::Fail(failure));
+        self.store.finish(id, vec![finish]).await.unwrap();
+        id
+    }
+
+    /// Has a tenant's worker begin a unit of its batch.
+    pub(crate) async fn hold_unit(&self, mark: &str, things: &Things) -> HeldUnit {
+        self.claim(things.worker, mark, &things.batch).await
+    }
+
+    async fn claim(&self, session: SessionId, mark: &str, batch: &BatchId) -> HeldUnit {
         let claim = Claim {
-            session: id,
+            session,
             scope: Scope::All,
             queues: Queues::All,
             batch: Some(batch.clone()),
-            kinds: vec![kind],
+            kinds: vec![kind(&format!("{mark}-kind"))],
             free: 1,
             slots: 2,
             resources: BTreeMap::new(),
@@ -237,17 +251,20 @@ impl Site {
             empty_handed: true,
             except: Vec::new(),
         };
-        let held = self.store.claim(claim).await.unwrap().units.remove(0);
-        let failure = Failure::new("broken", format!("{mark} broke"));
-        let finish = Finish::new(held.lease, Outcome::Fail(failure));
-        self.store.finish(id, vec![finish]).await.unwrap();
+        self.store.claim(claim).await.unwrap().units.remove(0)
+    }
+
+    /// A pool of its own and one for all, with three permits each, of which one is held.
+    async fn hold(&self, mark: &str) -> PermitId {
+        let id = PermitId::new();
+        for pool in [format!("{mark}/pool"), "shared".to_owned()] {
+            self.hold_of(&PoolName::new(pool).unwrap(), mark, id).await;
+        }
         id
     }
 
-    /// A pool with three permits, of which one is held.
-    async fn hold(&self, mark: &str) -> PermitId {
-        let (pool, id) = (PoolName::new(format!("{mark}-pool")).unwrap(), PermitId::new());
-        self.permits.resize(&pool, 3).await.unwrap();
+    async fn hold_of(&self, pool: &PoolName, mark: &str, id: PermitId) {
+        self.permits.resize(pool, 3).await.unwrap();
         let ask = Ask {
             id,
             max: 3,
@@ -257,8 +274,7 @@ impl Site {
             ttl: Duration::from_secs(600),
             otherwise: Otherwise::GoAway,
         };
-        self.permits.ask(&pool, &ask).await.unwrap();
-        id
+        self.permits.ask(pool, &ask).await.unwrap();
     }
 
     /// A profile with a key, a budget, and a call that was paid for.
@@ -326,11 +342,13 @@ impl Site {
 
 /// The path of an endpoint, with a tenant's things in its place.
 pub(crate) fn path(pattern: &str, things: &Things) -> String {
+    // Pools of script workers have no owners.
+    let pool = if pattern.starts_with("/dispatch") { "-pool" } else { "%2Fpool" };
     pattern
         .replace("{unit}", &things.unit.to_string())
         .replace("{worker}", &things.worker.to_string())
         .replace("{batch}", things.batch.as_str())
-        .replace("{pool}", &format!("{}-pool", things.mark))
+        .replace("{pool}", &format!("{}{pool}", things.mark))
         .replace("{permit}", &things.permit.to_string())
         .replace("{queue}", &things.queue.as_str().replace('/', "%2F"))
 }
@@ -375,7 +393,6 @@ impl ScriptPools for OnePool {
             nodes: vec![node],
             up_seconds: 60.0,
         };
-        // Named like a pool of permits, so that one path fits both.
         ["acme-pool", "zebra-pool", "quokka-pool"]
             .map(|pool| ScriptPool {
                 pool: pool.to_owned(),

@@ -28,8 +28,9 @@ const HERE: &str = "http://localhost";
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
     for site in Site::everywhere(Lock::OnceThereIsAToken).await {
-        for page in ["/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron"]
-        {
+        for page in [
+            "/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit",
+        ] {
             let told = visit(&site, page, None).await;
             assert_eq!(told.status.as_u16(), 200, "{page}: {}", told.text);
             assert!(told.text.contains("class=\"empty\""), "{page} says that there is nothing");
@@ -75,6 +76,7 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             (303, &"/batches/acme-batch".parse().unwrap())
         );
         assert!(visit(&site, "/batches/acme-batch", None).await.text.contains("paused by"));
+        assert!(visit(&site, "/audit", None).await.text.contains("batch.pause"));
     }
 }
 
@@ -145,7 +147,7 @@ async fn figures_are_the_stores_and_have_few_labels() {
         "longshore_units{queue=\"shared\",state=\"ready\"} 2",
         "longshore_workers 2",
         "longshore_worker_slots 4",
-        "longshore_pool_permits{pool=\"acme-pool\",state=\"max\"} 3",
+        "longshore_pool_permits{pool=\"acme/pool\",state=\"max\"} 3",
         "# TYPE longshore_pool_acquired_total counter",
     ] {
         assert!(all.lines().any(|found| found == line), "{line}\n{all}");
@@ -208,4 +210,43 @@ async fn a_lanes_button_is_for_that_lane_only() {
         let lanes = site.get("/queues/shared", None).await;
         assert_eq!(lanes["items"][0]["paused"], false);
     }
+}
+
+#[tokio::test]
+async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    site.furnish("acme").await;
+    for (page, action, form) in [
+        ("/pools", "/pools/acme%2Fpool/resize", "max=7"),
+        ("/dispatch", "/dispatch/acme-pool/scale", "min=2&max=5"),
+    ] {
+        let shown = visit(&site, page, None).await.text;
+        assert!(shown.contains(&format!("action=\"{action}\"")), "{shown}");
+        let told = press(&site, action, None, HERE, form.to_owned()).await;
+        assert_eq!(
+            (told.status.as_u16(), &told.headers["location"]),
+            (303, &page.parse().unwrap())
+        );
+        let odd = press(&site, action, None, HERE, "max=many".to_owned()).await;
+        assert_eq!(odd.status.as_u16(), 400, "{}", odd.text);
+        let elsewhere = press(&site, action, None, "http://evil.example", form.to_owned()).await;
+        assert_eq!(elsewhere.status.as_u16(), 403, "another site's page presses nothing");
+    }
+    let pools = site.get("/pools", None).await;
+    assert_eq!(
+        (&pools["items"][0]["pool"], &pools["items"][0]["max"]),
+        (&"acme/pool".into(), &7.into())
+    );
+}
+
+#[tokio::test]
+async fn a_drained_batch_says_what_still_runs() {
+    let site = Site::in_memory(Lock::OnceThereIsAToken);
+    let things = site.furnish("acme").await;
+    site.hold_unit("acme", &things).await;
+    let page = visit(&site, "/batches/acme-batch", None).await.text;
+    assert!(page.contains("/batches/acme-batch/drain"), "{page}");
+    press(&site, "/batches/acme-batch/drain", None, HERE, String::new()).await;
+    let page = visit(&site, "/batches/acme-batch", None).await.text;
+    assert!(page.contains("drained by") && page.contains("1 still run"), "{page}");
 }

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::kit::Site;
 
 async fn acquire(site: &Site, query: &str, body: Value, token: &str) -> crate::kit::Told {
-    let path = format!("/pools/db/permits{query}");
+    let path = format!("/pools/acme%2Fdb/permits{query}");
     site.ask("POST", &path, Some(token), Some(body)).await
 }
 
 async fn site() -> (Site, String) {
     let site = Site::in_memory(Lock::Always);
-    site.permits.resize(&PoolName::new("db").unwrap(), 2).await.unwrap();
+    site.permits.resize(&PoolName::new("acme/db").unwrap(), 2).await.unwrap();
     let token = site.token("acme", Role::Submit).await;
     (site, token)
 }
@@ -30,15 +30,16 @@ async fn permits_are_given_until_there_are_none_and_again_when_one_comes_back() 
     let told = acquire(&site, "?wait=1", json!({}), &token).await;
     assert_eq!(told.status.as_u16(), 429, "{}", told.text);
     let id = first["permit"].as_str().unwrap().to_owned();
-    let release = format!("/pools/db/permits/{id}/release");
+    let release = format!("/pools/acme%2Fdb/permits/{id}/release");
     for _ in 0..2 {
         assert_eq!(site.post(&release, Some(&token)).await.good()["held"], false);
     }
     acquire(&site, "?wait=60", json!({}), &token).await.good();
-    let told = site.post(&format!("/pools/db/permits/{id}/extend"), Some(&token)).await;
+    let told = site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await;
     assert_eq!(told.status.as_u16(), 409, "what was given back is not extended: {}", told.text);
     let id = second["permit"].as_str().unwrap();
-    let kept = site.post(&format!("/pools/db/permits/{id}/extend"), Some(&token)).await.good();
+    let kept =
+        site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await.good();
     assert_eq!(kept["held"], true);
     let admin = site.token("ops", Role::Admin).await;
     let pools = site.get("/pools", Some(&admin)).await;
@@ -66,7 +67,7 @@ async fn a_permit_that_is_not_extended_ends_by_itself() {
     }
     // Who waits has it when the first lease has run out, without anybody's release.
     let waited = acquire(&site, "?wait=60", json!({}), &token).await.good();
-    assert_eq!(waited["pool"], "db");
+    assert_eq!(waited["pool"], "acme/db");
 }
 
 #[tokio::test]
@@ -87,4 +88,39 @@ async fn what_makes_no_sense_is_refused_in_words() {
     let reader = site.token("acme", Role::Read).await;
     let told = acquire(&site, "", json!({}), &reader).await;
     assert_eq!(told.status.as_u16(), 403, "{}", told.text);
+}
+
+#[tokio::test]
+async fn a_tenant_holds_of_its_own_pools_and_of_those_that_are_shared() {
+    let (site, acme) = site().await;
+    for (pool, max) in [("shared", 2), ("internal", 2)] {
+        site.permits.resize(&PoolName::new(pool).unwrap(), max).await.unwrap();
+    }
+    let other = site.token("other", Role::Operate).await;
+    let ask = async |pool: &str, token: &str, body: Value| {
+        let path = format!("/pools/{pool}/permits");
+        site.ask("POST", &path, Some(token), Some(body)).await
+    };
+    for (pool, token) in [("acme%2Fdb", &other), ("internal", &other), ("internal", &acme)] {
+        let told = ask(pool, token, json!({})).await;
+        assert_eq!(told.status.as_u16(), 404, "{pool}: {}", told.text);
+    }
+    // Both have the same id, and each its own permit.
+    let id = "019a8d2e-0000-7000-8000-00000000000b";
+    for token in [&acme, &other] {
+        assert_eq!(ask("shared", token, json!({ "id": id })).await.good()["permit"], id);
+    }
+    assert_eq!(ask("shared", &acme, json!({})).await.status.as_u16(), 429);
+    for verb in ["extend", "release"] {
+        site.post(&format!("/pools/shared/permits/{id}/{verb}"), Some(&other)).await.good();
+    }
+    let kept = site.post(&format!("/pools/shared/permits/{id}/extend"), Some(&acme)).await;
+    assert_eq!(kept.good()["held"], true, "another's release is another's");
+    let seen = site.get("/pools", Some(&other)).await;
+    let seen = seen["items"].as_array().unwrap();
+    assert_eq!((seen.len(), &seen[0]["pool"]), (1, &"shared".into()), "{seen:?}");
+    assert_eq!((&seen[0]["in_use"], &seen[0]["masked"]), (&1.into(), &true.into()));
+    assert_eq!(seen[0]["holders"], json!([]), "who holds is not their business");
+    let own = site.get("/pools", Some(&acme)).await.to_string();
+    assert!(own.contains("acme/db") && !own.contains("internal"), "{own}");
 }

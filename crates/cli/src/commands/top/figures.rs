@@ -169,6 +169,8 @@ pub(super) mod tests {
             queue: QueueName::new(queue).unwrap(),
             tenant: TenantId::new(tenant).unwrap(),
             paused: false,
+            queue_paused: false,
+            lane_paused: false,
             suspended: false,
             weight: 1,
             cap: None,

@@ -10,7 +10,7 @@ mod profiles;
 mod replies;
 mod tokens;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_core::ledger::bucket::Level;
 use longshore_core::ledger::{
@@ -39,7 +39,9 @@ pub(super) struct Books {
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
     lots: BTreeMap<BatchId, parking::Lot>,
     tokens: BTreeMap<TokenId, (TokenHash, TokenRecord)>,
-    deeds: Vec<Deed>,
+    deeds: VecDeque<Deed>,
+    /// The number of the newest entry of the audit log, whether it is still there or not.
+    last_deed: u64,
 }
 
 impl Books {

@@ -5,8 +5,9 @@ use longshore_core::ledger::{
     Audit, Deed, NewDeed, NewToken, TokenHash, TokenRecord, Tokens, cursor,
 };
 use longshore_core::store::Page;
-use longshore_core::{Error, Result, Scope, TokenId};
+use longshore_core::{Error, Result, Scope, Timestamp, TokenId};
 
+use super::Books;
 use crate::memory::MemoryStore;
 use crate::memory::inspect::page;
 
@@ -55,13 +56,23 @@ impl Tokens for MemoryStore {
     }
 }
 
+impl Books {
+    /// Forgets the oldest entries that were kept long enough.
+    pub(in crate::memory) fn prune_deeds(&mut self, before: Timestamp, limit: usize) -> u64 {
+        let old = |deed: &&Deed| deed.at <= before;
+        let old = self.deeds.iter().take(limit).take_while(old).count();
+        self.deeds.drain(..old);
+        old as u64
+    }
+}
+
 #[async_trait]
 impl Audit for MemoryStore {
     async fn note(&self, deed: NewDeed) -> Result<()> {
         self.write(|state, at| {
-            let deeds = &mut state.books.deeds;
-            let seq = deeds.len() as u64 + 1;
-            deeds.push(Deed { seq, at, deed });
+            state.books.last_deed += 1;
+            let seq = state.books.last_deed;
+            state.books.deeds.push_back(Deed { seq, at, deed });
         });
         Ok(())
     }
