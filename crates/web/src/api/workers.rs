@@ -69,7 +69,8 @@ impl From<Shown> for Session {
         let Shown { id, label, version, kinds, slots, held, order, beats, .. } = shown;
         let (opened_at, beat_at) = (shown.opened_at, shown.beat_at);
         let ttl = Duration::try_from_secs_f64(shown.ttl_seconds).unwrap_or_default();
-        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, order }
+        let cpu = shown.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
+        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, order, cpu }
     }
 }
 
