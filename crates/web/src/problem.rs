@@ -46,7 +46,7 @@ pub(crate) struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     /// Why a unit was not taken.
-    refusal: Option<Refusal>,
+    refusal: Option<Box<Refusal>>,
     /// What else a program may want to know.
     more: Option<Value>,
 }
@@ -146,7 +146,7 @@ impl Problem {
             Refusal::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "suspended", detail),
             _ => Self::new(StatusCode::CONFLICT, "refused", detail),
         };
-        Self { refusal: Some(refusal.clone()), ..problem }
+        Self { refusal: Some(Box::new(refusal.clone())), ..problem }
     }
 }
 
@@ -202,7 +202,7 @@ impl IntoResponse for Problem {
             title: status.canonical_reason().unwrap_or("Problem").to_owned(),
             status: status.as_u16(),
             detail,
-            refusal,
+            refusal: refusal.map(|refusal| *refusal),
             so_far: more,
         };
         // Nothing in it can fail to be written.

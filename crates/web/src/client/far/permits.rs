@@ -32,7 +32,7 @@ impl Permits for FarPermits {
         absent(HOLDING)
     }
     async fn turn(&self, _: &PoolName, _: PermitId) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
     async fn extend(&self, _: &PoolName, _: &[PermitId], _: Duration) -> Result<Vec<PermitId>> {
         absent(HOLDING)
