@@ -77,7 +77,7 @@ impl Hosted {
                 match bind(&folder, &listen, &store, retention).await {
                     Ok(server) => break server,
                     Err(error) => {
-                        tracing::warn!(%error, "the worker server cannot begin again yet")
+                        tracing::warn!(%error, "the worker server cannot begin again yet");
                     }
                 }
             };

@@ -323,7 +323,7 @@ mod tests {
         terminal.draw(|frame| view.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer().clone();
         let rows = buffer.content().chunks(size.0.into());
-        rows.map(|row| row.iter().map(|cell| cell.symbol()).collect()).collect()
+        rows.map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect()).collect()
     }
 
     #[test]
