@@ -25,6 +25,7 @@ mod session;
 pub mod table;
 mod token;
 mod trend;
+mod whole;
 
 pub use door::Lock;
 pub use house::{Limits, Web};

@@ -47,9 +47,9 @@ fn or_null(schema: Value) -> Value {
     json!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-/// From first to last. Named one by one, as some writers of JSON send `5.0` for a whole number.
+/// From first to last.
 fn priority() -> Value {
-    json!({ "enum": [1, 2, 3, 4, 5, 6, 7, 8, 9] })
+    json!({ "type": "integer", "minimum": 1, "maximum": 9 })
 }
 
 fn of(name: &str) -> Value {

@@ -10,6 +10,7 @@ use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::whole::whole;
 
 /// A pool as programs read it.
 #[derive(Debug, Serialize)]
@@ -154,6 +155,7 @@ pub(super) async fn list(call: Call) -> Answer {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Size {
+    #[serde(deserialize_with = "whole")]
     max: u32,
 }
 

@@ -16,6 +16,7 @@ use crate::call::{Call, json_with};
 use crate::door::Caller;
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::whole::whole;
 
 /// A unit as it comes.
 #[derive(Deserialize)]
@@ -26,15 +27,16 @@ pub(super) struct Typed {
     queue: Option<QueueName>,
     kind: Kind,
     payload: Option<Box<RawValue>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     priority: Priority,
     key: Option<String>,
     #[serde(default)]
     window: DedupWindow,
     not_before: Option<Timestamp>,
     deadline: Option<Timestamp>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     weight: Weight,
+    #[serde(default, deserialize_with = "whole")]
     cap: Option<Cap>,
     #[serde(default)]
     after: After,
@@ -74,6 +76,10 @@ impl Typed {
             awaited: self.awaited,
             ..NewUnit::new(self.kind, payload)
         };
+        if !unit.queue.admits(&unit.tenant) {
+            let words = format!("queue `{}` is not tenant `{}`'s", unit.queue, unit.tenant);
+            return Err(Problem::not_found(words));
+        }
         unit.check()?;
         Ok(unit)
     }
