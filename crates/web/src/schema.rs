@@ -261,11 +261,20 @@ fn new_unit() -> Value {
             "deadline": maybe_time(),
             "weight": {
                 "type": "object",
-                "properties": { "slots": { "type": "integer", "minimum": 1 }, "resources": { "type": "object" } },
+                "properties": {
+                    "slots": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+                    "resources": {
+                        "type": "object",
+                        "additionalProperties": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+                    },
+                },
             },
             "cap": {
                 "type": ["object", "null"], "required": ["key", "limit"],
-                "properties": { "key": text(), "limit": { "type": "integer", "minimum": 1 } },
+                "properties": {
+                    "key": { "type": "string", "maxLength": 512 },
+                    "limit": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+                },
             },
             "after": {
                 "type": "object", "required": ["units"],
