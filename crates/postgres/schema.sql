@@ -315,6 +315,7 @@ CREATE TABLE longshore_session (
     opened_at bigint NOT NULL,
     beat_at bigint NOT NULL,
     wanted text NOT NULL DEFAULT 'work'::text,
+    cpu bigint,
     CONSTRAINT longshore_session_id_key UNIQUE (id),
     CONSTRAINT longshore_session_pkey PRIMARY KEY (num),
     CONSTRAINT longshore_session_wanted_check CHECK ((wanted = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text])))

@@ -266,7 +266,7 @@ CREATE TABLE longshore_session (
     opened_at INTEGER NOT NULL,
     beat_at   INTEGER NOT NULL,
     wanted    TEXT NOT NULL DEFAULT 'work'
-);
+, cpu INTEGER);
 
 CREATE TABLE longshore_shipment (
     num       INTEGER PRIMARY KEY,

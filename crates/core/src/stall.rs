@@ -76,6 +76,7 @@ mod tests {
             beats,
             opened_at: Timestamp::ZERO,
             beat_at: Timestamp::ZERO,
+            cpu: None,
             held: 0,
             order: Order::Work,
         }

@@ -25,6 +25,8 @@
     } catch { /* The next change tries again. */ }
     setTimeout(() => { busy = false; if (asked) renew(); }, GAP);
   }
+  // On a phone the pages' names are wider than the screen.
+  document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const feed = new EventSource("/api/v1/events");
   feed.onopen = () => { say("live"); renew(); };
   feed.onerror = () => say("not live: trying again");

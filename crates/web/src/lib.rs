@@ -28,6 +28,7 @@ pub mod table;
 mod token;
 mod traces;
 mod trend;
+mod whole;
 
 pub use door::Lock;
 pub use house::{Limits, Web};

@@ -47,9 +47,9 @@ fn or_null(schema: Value) -> Value {
     json!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-/// From first to last. Named one by one, as some writers of JSON send `5.0` for a whole number.
+/// From first to last.
 fn priority() -> Value {
-    json!({ "enum": [1, 2, 3, 4, 5, 6, 7, 8, 9] })
+    json!({ "type": "integer", "minimum": 1, "maximum": 9 })
 }
 
 fn of(name: &str) -> Value {
@@ -269,11 +269,20 @@ fn new_unit() -> Value {
             "deadline": maybe_time(),
             "weight": {
                 "type": "object",
-                "properties": { "slots": { "type": "integer", "minimum": 1 }, "resources": { "type": "object" } },
+                "properties": {
+                    "slots": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+                    "resources": {
+                        "type": "object",
+                        "additionalProperties": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
+                    },
+                },
             },
             "cap": {
                 "type": ["object", "null"], "required": ["key", "limit"],
-                "properties": { "key": text(), "limit": { "type": "integer", "minimum": 1 } },
+                "properties": {
+                    "key": { "type": "string", "maxLength": 512 },
+                    "limit": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+                },
             },
             "after": {
                 "type": "object", "required": ["units"],

@@ -116,8 +116,8 @@ class Chromium:
                 if self.eval(script):
                     return
             except Broken as broken:
-                # Between two pages there is none to ask.
-                if "context" not in str(broken) and "navigat" not in str(broken):
+                # Between two pages there is none to ask, or one without a body.
+                if not any(word in str(broken) for word in ["context", "navigat", "of null"]):
                     raise
             time.sleep(0.05)
         words = self.eval("document.body.innerText")

@@ -53,7 +53,7 @@ with Chromium() as browser:
     browser.eval("document.querySelector('td a[href^=\"/units/\"]').click()")
     browser.until("document.body.innerText.includes('Runs that did not end well')")
     assert browser.eval("document.querySelector('pre').textContent.includes('•••')")
-    for page in ["", "queues", "units", "workers", "pools", "usage", "cron", "dispatch"]:
+    for page in ["", "queues", "units", "workers", "pools", "usage", "cron", "dispatch", "audit"]:
         browser.go(f"{site}/{page}")
         browser.until("document.getElementById('live').textContent === 'live'")
         wide = browser.eval("document.documentElement.scrollWidth > document.documentElement.clientWidth")

@@ -239,6 +239,14 @@ with client.permit("erp", wait=1) as permit:
             raise AssertionError("there is only one")
     except Problem as problem:
         assert (problem.status, problem.kind) == (429, "too-many-requests"), problem
+with client.permit("acme/erp", wait=0) as own:
+    own.extend()
+for pool in ["internal", "other/erp"]:
+    try:
+        with client.permit(pool, wait=0):
+            raise AssertionError("it is not ours")
+    except Problem as problem:
+        assert problem.status == 404, problem
 with client.permit("erp", wait=0) as next:
     assert next.fence > permit.fence
 try:
@@ -251,7 +259,10 @@ print("good")
 #[test]
 fn a_program_in_python_sends_waits_and_holds_permits() {
     let place = Place::new();
-    place.run(&["pool", "resize", "erp", "1"]).ok();
+    place.write("longshore.toml", "[web]\nshared_pools = [\"erp\"]\n");
+    for pool in ["erp", "internal", "acme/erp", "other/erp"] {
+        place.run(&["pool", "resize", pool, "1"]).ok();
+    }
     let add = ["token", "add", "--for", "acme", "--role", "submit", "--json"];
     let token = place.run(&add).ok().json()["secret"].as_str().unwrap().to_owned();
     let served = Served::start(&place, &[]);

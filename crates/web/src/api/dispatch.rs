@@ -9,6 +9,7 @@ use crate::house::House;
 use crate::problem::Problem;
 use crate::scripts::ScriptPool;
 use crate::table::Answer;
+use crate::whole::whole;
 
 /// What is known of them; nothing where nobody knows of any.
 pub(crate) async fn gather(house: &House) -> Vec<ScriptPool> {
@@ -25,7 +26,9 @@ pub(super) async fn list(call: Call) -> Answer {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Size {
+    #[serde(deserialize_with = "whole")]
     min: u32,
+    #[serde(default, deserialize_with = "whole")]
     max: Option<u32>,
 }
 

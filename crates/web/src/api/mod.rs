@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawPathParams, Request};
+use axum::http::header::ACCEPT;
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -259,7 +260,13 @@ fn mount(router: Router, endpoint: &'static Endpoint, house: &Arc<House>) -> Rou
 }
 
 async fn unknown(request: Request) -> Response {
-    Problem::not_found(format!("there is no `{}`", request.uri().path())).into_response()
+    let problem = Problem::not_found(format!("there is no `{}`", request.uri().path()));
+    // A browser that was sent astray shows a page, not JSON.
+    let wants = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    match wants.is_some_and(|kinds| kinds.contains("text/html")) {
+        true if !request.uri().path().starts_with(BASE) => pages::astray(&problem),
+        _ => problem.into_response(),
+    }
 }
 
 async fn method(request: Request) -> Response {

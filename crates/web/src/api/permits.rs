@@ -17,6 +17,7 @@ use super::pools::Reach;
 use crate::call::{Call, json};
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::whole::whole;
 
 /// A permit's life without extension, if nobody says.
 const TTL: u32 = 60;
@@ -32,10 +33,11 @@ const OWNER: usize = 200;
 #[serde(deny_unknown_fields)]
 struct Typed {
     id: Option<PermitId>,
-    #[serde(default = "one")]
+    #[serde(default = "one", deserialize_with = "whole")]
     weight: u32,
+    #[serde(default, deserialize_with = "whole")]
     ttl_seconds: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     priority: Priority,
     owner: Option<String>,
 }
@@ -144,6 +146,7 @@ fn full(pool: &PoolName) -> Problem {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Longer {
+    #[serde(default, deserialize_with = "whole")]
     ttl_seconds: Option<u32>,
 }
 

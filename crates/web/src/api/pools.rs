@@ -12,6 +12,7 @@ use crate::door::Caller;
 use crate::house::House;
 use crate::problem::Problem;
 use crate::table::Answer;
+use crate::whole::whole;
 
 /// A pool as programs read it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,6 +224,7 @@ pub(super) async fn list(call: Call) -> Answer {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Size {
+    #[serde(deserialize_with = "whole")]
     pub(crate) max: u32,
 }
 

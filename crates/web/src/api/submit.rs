@@ -17,6 +17,7 @@ use crate::door::Caller;
 use crate::problem::Problem;
 use crate::table::Answer;
 use crate::traces::origin;
+use crate::whole::whole;
 
 /// Longest time that a policy may name.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
@@ -31,7 +32,7 @@ pub(crate) struct Typed {
     queue: Option<QueueName>,
     kind: Kind,
     payload: Option<Box<RawValue>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     priority: Priority,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
@@ -43,9 +44,9 @@ pub(crate) struct Typed {
     not_before: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<Timestamp>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     weight: Weight,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     cap: Option<Cap>,
     #[serde(default)]
     after: After,
@@ -117,6 +118,10 @@ impl Typed {
             awaited: self.awaited,
             ..NewUnit::new(self.kind, payload)
         };
+        if !unit.queue.admits(&unit.tenant) {
+            let words = format!("queue `{}` is not tenant `{}`'s", unit.queue, unit.tenant);
+            return Err(Problem::not_found(words));
+        }
         unit.check()?;
         unit.policy.as_ref().map_or(Ok(()), sensible)?;
         Ok(unit)

@@ -38,7 +38,7 @@ fn table(visit: &Visit, deeds: &[Deed]) -> Markup {
                 tbody { @for Deed { at, deed, .. } in deeds {
                     tr {
                         td { span title=(at) { (ago(*at, now)) } }
-                        td.wide { (deed.by) }
+                        td.name title=(deed.by) { (deed.by) }
                         td { code { (deed.action) } }
                         td.wide { (deed.target) }
                         td.less { (deed.tenant.as_ref().map_or("all", |tenant| tenant.as_str())) }

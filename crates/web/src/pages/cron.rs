@@ -42,7 +42,7 @@ fn table(visit: &Visit, schedules: &[Schedule]) -> Markup {
                 tbody { @for schedule in schedules {
                     tr {
                         td.wide { (schedule.name) }
-                        td.less { (schedule.tenant) }
+                        td.less.name title=(schedule.tenant) { (schedule.tenant) }
                         td { (pill(if schedule.paused { "paused" } else { "open" })) }
                         td { code { (schedule.plan.cron) } " " span.soft { (schedule.plan.zone) } }
                         td { (next(schedule, now)) }

@@ -22,7 +22,11 @@ const PAGES: [(&str, &str, Role); 10] = [
 
 /// A page of somebody who came in.
 pub(super) fn frame(caller: &Caller, at: &str, title: &str, main: Markup) -> Markup {
-    let menu = html! {
+    bare(title, menu(caller, at), main, true)
+}
+
+fn menu(caller: &Caller, at: &str) -> Markup {
+    html! {
         nav aria-label="Pages" {
             @for (path, name, role) in PAGES {
                 @if caller.role >= role {
@@ -36,8 +40,7 @@ pub(super) fn frame(caller: &Caller, at: &str, title: &str, main: Markup) -> Mar
                 form method="post" action="/logout" { button { "Log out" } }
             }
         }
-    };
-    bare(title, menu, main, true)
+    }
 }
 
 /// A page that says what is wrong.
@@ -45,11 +48,12 @@ pub(super) fn problem(caller: Option<&Caller>, status: StatusCode, words: &str) 
     let title = status.canonical_reason().unwrap_or("Problem");
     let main = html! {
         h1 { (title) }
-        p.said { (words) }
+        p.said.problem { (words) }
         p { a href="/" { "Overview" } }
     };
     match caller {
-        Some(caller) => frame(caller, "", title, main),
+        // Nothing to keep up to date.
+        Some(caller) => bare(title, menu(caller, ""), main, false),
         None => bare(title, html! {}, main, false),
     }
 }

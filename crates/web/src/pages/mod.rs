@@ -231,6 +231,11 @@ pub(super) fn see(path: &str) -> Response {
     response
 }
 
+/// A page for who went where nothing is.
+pub(crate) fn astray(problem: &Problem) -> Response {
+    shown(problem.status(), frame::problem(None, problem.status(), problem.words()))
+}
+
 /// Who has to say first who they are is asked; others are told what is wrong.
 fn refused(caller: Option<&Caller>, problem: Problem) -> Response {
     match problem.status() {

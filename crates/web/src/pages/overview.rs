@@ -48,7 +48,7 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
         div.tiles {
             (tile("ready", number(counts.ready), None))
             (tile("running", number(counts.leased), None))
-            (tile("to come later", number(counts.scheduled + counts.blocked), None))
+            (tile("later", number(counts.scheduled + counts.blocked), None))
             (tile("failed", number(counts.failed), (counts.failed > 0).then_some("bad")))
             (tile("done", number(counts.done), None))
             (tile("oldest waits", oldest.map_or("–".to_owned(), |then| span(now.since(then))), None))

@@ -17,13 +17,13 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     let pools = pools::gather(&visit.house, &visit.caller).await?;
     let main = html! {
         h1 { "Pools" }
-        (table(&pools, visit.caller.role >= Role::Admin))
-        @for pool in &pools { (people(pool)) }
+        (table(&pools))
+        @for pool in &pools { (people(pool, visit.caller.role >= Role::Admin)) }
     };
     Ok(frame(&visit.caller, "/pools", "Pools", main))
 }
 
-fn table(pools: &[Shown], resizes: bool) -> Markup {
+fn table(pools: &[Shown]) -> Markup {
     let nothing = html! { "No bounded pools." br; code { "longshore pool exec NAME -- COMMAND" } };
     let time = |seconds: Option<f64>| seconds.map_or(String::new(), seconds_as_words);
     sheet(
@@ -35,7 +35,6 @@ fn table(pools: &[Shown], resizes: bool) -> Markup {
                     th { "Pool" } th { "Used" } th.n { "Held" } th.n { "Of" } th.n { "Waiting" }
                     th.n.less { "Median wait" } th.n.less { "Longest waits" } th.n.less { "Given" }
                     th.n.less { "Timed out" } th.n.less { "Ran out" }
-                    @if resizes { th { "" } }
                 } }
                 tbody { @for pool in pools {
                     tr {
@@ -49,7 +48,6 @@ fn table(pools: &[Shown], resizes: bool) -> Markup {
                         td.n.less { (number(pool.acquired)) }
                         td.n.less { (number(pool.timeouts)) }
                         td.n.less { (number(pool.expired)) }
-                        @if resizes { td { (resize(pool)) } }
                     }
                 } }
             }
@@ -69,17 +67,20 @@ fn resize(pool: &Shown) -> Markup {
     let action = format!("/pools/{}/resize", name.replace('/', "%2F"));
     html! {
         form.number method="post" action=(action) {
-            input type="number" name="max" min="0" max="1000000" required value=(pool.max)
-                id={ "max-" (name) } aria-label={ "Permits of " (name) };
+            label { "Permits"
+                input type="number" name="max" min="0" max="1000000" required value=(pool.max)
+                    id={ "max-" (name) };
+            }
             button { "Resize" }
         }
     }
 }
 
-fn people(pool: &Shown) -> Markup {
+fn people(pool: &Shown, resizes: bool) -> Markup {
     let (held, waiting) = (&pool.holders, &pool.waiting);
     html! {
         h2 id={ "pool-" (pool.pool) } { (pool.pool) }
+        @if resizes { (resize(pool)) }
         @if pool.masked { p.soft { "Shared with other tenants: who holds and who waits is not shown." } }
         @else if held.is_empty() && waiting.is_empty() { p.soft { "Nobody holds, nobody waits." } }
         @else {

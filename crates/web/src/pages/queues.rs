@@ -45,7 +45,7 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                             a href={ "/units?queue=" (query(lane.queue.as_str())) } { (lane.queue) }
                             span class="more soft" { (lane.tenant) }
                         }
-                        td.less { (lane.tenant) }
+                        td.less.name title=(lane.tenant) { (lane.tenant) }
                         td { (pill(state(lane))) " " @if let Some(trend) = trend(visit, lane).filter(|_| !lane.paused) {
                             span class={ "trend " (trend.as_str()) } { (trend.as_str()) }
                         } }
@@ -56,7 +56,7 @@ pub(super) fn table(visit: &Visit, lanes: &[QueueInfo]) -> Markup {
                         td.n.less { (number(lane.counts.done)) }
                         td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
                         td.n { (lane.oldest_ready.map_or(String::new(), |then| span(now.since(then)))) }
-                        @if operates { td { (switch(visit, lane)) } }
+                        @if operates { td { (switch(visit, lane, lanes)) } }
                     }
                 } }
             }
@@ -79,7 +79,7 @@ pub(super) fn trend(visit: &Visit, lane: &QueueInfo) -> Option<Trend> {
 }
 
 /// A row is a lane, and its button is for that lane; of a tenant's own queue, the queue.
-fn switch(visit: &Visit, lane: &QueueInfo) -> Markup {
+fn switch(visit: &Visit, lane: &QueueInfo, lanes: &[QueueInfo]) -> Markup {
     let queue = lane.queue.as_str().replace('/', "%2F");
     let lane_of = match visit.caller.scope {
         Scope::All => format!("?tenant={}", query(lane.tenant.as_str())),
@@ -94,7 +94,9 @@ fn switch(visit: &Visit, lane: &QueueInfo) -> Markup {
                 true => (button(&to("resume", &lane_of), "Resume", None)),
                 false => (button(&to("pause", &lane_of), "Pause", None)),
             }
-            @if !is_whole && visit.caller.scope == Scope::All {
+            // All of a queue is another thing than its one lane only where there are several.
+            @let is_one = lanes.iter().filter(|one| one.queue == lane.queue).count() < 2;
+            @if visit.caller.scope == Scope::All && !is_whole && (lane.queue_paused || !is_one) {
                 @match lane.queue_paused {
                     true => (button(&to("resume", ""), "Resume queue", None)),
                     false => (button(&to("pause", ""), "Pause queue", None)),

@@ -99,11 +99,11 @@ fn table(visit: &Visit, units: &[Unit], has_more: bool) -> Markup {
                 tbody { @for unit in units {
                     tr {
                         td { a href={ "/units/" (unit.id) } title=(unit.id) { code { (tail(unit.id)) } } }
-                        td { (unit.kind) }
+                        td.name title=(unit.kind) { (unit.kind) }
                         td { (pill(unit.state.as_str())) }
-                        td.less { (unit.queue) }
-                        td.less { (unit.tenant) }
-                        td.less { @if let Some(batch) = &unit.batch { a href={ "/batches/" (batch) } { (batch) } } }
+                        td.less.name title=(unit.queue) { (unit.queue) }
+                        td.less.name title=(unit.tenant) { (unit.tenant) }
+                        td.less.name { @if let Some(batch) = &unit.batch { a href={ "/batches/" (batch) } { (batch) } } }
                         td.n { (unit.attempt) }
                         td.n.less { (ago(unit.since, now)) }
                         td.wide { @if let Some(why) = &unit.failure { (line(&why.message)) } }

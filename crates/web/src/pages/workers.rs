@@ -53,7 +53,7 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
                 } }
                 tbody { @for session in sessions {
                     tr {
-                        td.wide { (session.label) br; code { (session.id) } }
+                        td.wide { (session.label) br; code title=(session.id) { (beginning(session.id)) } }
                         td { (pill(order(session.order))) }
                         td { (slots(session)) }
                         td { @if session.slots == 0 { span.soft { "no units" } } @else {
@@ -70,6 +70,11 @@ fn table(visit: &Visit, sessions: &[Session], held: &HashMap<SessionId, Vec<&Uni
             }
         },
     )
+}
+
+/// The beginning of an id: `workers drain` takes it for all of it.
+fn beginning(id: SessionId) -> String {
+    id.to_string().chars().take(8).collect()
 }
 
 /// How many slots are taken, of how many.

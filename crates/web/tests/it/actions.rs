@@ -47,7 +47,6 @@ async fn what_is_no_unit_is_refused_in_words() {
         (json!({ "kind": "a b" }), "letters, digits"),
         (json!({ "kind": "k", "colour": "red" }), "unknown field `colour`"),
         (json!({ "kind": "k", "priority": 10 }), "priority"),
-        (json!({ "kind": "k", "queue": "acme/mail" }), "is not tenant `default`'s"),
         (json!({ "kind": "k", "weight": { "slots": 0 } }), "at least one slot"),
         (json!([1]), "the body"),
     ] {
@@ -55,6 +54,9 @@ async fn what_is_no_unit_is_refused_in_words() {
         assert_eq!(told.status.as_u16(), 400, "{body}: {}", told.text);
         assert!(told.text.contains(words), "{body}: {}", told.text);
     }
+    let others = site.send(submit(None, &json!({ "kind": "k", "queue": "acme/mail" }))).await;
+    assert_eq!(others.status.as_u16(), 404, "{}", others.text);
+    assert!(others.text.contains("is not tenant `default`'s"), "{}", others.text);
     let units = site.get("/units", None).await;
     assert_eq!(units["items"], json!([]));
 }

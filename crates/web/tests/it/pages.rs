@@ -66,6 +66,10 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             assert!(!told.text.contains("<style") && !told.text.contains(" style="), "{page}");
             assert!(!told.text.contains("http://") && !told.text.contains("https://"), "{page}");
         }
+        let astray = Request::get("/nothing").header("accept", "text/html,*/*;q=0.8");
+        let astray = site.send(astray.body(Body::empty()).unwrap()).await;
+        assert_eq!(astray.status.as_u16(), 404);
+        assert!(astray.text.contains("<h1>Not Found</h1>"), "{}", astray.text);
         let told = visit(&site, "/batches/none", None).await;
         assert_eq!(told.status.as_u16(), 404);
         assert!(told.text.contains("there is no batch"), "{}", told.text);
