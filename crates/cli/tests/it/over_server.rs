@@ -1,31 +1,31 @@
 //! Commands that go over a server: the same words, and nothing lost on the way.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::{Place, Run, eventually, limit, signal, soaked};
+use crate::serve::Served;
+use crate::support::{Place, Run, eventually, limit, soaked};
 
 /// A server, and the machine of somebody who has only its address and a token.
 struct Office {
     place: Place,
     desk: Place,
-    child: Child,
-    address: String,
+    served: Served,
 }
 
 impl Office {
     fn open() -> Self {
         let place = Place::new();
-        let (child, address) = serve(&place, "127.0.0.1:0", &[]);
-        Self { place, desk: Place::new(), child, address }
+        let served = Served::start(&place, &[]);
+        Self { place, desk: Place::new(), served }
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.served.address)
     }
 
     /// A command at the desk, over the server.
@@ -45,31 +45,21 @@ impl Office {
     }
 
     fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.served.child.kill().unwrap();
+        self.served.child.wait().unwrap();
     }
 
     /// Opens again at the same address.
     fn reopen(&mut self) {
-        (self.child, self.address) = serve(&self.place, &self.address, &[]);
+        self.served = Served::start_at(&self.served.address, &self.place, &[]);
     }
 
     fn close(self) {
-        assert!(signal(self.child.id(), "TERM"));
-        Run::of(self.child).ok();
+        self.served.stop();
         let left: Vec<_> = std::fs::read_dir(self.desk.path(".")).unwrap().flatten().collect();
         let stores = left.iter().filter(|file| file.file_name().to_string_lossy().ends_with(".db"));
         assert_eq!(stores.count(), 0, "no store was made where none was meant");
     }
-}
-
-fn serve(place: &Place, listen: &str, more: &[&str]) -> (Child, String) {
-    let args = [&["serve", "--listen", listen, "--json"], more].concat();
-    let mut child = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let said: Value = serde_json::from_str(&line).expect(&line);
-    (child, said["listen"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -380,8 +370,8 @@ fn a_certificate_of_ones_own_is_trusted_by_name() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
     let tls = ["--tls-cert", cert, "--tls-key", key];
-    let (child, address) = serve(&place, "127.0.0.1:0", &tls);
-    let url = format!("https://{address}");
+    let served = Served::start(&place, &tls);
+    let url = format!("https://{}", served.address);
     let desk = Place::new();
     desk.run(&["queue", "list", "--server", &url, "--ca-file", cert]).ok();
     desk.run(&["queue", "list", "--server", &url])
@@ -389,6 +379,5 @@ fn a_certificate_of_ones_own_is_trusted_by_name() {
         .says("no secure connection")
         .says("--ca-file");
     desk.run(&["queue", "list", "--server", &url, "--ca-file", key]).ends(2).says("no certificate");
-    assert!(signal(child.id(), "TERM"));
-    Run::of(child).ok();
+    served.stop();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Place, Run, eventually, limit, signal};
+use crate::support::{Place, eventually, limit, signal};
 
 /// A server on a port of its own choosing.
 pub struct Served {
@@ -17,7 +17,11 @@ pub struct Served {
 
 impl Served {
     pub fn start(place: &Place, more: &[&str]) -> Self {
-        let args = [&["serve", "--listen", "127.0.0.1:0", "--json"], more].concat();
+        Self::start_at("127.0.0.1:0", place, more)
+    }
+
+    pub fn start_at(address: &str, place: &Place, more: &[&str]) -> Self {
+        let args = [&["serve", "--listen", address, "--json"], more].concat();
         let mut child = place.command(&args).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -50,7 +54,20 @@ impl Served {
 
     pub fn stop(self) {
         assert!(signal(self.child.id(), "TERM"));
-        Run::of(self.child).ok();
+        self.ends_well();
+    }
+
+    /// Waits for its end, which somebody has asked for.
+    pub fn ends_well(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    /// A test that fails leaves nobody behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

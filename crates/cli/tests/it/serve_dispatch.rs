@@ -57,7 +57,7 @@ fn scripts_go_through_serve_to_a_worker_and_the_dashboard_shows_both() {
         std::net::TcpStream::connect(&served.address).is_err().then_some(())
     });
     pool.place.write("go", "");
-    crate::support::Run::of(served.child).ok();
+    served.ends_well();
     assert_eq!(pool.lines("ended"), 1);
     assert_eq!(worker.ends_within(limit(SOON)), 0);
     pool.place.run(&["verify"]).ok();
