@@ -41,7 +41,8 @@ async fn round(messages: usize) -> anyhow::Result<f64> {
     let (Some(mail), Pre::Sql(pre)) = (&file.mail, &file.pre) else {
         return Err(anyhow!("the example writes to nobody"));
     };
-    let prepare = MailPrepare::compile(&file.kind, pre, mail).map_err(|why| anyhow!(why))?;
+    let prepare =
+        MailPrepare::compile(&file.tenant, &file.kind, pre, mail).map_err(|why| anyhow!(why))?;
     let spool = Spool::open(&folder.path().join("spool"))?;
     let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
     let compiler = Compiler::new(Arc::new(Embedded::new(THREADS).await?));

@@ -99,6 +99,8 @@ pub struct BatchFile {
     shown: String,
     /// Its folder, absolute.
     dir: PathBuf,
+    /// The same by the way that it was named, which may lead elsewhere after a deployment.
+    near: PathBuf,
     /// Its path, absolute.
     path: String,
     text: String,
@@ -122,11 +124,13 @@ impl BatchFile {
         // The folder's and not the file's own: what lies beside a link is meant, not what lies
         // beside its target.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let dir = folder.unwrap_or(Path::new(".")).canonicalize().map_err(cannot)?;
+        let folder = folder.unwrap_or(Path::new("."));
+        let dir = folder.canonicalize().map_err(cannot)?;
+        let near = std::path::absolute(folder).map_err(cannot)?;
         let full = dir.join(file.file_name().unwrap_or_default());
         let not_text = || FileError::new(&shown, "the path of the file is not valid UTF-8");
         let path = full.to_str().ok_or_else(not_text)?.to_owned();
-        Ok(Self { shown, dir, path, text })
+        Ok(Self { shown, dir, near, path, text })
     }
 
     fn read(&self, overrides: &Overrides) -> Result<Loaded, FileError> {

@@ -1,7 +1,7 @@
 //! Rows that are written to: PRE makes a [`Parcel`] of a row and what is new to it, and an [`Office`] keeps
 //! it so that it goes out once.
 //!
-//! **Once** is the office's word. A parcel has a key (type, mode, row, period), and of one key one message
+//! **Once** is the office's word. A parcel has a key (tenant, type, mode, row, period), and of one key one message
 //! is kept. Whoever comes again after a crash may have read newer items; the office then answers with what
 //! the message that is kept was told to have ([`Told`]), and POST moves the row's tracker to that and no
 //! further.
@@ -9,7 +9,7 @@
 mod items;
 
 use async_trait::async_trait;
-use longshore::SqlValue;
+use longshore::{SqlValue, TenantId};
 use longshore_ai::Answer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -98,11 +98,14 @@ pub struct OfficeError {
     pub message: String,
     /// Whether trying again may help.
     pub retryable: bool,
+    /// Nobody had room for it: it comes again a moment later, and no attempt is used.
+    pub busy: bool,
 }
 
 /// PRE of rows that are written to: what it makes is a [`Parcel`], as JSON.
 #[derive(Debug)]
 pub struct MailPrepare {
+    /// Whose, and of what type.
     kind: String,
     mail: Mail,
     reading: Reading,
@@ -114,8 +117,13 @@ pub struct MailPrepare {
 }
 
 impl MailPrepare {
-    /// Compiles the templates of a batch of this type.
-    pub fn compile(kind: &str, pre: &SqlPre, mail: &Mail) -> Result<Self, String> {
+    /// Compiles the templates of a tenant's batch of this type.
+    pub fn compile(
+        tenant: &TenantId,
+        kind: &str,
+        pre: &SqlPre,
+        mail: &Mail,
+    ) -> Result<Self, String> {
         let page = Prompt::html(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
         let plain = |name: &str, text: &str| {
@@ -125,7 +133,7 @@ impl MailPrepare {
         let facts = mail.facts().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let headers = mail.headers.iter();
         Ok(Self {
-            kind: kind.to_owned(),
+            kind: format!("{tenant}/{kind}"),
             reading: Reading {
                 sql: pre.sql.clone(),
                 lists: pre.lists.clone(),

@@ -211,6 +211,7 @@ impl Office for LazyOffice {
             code: "SPOOL_ERROR",
             message: format!("{error:#}"),
             retryable: true,
+            busy: false,
         })?;
         office.post(parcel).await
     }

@@ -38,6 +38,7 @@ mod whoami;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
+use args::ai::Ai;
 use args::dispatch::Dispatch;
 use args::server::Over;
 use args::{Cli, Command, Late};
@@ -78,8 +79,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         _ => "warn",
     };
     let runtime = runtime(&cli.command)?;
-    let telemetry =
-        Telemetry::new(settings.otlp.as_deref(), runtime.handle(), by_default == "warn")?;
+    let stays = matches!(cli.command, Command::Ai(Late(Ai::Worker(_) | Ai::Gateway(_))));
+    let sends = by_default == "warn" && !stays;
+    let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), sends)?;
     let _log = logging::start(&settings.log, by_default, &telemetry)?;
     let settings = over_a_server(settings, &cli)?;
     runtime.block_on(async {

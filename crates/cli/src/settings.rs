@@ -103,8 +103,10 @@ pub struct WebSettings {
     pub locked: bool,
     /// What a stranger may take.
     pub limits: longshore_web::Limits,
-    /// Where script workers are served, if they are.
-    pub dispatch: Option<Vec<IpAddr>>,
+    /// Whether script workers are served.
+    pub dispatch: bool,
+    /// Where they may come to; 127.0.0.1 if that is not said.
+    pub dispatch_listen: Vec<IpAddr>,
     /// Pools whose permits every tenant may hold.
     pub shared_pools: BTreeSet<PoolName>,
 }
@@ -540,7 +542,6 @@ fn web(config: &Config) -> anyhow::Result<WebSettings> {
     let config::Web { listen, tls_cert, tls_key, locked, .. } = &config.web;
     let config::Web { max_body, time_limit, connections, wrong_tokens, shared_pools, .. } =
         &config.web;
-    let workers = all_named("web.dispatch_listen", &config.web.dispatch_listen)?;
     let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
     let limits = longshore_web::Limits {
         body: usize::try_from(most)?,
@@ -554,7 +555,8 @@ fn web(config: &Config) -> anyhow::Result<WebSettings> {
         tls_key: path(tls_key),
         locked: *locked,
         limits,
-        dispatch: config.web.dispatch.then_some(workers),
+        dispatch: config.web.dispatch,
+        dispatch_listen: all_named("web.dispatch_listen", &config.web.dispatch_listen)?,
         shared_pools: all_named("web.shared_pools", shared_pools)?.into_iter().collect(),
     })
 }

@@ -54,6 +54,17 @@ pub struct Session {
     pub order: Order,
 }
 
+/// So many slots are no number that anybody chose: they are those of a server that hands units on.
+const MANY: u32 = 1_000_000;
+
+impl Session {
+    /// The slots that units run in. None of a process that only keeps its books under a session, and none of
+    /// a server that hands units on to however many workers come.
+    pub fn own_slots(&self) -> u32 {
+        if self.slots > MANY { 0 } else { self.slots }
+    }
+}
+
 /// What an operator asks of a worker. In order of strength.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize,

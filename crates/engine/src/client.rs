@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use longshore_core::store::{Bound, Refusal, Sent, Topic};
-use longshore_core::{Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
+use longshore_core::store::{Bound, Opened, Refusal, Sent, Topic};
+use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -176,6 +176,11 @@ impl Client {
     pub async fn open_batch(&self, batch: NewBatch) -> Result<BatchWriter, SendError> {
         let opened = self.patiently(|| self.store.open_batch(&self.scope, batch.clone())).await?;
         Ok(BatchWriter::new(self.clone(), opened))
+    }
+
+    /// Takes up a batch whose record is known, at the cursor that the record has.
+    pub fn take_up(&self, batch: Batch) -> BatchWriter {
+        BatchWriter::new(self.clone(), Opened::Existing(batch))
     }
 
     async fn try_chunk<'u>(&self, units: &'u [NewUnit]) -> Tried<'u> {

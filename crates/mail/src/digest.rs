@@ -9,7 +9,7 @@ use longshore_batch::mail::{Office, OfficeError, Parcel, Posted, Told};
 
 use crate::letter::Draft;
 use crate::letterbox::Letterbox;
-use crate::mjml::{Compiler, Roots, Template};
+use crate::mjml::{Compiler, RenderError, Roots, Template};
 use crate::spool::{Key, Put};
 
 /// The template, the addresses or the subject of a row cannot become a message.
@@ -60,6 +60,7 @@ impl Office for SpoolOffice {
         let page = self.compiler.compile(&self.template(&parcel)?).await;
         let page = page.map_err(|error| OfficeError {
             retryable: error.is_retryable(),
+            busy: matches!(error, RenderError::Permit(_)),
             ..hopeless(MJML_ERROR, &error)
         })?;
         let Parcel { key: mail_key, from, to, subject, headers, told, .. } = parcel;
@@ -85,7 +86,12 @@ impl Office for SpoolOffice {
             }
             (false, None) => {
                 let message = format!("`{mail_key}` is in the spool, and not as a digest");
-                return Err(OfficeError { code: SPOOL_ERROR, message, retryable: false });
+                return Err(OfficeError {
+                    code: SPOOL_ERROR,
+                    message,
+                    retryable: false,
+                    busy: false,
+                });
             }
         };
         Ok(Posted { mail_key, message_id, created, told })
@@ -96,5 +102,5 @@ impl Office for SpoolOffice {
 fn hopeless(code: &'static str, error: &dyn std::error::Error) -> OfficeError {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
     let message = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
-    OfficeError { code, message, retryable: false }
+    OfficeError { code, message, retryable: false, busy: false }
 }

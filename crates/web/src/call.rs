@@ -154,7 +154,8 @@ impl Call {
         read(&bytes)
     }
 
-    async fn bytes(&mut self) -> Result<bytes::Bytes, Problem> {
+    /// The body as it is.
+    pub(crate) async fn bytes(&mut self) -> Result<bytes::Bytes, Problem> {
         let most = self.house.limits.body;
         let body = Limited::new(self.stream(), most);
         // Also where the answer may take its time: what is asked must not.
@@ -191,6 +192,10 @@ fn query(
             return Err(Problem::bad(format!("`{name}` is given twice")));
         }
     }
+    let needed = endpoint.query.iter().filter(|param| param.kind == ParamKind::Needed);
+    if let Some(param) = needed.into_iter().find(|param| !query.contains_key(param.name)) {
+        return Err(Problem::bad(format!("`{}` is missing: {}", param.name, param.about)));
+    }
     Ok(query)
 }
 
@@ -201,9 +206,10 @@ impl crate::table::Param {
         };
         let wanted = match self.kind {
             // What it is a name of says what is wrong with it.
-            ParamKind::Name => return Ok(()),
-            ParamKind::Text if !value.contains('\0') => return Ok(()),
-            ParamKind::Text => "text without zero characters".to_owned(),
+            ParamKind::Name | ParamKind::Time => return Ok(()),
+            ParamKind::Needed if value.is_empty() => "some text".to_owned(),
+            ParamKind::Text | ParamKind::Needed if !value.contains('\0') => return Ok(()),
+            ParamKind::Text | ParamKind::Needed => "text without zero characters".to_owned(),
             ParamKind::Number(most) if number(1, most) => return Ok(()),
             ParamKind::Number(most) => format!("a number from 1 to {most}"),
             ParamKind::Seconds(most) if number(0, most) => return Ok(()),

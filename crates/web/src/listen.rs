@@ -211,7 +211,11 @@ impl Reception {
             // Nobody waits for an answer that has not begun to speak.
             () = seat.unwanted() => if seat.was_busy() {
                 connection.as_mut().graceful_shutdown();
-                let _ = tokio::time::timeout(LINGER, connection).await;
+                // A request may have come since, or an answer is on its way to somebody slow.
+                match seat.is_busy() {
+                    true => left(connection.await),
+                    false => drop(tokio::time::timeout(GRACE, connection).await),
+                }
             },
             () = hang_up.notified() => {
                 connection.as_mut().graceful_shutdown();

@@ -103,14 +103,14 @@ fn of_queues(text: &mut Text, queues: &[QueueInfo], now: Timestamp) {
 
 async fn of_workers(text: &mut Text, house: &House) -> Result<(), Problem> {
     let sessions = house.store.sessions().await?;
-    let slots: u64 = sessions.iter().map(|session| u64::from(session.slots)).sum();
+    let slots: u64 = sessions.iter().map(|session| u64::from(session.own_slots())).sum();
     let held: u64 = sessions.iter().map(|session| session.held).sum();
     for (name, about, value) in [
         // `serve` itself has a session, and runs nothing.
         (
             "longshore_workers",
             "Workers",
-            sessions.iter().filter(|one| one.slots > 0).count() as u64,
+            sessions.iter().filter(|one| one.own_slots() > 0).count() as u64,
         ),
         ("longshore_worker_slots", "Slots of all workers", slots),
         ("longshore_worker_units", "Units that workers hold", held),

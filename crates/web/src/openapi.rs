@@ -85,12 +85,17 @@ fn in_query(param: &Param) -> Value {
         ParamKind::Text if param.name == "since" => {
             json!({ "type": "string", "pattern": "^[0-9]{1,18}$" })
         }
-        ParamKind::Text => json!({ "type": "string", "minLength": 1 }),
+        ParamKind::Text | ParamKind::Needed => json!({ "type": "string", "minLength": 1 }),
+        ParamKind::Time => json!({ "type": "string", "format": "date-time" }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
         ParamKind::OneOf(words) => json!({ "type": "string", "enum": words }),
     };
-    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema })
+    let required = param.kind == ParamKind::Needed;
+    json!({
+        "name": param.name, "in": "query", "description": param.about, "required": required,
+        "schema": schema,
+    })
 }
 
 fn responses(endpoint: &Endpoint) -> Value {

@@ -26,6 +26,11 @@ fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Text that every store keeps.
+fn words(what: &str) -> Value {
+    json!({ "type": "string", "pattern": "^[^\\x00]*$", "description": what })
+}
+
 /// A name as [`longshore::name`] takes it.
 pub(crate) fn name(what: &str) -> Value {
     named(what, "^[A-Za-z0-9_.:-]+$")
@@ -101,6 +106,7 @@ fn things() -> Value {
             ("started_at", maybe_time()), ("completed_at", maybe_time()),
             ("sealed", json!({ "type": "boolean", "description": "All its units are known" })),
             ("generation", count()), ("counts", of("Counts")), ("progress", of("Progress")),
+            ("cursor", json!({ "type": "string", "description": "Where its sender is" })),
             ("notes", text()), ("sums", json!({ "type": "object" })),
         ]),
         "Row": object([
@@ -224,6 +230,38 @@ fn parts() -> Value {
         "PermitLeft": object([("permit", uuid()), ("held", json!({ "type": "boolean" }))]),
         "Operated": object([("changed", count()), ("requested", count()), ("skipped", count())]),
         "Ordered": object([("worker", uuid()), ("order", of("Order"))]),
+        "NewBatch": strict(json!(["id"]), json!({
+            "id": name("Its name, among all tenants' batches"),
+            "tenant": or_null(name("Whose it is; the token's own without")),
+            "type": words("What sort of batch, for people and reports"),
+            "notes": words("Words for people"),
+            "initiated_by": or_null(words("Who or what started it; the token's label without")),
+            "workers": { "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX },
+            "threshold": or_null(json!({
+                "type": "object", "required": ["limit", "then"],
+                "description": "How many failures are too many, and what then",
+                "properties": {
+                    "limit": { "oneOf": [
+                        strict(json!(["units"]), json!({ "units": { "type": "integer", "minimum": 0, "maximum": u32::MAX } })),
+                        strict(json!(["percent"]), json!({ "percent": { "type": "number", "minimum": 0, "maximum": 100 } })),
+                    ] },
+                    "then": { "enum": ["pause", "fail"] },
+                },
+            })),
+            "callback": or_null(json!({
+                "type": "object", "required": ["queue", "kind"],
+                "description": "The unit that is sent when it has ended",
+                "properties": { "queue": queue("Where it waits"), "kind": name("Which handler runs it"), "data": {} },
+            })),
+        })),
+        "Opened": object([("status", json!({ "enum": ["created", "existing"] })), ("batch", of("Batch"))]),
+        "Filled": object([
+            ("cursor", text()), ("created", count()),
+            ("recognised", json!({ "type": "array", "items": object([("line", count()), ("unit", uuid())]) })),
+            ("refused", json!({ "type": "array", "items": object([
+                ("line", count()), ("refusal", json!({ "type": "object" })),
+            ]) })),
+        ]),
         "Sent": object([("unit", uuid()), ("status", json!({ "enum": ["created", "existing"] }))]),
         "Tally": object([
             ("lines", count()), ("created", count()), ("existing", count()),

@@ -90,6 +90,11 @@ impl Seat {
         Busy(Arc::clone(self))
     }
 
+    /// Whether somebody is being answered.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether anybody was answered here, or is: some of it may still be on its way.
     pub(crate) fn was_busy(&self) -> bool {
         self.was_busy.load(Ordering::Relaxed)

@@ -64,6 +64,10 @@ pub enum ParamKind {
     Name,
     /// Any text.
     Text,
+    /// The same, and it must be there.
+    Needed,
+    /// A moment, as `2030-01-31T08:00:00Z`.
+    Time,
     /// A number from 1 on, at most this.
     Number(u32),
     /// A number of seconds, at most this.

@@ -5,8 +5,14 @@ use longshore::trace;
 use tracing::Span;
 use tracing::field::Empty;
 
+/// So much of a path is told.
+const LONGEST: usize = 256;
+
 /// The span of a request. It is named by who answers, not by its path: of those there are too many.
 pub(crate) fn request<B>(request: &Request<B>, name: std::fmt::Arguments<'_>) -> Span {
+    // A stranger's path may be long, and many may wait to be told.
+    let path = request.uri().path();
+    let path = &path[..path.floor_char_boundary(LONGEST)];
     let span = tracing::info_span!(
         target: trace::TARGET,
         "request",
@@ -14,7 +20,7 @@ pub(crate) fn request<B>(request: &Request<B>, name: std::fmt::Arguments<'_>) ->
         otel.kind = "server",
         otel.status_code = Empty,
         http.request.method = request.method().as_str(),
-        url.path = request.uri().path(),
+        url.path = path,
         http.response.status_code = Empty,
     );
     trace::adopt(&span, traceparent(request.headers()));

@@ -9,6 +9,7 @@
 Python's own library and nothing else. One connection per request, so threads may share a client.
 """
 
+import itertools
 import json
 import math
 import ssl
@@ -82,6 +83,23 @@ class Client:
     def retry(self, unit):
         """Runs a unit again that has failed or was cancelled."""
         return self._ask("POST", f"/units/{_name(unit)}/retry")
+
+    def send_batch(self, batch, units, *, chunk=1_000, room=None, **more):
+        """Sends a batch of units, each a dict with its `kind` and `payload`, and returns it. Run again with the
+        same units after a failure, it goes on where the batch is: nothing is lost, nothing is sent twice.
+        `more` is what else a batch may say: `type`, `notes`, `threshold` and so on."""
+        found = self._ask("POST", "/batches", {"id": batch, **more})["batch"]
+        if found["sealed"]:
+            return found
+        at = int(found["cursor"] or 0)
+        units = itertools.islice(iter(units), at, None)
+        headers = {"Content-Type": "application/x-ndjson"}
+        while part := list(itertools.islice(units, chunk)):
+            body = b"".join(json.dumps(unit).encode() + b"\n" for unit in part)
+            query = {"cursor": at or None, "next": at + len(part), "room": room}
+            self._ask("POST", f"/batches/{_name(batch)}/units", body, query, headers, patience=room)
+            at += len(part)
+        return self._ask("POST", f"/batches/{_name(batch)}/seal")
 
     def batch(self, batch):
         """A batch with its progress."""

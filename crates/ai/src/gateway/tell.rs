@@ -12,6 +12,7 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
+use tracing::Instrument;
 
 use super::counter::Counter;
 use super::refusal::Refusal;
@@ -50,7 +51,7 @@ impl Hearing {
     pub(super) fn begin(counter: Arc<dyn Counter>, errand: Errand) -> Self {
         let (sender, pieces) = mpsc::channel(AHEAD);
         let mut asking = JoinSet::new();
-        asking.spawn(ask(counter, errand, sender));
+        asking.spawn(ask(counter, errand, sender).in_current_span());
         Self { pieces, asking, end: None }
     }
 

@@ -74,7 +74,7 @@ pub(super) fn read(
         last,
         since,
         same: same(&section)?,
-        folder: section.file.dir.clone(),
+        folder: section.file.near.clone(),
     }))
 }
 

@@ -27,8 +27,10 @@ pub(super) fn on_lost(root: &Section<'_>) -> Result<OnLost, FileError> {
 }
 
 pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
+    // To write costs nothing, and who writes is told at once: a renderer may be away for half an hour.
+    let max_attempts = if root.field("mail").is_some() { 20 } else { 3 };
     let mut policy =
-        RetryPolicy { max_attempts: 3, cap: Duration::from_secs(300), ..RetryPolicy::default() };
+        RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
     let Some(section) = root.section("retry", &["attempts", "base", "cap"])? else {
         return Ok(policy);
     };

@@ -171,7 +171,7 @@ impl Outfit {
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Arc<dyn Prepare>, JobError> {
         if let (Some(mail), Pre::Sql(pre)) = (&what.mail, &what.pre) {
-            let prepare = MailPrepare::compile(&what.kind, pre, mail);
+            let prepare = MailPrepare::compile(&what.tenant, &what.kind, pre, mail);
             return Ok(Arc::new(prepare.map_err(unusable)?));
         }
         match &what.pre {

@@ -7,7 +7,7 @@ use longshore::Verdict;
 use longshore_ai::{Code, Cost};
 use tokio::time::timeout_at;
 
-use super::question::permit;
+use super::question::NO_PERMIT;
 use super::reply::{PRE_ERROR, final_error, timeout, unanswered};
 use super::run::Run;
 use super::verdict;
@@ -25,15 +25,8 @@ impl Run<'_> {
             Ok(parcel) => parcel,
             Err(error) => return Ok(unanswered(final_error(PRE_ERROR, error.to_string()))),
         };
-        let (stop, gate, gauge) = (self.context.cancelled(), self.gate, self.gauge);
-        let _permit = tokio::select! {
-            permit = permit(gate) => permit,
-            () = stop.cancelled() => return Err(verdict::interrupted()),
-        };
-        let _held = tokio::select! {
-            held = Box::pin(self.held()) => held?,
-            () = stop.cancelled() => return Err(verdict::interrupted()),
-        };
+        let (stop, gauge) = (self.context.cancelled(), self.gauge);
+        let _leave = self.admitted().await?;
         let out = gauge.ask(Duration::ZERO);
         let posted = tokio::select! {
             biased;
@@ -44,6 +37,10 @@ impl Run<'_> {
             Ok(Ok(posted)) => {
                 out.back(Ok(()));
                 return Ok(self.job.read(posted.answer(), Cost::default()));
+            }
+            Ok(Err(error)) if error.busy => {
+                out.back(Err(Code::Internal.as_str()));
+                return Err(Verdict::Snooze(NO_PERMIT));
             }
             Ok(Err(error)) => {
                 ReplyError { retryable: error.retryable, ..final_error(error.code, error.message) }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
 use longshore_ai::{Again, Answer, AskError, Code, Cost, Question, Settled};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::job::Job;
@@ -17,12 +17,16 @@ use crate::step::{PrepareError, Reply, ReplyError, SKIPPED};
 const PARKED: Duration = Duration::from_secs(60);
 
 /// When a row comes again that got no permit of its batch's pool.
-const NO_PERMIT: Duration = Duration::from_secs(1);
+pub(super) const NO_PERMIT: Duration = Duration::from_secs(1);
 
 /// An answer and what it cost, or what POST is told instead.
 pub(super) type Heard = Result<(Answer, Cost), ReplyError>;
 
-impl Run<'_> {
+/// Leave to ask, of the worker's gate and of the pool that the batch names. The time it takes at the gate is
+/// part of the row's: one that waited too long is not asked.
+type Leave<'a> = (Option<SemaphorePermit<'a>>, Option<Permit>);
+
+impl<'a> Run<'a> {
     /// PRE and the question. A verdict only if the run was told to end.
     pub(super) async fn question(&mut self) -> Result<Reply, Verdict> {
         let prompt = match self.prompt().await? {
@@ -77,17 +81,27 @@ impl Run<'_> {
         })
     }
 
+    /// Waits for leave, unless the run is told to end first.
+    pub(super) async fn admitted(&mut self) -> Result<Leave<'a>, Verdict> {
+        let (stop, gate) = (self.context.cancelled(), self.gate);
+        let enter = async {
+            let at_gate = match gate {
+                // Nobody closes it.
+                Some(gate) => gate.acquire().await.ok(),
+                None => None,
+            };
+            Ok((at_gate, Box::pin(self.held()).await?))
+        };
+        tokio::select! {
+            leave = enter => leave,
+            () = stop.cancelled() => Err(verdict::interrupted()),
+        }
+    }
+
     /// Asks, unless the run is told to end first. An answer that is there is never thrown away.
     async fn ask(&mut self, prompt: String) -> Result<Heard, Verdict> {
-        let (stop, gate, gauge) = (self.context.cancelled(), self.gate, self.gauge);
-        let _permit = tokio::select! {
-            permit = permit(gate) => permit,
-            () = stop.cancelled() => return Err(verdict::interrupted()),
-        };
-        let _held = tokio::select! {
-            held = Box::pin(self.held()) => held?,
-            () = stop.cancelled() => return Err(verdict::interrupted()),
-        };
+        let (stop, gauge) = (self.context.cancelled(), self.gauge);
+        let _leave = self.admitted().await?;
         let out = gauge.ask(Duration::ZERO);
         let settled = tokio::select! {
             biased;
@@ -189,14 +203,5 @@ impl Run<'_> {
     pub(super) fn question_for(&self, prompt: String) -> Question {
         let Job { definition, wanted, .. } = self.job;
         definition.ai.question(self.request_id(), prompt, wanted.clone(), self.until)
-    }
-}
-
-/// Leave to ask. Its time is part of the row's: one that waited too long is not asked.
-pub(super) async fn permit(gate: Option<&Semaphore>) -> Option<SemaphorePermit<'_>> {
-    match gate {
-        // Nobody closes it.
-        Some(gate) => gate.acquire().await.ok(),
-        None => None,
     }
 }

@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use anyhow::Context;
 use longshore::services;
-use longshore_web::{Lock, Tls, Web};
+use longshore_web::{Limits, Lock, Tls, Web};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -23,9 +23,12 @@ use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::{permits, store};
 
+/// Open files that are no connections of ours.
+const FILES: usize = 256;
+
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    widen();
+    let files = widen();
     let listen = typed.listen.unwrap_or(settings.web.listen);
     let tls = tls(&typed, settings)?;
     let is_reachable = !listen.ip().is_loopback();
@@ -50,14 +53,22 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         .shared_pools(settings.web.shared_pools.clone())
         .scripts(Arc::new(Folder(settings.dispatch.folder(None))))
         .gateway(Arc::new(desk.clone()))
-        .limits(settings.web.limits);
-    let workers = typed.dispatch.then_some(typed.dispatch_listen);
-    let hosted = match workers.or_else(|| settings.web.dispatch.clone()) {
-        Some(listen) => Some(Hosted::bind(listen, Arc::clone(&store), settings).await?),
-        None => None,
-    };
+        .limits(Limits {
+            connections: settings.web.limits.connections.min(files),
+            ..settings.web.limits
+        });
     let listener = TcpListener::bind(listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+    let hosted = match typed.dispatch || settings.web.dispatch {
+        true => {
+            let listen = match typed.dispatch_listen.is_empty() {
+                true => settings.web.dispatch_listen.clone(),
+                false => typed.dispatch_listen,
+            };
+            Some(Hosted::bind(listen, Arc::clone(&store), settings).await?)
+        }
+        false => None,
+    };
     let address = listener.local_addr()?;
     // Whoever hears the address may send a signal: from now on it ends us in good order.
     let mut end = Box::pin(ended());
@@ -92,13 +103,16 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     hosted.map(|()| ExitCode::Good)
 }
 
-/// Takes as many open files as the system allows: every connection is one.
-fn widen() {
+/// Takes as many open files as the system allows: every connection is one. How many connections that makes.
+fn widen() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let wider = Rlimit { current: limit.maximum, ..limit };
     if let Err(error) = setrlimit(Resource::Nofile, wider) {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
+    // Some are for the store, the log and calls.
+    let most = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
+    most.map_or(usize::MAX, |most| most.saturating_sub(FILES).max(16))
 }
 
 /// Hands scripts to workers, if that is wanted.

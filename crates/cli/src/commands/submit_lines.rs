@@ -30,10 +30,6 @@ pub async fn run(typed: Submit, settings: &Settings) -> anyhow::Result<ExitCode>
     if typed.wait && typed.batch.is_none() {
         return Err(usage("--wait with --lines needs --batch NAME"));
     }
-    if typed.batch.is_some() && settings.server.is_some() {
-        return Err(usage("a batch is sent to its store, not over a server"))
-            .hint("send the lines with --key NAME: then the same command may be run again");
-    }
     let (_store, client) = connect(settings).await?;
     let bar = settings.output.bar("{spinner} {human_pos} units sent  {per_sec}  {msg}");
     let lines = Sending { typed: &typed, settings, client: &client, bar };

@@ -66,6 +66,14 @@ impl SpanExporter for Collector {
         Ok(())
     }
 
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            tracing::warn!(lost, "spans were lost: the collector did not take them");
+        }
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
     }

@@ -167,7 +167,7 @@ fn the_health_checks_of_redis_and_of_the_code_tell_well_from_ill() {
     let place = Place::new();
     let code = place.path("code").display().to_string();
     let check: Vec<String> =
-        health("git-sync").iter().map(|word| word.replace("/code", &code)).collect();
+        health("git-sync").iter().map(|word| word.replace("/git", &code)).collect();
     assert!(!passes(&check, &[]), "nothing is there yet");
     let git = "git init -q code/tree && git -C code/tree -c user.name=a -c user.email=a@b commit -q \
                --allow-empty -m one && ln -s tree code/current";

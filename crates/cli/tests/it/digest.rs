@@ -242,10 +242,13 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
     let port = slow.start();
     let config = format!(
         "[pools.mjml]\nmax = 2\n[pools.digest]\nmax = 3\n\
-         [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n"
+         [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n\
+         render_timeout = \"10m\"\n"
     );
     place.write("longshore.toml", config);
-    let file = place.read("digest/batch.toml").replace("[mail]\n", "[mail]\npool = \"digest\"\n");
+    let file = place
+        .read("digest/batch.toml")
+        .replace("[mail]\n", "[mail]\npool = \"digest\"\ntimeout = \"10m\"\n");
     place.write("digest/batch.toml", file);
     let mut running = place.start(&digest(&["--workers", "8"]));
     eventually(LIMIT, || (slow.at_once.load(Ordering::SeqCst) == 2).then_some(()));

@@ -107,7 +107,7 @@ mod serve;
 #[cfg(test)]
 mod serve_dispatch;
 #[cfg(test)]
-mod serve_soak;
+mod serve_storm;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]

@@ -43,7 +43,9 @@ impl Place {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("LONGSHORE_") {
+            let text = name.to_string_lossy();
+            if text.starts_with("LONGSHORE_") || text.starts_with("OTEL_") || text == "TRACEPARENT"
+            {
                 command.env_remove(name);
             }
         }

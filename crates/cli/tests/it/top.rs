@@ -30,7 +30,17 @@ fn one_frame_is_printed_where_nobody_watches() {
 }
 
 /// `top` in a terminal of 80 by 24.
-struct Watched(Child);
+struct Watched(Option<Child>);
+
+impl Drop for Watched {
+    /// A test that fails leaves nobody behind.
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
 
 /// Gives a program a terminal; what comes in by lines of hex is typed, and what is drawn is kept.
 const TERMINAL: &str = "import os, pty, struct, fcntl, termios, sys, threading
@@ -59,18 +69,19 @@ impl Watched {
         let mut python = Command::new("python3");
         python.args(["-c", TERMINAL, env!("CARGO_BIN_EXE_longshore"), "top", "--every", "100ms"]);
         python.current_dir(place.path("")).stdin(Stdio::piped());
-        Self(python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        Self(Some(python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
     fn types(&mut self, keys: &str) {
         let hex: String = keys.bytes().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(self.0.stdin.as_mut().unwrap(), "{hex}").unwrap();
+        writeln!(self.0.as_mut().unwrap().stdin.as_mut().unwrap(), "{hex}").unwrap();
     }
 
     /// All that was drawn, once it has ended.
     fn ends(mut self) -> Run {
-        let _stdin = self.0.stdin.take();
-        Run::of(self.0)
+        let mut child = self.0.take().unwrap();
+        let _stdin = child.stdin.take();
+        Run::of(child)
     }
 }
 
@@ -107,7 +118,7 @@ fn a_signal_or_ctrl_c_leaves_the_terminal_as_it_was() {
     let mut top = Watched::start(&place);
     top.types("p");
     eventually(SOON, || (place.queue()["paused"] == false).then_some(()));
-    let python = top.0.id();
+    let python = top.0.as_ref().unwrap().id();
     let children = format!("/proc/{python}/task/{python}/children");
     let child = std::fs::read_to_string(children).unwrap();
     assert!(signal(child.trim().parse().unwrap(), "TERM"));

@@ -344,8 +344,11 @@ impl Core {
         if Instant::now() >= self.next_beat && self.beat.is_none() {
             self.next_beat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
-            let beat = Beat { cpu: longshore::cpu_time(), ..Beat::default() };
-            self.beat = Some(Box::pin(async move { store.beat(session, beat).await }));
+            self.beat = Some(Box::pin(async move {
+                // It looks at every process below ours, of which there may be many.
+                let cpu = tokio::task::spawn_blocking(longshore::cpu_time).await.ok().flatten();
+                store.beat(session, Beat { cpu, ..Beat::default() }).await
+            }));
         }
         if Instant::now() >= self.next_tidy && self.claims.is_idle() {
             self.next_tidy = Instant::now() + Duration::from_secs(30);

@@ -180,8 +180,8 @@ impl Sender {
     /// How long its domain has to wait.
     fn wait(&self, held: &Held) -> Option<Duration> {
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = held.message().envelope.to.first()?;
-        domains.wait(first, self.clock.now())
+        let left = held.message().left();
+        domains.wait(left.first()?, self.clock.now())
     }
 
     async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {

@@ -162,18 +162,14 @@ impl Smtp {
         let smtp = &mut connection.smtp;
         let from = message.envelope.from.as_deref().map(address).transpose()?;
         let mut options = Vec::new();
-        let ascii =
-            message.envelope.to.iter().chain(&message.envelope.from).all(|text| text.is_ascii());
-        if !ascii {
-            match smtp.server_info().supports_feature(Extension::SmtpUtfEight) {
-                true => options.push(MailParameter::SmtpUtfEight),
-                false => {
-                    return Err(Trouble {
-                        code: Some(553),
-                        words: "the server takes no such address".into(),
-                    });
-                }
-            }
+        let utf8 = smtp.server_info().supports_feature(Extension::SmtpUtfEight);
+        let odd = || Trouble { code: Some(553), words: "the server takes no such address".into() };
+        let from_odd = message.envelope.from.as_ref().is_some_and(|from| !from.is_ascii());
+        if from_odd && !utf8 {
+            return Err(odd());
+        }
+        if utf8 && (from_odd || message.left().iter().any(|to| !to.is_ascii())) {
+            options.push(MailParameter::SmtpUtfEight);
         }
         if !message.body.is_ascii() && smtp.server_info().supports_feature(Extension::EightBitMime)
         {
@@ -185,6 +181,7 @@ impl Smtp {
         let (mut for_ever, mut for_now) = (None, None);
         for to in message.left() {
             let said = match address(to) {
+                Ok(_) if !utf8 && !to.is_ascii() => Err(odd()),
                 Ok(address) => {
                     self.in_time(told(smtp.command(Rcpt::new(address, Vec::new())))).await
                 }

@@ -207,17 +207,22 @@ fn ended(notes: &[Note]) -> Verdict {
 /// Of these recipients, those who have neither got it nor were refused since somebody last asked for a new
 /// beginning.
 pub(super) fn left<'a>(to: &'a [String], notes: &[Note]) -> Vec<&'a str> {
-    let begun = begun(notes);
-    let is_done = |address: &str| {
-        notes.iter().enumerate().any(|(at, note)| match note {
+    let mut left: Vec<&str> = to.iter().map(String::as_str).collect();
+    let mut turned: Vec<&str> = Vec::new();
+    for note in notes {
+        match note {
             Note::Partly { reached, refused, .. } => {
-                reached.iter().any(|one| one == address)
-                    || (at >= begun && refused.iter().any(|(one, _)| one == address))
+                let is_refused = |to: &&str| refused.iter().any(|(one, _)| one == *to);
+                turned.extend(left.iter().copied().filter(|to| is_refused(to)));
+                left.retain(|to| !is_refused(to) && !reached.iter().any(|one| one == to));
             }
-            _ => false,
-        })
-    };
-    to.iter().map(String::as_str).filter(|address| !is_done(address)).collect()
+            // All who were left then have it.
+            Note::Sent { .. } => left.clear(),
+            Note::Retried { .. } => left.append(&mut turned),
+            _ => {}
+        }
+    }
+    to.iter().map(String::as_str).filter(|to| left.contains(to)).collect()
 }
 
 /// Where the notes since the last new beginning are.
@@ -360,6 +365,9 @@ mod tests {
         assert_eq!(left(&to, &[]), ["a", "b", "c"]);
         let again = [notes[0].clone(), Note::Retried { at: AT }];
         assert_eq!(left(&to, &again), ["b", "c"], "who got it does not get it again");
+        let sent = Note::Sent { at: AT, answer: "250".into() };
+        let again = [notes[0].clone(), sent, Note::Retried { at: AT }];
+        assert_eq!(left(&to, &again), ["b"], "nor does who got it with the second try");
     }
 
     #[test]

@@ -75,7 +75,12 @@ impl Held {
             Past { key: &self.name.key, created: self.message.begun(), notes: &self.message.notes };
         let (note, verdict) = judge(past, outcome, policy, now);
         self.spool.step("note outcome");
-        disk::append(&self.path(), &line(&note))?;
+        let file = disk::append(&self.path(), &line(&note))?;
+        let reached = matches!(note, Note::Partly { .. } | Note::Sent { .. });
+        if reached && verdict != Verdict::Sent && policy.on_unanswered == OnUnanswered::Fail {
+            // It goes on to others: who has it must be known whatever fails.
+            file.sync_data().tried("sync", &self.path())?;
+        }
         self.spool.settle(&self.name, &verdict, now)?;
         Ok(verdict)
     }

@@ -57,7 +57,7 @@ pub(super) async fn many(mut call: Call) -> Answer {
     let (client, mut tally) = (client(&call), Tally::default());
     loop {
         let (mut units, mut bytes) = (Vec::new(), 0);
-        let mut bad = None;
+        let (mut bad, mut wrong) = (None, None);
         while bad.is_none() && units.len() < CHUNK && bytes < CHUNK_BYTES {
             let next = tokio::time::timeout(time, lines.next()).await;
             match next.unwrap_or_else(|_| Err(Problem::slow("the next line does not come"))) {
@@ -69,7 +69,7 @@ pub(super) async fn many(mut call: Call) -> Answer {
                             units.push((tally.lines, NewUnit { trace: trace.clone(), ..unit }));
                         }
                         Ok(None) => {}
-                        Err(problem) => bad = Some(problem),
+                        Err(problem) => (bad, wrong) = (Some(problem), Some(tally.lines)),
                     }
                 }
                 Ok(None) => break,
@@ -79,8 +79,15 @@ pub(super) async fn many(mut call: Call) -> Answer {
         let is_last = units.len() < CHUNK && bytes < CHUNK_BYTES;
         let (numbers, units): (Vec<u64>, Vec<NewUnit>) = units.into_iter().unzip();
         let answers = client.send_many(units, when_full).await;
-        let answers = answers.map_err(|error| Problem::from(error).with(&tally))?;
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                tally.refused.extend(numbers.into_iter().chain(wrong));
+                return Err(Problem::from(error).with(&tally));
+            }
+        };
         let refused = tally.count(&numbers, answers);
+        tally.refused.extend(wrong);
         // What was wrong first is what is told; the lines before it are in.
         if let Some(problem) = refused.as_ref().map(Problem::refused).or(bad) {
             return Err(problem.with(&tally));
@@ -115,7 +122,7 @@ impl Tally {
 }
 
 /// The unit of a line; none of a blank one.
-fn unit(
+pub(super) fn unit(
     call: &Call,
     line: &[u8],
     number: u64,

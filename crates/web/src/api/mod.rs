@@ -4,6 +4,7 @@ pub(crate) mod batches;
 mod cron;
 pub(crate) mod dispatch;
 mod events;
+pub(crate) mod fill;
 mod health;
 pub(crate) mod lines;
 mod permits;
@@ -60,6 +61,16 @@ const ROOM: Param = Param {
     about: "seconds to wait for room in a full queue; without, it is refused at once (429)",
     kind: ParamKind::Seconds(300),
 };
+const CURSOR: Param = Param {
+    name: "cursor",
+    about: "where its sender believes it is; without, at the beginning",
+    kind: ParamKind::Text,
+};
+const NEXT: Param = Param {
+    name: "next",
+    about: "where it is after these lines: a text of the sender's own, another for each chunk",
+    kind: ParamKind::Needed,
+};
 const PERMIT: Param = Param {
     name: "wait",
     about: "seconds to wait for a permit; without, it is refused at once (429)",
@@ -80,12 +91,12 @@ const DAYS: Param =
 const BEGUN: Param = Param {
     name: "since",
     about: "begun then or later, as 2030-01-31T08:00:00Z; goes before `days`",
-    kind: ParamKind::Text,
+    kind: ParamKind::Time,
 };
 const UNTIL: Param = Param {
     name: "until",
     about: "begun before then, as 2030-01-31T08:00:00Z",
-    kind: ParamKind::Text,
+    kind: ParamKind::Time,
 };
 const PROFILE: Param = Param { name: "profile", about: "by this profile", kind: ParamKind::Name };
 const SINCE: Param =
@@ -138,6 +149,17 @@ pub static ENDPOINTS: &[Endpoint] = &[
         queues::resume),
     endpoint!(GET "/batches" "listBatches", Read, "Batches, newest first",
         &[STATUS, TENANT, AFTER, LIMIT], Gives::Page("Batch"), batches::list),
+    endpoint!(POST "/batches" "openBatch", Submit,
+        "Open a batch, or find the one of that name: its `cursor` says from where on it is filled",
+        Takes::Json("NewBatch") => Gives::One("Opened"), "batch.open", fill::open),
+    endpoint!(POST "/batches/{batch}/units" "addToBatch", Submit,
+        "Add units, as lines of JSON, to a batch that is at `cursor`, and move it to `next`: both or neither. \
+         A conflict (409) says in `so_far.cursor` where the batch is: there, after a repeat, if it is `next`",
+        query: &[CURSOR, NEXT, ROOM], takes: Takes::Lines("NewUnit"), gives: Gives::One("Filled"),
+        deed: "batch.add", fill::add),
+    endpoint!(POST "/batches/{batch}/seal" "sealBatch", Submit,
+        "Say that all its units are in: once they have ended, so has the batch",
+        Gives::One("Batch"), "batch.seal", fill::seal),
     endpoint!(GET "/batches/{batch}" "showBatch", Read, "A batch with its progress",
         &[], Gives::One("Batch"), batches::show),
     endpoint!(GET "/batches/{batch}/rows" "listRows", Read, "A batch's rows, newest first",

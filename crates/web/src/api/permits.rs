@@ -67,8 +67,9 @@ pub(super) async fn acquire(mut call: Call) -> Answer {
     let permit = typed.id.unwrap_or_else(PermitId::new);
     let wait = Duration::from_secs(call.query::<u64>("wait")?.unwrap_or(0));
     let otherwise = if wait.is_zero() { Otherwise::GoAway } else { Otherwise::Wait(PLACE) };
+    let kept = kept_as(permit, &call, reach);
     let ask = Ask {
-        id: kept_as(permit, &call, reach),
+        id: kept,
         max,
         weight: typed.weight,
         priority: typed.priority,
@@ -76,7 +77,8 @@ pub(super) async fn acquire(mut call: Call) -> Answer {
         ttl: Duration::from_secs(ttl_seconds.into()),
         otherwise,
     };
-    call.note(call.caller.own.as_ref(), &pool, permit.to_string()).await?;
+    // As an admin sees it among the pool's holders.
+    call.note(call.caller.own.as_ref(), &pool, kept.to_string()).await?;
     let Grant { fence, waited } = granted(&call, &pool, &ask, wait).await?;
     let waited_seconds = waited.as_secs_f64();
     json(&Held { permit, pool, fence, ttl_seconds, waited_seconds })
@@ -174,8 +176,9 @@ pub(super) async fn extend(mut call: Call) -> Answer {
 pub(super) async fn release(call: Call) -> Answer {
     let (pool, permit) = named(&call)?;
     let (_, reach) = call.house.pool(&call.caller, &pool).await?;
-    call.note(call.caller.own.as_ref(), &pool, permit.to_string()).await?;
-    call.house.permits.release(&pool, &[kept_as(permit, &call, reach)]).await?;
+    let kept = kept_as(permit, &call, reach);
+    call.note(call.caller.own.as_ref(), &pool, kept.to_string()).await?;
+    call.house.permits.release(&pool, &[kept]).await?;
     json(&Left { permit, held: false })
 }
 

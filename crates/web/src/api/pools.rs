@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::permits::{Holder, PoolStats, Waiter, Waits as Steps};
 use longshore::store::Page;
-use longshore::{Error, PermitId, PoolName, Priority, Scope};
+use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Call, json};
@@ -63,6 +63,8 @@ impl House {
     pub(crate) fn reach(&self, caller: &Caller, pool: &PoolName) -> Option<Reach> {
         match (&caller.scope, pool.owner()) {
             (Scope::All, _) => Some(Reach::Own),
+            // What steers a pool's size is nobody's to hold.
+            (Scope::Tenant(_), _) if AdaptiveMax::is_steering(pool) => None,
             (Scope::Tenant(tenant), Some(owner)) => {
                 (owner == tenant.as_str()).then_some(Reach::Own)
             }

@@ -15,6 +15,7 @@ use crate::table::{BASE, ENDPOINTS, Endpoint};
 
 /// What the client asks, by the names that the table and the OpenAPI document have for it.
 pub const ROUTES: &[&str] = &[
+    "addToBatch",
     "cancelBatch",
     "cancelUnit",
     "drainWorker",
@@ -24,9 +25,11 @@ pub const ROUTES: &[&str] = &[
     "listQueues",
     "listRows",
     "listSchedules",
+    "listTenants",
     "listUnits",
     "listUsage",
     "listWorkers",
+    "openBatch",
     "pauseBatch",
     "pauseQueue",
     "quietWorker",
@@ -36,8 +39,10 @@ pub const ROUTES: &[&str] = &[
     "resumeWorker",
     "retryBatch",
     "retryUnit",
+    "sealBatch",
     "showBatch",
     "showUnit",
+    "stopWorker",
     "submitUnit",
     "submitUnits",
     "whoami",
@@ -181,6 +186,9 @@ impl ApiClient {
         match (status.is_success(), kind) {
             (true, "application/json" | "text/event-stream") => Ok(response),
             (false, "application/problem+json") => Err(self.problem(response).await),
+            (false, _) if matches!(status.as_u16(), 502..=504) => {
+                Err(ApiError::Behind { url: self.url.clone(), status: status.as_u16() })
+            }
             _ => Err(odd(&self.url, format!("it answers {} with `{kind}`", status.as_u16()))),
         }
     }

@@ -72,6 +72,14 @@ pub enum ApiError {
         /// Where.
         url: Url,
     },
+    /// What is before it, a proxy, says that it is away.
+    #[error("the server behind {url} is away: what is before it answers {status}")]
+    Behind {
+        /// Where.
+        url: Url,
+        /// What it answers.
+        status: u16,
+    },
     /// Somebody answers, but not as we would.
     #[error("what answers at {url} is not Longshore's API: {reason}")]
     NotLongshore {
@@ -113,7 +121,10 @@ impl ApiError {
                 408 => Some(AGAIN),
                 _ => None,
             },
-            Self::Unreachable { .. } | Self::BrokenOff { .. } | Self::Ended { .. } => Some(AGAIN),
+            Self::Unreachable { .. }
+            | Self::BrokenOff { .. }
+            | Self::Ended { .. }
+            | Self::Behind { .. } => Some(AGAIN),
             Self::Address { .. }
             | Self::Token
             | Self::Roots
@@ -145,7 +156,7 @@ impl ApiError {
                 "it may have been restarted: try again; or it speaks TLS only: write https://"
                     .to_owned()
             }
-            Self::BrokenOff { .. } | Self::Ended { .. } => {
+            Self::BrokenOff { .. } | Self::Ended { .. } | Self::Behind { .. } => {
                 "it may have been restarted: try again".to_owned()
             }
             Self::NotLongshore { url, .. } => {

@@ -11,6 +11,7 @@ mod call;
 mod error;
 mod events;
 mod far;
+mod fill;
 mod server;
 mod things;
 mod trust;
@@ -23,6 +24,7 @@ pub use far::{FarPermits, FarStore};
 pub use server::{ApiClient, Server};
 
 pub use crate::api::batches::{Progress, Shown as ShownBatch};
+pub use crate::api::fill::{Filled, Refused};
 pub use crate::api::lines::{Recognised, Tally};
 pub use crate::api::pools::{Held, Shown as ShownPool, Waits};
 pub use crate::api::tenants::Identity;

@@ -1,5 +1,6 @@
 //! Which server is asked, and by what.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
@@ -64,6 +65,10 @@ impl ApiClient {
         if let Some(pem) = roots {
             http = http.tls_backend_preconfigured(trusting(&pem).ok_or(ApiError::Roots)?);
         }
+        if is_here(&url) {
+            // No proxy is to hear the token on its way to this very machine.
+            http = http.no_proxy();
+        }
         let http = http.build().map_err(|error| ApiError::of(&url, error))?;
         Ok(Self { http, url, token, patience })
     }
@@ -86,6 +91,12 @@ impl ApiClient {
             None => request,
         }
     }
+}
+
+/// Whether it is on this machine.
+fn is_here(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn bearer(token: &SecretString) -> Result<HeaderValue, ApiError> {

@@ -2,7 +2,7 @@
 
 use longshore::ledger::{UsageBy, UsageFilter};
 use longshore::session::{Order, Session};
-use longshore::store::{Page, QueueInfo};
+use longshore::store::{Page, QueueInfo, Tenant};
 use longshore::{PoolName, QueueName, Schedule, SessionId, TenantId, Timestamp};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -46,16 +46,13 @@ impl ApiClient {
         Ok(page.items.into_iter().map(Session::from).collect())
     }
 
-    /// Has a worker go quiet, drain or go on.
+    /// Has a worker go quiet, drain, stop or go on.
     pub async fn order(&self, worker: SessionId, order: Order) -> Result<(), ApiError> {
         let route = match order {
             Order::Work => "resumeWorker",
             Order::Quiet => "quietWorker",
             Order::Drain => "drainWorker",
-            Order::Stop => {
-                let reason = "a worker cannot be stopped over a server: drain it".to_owned();
-                return Err(ApiError::Unfit { reason });
-            }
+            Order::Stop => "stopWorker",
         };
         self.ask::<Ordered>(Ask::new(route).of(worker)).await.map(|_| ())
     }
@@ -73,6 +70,11 @@ impl ApiClient {
         let items = items.iter().map(|text| schedule(text)).collect::<Result<_, _>>();
         let items = items.map_err(|error| odd(&self.url, format!("a schedule: {error}")))?;
         Ok(Page { items, next })
+    }
+
+    /// Tenants that have a record.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>, ApiError> {
+        Ok(self.ask::<Page<Tenant>>(Ask::new("listTenants").repeatable()).await?.items)
     }
 
     /// Bounded pools: who holds, who waits.

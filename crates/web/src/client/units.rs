@@ -112,7 +112,11 @@ impl ApiClient {
         }
     }
 
-    fn typed(&self, unit: &NewUnit, tenant: Option<TenantId>) -> Result<Typed, ApiError> {
+    pub(super) fn typed(
+        &self,
+        unit: &NewUnit,
+        tenant: Option<TenantId>,
+    ) -> Result<Typed, ApiError> {
         Typed::of(unit, tenant).map_err(|error| ApiError::Unfit { reason: error.to_string() })
     }
 

@@ -93,8 +93,8 @@ pub(super) fn of_batch(batch: &Batch) -> Option<Alert> {
 /// Of workers: that there are none for what is ready, or that one is silent.
 pub(super) fn of_workers(sessions: &[Session], ready: u64, now: Timestamp) -> Vec<Alert> {
     let mut found = Vec::new();
-    // Some processes only keep their books under a session: they have no slots.
-    if !sessions.iter().any(|session| session.slots > 0) && ready > 0 {
+    // Some processes only keep their books under a session, or hand units on: they have no slots of their own.
+    if !sessions.iter().any(|session| session.own_slots() > 0 || session.held > 0) && ready > 0 {
         let words = format!("Nobody works, and {} wait: start `longshore worker`", number(ready));
         found.push(Alert::grave(words, "/workers"));
     }

@@ -145,7 +145,7 @@ fn form(endpoint: &'static Endpoint, house: &Arc<House>) -> axum::routing::Metho
         let path = path.iter().map(|(name, is)| (name.to_owned(), is.to_owned())).collect();
         let request = match endpoint.takes {
             Takes::Nothing => Ok(request),
-            _ => typed(request).await,
+            _ => typed(&house, request).await,
         };
         let told = match request {
             Ok(request) => call::ask(house, endpoint, path, request).await,
@@ -160,9 +160,12 @@ fn form(endpoint: &'static Endpoint, house: &Arc<House>) -> axum::routing::Metho
 
 /// The numbers that were typed into a form, as the JSON that the API takes. What was left empty is not
 /// meant.
-async fn typed(request: Request) -> Result<Request, Problem> {
+async fn typed(house: &House, request: Request) -> Result<Request, Problem> {
     let (mut head, body) = request.into_parts();
-    let read = axum::body::to_bytes(body, MOST_TYPED).await;
+    // It is read before anybody is let in: it must not take for ever.
+    let reading = axum::body::to_bytes(body, MOST_TYPED);
+    let read = tokio::time::timeout(house.limits.time, reading).await;
+    let read = read.map_err(|_| Problem::slow("the form does not come"))?;
     let read = read.map_err(|_| Problem::too_large("that is more than a form holds"))?;
     let mut fields = serde_json::Map::new();
     for (name, value) in form_urlencoded::parse(&read) {

@@ -25,7 +25,7 @@ pub(super) async fn page(visit: &Visit) -> Result<Markup, Problem> {
     let found = store.batches(scope, None, None, NEWEST).await?.items;
     let is_all = *scope == Scope::All && visit.caller.role >= Role::Admin;
     let sessions = if is_all { store.sessions().await? } else { Vec::new() };
-    let workers = sessions.iter().filter(|session| session.slots > 0).count();
+    let workers = sessions.iter().filter(|session| session.own_slots() > 0).count();
     let now = visit.house.now();
     let mut counts = Counts::default();
     lanes.iter().for_each(|lane| counts += lane.counts);

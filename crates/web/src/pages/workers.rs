@@ -16,8 +16,6 @@ use crate::problem::Problem;
 
 /// Units that are looked at to say what workers are at.
 const HELD: u32 = 500;
-/// So many slots are no number that anybody chose.
-const MANY: u32 = 1_000_000;
 /// Units shown of each worker.
 const SHOWN: usize = 3;
 
@@ -80,7 +78,7 @@ fn beginning(id: SessionId) -> String {
 /// How many slots are taken, of how many.
 fn slots(session: &Session) -> Markup {
     // A server of script workers takes whatever they have room for.
-    if session.slots == 0 || session.slots > MANY {
+    if session.own_slots() == 0 {
         return html! { @if session.held > 0 { (number(session.held)) " held" } };
     }
     let words = format!("{} of {}", number(session.held), session.slots);

@@ -28,7 +28,9 @@ fn askings(endpoint: &Endpoint, things: &Things) -> Vec<String> {
             (_, ParamKind::OneOf(words)) => words.iter().map(|word| (*word).to_owned()).collect(),
             (_, ParamKind::Number(most)) => vec![most.to_string()],
             (_, ParamKind::Seconds(_)) => vec!["0".to_owned()],
-            (_, ParamKind::Text | ParamKind::Name) => vec!["0".to_owned()],
+            (_, ParamKind::Text | ParamKind::Needed | ParamKind::Name | ParamKind::Time) => {
+                vec!["0".to_owned()]
+            }
         };
         all.extend(values.iter().map(|value| format!("{plain}?{}={value}", param.name)));
     }

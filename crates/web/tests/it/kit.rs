@@ -357,6 +357,7 @@ pub(crate) fn path(pattern: &str, things: &Things) -> String {
 pub(crate) fn body(id: &str, mark: &str) -> Option<Value> {
     match id {
         "submitUnit" => Some(json!({ "kind": format!("{mark}-kind"), "tenant": mark })),
+        "openBatch" => Some(json!({ "id": format!("{mark}-new"), "tenant": mark })),
         "resizePool" => Some(json!({ "max": 5 })),
         "acquirePermit" => Some(json!({ "owner": "a test", "ttl_seconds": 5 })),
         "scaleScriptPool" => Some(json!({ "min": 2 })),

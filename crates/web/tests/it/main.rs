@@ -6,6 +6,7 @@ mod client;
 mod connections;
 mod document;
 mod doors;
+mod fill;
 mod isolation;
 mod kit;
 mod pages;

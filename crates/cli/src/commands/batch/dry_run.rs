@@ -103,7 +103,7 @@ fn effects(database: &Database) -> &'static str {
 async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> {
     let definition = &checked.definition;
     if let (Some(mail), Pre::Sql(pre)) = (&definition.mail, &definition.pre) {
-        let prepare = MailPrepare::compile(&definition.kind, pre, mail);
+        let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
         return Ok(Some(Box::new(prepare.map_err(|why| anyhow!(why))?)));
     }
     Ok(match &definition.pre {

@@ -70,10 +70,18 @@ async fn in_store(
     let (store, client) = connect_to(batch, settings).await?;
     let scope = client.scope();
     if let Some(server) = &settings.server {
-        // In one question; through the store's seam it would be one for each row.
+        // In few questions; through the store's seam it would be one for each row.
         store.batch(scope, batch).await?;
-        let found = server.rows(batch, state, page.after.as_deref(), page.limit).await?;
-        return Ok((found.items, found.next));
+        let (mut rows, mut next) = (Vec::new(), page.after.clone());
+        loop {
+            let left = page.limit - u32::try_from(rows.len()).unwrap_or(page.limit).min(page.limit);
+            let found = server.rows(batch, state, next.as_deref(), left).await?;
+            rows.extend(found.items);
+            next = found.next;
+            if next.is_none() || rows.len() >= page.limit as usize {
+                return Ok((rows, next));
+            }
+        }
     }
     let page =
         listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;

@@ -69,7 +69,9 @@ pub async fn round(file: &File, settings: &Settings) -> anyhow::Result<Option<Ex
         let code = finish(&place, vec![initiation], Some(workers), settings).await?;
         all.push(code);
         // One that was left yesterday was yesterday's.
-        if !taken_up || code == ExitCode::Interrupted {
+        // What cannot be ended would be taken up for ever.
+        let ended = matches!(code, ExitCode::Good | ExitCode::Failures);
+        if !taken_up || !ended {
             return Ok(Some(worst(all)));
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use longshore::Store;
 use longshore_dispatch::server::{Options, Server, ServerError, Timing};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::{state_folder, until_told};
 use crate::error::WithHint;
@@ -55,6 +56,9 @@ impl Hosted {
     /// stops it. Taken for dead by its store, it takes up its work anew.
     pub async fn run(self) -> anyhow::Result<()> {
         let Self { folder, listen, store, retention, mut server } = self;
+        // They remember what comes while a server runs, and while there is none.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         loop {
             let control = server.control();
             let ended = tokio::select! {
@@ -73,8 +77,17 @@ impl Hosted {
                 Err(error) => tracing::error!(%error, "the worker server ended; it begins again"),
             }
             server = loop {
-                tokio::time::sleep(AGAIN).await;
-                match bind(&folder, &listen, &store, retention).await {
+                let beginning = async {
+                    tokio::time::sleep(AGAIN).await;
+                    bind(&folder, &listen, &store, retention).await
+                };
+                let begun = tokio::select! {
+                    biased;
+                    _ = terminate.recv() => return Ok(()),
+                    _ = interrupt.recv() => return Ok(()),
+                    begun = beginning => begun,
+                };
+                match begun {
                     Ok(server) => break server,
                     Err(error) => {
                         tracing::warn!(%error, "the worker server cannot begin again yet");

@@ -129,7 +129,7 @@ pub(super) async fn workers(store: &dyn Store) -> Vec<Finding> {
         return vec![Finding::doubtful("workers", says, mend)];
     }
     // `serve` has a session too, and runs nothing.
-    let at_work = sessions.iter().filter(|session| session.slots > 0).count();
+    let at_work = sessions.iter().filter(|session| session.own_slots() > 0).count();
     if at_work == 0 && totals.counts.ready > 0 {
         let says = format!("{} units are ready, and nobody works", totals.counts.ready);
         let mend = "`longshore worker`, or `longshore supervise` for good";

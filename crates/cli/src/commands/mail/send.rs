@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::SystemClock;
 use longshore_mail::send::{Sender, Sent};
-use longshore_mail::spool::{Health, Share, Spool};
+use longshore_mail::spool::{Health, Share, Spool, SpoolError};
 use tokio::time::{Instant, timeout};
 
 use super::now;
@@ -29,8 +29,22 @@ const PRUNE: Duration = Duration::from_secs(3600);
 pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     let spool = mail::spool(&settings.mail)?;
     let carrier = mail::carrier(typed.folder.as_deref(), &settings.mail)?;
-    let shard =
-        spool.shard(typed.share).hint("one sender has a share: --share 0/2 and 1/2 are for two")?;
+    let mut told = std::pin::pin!(interrupted());
+    let shard = loop {
+        match spool.shard(typed.share) {
+            // Whoever is to be replaced goes only when we are up.
+            Err(error @ SpoolError::Taken { .. }) if typed.daemon => {
+                tracing::info!("{error}: waiting");
+                tokio::select! {
+                    told = told.as_mut() => return told.map(|()| ExitCode::Good),
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+            shard => {
+                break shard.hint("one sender has a share: --share 0/2 and 1/2 are for two")?;
+            }
+        }
+    };
     let clock = Arc::new(SystemClock);
     let sender = Sender::new(shard, carrier, mail::sender(&settings.mail), clock).await?;
     let stop = AtomicBool::new(false);
@@ -43,7 +57,7 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     tokio::pin!(work);
     let (sent, early) = tokio::select! {
         sent = &mut work => (sent?, false),
-        told = interrupted() => {
+        told = told.as_mut() => {
             told?;
             // What is under way comes to its end; nothing new is begun.
             stop.store(true, Ordering::Release);

@@ -35,7 +35,8 @@ impl Frame<'_> {
 
     fn head(&self) -> Vec<String> {
         let counts = &self.figures.counts;
-        let slots: u32 = self.figures.workers.iter().map(|worker| worker.slots).sum();
+        let slots: u64 =
+            self.figures.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
         let later = counts.scheduled + counts.blocked;
         vec![
             format!(
@@ -45,8 +46,8 @@ impl Frame<'_> {
             format!(
                 "workers {}   slots {} {} of {slots}",
                 self.figures.workers.len(),
-                bar(counts.leased, slots.into(), BAR),
-                counts.leased.min(slots.into())
+                bar(counts.leased, slots, BAR),
+                counts.leased.min(slots)
             ),
             String::new(),
         ]

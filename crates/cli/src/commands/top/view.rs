@@ -75,7 +75,8 @@ impl View<'_> {
         let [left, right] =
             Layout::horizontal([Constraint::Fill(2), Constraint::Fill(1)]).areas(area);
         let counts = &self.figures.counts;
-        let slots: u64 = self.figures.workers.iter().map(|worker| u64::from(worker.slots)).sum();
+        let slots: u64 =
+            self.figures.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
         let later = counts.scheduled + counts.blocked;
         let failed = if counts.failed > 0 { Color::Red.into() } else { Style::new() };
         let figure = |name: &'static str, count: u64, style: Style| {

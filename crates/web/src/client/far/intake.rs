@@ -5,7 +5,6 @@ use longshore::store::{Added, BatchChunk, Intake, Opened, Sent};
 use longshore::{Batch, BatchId, NewBatch, NewUnit, Result, Scope};
 
 use super::FarStore;
-use super::absent::absent;
 use crate::client::units::whose;
 
 #[async_trait]
@@ -20,15 +19,18 @@ impl Intake for FarStore {
         sent.map_err(|error| error.into_store("tenant", tenant))
     }
 
-    async fn open_batch(&self, _: &Scope, _: NewBatch) -> Result<Opened> {
-        absent("a batch cannot be sent over a server")
+    async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened> {
+        let tenant = batch.tenant.clone();
+        let opened = self.api.open_batch_as(batch, scope).await;
+        opened.map_err(|error| error.into_store("tenant", tenant))
     }
 
-    async fn add_to_batch(&self, _: &Scope, _: &BatchId, _: BatchChunk) -> Result<Added> {
-        absent("a batch cannot be sent over a server")
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        let added = self.api.add_to_batch_as(id, &chunk, scope).await;
+        added.map_err(|error| error.into_store("batch", id))
     }
 
-    async fn seal_batch(&self, _: &Scope, _: &BatchId) -> Result<Batch> {
-        absent("a batch cannot be sent over a server")
+    async fn seal_batch(&self, _: &Scope, id: &BatchId) -> Result<Batch> {
+        self.api.seal_batch(id).await.map_err(|error| error.into_store("batch", id))
     }
 }
