@@ -85,7 +85,9 @@ fn in_query(param: &Param) -> Value {
         ParamKind::Text if param.name == "since" => {
             json!({ "type": "string", "pattern": "^[0-9]{1,18}$" })
         }
-        ParamKind::Text | ParamKind::Needed => json!({ "type": "string", "minLength": 1 }),
+        ParamKind::Text | ParamKind::Needed => {
+            json!({ "type": "string", "minLength": 1, "pattern": "^[^\\x00]+$" })
+        }
         ParamKind::Time => json!({ "type": "string", "format": "date-time" }),
         ParamKind::Number(most) => json!({ "type": "integer", "minimum": 1, "maximum": most }),
         ParamKind::Seconds(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),

@@ -248,10 +248,10 @@ assert ended["state"] == "done" and "hello" in ended["result"]["stdout"], ended
 units = [{"kind": "exec", "payload": {"argv": ["true"]}, "queue": "acme/mail"}] * 250
 assert client.submit_many(units, key="many")["created"] == 250
 assert client.submit_many(units, key="many")["existing"] == 250
+assert len(list(client.all("/units", kind="exec", limit=100))) == 251
 for _ in range(2):
     batch = client.send_batch("nightly", units, chunk=100, type="orders")
-    assert batch["sealed"] and batch["counts"]["ready"] == 250, batch
-assert len(list(client.all("/units", kind="exec", limit=100))) == 251
+    assert batch["sealed"] and sum(batch["counts"].values()) == 250, batch
 with client.permit("erp", wait=1) as permit:
     permit.extend()
     try:

@@ -69,10 +69,12 @@ impl Typed {
             let words = format!("queue `{queue}` is not tenant `{}`'s", batch.tenant);
             return Err(Problem::not_found(words));
         }
-        if let Some(FailureThreshold { limit: FailureLimit::Percent(share), .. }) = batch.threshold
-            && !(0.0..=100.0).contains(&share)
-        {
-            return Err(Problem::bad("a threshold is 0 to 100 percent"));
+        let sensible = batch.threshold.is_none_or(|threshold| match threshold.limit {
+            FailureLimit::Percent(share) => (0.0..=100.0).contains(&share),
+            FailureLimit::Units(units) => u32::try_from(units).is_ok(),
+        });
+        if !sensible {
+            return Err(Problem::bad("a threshold is 0 to 100 percent, or up to 4294967295 units"));
         }
         if [&batch.kind, &batch.notes, &batch.initiated_by].iter().any(|text| text.contains('\0')) {
             return Err(Problem::bad("texts hold no zero characters"));
