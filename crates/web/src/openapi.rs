@@ -109,7 +109,7 @@ fn responses(endpoint: &Endpoint) -> Value {
     };
     let content = json!({ kind: { "schema": schema } });
     let mut responses = json!({ "200": { "description": endpoint.about, "content": content } });
-    if endpoint.sends() && matches!(endpoint.takes, Takes::Json(_)) {
+    if matches!(endpoint.gives, Gives::One("Sent" | "Opened")) {
         responses["201"] = json!({ "description": "It is new", "content": content });
     }
     let problem = |why: &str| {

@@ -9,7 +9,7 @@ use longshore_web::Lock;
 use longshore_web::table::ENDPOINTS;
 use serde_json::{Value, json};
 
-use crate::kit::{Site, Things, body, path};
+use crate::kit::{Site, Things, body, good_path, path};
 
 fn submit(key: Option<&str>, body: &Value) -> Request<Body> {
     let mut request = Request::post("/api/v1/units")
@@ -211,7 +211,7 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
                 "submitUnit" => Some(json!({ "kind": "k", "payload": "secret" })),
                 id => body(id, "acme"),
             };
-            let told = site.ask("POST", &path(endpoint.path, &things), Some(&token), body).await;
+            let told = site.ask("POST", &good_path(endpoint, &things), Some(&token), body).await;
             assert!(told.status.is_success(), "{}: {}", endpoint.id, told.text);
             asked.push(endpoint.path.rsplit('/').next().unwrap().to_owned());
         }

@@ -23,7 +23,7 @@ use longshore::{
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
-use longshore_web::table::BASE;
+use longshore_web::table::{BASE, Endpoint};
 use longshore_web::{FreshToken, Lock, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -351,6 +351,15 @@ pub(crate) fn path(pattern: &str, things: &Things) -> String {
         .replace("{pool}", &format!("{}{pool}", things.mark))
         .replace("{permit}", &things.permit.to_string())
         .replace("{queue}", &things.queue.as_str().replace('/', "%2F"))
+}
+
+/// How a tenant asks an endpoint for its own things, and is answered. The batch that is filled is the one that
+/// was opened before it.
+pub(crate) fn good_path(endpoint: &Endpoint, things: &Things) -> String {
+    match endpoint.id {
+        "addToBatch" => format!("/batches/{}-new/units?next=1", things.mark),
+        _ => path(endpoint.path, things),
+    }
 }
 
 /// What an endpoint is sent, if it must be sent something.
