@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::serve::Served;
+use crate::serve::{Served, certificate};
 use crate::support::{Place, Run, eventually, limit, soaked};
 
 /// A server, and the machine of somebody who has only its address and a token.
@@ -381,25 +381,7 @@ fn tenants_see_their_own_things_over_a_server() {
 #[test]
 fn a_certificate_of_ones_own_is_trusted_by_name() {
     let place = Place::new();
-    let (cert, key) = (place.path("site.pem"), place.path("site.key"));
-    let made = std::process::Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
-        .args([
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        ])
-        .arg("-out")
-        .arg(&cert)
-        .arg("-keyout")
-        .arg(&key)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let (cert, key) = &certificate(&place, "DNS:localhost,IP:127.0.0.1");
     let tls = ["--tls-cert", cert, "--tls-key", key];
     let served = Served::start(&place, &tls);
     let url = format!("https://{}", served.address);

@@ -197,23 +197,25 @@ fn workers_go_on_when_the_server_is_killed_and_the_next_one_shows_what_they_did(
     place.run(&["verify"]).ok();
 }
 
-#[test]
-fn over_tls_only_who_speaks_it_is_answered() {
-    let place = Place::new();
-    let (cert, key) = (place.path("site.pem"), place.path("site.key"));
+/// A certificate that signed itself, for these names, and its key: two files.
+pub fn certificate(place: &Place, names: &str) -> (String, String) {
+    let [cert, key] = ["site.pem", "site.key"].map(|name| place.path(name).display().to_string());
     let made = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
-        .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        .arg("-out")
-        .arg(&cert)
-        .arg("-keyout")
-        .arg(&key)
+        .args(["-days", "2", "-subj", "/CN=localhost", "-out", &cert, "-keyout", &key])
+        .args(["-addext", &format!("subjectAltName={names}")])
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (cert, key)
+}
+
+#[test]
+fn over_tls_only_who_speaks_it_is_answered() {
+    let place = Place::new();
+    let (cert, key) = certificate(&place, "DNS:localhost");
     place.run(&["token", "add", "--role", "admin"]).ok();
-    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
-    let served = Served::start(&place, &["--tls-cert", cert, "--tls-key", key]);
+    let served = Served::start(&place, &["--tls-cert", &cert, "--tls-key", &key]);
     let mut plain = TcpStream::connect(&served.address).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let mut told = Vec::new();
@@ -222,7 +224,7 @@ fn over_tls_only_who_speaks_it_is_answered() {
     assert!(!String::from_utf8_lossy(&told).contains("200 OK"));
     let mut spoken = std::process::Command::new("openssl")
         .args(["s_client", "-quiet", "-servername", "localhost", "-verify_return_error"])
-        .args(["-verify_hostname", "localhost", "-CAfile", cert, "-connect", &served.address])
+        .args(["-verify_hostname", "localhost", "-CAfile", &cert, "-connect", &served.address])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

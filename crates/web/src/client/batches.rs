@@ -9,9 +9,6 @@ use super::call::{Ask, written};
 use super::{ApiClient, ApiError, ShownBatch};
 use crate::api::batches::Why;
 
-/// Most of a list at once.
-const PAGE: u32 = 1_000;
-
 impl ApiClient {
     /// Batches, newest first.
     pub async fn batches(
@@ -22,8 +19,7 @@ impl ApiClient {
         limit: u32,
     ) -> Result<Page<ShownBatch>, ApiError> {
         let ask = Ask::new("listBatches").with("status", status).with("tenant", tenant);
-        let ask = ask.with("after", after).with("limit", Some(limit.clamp(1, PAGE)));
-        self.ask(ask.repeatable()).await
+        self.list(ask, after, limit).await
     }
 
     /// A batch with its progress.
@@ -40,8 +36,7 @@ impl ApiClient {
         limit: u32,
     ) -> Result<Page<ListedRow>, ApiError> {
         let ask = Ask::new("listRows").of(id).with("state", state);
-        let ask = ask.with("after", after).with("limit", Some(limit.clamp(1, PAGE)));
-        self.ask(ask.repeatable()).await
+        self.list(ask, after, limit).await
     }
 
     /// Pauses, resumes, cancels or retries a batch.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore::store::Page;
 use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{RequestBuilder, Response, Url};
 use serde::Serialize;
@@ -48,7 +49,11 @@ pub const ROUTES: &[&str] = &[
     "whoami",
 ];
 
+/// Most of a list at once.
+const PAGE: u32 = 1_000;
+
 /// One question.
+#[derive(Clone)]
 pub(super) struct Ask<'a> {
     route: &'static str,
     /// What stands for the names in the path, in their order.
@@ -146,6 +151,27 @@ impl ApiClient {
             };
             tracing::debug!(%error, route = ask.route, "the server is asked again");
             tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// Up to `limit` of a list, in as many questions as that takes.
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        ask: Ask<'_>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<T>, ApiError> {
+        let mut all = Page { items: Vec::new(), next: after.map(str::to_owned) };
+        loop {
+            let left = limit.saturating_sub(u32::try_from(all.items.len()).unwrap_or(u32::MAX));
+            let ask = ask.clone().with("after", all.next.as_ref());
+            let page: Page<T> =
+                self.ask(ask.with("limit", Some(left.clamp(1, PAGE))).repeatable()).await?;
+            all.items.extend(page.items);
+            all.next = page.next;
+            if all.next.is_none() || all.items.len() >= limit as usize {
+                return Ok(all);
+            }
         }
     }
 

@@ -12,9 +12,6 @@ use super::{ApiClient, ApiError, Identity, ShownPool, ShownUsage, ShownWorker};
 use crate::api::pools::Size;
 use crate::api::workers::Ordered;
 
-/// Most of a list at once.
-const PAGE: u32 = 1_000;
-
 impl ApiClient {
     /// Whose token it is, and how far it reaches.
     pub async fn whoami(&self) -> Result<Identity, ApiError> {
@@ -64,9 +61,8 @@ impl ApiClient {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Schedule>, ApiError> {
-        let ask = Ask::new("listSchedules").with("tenant", tenant).with("after", after);
-        let ask = ask.with("limit", Some(limit.clamp(1, PAGE))).repeatable();
-        let Page { items, next } = self.ask::<Page<Box<RawValue>>>(ask).await?;
+        let ask = Ask::new("listSchedules").with("tenant", tenant);
+        let Page { items, next } = self.list::<Box<RawValue>>(ask, after, limit).await?;
         let items = items.iter().map(|text| schedule(text)).collect::<Result<_, _>>();
         let items = items.map_err(|error| odd(&self.url, format!("a schedule: {error}")))?;
         Ok(Page { items, next })

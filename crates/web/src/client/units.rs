@@ -13,9 +13,6 @@ use crate::api::submit::{Became, Status, Typed};
 const CHUNK: usize = 500;
 /// Bytes of one request, unless a single unit has more.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;
-/// Most of a list at once.
-const PAGE: u32 = 1_000;
-
 impl ApiClient {
     /// Sends a unit, and waits up to `room` if its queue is full. One of the default tenant is the
     /// token's own. Sent again while the server is away: it is recognised by its id.
@@ -137,8 +134,7 @@ impl ApiClient {
         let ask = Ask::new("listUnits").with("state", filter.state);
         let ask = ask.with("queue", filter.queue.as_ref()).with("kind", filter.kind.as_ref());
         let ask = ask.with("batch", filter.batch.as_ref()).with("tenant", tenant);
-        let ask = ask.with("after", after).with("limit", Some(limit.clamp(1, PAGE)));
-        let page: Page<ShownUnit> = self.ask(ask.repeatable()).await?;
+        let page: Page<ShownUnit> = self.list(ask, after, limit).await?;
         let items = page.items.into_iter().map(|shown| shown.unit).collect();
         Ok(Page { items, next: page.next })
     }

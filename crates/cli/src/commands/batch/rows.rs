@@ -72,16 +72,8 @@ async fn in_store(
     if let Some(server) = &settings.server {
         // In few questions; through the store's seam it would be one for each row.
         store.batch(scope, batch).await?;
-        let (mut rows, mut next) = (Vec::new(), page.after.clone());
-        loop {
-            let left = page.limit - u32::try_from(rows.len()).unwrap_or(page.limit).min(page.limit);
-            let found = server.rows(batch, state, next.as_deref(), left).await?;
-            rows.extend(found.items);
-            next = found.next;
-            if next.is_none() || rows.len() >= page.limit as usize {
-                return Ok((rows, next));
-            }
-        }
+        let found = server.rows(batch, state, page.after.as_deref(), page.limit).await?;
+        return Ok((found.items, found.next));
     }
     let page =
         listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;

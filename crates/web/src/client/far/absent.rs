@@ -128,18 +128,9 @@ impl Schedules for FarStore {
         limit: u32,
     ) -> Result<Page<Schedule>> {
         let tenant = only(scope);
+        let listed = self.api.schedules(tenant, after, limit).await;
         let name = tenant.map(ToString::to_string).unwrap_or_default();
-        let mut all = Page { items: Vec::new(), next: after.map(str::to_owned) };
-        loop {
-            let left = limit - u32::try_from(all.items.len()).unwrap_or(limit).min(limit);
-            let page = self.api.schedules(tenant, all.next.as_deref(), left).await;
-            let page = page.map_err(|error| error.into_store("tenant", &name))?;
-            all.items.extend(page.items);
-            all.next = page.next;
-            if all.next.is_none() || all.items.len() >= limit as usize {
-                return Ok(all);
-            }
-        }
+        listed.map_err(|error| error.into_store("tenant", name))
     }
     async fn due_schedules(&self, _: Option<&str>, _: u32) -> Result<DueSchedules> {
         absent(SCHEDULES)

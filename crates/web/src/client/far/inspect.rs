@@ -51,17 +51,8 @@ impl Inspect for FarStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Unit>> {
-        let mut all = Page { items: Vec::new(), next: after.map(str::to_owned) };
-        loop {
-            let left = limit - u32::try_from(all.items.len()).unwrap_or(limit).min(limit);
-            let page = self.api.units(only(scope), filter, all.next.as_deref(), left).await;
-            let page = page.map_err(|error| error.into_store("tenant", whom(scope)))?;
-            all.items.extend(page.items);
-            all.next = page.next;
-            if all.next.is_none() || all.items.len() >= limit as usize {
-                return Ok(all);
-            }
-        }
+        let page = self.api.units(only(scope), filter, after, limit).await;
+        page.map_err(|error| error.into_store("tenant", whom(scope)))
     }
 
     async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
@@ -90,17 +81,9 @@ impl Inspect for FarStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Batch>> {
-        let mut all = Page { items: Vec::new(), next: after.map(str::to_owned) };
-        loop {
-            let left = limit - u32::try_from(all.items.len()).unwrap_or(limit).min(limit);
-            let page = self.api.batches(only(scope), status, all.next.as_deref(), left).await;
-            let page = page.map_err(|error| error.into_store("tenant", whom(scope)))?;
-            all.items.extend(page.items.into_iter().map(|shown| shown.batch));
-            all.next = page.next;
-            if all.next.is_none() || all.items.len() >= limit as usize {
-                return Ok(all);
-            }
-        }
+        let page = self.api.batches(only(scope), status, after, limit).await;
+        let Page { items, next } = page.map_err(|error| error.into_store("tenant", whom(scope)))?;
+        Ok(Page { items: items.into_iter().map(|shown| shown.batch).collect(), next })
     }
 
     async fn sessions(&self) -> Result<Vec<Session>> {
