@@ -13,7 +13,7 @@ mod spool;
 
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// What to measure, and how much of it.
 #[derive(Debug, Parser)]
@@ -33,9 +33,23 @@ struct Args {
     /// Where `npm install mjml` was run.
     #[arg(long, env = "LONGSHORE_MJML")]
     mjml: Option<PathBuf>,
+    /// Of all there is, only this.
+    #[arg(long)]
+    only: Option<Part>,
     /// Everything once and small: only to see that it works.
     #[arg(long)]
     once: bool,
+}
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The embedded renderer beside npm's.
+    Render,
+    /// Digests into the spool.
+    Digest,
+    /// Messages into the spool, and from there to a server.
+    Spool,
 }
 
 fn here() -> &'static Path {
@@ -48,11 +62,19 @@ async fn main() -> anyhow::Result<()> {
     if args.once {
         (args.renderings, args.messages, args.rounds) = (1, 50, 1);
     }
-    let own = || here().join("../../crates/mail/templates");
-    let mjml = args.mjml.clone().unwrap_or_else(|| here().join("../../target/mjml"));
-    render::measure(&args.templates.clone().unwrap_or_else(own), &mjml, args.renderings)?;
-    digest::measure(args.messages, args.rounds).await?;
-    spool::measure(args.messages, args.rounds).await
+    let wanted = |part| args.only.is_none_or(|only| only == part);
+    if wanted(Part::Render) {
+        let own = || here().join("../../crates/mail/templates");
+        let mjml = args.mjml.clone().unwrap_or_else(|| here().join("../../target/mjml"));
+        render::measure(&args.templates.clone().unwrap_or_else(own), &mjml, args.renderings)?;
+    }
+    if wanted(Part::Digest) {
+        digest::measure(args.messages, args.rounds).await?;
+    }
+    if wanted(Part::Spool) {
+        spool::measure(args.messages, args.rounds).await?;
+    }
+    Ok(())
 }
 
 /// The one in the middle.

@@ -19,8 +19,8 @@ const GROUP: usize = 50;
 pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
     let server = tokio::task::spawn_blocking(|| PrivateSmtp::start(MailSecurity::None)).await??;
     let (mut made, mut kept, mut sent) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let folder = tempfile::tempdir()?;
+    let folders = (0..rounds).map(|_| tempfile::tempdir()).collect::<Result<Vec<_>, _>>()?;
+    for folder in &folders {
         let spool = Spool::open(folder.path())?;
         let begun = Instant::now();
         for group in (0..messages).collect::<Vec<_>>().chunks(GROUP) {

@@ -7,11 +7,13 @@
 
 mod cache;
 mod compiler;
+mod cut;
 mod differ;
 mod embedded;
 mod error;
 mod http;
 mod include;
+mod mould;
 mod normalise;
 mod reference;
 mod scan;

@@ -1,4 +1,4 @@
-//! Pages by what they were made of: bounded, the oldest goes first.
+//! Pages, and what pages are made with, by what they were made of: bounded, the oldest goes first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,34 +14,45 @@ pub(super) fn key(renderer: &str, template: &str) -> Key {
     Sha256::new().chain_update(renderer).chain_update([0]).chain_update(template).finalize().into()
 }
 
+/// How many bytes something takes, about.
+pub(super) trait Weighed {
+    fn weight(&self) -> usize;
+}
+
+impl Weighed for Rendered {
+    fn weight(&self) -> usize {
+        self.html.len()
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Cache {
-    pages: HashMap<Key, Arc<Rendered>>,
+pub(super) struct Cache<T> {
+    kept: HashMap<Key, Arc<T>>,
     order: VecDeque<Key>,
     bytes: usize,
     most: usize,
 }
 
-impl Cache {
-    /// Holds pages of so many bytes in all.
+impl<T: Weighed> Cache<T> {
+    /// Holds so many bytes in all.
     pub(super) fn new(most: usize) -> Self {
-        Self { pages: HashMap::new(), order: VecDeque::new(), bytes: 0, most }
+        Self { kept: HashMap::new(), order: VecDeque::new(), bytes: 0, most }
     }
 
-    pub(super) fn find(&self, key: &Key) -> Option<Arc<Rendered>> {
-        self.pages.get(key).cloned()
+    pub(super) fn find(&self, key: &Key) -> Option<Arc<T>> {
+        self.kept.get(key).cloned()
     }
 
-    pub(super) fn keep(&mut self, key: Key, page: &Arc<Rendered>) {
-        if page.html.len() > self.most || self.pages.contains_key(&key) {
+    pub(super) fn keep(&mut self, key: Key, one: &Arc<T>) {
+        if one.weight() > self.most || self.kept.contains_key(&key) {
             return;
         }
-        self.bytes += page.html.len();
-        self.pages.insert(key, Arc::clone(page));
+        self.bytes += one.weight();
+        self.kept.insert(key, Arc::clone(one));
         self.order.push_back(key);
         while self.bytes > self.most {
             let Some(oldest) = self.order.pop_front() else { break };
-            self.bytes -= self.pages.remove(&oldest).map_or(0, |page| page.html.len());
+            self.bytes -= self.kept.remove(&oldest).map_or(0, |one| one.weight());
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct Compiler {
     pool: Option<BoundedPool>,
     timeout: Duration,
     kept: usize,
-    cache: Arc<Mutex<Cache>>,
+    cache: Arc<Mutex<Cache<Rendered>>>,
 }
 
 /// Pages that are kept, unless told.
@@ -75,7 +75,7 @@ impl Compiler {
         tokio::time::timeout(self.timeout, self.renderer.render(template)).await.map_err(late)?
     }
 
-    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache<Rendered>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

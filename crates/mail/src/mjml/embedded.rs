@@ -8,13 +8,15 @@ use mrml::prelude::parser::{Error as ParseError, ParserOptions};
 use mrml::prelude::render::RenderOptions;
 
 use super::error::{Fault, RenderError, chain};
+use super::mould::Moulds;
 use super::normalise::{Normal, normalise};
-use super::{Rendered, Renderer, Template};
+use super::{Rendered, Renderer, Roots, Template};
 
 /// mrml: many times as fast as npm's mjml (bench/mail), and nearly the same pages (docs/mjml.md).
 #[derive(Debug, Clone)]
 pub struct Embedded {
     threads: WorkerPool,
+    moulds: Moulds,
 }
 
 /// With the version, since another may render otherwise.
@@ -39,7 +41,20 @@ impl Embedded {
             ..Settings::default()
         };
         let threads = WorkerPool::threads("mrml", Operations::stateless(), settings).await;
-        Ok(Self { threads: threads.map_err(unavailable)? })
+        Ok(Self { threads: threads.map_err(unavailable)?, moulds: Moulds::default() })
+    }
+
+    /// The same page, put together of what was rendered for others like it where that is possible.
+    fn render_alike(moulds: &Moulds, template: &Template) -> Result<Rendered, Fault> {
+        let without_a_word = |page: &str| {
+            let page = Template::from_text(page, &Roots::default()).ok()?;
+            Self::render_here(&page).ok().filter(|page| page.warnings.is_empty())
+        };
+        let html = moulds.pour(template.text(), |page| Some(without_a_word(page)?.html));
+        match html {
+            Some(html) => Ok(Rendered { html, warnings: Vec::new() }),
+            None => Self::render_here(template),
+        }
     }
 
     /// Renders on the caller's own thread.
@@ -68,8 +83,9 @@ impl Renderer for Embedded {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
-        let template = template.clone();
-        let rendered = self.threads.run_blocking(move || Self::render_here(&template)).await;
+        let (template, moulds) = (template.clone(), self.moulds.clone());
+        let render = move || Self::render_alike(&moulds, &template);
+        let rendered = self.threads.run_blocking(render).await;
         match rendered {
             Ok(rendered) => Ok(rendered?),
             // What makes the library panic will do so again.

@@ -102,7 +102,17 @@ impl Normal {
             What::Text if open.is_empty() => {
                 return Err((piece.line, "there is text outside of <mjml>".to_owned()));
             }
-            What::Text => self.text(&piece.raw.replace('<', "&lt;"), piece.line),
+            // The renderer puts a title into an attribute too.
+            What::Text if open.last().is_some_and(|(name, _)| name == "mj-title") => {
+                let mut text = String::with_capacity(piece.raw.len());
+                value_into(piece.raw, &mut text);
+                self.text(&text, piece.line);
+            }
+            What::Text => {
+                let mut text = String::with_capacity(piece.raw.len());
+                text_into(piece.raw, &mut text);
+                self.text(&text, piece.line);
+            }
             What::Sheet | What::Comment => self.text(piece.raw, piece.line),
             What::Prologue if open.is_empty() => self.skip(piece),
             What::Prologue => self.text(piece.raw, piece.line),
@@ -181,9 +191,9 @@ impl Normal {
                 // Of two classes the last counts; the renderer would take the first.
                 "mj-class" => {
                     let classes: Vec<&str> = attribute.value.split_whitespace().rev().collect();
-                    value(&classes.join(" "), &mut self.text);
+                    value_into(&classes.join(" "), &mut self.text);
                 }
-                _ => value(attribute.value, &mut self.text),
+                _ => value_into(attribute.value, &mut self.text),
             }
             self.text.push('"');
         }
@@ -191,9 +201,22 @@ impl Normal {
     }
 }
 
+/// Text between tags.
+pub(super) fn text_into(text: &str, into: &mut String) {
+    for (n, run) in text.split('<').enumerate() {
+        into.push_str(if n > 0 { "&lt;" } else { "" });
+        into.push_str(run);
+    }
+}
+
 /// An attribute's value of which nothing is printed for programmers.
-fn value(text: &str, into: &mut String) {
+pub(super) fn value_into(text: &str, into: &mut String) {
     use std::fmt::Write;
+    // Most are plain.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !b"<\"\\".contains(&byte)) {
+        into.push_str(text);
+        return;
+    }
     for c in text.chars() {
         match c {
             '\n' | '\t' | '\r' => into.push(' '),

@@ -74,8 +74,9 @@ impl<'a> Scanner<'a> {
             Some(b'<') if after == b'/' => self.close(),
             Some(b'<') if after.is_ascii_alphabetic() => self.open(),
             _ => {
-                let begins = |at: &usize| begins_markup(&rest.as_bytes()[*at..]);
-                let end = (1..rest.len()).find(begins).unwrap_or(rest.len());
+                let begins =
+                    |(at, _): &(usize, &str)| *at > 0 && begins_markup(&rest.as_bytes()[*at..]);
+                let end = rest.match_indices('<').find(begins).map_or(rest.len(), |(at, _)| at);
                 self.push(end, What::Text);
                 Ok(())
             }
