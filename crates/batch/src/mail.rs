@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::definition::{Mail, MailMode, SqlPre};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, Seen};
 use crate::reading::{Known, Reading};
 use crate::rows::Row;
 use crate::step::{Prepare, PrepareError, RowRun};
@@ -171,7 +171,8 @@ impl MailPrepare {
         for (name, value) in self.mail.facts() {
             row.columns.push((name.to_owned(), SqlValue::Text(value.to_owned())));
         }
-        let say = |prompt: &Prompt| prompt.render(&row, &lists).map_err(PrepareError::hopeless);
+        let seen = Seen::new(&row, &lists);
+        let say = |prompt: &Prompt| prompt.render_seen(&seen).map_err(PrepareError::hopeless);
         let line = |prompt: &Prompt| say(prompt).map(|text| text.trim().to_owned());
         let headers = self.headers.iter().map(|(name, text)| Ok((name.clone(), line(text)?)));
         Ok(Parcel {

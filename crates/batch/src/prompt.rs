@@ -57,10 +57,12 @@ impl Prompt {
     /// The prompt for a row. The error says template, line, what is wrong and which names there
     /// are.
     pub fn render(&self, row: &Row, lists: &BTreeMap<String, Vec<Row>>) -> Result<String, String> {
-        let lists = lists.iter().map(|(name, rows)| {
-            (name.as_str(), rows.iter().map(template::row_value).collect::<Value>())
-        });
-        let text = self.run(row, lists).map_err(|error| self.explain(&error, row))?;
+        self.render_seen(&Seen::new(row, lists))
+    }
+
+    /// The same, where several templates see one row.
+    pub fn render_seen(&self, seen: &Seen<'_>) -> Result<String, String> {
+        let text = self.run(&seen.names).map_err(|error| self.explain(&error, seen.row))?;
         if text.trim().is_empty() {
             return Err(format!("{}: the prompt is empty", self.name));
         }
@@ -79,7 +81,7 @@ impl Prompt {
         lists: &BTreeMap<String, Row>,
     ) -> Result<(), TemplateError> {
         let lists = lists.iter().map(|(name, row)| (name.as_str(), endless(row)));
-        match self.run(row, lists) {
+        match self.run(&names(row, lists)) {
             Err(error) if template::is_unknown_word(&error) || template::is_undefined(&error) => {
                 Err(TemplateError::from_engine(&error))
             }
@@ -87,17 +89,7 @@ impl Prompt {
         }
     }
 
-    fn run<'a>(
-        &self,
-        row: &'a Row,
-        lists: impl Iterator<Item = (&'a str, Value)>,
-    ) -> Result<String, minijinja::Error> {
-        let whole = template::row_value(row);
-        let columns = row
-            .columns
-            .iter()
-            .filter_map(|(name, _)| whole.get_attr(name).ok().map(|value| (name.as_str(), value)));
-        let names = Value::from_pairs(columns.chain(lists).chain([(WHOLE_ROW, whole.clone())]));
+    fn run(&self, names: &Value) -> Result<String, minijinja::Error> {
         self.environment.get_template(&self.name)?.render(names)
     }
 
@@ -111,6 +103,32 @@ impl Prompt {
         }
         text
     }
+}
+
+/// What templates see of a row and its lists.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    row: &'a Row,
+    names: Value,
+}
+
+impl<'a> Seen<'a> {
+    /// A row, and its lists by their names.
+    pub fn new(row: &'a Row, lists: &BTreeMap<String, Vec<Row>>) -> Self {
+        let lists = lists.iter().map(|(name, rows)| {
+            (name.as_str(), rows.iter().map(template::row_value).collect::<Value>())
+        });
+        Self { row, names: names(row, lists) }
+    }
+}
+
+fn names<'a>(row: &'a Row, lists: impl Iterator<Item = (&'a str, Value)>) -> Value {
+    let whole = template::row_value(row);
+    let columns = row
+        .columns
+        .iter()
+        .filter_map(|(name, _)| whole.get_attr(name).ok().map(|value| (name.as_str(), value)));
+    Value::from_pairs(columns.chain(lists).chain([(WHOLE_ROW, whole.clone())]))
 }
 
 /// A list of one row that has that row at every index.

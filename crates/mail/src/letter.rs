@@ -2,9 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use lettre::message::{Mailbox, MultiPart, header};
+use lettre::message::{Body, Mailbox, MultiPart, header};
 use longshore::{Priority, Timestamp};
 
+use crate::quoted::quoted;
 use crate::spool::{Envelope, Key, Letter};
 use crate::text::from_html;
 
@@ -74,7 +75,11 @@ impl Draft {
             builder = builder.raw_header(header::HeaderValue::new(name, value.clone()));
         }
         let text = self.text.clone().unwrap_or_else(|| from_html(&self.html));
-        let message = builder.multipart(MultiPart::alternative_plain_html(text, self.html.clone()));
+        let html = Body::dangerous_pre_encoded(
+            quoted(&self.html),
+            header::ContentTransferEncoding::QuotedPrintable,
+        );
+        let message = builder.multipart(MultiPart::alternative_plain_html(text, html));
         let body = message.map_err(DraftError::Incomplete)?.formatted();
         let bounces_to = match &self.bounces_to {
             Some(address) => mailbox(address)?.email.to_string(),

@@ -13,6 +13,7 @@ pub mod digest;
 pub mod letter;
 pub mod letterbox;
 pub mod mjml;
+mod quoted;
 pub mod send;
 pub mod spool;
 mod text;

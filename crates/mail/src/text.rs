@@ -1,5 +1,7 @@
 //! The words of a page, for those who read mail as text.
 
+use std::borrow::Cow;
+
 /// What is between these is never read.
 const UNREAD: [&str; 4] = ["head", "style", "script", "title"];
 /// These stand on lines of their own.
@@ -51,16 +53,15 @@ pub fn from_html(html: &str) -> String {
 
 /// Beyond the `>` that is not within quotes.
 fn end_of_tag(text: &str) -> Option<usize> {
-    let mut quote = None;
-    for (at, byte) in text.bytes().enumerate() {
-        match (byte, quote) {
-            (b'>', None) => return Some(at + 1),
-            (b'"' | b'\'', None) => quote = Some(byte),
-            (byte, Some(open)) if byte == open => quote = None,
-            _ => {}
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    loop {
+        at += memchr::memchr3(b'>', b'"', b'\'', &bytes[at..])?;
+        match bytes[at] {
+            b'>' => return Some(at + 1),
+            quote => at += memchr::memchr(quote, &bytes[at + 1..])? + 2,
         }
     }
-    None
 }
 
 #[derive(Default)]
@@ -114,13 +115,13 @@ impl Page {
     fn tag(&mut self, inside: &str) {
         let closing = inside.starts_with('/');
         let name = inside.trim_start_matches('/').split([' ', '\n', '\t', '\r', '/']).next();
-        let name = name.unwrap_or_default().to_ascii_lowercase();
+        let name = lowercase(name.unwrap_or_default());
         // Nothing but its own end is taken for a tag there.
         if self.unread.take().is_some() {
             return;
         }
-        match name.as_str() {
-            unread if UNREAD.contains(&unread) && !closing => self.unread = Some(name),
+        match &*name {
+            unread if UNREAD.contains(&unread) && !closing => self.unread = Some(name.into_owned()),
             "br" => self.end_line(),
             "td" | "th" => self.blank(),
             "li" if !closing => {
@@ -203,11 +204,22 @@ fn attribute(tag: &str, name: &str) -> Option<String> {
         Some(quote @ ('"' | '\'')) => value[1..].split(quote).next(),
         _ => value.split_whitespace().next(),
     };
-    value.map(decoded)
+    value.map(|value| decoded(value).into_owned())
+}
+
+/// Names are in small letters nearly always.
+fn lowercase(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
 }
 
 /// The entities that mail has; others stay as they are.
-fn decoded(text: &str) -> String {
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('&') {
@@ -229,7 +241,7 @@ fn decoded(text: &str) -> String {
         }
     }
     out.push_str(rest);
-    out
+    Cow::Owned(out)
 }
 
 /// Some for what is known; nothing inside for what is not to be seen.

@@ -21,6 +21,9 @@ pub(super) fn expand(
     text: &str,
     roots: &Roots,
 ) -> Result<Template, Fault> {
+    if !text.contains("mj-include") {
+        return Ok(Template::straight(tidy(text), file));
+    }
     let mut writer = Writer { text: String::new(), places: Vec::new(), roots, open: Vec::new() };
     writer.go_to(&file, 1);
     let source = Source { file, folder: folder.map(Path::to_path_buf), text: tidy(text) };

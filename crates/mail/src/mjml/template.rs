@@ -11,6 +11,8 @@ use super::include::expand;
 #[derive(Debug, Clone)]
 pub struct Template {
     text: Arc<str>,
+    file: Option<Arc<Path>>,
+    /// Where each line is from; nothing if all are from the file itself.
     places: Arc<[Place]>,
 }
 
@@ -61,7 +63,12 @@ impl Template {
     }
 
     pub(super) fn new(text: String, places: Vec<Place>) -> Self {
-        Self { text: text.into(), places: places.into() }
+        Self { text: text.into(), file: None, places: places.into() }
+    }
+
+    /// One that includes nothing.
+    pub(super) fn straight(text: String, file: Option<Arc<Path>>) -> Self {
+        Self { text: text.into(), file, places: Arc::default() }
     }
 
     /// The text.
@@ -71,7 +78,7 @@ impl Template {
 
     /// Where a line of the text is from; lines count from 1.
     pub fn place(&self, line: usize) -> Place {
-        let last = || Place { file: None, line };
+        let last = || Place { file: self.file.clone(), line };
         let at = line.clamp(1, self.places.len().max(1)) - 1;
         self.places.get(at).cloned().unwrap_or_else(last)
     }
