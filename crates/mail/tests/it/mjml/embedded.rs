@@ -26,6 +26,14 @@ fn a_line_break_in_a_style_stays_a_blank() {
 }
 
 #[test]
+fn a_title_may_have_quotes() {
+    let text = page("x")
+        .replace("<mj-body>", "<mj-head><mj-title>say \"no\"</mj-title></mj-head><mj-body>");
+    let html = html(&text);
+    assert!(html.contains("aria-label=\"say &#34;no&#34;\""), "{html}");
+}
+
+#[test]
 fn files_with_carriage_returns_render() {
     let text = page("hello").replace("><", ">\r\n<");
     assert!(html(&text).contains("hello"));
