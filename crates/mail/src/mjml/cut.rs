@@ -118,7 +118,7 @@ impl<'a> Cutter<'a> {
                 if !alone || NUMBERED.contains(name) || is_inlined(name, attributes) {
                     return None;
                 }
-                self.tag(piece.raw, name, attributes, within);
+                self.tag(piece.raw, name, attributes);
                 match (*name, closed) {
                     (_, true) if within == Some("mj-body") => Some(Ended::Child),
                     (_, true) => Some(Ended::Nothing),
@@ -170,16 +170,9 @@ impl<'a> Cutter<'a> {
         self.hole(raw, word, kind(word));
     }
 
-    fn tag(
-        &mut self,
-        raw: &'a str,
-        name: &str,
-        attributes: &[Attribute<'a>],
-        within: Option<&str>,
-    ) {
-        let in_body = within.is_some_and(|name| name != "mjml" && name != "mj-head");
+    fn tag(&mut self, raw: &'a str, name: &str, attributes: &[Attribute<'a>]) {
         let mut rest = raw;
-        if in_body && !WORKED_WITH.contains(&name) {
+        if self.open.contains(&"mj-body") && !WORKED_WITH.contains(&name) {
             for one in attributes {
                 if VALUES.contains(&one.name) && !one.value.trim().is_empty() {
                     // Attributes come in their order, and each value is a part of the tag.
