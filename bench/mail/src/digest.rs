@@ -1,5 +1,5 @@
 //! Digests into the spool: the example's members and template, read, rendered, sealed and kept, many at a
-//! time as the workers of a batch do. Queue and tracker are not in it: `bench-batch` measures rows.
+//! time as the workers of a batch do. Queue and tracker are not in it: see `batch.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use crate::{here, median};
 
 /// Members in work at once, as the example has it.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: u32 = 64;
 /// Threads that render.
 const THREADS: usize = 4;
 
@@ -37,25 +37,23 @@ pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()
 }
 
 async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
-    let source = members(folder, messages)?;
+    let path = members(folder, messages)?;
+    let source: Arc<dyn RowSource> = open(&format!("sqlite:{}", path.display()))?;
     let file = BatchFile::load(&example(), &Overrides::default())?.definition;
     let (Some(mail), Pre::Sql(pre)) = (&file.mail, &file.pre) else {
         return Err(anyhow!("the example writes to nobody"));
     };
     let prepare =
         MailPrepare::compile(&file.tenant, &file.kind, pre, mail).map_err(|why| anyhow!(why))?;
-    let spool = Spool::open(&folder.join("spool"))?;
-    let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
-    let compiler = Compiler::new(Arc::new(Embedded::new(THREADS).await?));
-    let office = SpoolOffice::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
+    let (office, spool) = office(folder).await?;
     let job = Arc::new(Job { source, prepare, office, batch: BatchId::new("bench")? });
     let begun = Instant::now();
     let mut slots = JoinSet::new();
-    for slot in 0..AT_ONCE {
+    for slot in 0..AT_ONCE as usize {
         let job = Arc::clone(&job);
         slots.spawn(async move {
             let mut kept = Vec::new();
-            for n in (slot..messages).step_by(AT_ONCE) {
+            for n in (slot..messages).step_by(AT_ONCE as usize) {
                 kept.push(job.write_to(n).await?);
             }
             anyhow::Ok(kept)
@@ -94,12 +92,21 @@ impl Job {
     }
 }
 
-fn example() -> PathBuf {
+/// Whoever keeps the messages, and where.
+pub(crate) async fn office(folder: &Path) -> anyhow::Result<(SpoolOffice, Spool)> {
+    let spool = Spool::open(&folder.join("spool"))?;
+    let letterbox = Letterbox::new(spool.clone(), Arc::new(SystemClock));
+    let compiler = Compiler::new(Arc::new(Embedded::new(THREADS).await?));
+    let office = SpoolOffice::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
+    Ok((office, spool))
+}
+
+pub(crate) fn example() -> PathBuf {
     here().join("../../examples/digest")
 }
 
 /// The example's database with more members.
-fn members(folder: &Path, more: usize) -> anyhow::Result<Arc<dyn RowSource>> {
+pub(crate) fn members(folder: &Path, more: usize) -> anyhow::Result<PathBuf> {
     let path = folder.join("neighbours.db");
     let sql = std::fs::read_to_string(example().join("seed.sql"))?;
     let sql = format!(
@@ -111,5 +118,5 @@ fn members(folder: &Path, more: usize) -> anyhow::Result<Arc<dyn RowSource>> {
     let seeded = folder.join("seed.sql");
     std::fs::write(&seeded, sql)?;
     seed::create(&path, &seeded)?;
-    Ok(open(&format!("sqlite:{}", path.display()))?)
+    Ok(path)
 }

@@ -7,6 +7,7 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+mod batch;
 mod digest;
 mod render;
 mod spool;
@@ -70,6 +71,7 @@ async fn main() -> anyhow::Result<()> {
     }
     if wanted(Part::Digest) {
         digest::measure(args.messages, args.rounds).await?;
+        batch::measure(args.messages, args.rounds).await?;
     }
     if wanted(Part::Spool) {
         spool::measure(args.messages, args.rounds).await?;
