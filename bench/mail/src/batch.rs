@@ -17,13 +17,17 @@ use longshore_batch::{Initiator, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::digest::{AT_ONCE, example, members, office};
-use crate::median;
+use crate::{Scratch, median};
 
-pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    scratch: &Scratch,
+    messages: usize,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let mut rates = Vec::new();
-    let folders = (0..rounds).map(|_| tempfile::tempdir()).collect::<Result<Vec<_>, _>>()?;
-    for folder in &folders {
-        rates.push(round(folder.path(), messages).await?);
+    for n in 0..rounds {
+        let folder = scratch.folder(&format!("batch-{n}"))?;
+        rates.push(round(&folder, messages).await?);
     }
     println!("{:<52} {:>8.0}/s", "the same as a batch, with queue and tracker", median(rates));
     Ok(())

@@ -18,19 +18,22 @@ use longshore_mail::mjml::{Compiler, Embedded};
 use longshore_mail::spool::Spool;
 use tokio::task::JoinSet;
 
-use crate::{here, median};
+use crate::{Scratch, here, median};
 
 /// Members in work at once, as the example has it.
 pub(crate) const AT_ONCE: u32 = 64;
 /// Threads that render.
 const THREADS: usize = 4;
 
-pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    scratch: &Scratch,
+    messages: usize,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let mut rates = Vec::new();
-    // Folders go when all is measured: ext4 is slow to make files where many were removed a moment ago.
-    let folders = (0..rounds).map(|_| tempfile::tempdir()).collect::<Result<Vec<_>, _>>()?;
-    for folder in &folders {
-        rates.push(round(folder.path(), messages).await?);
+    for n in 0..rounds {
+        let folder = scratch.folder(&format!("digest-{n}"))?;
+        rates.push(round(&folder, messages).await?);
     }
     println!("\n{:<52} {:>8.0}/s", "digests of examples/digest into the spool", median(rates));
     Ok(())

@@ -11,17 +11,21 @@ use longshore_mail::send::{Security, Sender, SenderSettings, Smtp, SmtpSettings}
 use longshore_mail::spool::{Key, Letter, Share, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 
-use crate::median;
+use crate::{Scratch, median};
 
 /// Messages that are put at a time.
 const GROUP: usize = 50;
 
-pub(crate) async fn measure(messages: usize, rounds: usize) -> anyhow::Result<()> {
+pub(crate) async fn measure(
+    scratch: &Scratch,
+    messages: usize,
+    rounds: usize,
+) -> anyhow::Result<()> {
     let server = tokio::task::spawn_blocking(|| PrivateSmtp::start(MailSecurity::None)).await??;
     let (mut made, mut kept, mut sent) = (Vec::new(), Vec::new(), Vec::new());
-    let folders = (0..rounds).map(|_| tempfile::tempdir()).collect::<Result<Vec<_>, _>>()?;
-    for folder in &folders {
-        let spool = Spool::open(folder.path())?;
+    for n in 0..rounds {
+        let folder = scratch.folder(&format!("spool-{n}"))?;
+        let spool = Spool::open(&folder)?;
         let begun = Instant::now();
         for group in (0..messages).collect::<Vec<_>>().chunks(GROUP) {
             let letters = group.iter().map(|n| letter(*n)).collect::<anyhow::Result<Vec<_>>>()?;
