@@ -17,6 +17,7 @@ mod process;
 mod redis;
 mod slurm;
 mod smtp;
+mod template;
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

@@ -7,7 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{account, on_a_free_port, program, run};
+use super::{account, on_a_free_port, program, run, template};
 
 const PACKAGE: &str = "mariadb-server";
 const NAME: &str = "longshore";
@@ -34,7 +34,7 @@ impl PrivateMariaDb {
     /// Starts one; takes a few seconds.
     pub fn start() -> io::Result<Self> {
         let folder = account::folder("longshore-mariadb-")?;
-        install(&folder)?;
+        template::fill("mariadb", &folder, install)?;
         std::fs::write(folder.path().join("init.sql"), init())?;
         account::give(&folder.path().join("init.sql"))?;
         let (process, port) = on_a_free_port(|port| Ok((serve(&folder, port)?, port)))?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{account, certificate, on_a_free_port, program, run};
+use super::{account, certificate, on_a_free_port, program, run, template};
 
 const PACKAGE: &str = "postgresql";
 pub(super) const NAME: &str = "longshore";
@@ -43,7 +43,7 @@ impl PrivatePostgres {
     /// The same with settings of its own, as `("fsync", "on")` or `("max_connections", "200")`.
     pub fn start_with(settings: &[(&str, &str)]) -> io::Result<Self> {
         let folder = account::folder("longshore-postgres-")?;
-        init(&folder)?;
+        template::fill("postgres", &folder, init)?;
         Self::start_in(folder, settings)
     }
 
@@ -51,7 +51,7 @@ impl PrivatePostgres {
     /// [`authority`](Self::authority) of its own.
     pub fn start_secure() -> io::Result<Self> {
         let folder = account::folder("longshore-postgres-")?;
-        init(&folder)?;
+        template::fill("postgres", &folder, init)?;
         certificate::make(folder.path())?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (own, key) = (path(certificate::OWN), path(certificate::KEY));

@@ -1,0 +1,35 @@
+//! Files that a server begins with. They take a second or two to make and are always the same, so
+//! tests that are told where to keep them make them once: `LONGSHORE_TEMPLATES` is a folder in the
+//! one for temporary files, which the servers' account can read.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{account, run};
+
+/// Fills the folder `data` in `folder`: `make` does it in the folder that it is given, or did.
+pub(super) fn fill(
+    name: &str,
+    folder: &TempDir,
+    make: impl Fn(&TempDir) -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(templates) = std::env::var_os("LONGSHORE_TEMPLATES").map(PathBuf::from) else {
+        return make(folder);
+    };
+    let template = templates.join(name);
+    // Who comes first makes it, and the others wait.
+    let turn = File::create(templates.join(format!("{name}.lock")))?;
+    turn.lock()?;
+    if !template.exists() {
+        let made = account::folder("longshore-template-")?;
+        make(&made)?;
+        std::fs::rename(made.path().join("data"), &template)?;
+    }
+    drop(turn);
+    let mut copy = account::command(Path::new("/bin/cp"), folder.path());
+    copy.arg("--archive").arg(template).arg(folder.path().join("data"));
+    run(copy).map(drop)
+}
