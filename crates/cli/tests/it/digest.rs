@@ -1,15 +1,12 @@
 //! `longshore mail digest`: one message per user and period, whatever dies, and no faster than it is rendered.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use longshore_sqlite::rusqlite::Connection;
 
 use crate::batch_examples::copied;
+use crate::slow_renderer::Slow;
 use crate::support::{Place, eventually};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -181,65 +178,11 @@ fn mistakes_are_told_before_anybody_is_written_to() {
     assert!(run.out.contains("mjml-error"), "{}", run.out);
 }
 
-/// A server that renders when it is let, and knows how much is asked of it at once.
-#[derive(Default)]
-struct Slow {
-    open: Mutex<bool>,
-    opened: Condvar,
-    at_once: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Slow {
-    fn start(self: &Arc<Self>) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, slow) = (listener.local_addr().unwrap().port(), Arc::clone(self));
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let slow = Arc::clone(&slow);
-                std::thread::spawn(move || slow.serve(stream.unwrap()));
-            }
-        });
-        port
-    }
-
-    fn serve(&self, stream: TcpStream) -> Option<()> {
-        let mut reader = BufReader::new(stream.try_clone().ok()?);
-        let mut stream = stream;
-        loop {
-            let mut length = 0;
-            loop {
-                let mut line = String::new();
-                if reader.read_line(&mut line).ok()? == 0 {
-                    return None;
-                }
-                let line = line.trim_end().to_ascii_lowercase();
-                if let Some(text) = line.strip_prefix("content-length:") {
-                    length = text.trim().parse().unwrap();
-                }
-                if line.is_empty() {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
-            let open = self.open.lock().unwrap();
-            drop(self.opened.wait_while(open, |open| !*open).unwrap());
-            self.at_once.fetch_sub(1, Ordering::SeqCst);
-            let page = "<html><body>page</body></html>";
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
-            stream.write_all(format!("{head}: {}\r\n\r\n{page}", page.len()).as_bytes()).ok()?;
-        }
-    }
-}
-
 #[test]
 fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
     let place = copied("digest");
-    let slow = Arc::new(Slow::default());
-    let port = slow.start();
+    let slow = Slow::start("<html><body>page</body></html>".to_owned(), Duration::ZERO);
+    let port = slow.port;
     let config = format!(
         "[pools.mjml]\nmax = 2\n[pools.digest]\nmax = 3\n\
          [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n\
@@ -251,7 +194,7 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
         .replace("[mail]\n", "[mail]\npool = \"digest\"\ntimeout = \"10m\"\n");
     place.write("digest/batch.toml", file);
     let mut running = place.start(&digest(&["--workers", "8"]));
-    eventually(LIMIT, || (slow.at_once.load(Ordering::SeqCst) == 2).then_some(()));
+    eventually(LIMIT, || (slow.at_once() == 2).then_some(()));
     let store = format!("sqlite:{DATABASE}");
     let batch = || place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
     // All that eight workers hold, and not one message more than there are permits.
@@ -266,9 +209,8 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
         let pool = pools.as_array().unwrap().iter().find(|pool| pool["pool"] == name).expect(name);
         assert_eq!(pool["in_use"], most, "{pools}");
     }
-    *slow.open.lock().unwrap() = true;
-    slow.opened.notify_all();
+    slow.allow(144);
     assert_eq!(running.ends_within(LIMIT), 0);
-    assert_eq!(slow.most.load(Ordering::SeqCst), 2, "no more than there are permits");
+    assert_eq!(slow.most(), 2, "no more than there are permits");
     assert_eq!(files(&place, "spool/pending").len(), 144);
 }
