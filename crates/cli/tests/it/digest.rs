@@ -153,6 +153,25 @@ fn a_daemon_writes_to_whoever_becomes_due_and_ends_when_told() {
 }
 
 #[test]
+fn a_day_is_that_of_the_files_zone() {
+    let place = copied("digest");
+    let file = place.read("digest/batch.toml");
+    let (mut kept, mut post) = (0, 100);
+    // Between those two it is never the same day.
+    for zone in ["Pacific/Pago_Pago", "Pacific/Kiritimati"] {
+        let zone = format!("[mail]\nzone = \"{zone}\"\n");
+        place.write("digest/batch.toml", file.replace("[mail]\n", &zone));
+        place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
+        kept += 1;
+        assert_eq!(files(&place, "spool/keys").len(), kept, "{zone}");
+        let more = "kind, subject, place, 8, words, picture FROM posts WHERE id = 3";
+        tell(&place, &format!("INSERT INTO posts SELECT {post}, NULL, {more}"));
+        post += 1;
+        place.run(&digest(&["--mod", "200", "--val", "3"])).ok().says("nobody is due");
+    }
+}
+
+#[test]
 fn mistakes_are_told_before_anybody_is_written_to() {
     let place = copied("digest");
     let file = place.read("digest/batch.toml");
@@ -162,6 +181,7 @@ fn mistakes_are_told_before_anybody_is_written_to() {
         (file.replace("from = ", "form = "), "unknown key `form` in [mail]"),
         (file.replace("mode = \"daily\"", "mode = \"weekly\""), "`weekly` is not a value"),
         (file.clone() + "[ai]\nprofile = \"echo\"\n", "exclude each other"),
+        (file.replace("[mail]\n", "[mail]\nzone = \"Vienna\"\n"), "there is no time zone `Vienna`"),
         (file.replace(":last,", ":latest,"), "unknown parameter `:latest`"),
     ] {
         assert_ne!(wrong, file);
