@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 pub struct Mail {
     /// How often.
     pub mode: MailMode,
-    /// The day on which the batch was started, as `2026-11-16`: the period of [`MailMode::Daily`], also of
-    /// rows that are written to after midnight.
+    /// The day on which the batch was started, as `2026-11-16`, in the file's zone: the period of
+    /// [`MailMode::Daily`], also of rows that are written to after midnight.
     pub day: String,
     /// From whom.
     pub from: String,

@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::Timestamp;
+use jiff::tz::TimeZone;
+use longshore::{Timestamp, zones};
 use longshore_ai::{Profile, ProviderName};
 
 use crate::definition::{Ai, Mail, MailMode, Through};
 
-use super::error::FileError;
+use super::error::{FileError, did_you_mean};
 use super::places::Places;
 use super::section::{Field, Section};
 use super::{Overrides, Written, ai};
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "mode",
+    "zone",
     "from",
     "to",
     "subject",
@@ -53,6 +55,7 @@ pub(super) fn read(
     };
     let mode = section.field("mode").map(|field| field.choice(&MODES)).transpose()?;
     let mode = overrides.mode.or(mode).unwrap_or_default();
+    let zone = section.field("zone").map(|field| zone(&field)).transpose()?;
     let since = section.field("since").map(|field| text(&field, places)).transpose()?;
     if mode == MailMode::Immediate && since.is_none() {
         let hint = "the column of `pre.sql` that says where the last message to the row ended";
@@ -65,7 +68,7 @@ pub(super) fn read(
     let mut need = |key: &str| text(&section.need(key)?, places);
     Ok(Some(Mail {
         mode,
-        day: now.to_string().chars().take(10).collect(),
+        day: day(now, &zone.unwrap_or(TimeZone::UTC)),
         from: need("from")?,
         to: need("to")?,
         subject: need("subject")?,
@@ -76,6 +79,34 @@ pub(super) fn read(
         same: same(&section)?,
         folder: section.file.near.clone(),
     }))
+}
+
+/// The zone whose midnight ends a day.
+fn zone(field: &Field<'_>) -> Result<TimeZone, FileError> {
+    let given = field.text()?;
+    jiff::tz::db().get(given).map_err(|_| {
+        let error = field.error(format!("`{}`: there is no time zone `{given}`", field.name));
+        error.hint(zone_hint(given))
+    })
+}
+
+/// The zone that may be meant: `Vienna` is `Europe/Vienna`.
+fn zone_hint(given: &str) -> String {
+    let known = zones();
+    let wanted = given.to_lowercase().replace(' ', "_");
+    let city =
+        |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);
+    let meant = known.iter().find(city).map(String::as_str);
+    match meant.or_else(|| did_you_mean(given, known.iter().map(String::as_str))) {
+        Some(zone) => format!("did you mean `{zone}`?"),
+        None => "zones are named as in the IANA list: Europe/Vienna, America/New_York, UTC".into(),
+    }
+}
+
+/// The day on a calendar in this zone.
+fn day(now: Timestamp, zone: &TimeZone) -> String {
+    let now = jiff::Timestamp::from_microsecond(now.as_micros()).unwrap_or_default();
+    zone.to_datetime(now).date().to_string()
 }
 
 /// The page of `[mail]`, if there is such a section.
@@ -126,4 +157,46 @@ fn same(section: &Section<'_>) -> Result<Vec<Vec<String>>, FileError> {
         columns.iter().map(|column| Ok(column.text()?.to_owned())).collect()
     });
     lists.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn day_in(zone: &str, now: &str) -> String {
+        day(Timestamp::parse(now).unwrap(), &jiff::tz::db().get(zone).unwrap())
+    }
+
+    #[test]
+    fn a_day_ends_at_midnight_in_its_zone_also_when_clocks_change() {
+        for (zone, now, day) in [
+            ("UTC", "2026-11-15T23:59:59Z", "2026-11-15"),
+            ("UTC", "2026-11-16T00:00:00Z", "2026-11-16"),
+            ("Europe/Vienna", "2026-11-15T22:59:59Z", "2026-11-15"),
+            ("Europe/Vienna", "2026-11-15T23:00:00Z", "2026-11-16"),
+            // Clocks go forward: that Sunday has 23 hours.
+            ("Europe/Vienna", "2026-03-28T22:59:59Z", "2026-03-28"),
+            ("Europe/Vienna", "2026-03-28T23:00:00Z", "2026-03-29"),
+            ("Europe/Vienna", "2026-03-29T21:59:59Z", "2026-03-29"),
+            ("Europe/Vienna", "2026-03-29T22:00:00Z", "2026-03-30"),
+            // And back: this one has 25.
+            ("Europe/Vienna", "2026-10-24T21:59:59Z", "2026-10-24"),
+            ("Europe/Vienna", "2026-10-24T22:00:00Z", "2026-10-25"),
+            ("Europe/Vienna", "2026-10-25T22:59:59Z", "2026-10-25"),
+            ("Europe/Vienna", "2026-10-25T23:00:00Z", "2026-10-26"),
+            ("America/New_York", "2026-11-16T04:59:59Z", "2026-11-15"),
+            // Samoa left out a day.
+            ("Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-29"),
+            ("Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-31"),
+        ] {
+            assert_eq!(day_in(zone, now), day, "{now} in {zone}");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_is_nearly_right_is_guessed() {
+        assert_eq!(zone_hint("vienna"), "did you mean `Europe/Vienna`?");
+        assert_eq!(zone_hint("Europe/Vena"), "did you mean `Europe/Vienna`?");
+        assert!(zone_hint("qqqqqqqqq").contains("IANA"));
+    }
 }

@@ -16,7 +16,7 @@ pub(super) fn last(items: &[Row], column: &str) -> Result<SqlValue, String> {
         last = match last {
             None => Some(value),
             Some(other) => match compare(value, other) {
-                None => return Err(format!("`{column}` has values that cannot be compared")),
+                None => return Err(incomparable(column, value, other)),
                 Some(Ordering::Greater) => Some(value),
                 Some(_) => last,
             },
@@ -28,10 +28,40 @@ pub(super) fn last(items: &[Row], column: &str) -> Result<SqlValue, String> {
 fn compare(one: &SqlValue, other: &SqlValue) -> Option<Ordering> {
     match (one, other) {
         (SqlValue::Int(one), SqlValue::Int(other)) => Some(one.cmp(other)),
-        (SqlValue::Text(one), SqlValue::Text(other)) => Some(one.cmp(other)),
+        (SqlValue::Text(one), SqlValue::Text(other)) => compare_text(one, other),
         (SqlValue::Real(one), SqlValue::Real(other)) => one.partial_cmp(other),
         _ => None,
     }
+}
+
+/// Times with an offset are what they are wherever they are shown. Of numbers that are text nobody here
+/// knows how the database compares them: PostgreSQL's `numeric` as numbers, its `text` as text.
+fn compare_text(one: &str, other: &str) -> Option<Ordering> {
+    let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+    if let (Some(one), Some(other)) = (time(one), time(other)) {
+        return Some(one.cmp(&other));
+    }
+    let as_text = one.cmp(other);
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) if one.total_cmp(&other) == as_text.reverse() && one != other => {
+            None
+        }
+        _ => Some(as_text),
+    }
+}
+
+/// A number as databases write it.
+fn number(text: &str) -> Option<f64> {
+    let plain = text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    if plain { text.parse().ok() } else { None }
+}
+
+fn incomparable(column: &str, one: &SqlValue, other: &SqlValue) -> String {
+    let (one, other) = (show_key(one), show_key(other));
+    format!(
+        "`{column}` has values that cannot be compared, as {one} and {other}: cast it to a whole number \
+         or to a time in the SQL of the list"
+    )
 }
 
 /// Each item once, the first of those that are alike.
@@ -83,6 +113,27 @@ mod tests {
         assert_eq!(last(&items, "id"), Ok(SqlValue::Int(10)));
         assert_eq!(last(&items, "subject"), Ok(SqlValue::Text("c".into())));
         assert!(last(&items, "origin").is_err() && last(&items, "no").is_err());
+    }
+
+    #[test]
+    fn numbers_that_are_text_are_not_ordered_by_a_guess_and_times_are_times() {
+        let last = |texts: [&str; 2]| {
+            let items = texts.map(|text| item(1, Some(text), ""));
+            last(&items, "origin")
+        };
+        let text = |text: &str| Ok(SqlValue::Text(text.to_owned()));
+        assert!(last(["9", "10"]).is_err_and(|words| words.contains("as 10 and 9")));
+        assert!(last(["-1", "-2"]).is_err());
+        assert_eq!(last(["10", "11"]), text("11"));
+        assert_eq!(last(["a9", "a10"]), text("a9"));
+        // In the night when clocks go back, as PostgreSQL shows it.
+        let (earlier, later) = ("2026-10-25 02:50:00+02", "2026-10-25 02:10:00.5+01");
+        assert_eq!(last([later, earlier]), text(later));
+        assert_eq!(last([earlier, later]), text(later));
+        assert_eq!(
+            last(["2026-10-25 02:50:00", "2026-10-25 02:10:00"]),
+            text("2026-10-25 02:50:00")
+        );
     }
 
     #[test]

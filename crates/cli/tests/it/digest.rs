@@ -1,15 +1,12 @@
 //! `longshore mail digest`: one message per user and period, whatever dies, and no faster than it is rendered.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use longshore_sqlite::rusqlite::Connection;
 
 use crate::batch_examples::copied;
+use crate::slow_renderer::Slow;
 use crate::support::{Place, eventually};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -156,6 +153,25 @@ fn a_daemon_writes_to_whoever_becomes_due_and_ends_when_told() {
 }
 
 #[test]
+fn a_day_is_that_of_the_files_zone() {
+    let place = copied("digest");
+    let file = place.read("digest/batch.toml");
+    let (mut kept, mut post) = (0, 100);
+    // Between those two it is never the same day.
+    for zone in ["Pacific/Pago_Pago", "Pacific/Kiritimati"] {
+        let zone = format!("[mail]\nzone = \"{zone}\"\n");
+        place.write("digest/batch.toml", file.replace("[mail]\n", &zone));
+        place.run(&digest(&["--mod", "200", "--val", "3"])).ok();
+        kept += 1;
+        assert_eq!(files(&place, "spool/keys").len(), kept, "{zone}");
+        let more = "kind, subject, place, 8, words, picture FROM posts WHERE id = 3";
+        tell(&place, &format!("INSERT INTO posts SELECT {post}, NULL, {more}"));
+        post += 1;
+        place.run(&digest(&["--mod", "200", "--val", "3"])).ok().says("nobody is due");
+    }
+}
+
+#[test]
 fn mistakes_are_told_before_anybody_is_written_to() {
     let place = copied("digest");
     let file = place.read("digest/batch.toml");
@@ -165,6 +181,7 @@ fn mistakes_are_told_before_anybody_is_written_to() {
         (file.replace("from = ", "form = "), "unknown key `form` in [mail]"),
         (file.replace("mode = \"daily\"", "mode = \"weekly\""), "`weekly` is not a value"),
         (file.clone() + "[ai]\nprofile = \"echo\"\n", "exclude each other"),
+        (file.replace("[mail]\n", "[mail]\nzone = \"Vienna\"\n"), "there is no time zone `Vienna`"),
         (file.replace(":last,", ":latest,"), "unknown parameter `:latest`"),
     ] {
         assert_ne!(wrong, file);
@@ -181,65 +198,11 @@ fn mistakes_are_told_before_anybody_is_written_to() {
     assert!(run.out.contains("mjml-error"), "{}", run.out);
 }
 
-/// A server that renders when it is let, and knows how much is asked of it at once.
-#[derive(Default)]
-struct Slow {
-    open: Mutex<bool>,
-    opened: Condvar,
-    at_once: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Slow {
-    fn start(self: &Arc<Self>) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, slow) = (listener.local_addr().unwrap().port(), Arc::clone(self));
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let slow = Arc::clone(&slow);
-                std::thread::spawn(move || slow.serve(stream.unwrap()));
-            }
-        });
-        port
-    }
-
-    fn serve(&self, stream: TcpStream) -> Option<()> {
-        let mut reader = BufReader::new(stream.try_clone().ok()?);
-        let mut stream = stream;
-        loop {
-            let mut length = 0;
-            loop {
-                let mut line = String::new();
-                if reader.read_line(&mut line).ok()? == 0 {
-                    return None;
-                }
-                let line = line.trim_end().to_ascii_lowercase();
-                if let Some(text) = line.strip_prefix("content-length:") {
-                    length = text.trim().parse().unwrap();
-                }
-                if line.is_empty() {
-                    break;
-                }
-            }
-            let mut body = vec![0; length];
-            reader.read_exact(&mut body).ok()?;
-            let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
-            let open = self.open.lock().unwrap();
-            drop(self.opened.wait_while(open, |open| !*open).unwrap());
-            self.at_once.fetch_sub(1, Ordering::SeqCst);
-            let page = "<html><body>page</body></html>";
-            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
-            stream.write_all(format!("{head}: {}\r\n\r\n{page}", page.len()).as_bytes()).ok()?;
-        }
-    }
-}
-
 #[test]
 fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
     let place = copied("digest");
-    let slow = Arc::new(Slow::default());
-    let port = slow.start();
+    let slow = Slow::start("<html><body>page</body></html>".to_owned(), Duration::ZERO);
+    let port = slow.port;
     let config = format!(
         "[pools.mjml]\nmax = 2\n[pools.digest]\nmax = 3\n\
          [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n\
@@ -251,7 +214,7 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
         .replace("[mail]\n", "[mail]\npool = \"digest\"\ntimeout = \"10m\"\n");
     place.write("digest/batch.toml", file);
     let mut running = place.start(&digest(&["--workers", "8"]));
-    eventually(LIMIT, || (slow.at_once.load(Ordering::SeqCst) == 2).then_some(()));
+    eventually(LIMIT, || (slow.at_once() == 2).then_some(()));
     let store = format!("sqlite:{DATABASE}");
     let batch = || place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
     // All that eight workers hold, and not one message more than there are permits.
@@ -266,9 +229,8 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
         let pool = pools.as_array().unwrap().iter().find(|pool| pool["pool"] == name).expect(name);
         assert_eq!(pool["in_use"], most, "{pools}");
     }
-    *slow.open.lock().unwrap() = true;
-    slow.opened.notify_all();
+    slow.allow(144);
     assert_eq!(running.ends_within(LIMIT), 0);
-    assert_eq!(slow.most.load(Ordering::SeqCst), 2, "no more than there are permits");
+    assert_eq!(slow.most(), 2, "no more than there are permits");
     assert_eq!(files(&place, "spool/pending").len(), 144);
 }

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Remembers};
 
-use crate::support::{Place, Running, SOON, eventually, limit, soaked};
+use crate::support::{Place, Running, SOON, eventually, limit, signal, soaked};
 
 const CONNECTIONS: usize = 4;
 
@@ -47,7 +48,7 @@ pool = "digest"
 from = "storm@example.org"
 to = "user{{ id }}@example.org"
 subject = "{{ items | length }} new"
-template = "<mjml><mj-body>{% for item in items %}<mj-section>{{ item.words }}</mj-section>{% endfor %}</mj-body></mjml>"
+template = "<mjml><mj-body><mj-section><mj-column>{% for item in items %}<mj-text>{{ item.words }}</mj-text>{% endfor %}</mj-column></mj-section></mj-body></mjml>"
 [post]
 success = { sql = "UPDATE users SET last = max(last, :last), day = :day, sent = sent + 1 WHERE id = :key", rows = 1 }
 [retry]
@@ -58,24 +59,38 @@ cap = "200ms"
 limit = "none"
 "#;
 
+/// Who renders, and is killed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Renders {
+    /// A process that stands in for a server, over HTTP.
+    Server,
+    /// npm's mjml, in Node processes of the writer's own.
+    Node,
+}
+
 struct Storm {
     place: Place,
+    renders: Renders,
     port: u16,
     sink: PrivateSmtp,
     redis: PrivateRedis,
 }
 
 impl Storm {
-    fn new(users: usize) -> Self {
+    fn new(users: usize, renders: Renders) -> Self {
         let place = Place::new();
         let sink = PrivateSmtp::start(MailSecurity::None).unwrap();
         let redis = PrivateRedis::start(Remembers::EverySecond).unwrap();
         // Free a moment ago, and for us alone: nobody else binds on purpose what was given by lot.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let renderer = match renders {
+            Renders::Server => format!("renderer = \"http://127.0.0.1:{port}/\""),
+            Renders::Node => format!("renderer = \"reference\"\nmjml_dir = {:?}", mjml()),
+        };
         let config = format!(
             "permits = \"{}\"\n[worker]\nttl = \"2s\"\n\
              [pools.digest]\nmax = 16\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
-             [mail]\nrenderer = \"http://127.0.0.1:{port}/\"\npool = \"mjml\"\n\
+             [mail]\n{renderer}\npool = \"mjml\"\n\
              [mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\nconnections = {CONNECTIONS}\n",
             redis.url(),
             sink.port(),
@@ -93,7 +108,7 @@ impl Storm {
              INSERT INTO items VALUES (1, 'one'), (2, 'two <b>'), (3, 'three & more');"
         ))
         .unwrap();
-        Self { place, port, sink, redis }
+        Self { place, renders, port, sink, redis }
     }
 
     fn start(&self, args: &[&str]) -> Running {
@@ -101,10 +116,28 @@ impl Storm {
         Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    fn renderer(&self) -> Running {
+    /// The server that renders, unless the writer's own processes do.
+    fn renderer(&self) -> Option<Running> {
         let mut command = Command::new("python3");
         command.args(["-c", RENDERER, &self.port.to_string()]).stderr(Stdio::null());
-        Running(command.spawn().unwrap())
+        (self.renders == Renders::Server).then(|| Running(command.spawn().unwrap()))
+    }
+
+    /// Kills whoever renders for this writer, which gets over it.
+    fn strike(&self, renderer: &mut Option<Running>, writer: &Running, users: usize) {
+        match renderer {
+            Some(server) => {
+                server.kill();
+                *renderer = self.renderer();
+            }
+            None => eventually(limit(2 * SOON), || {
+                let nodes = nodes_of(writer.0.id());
+                nodes.iter().for_each(|node| _ = signal(*node, "KILL"));
+                (!nodes.is_empty()).then_some(())
+            }),
+        }
+        let before = self.kept();
+        eventually(limit(2 * SOON), || (self.kept() > before.min(users - 1)).then_some(()));
     }
 
     fn writer(&self) -> Running {
@@ -134,10 +167,44 @@ impl Storm {
     }
 }
 
+/// Where `./test` installs npm's mjml.
+fn mjml() -> PathBuf {
+    std::env::var_os("LONGSHORE_MJML").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
+        PathBuf::from,
+    )
+}
+
+/// The Node processes below a process. (None of them is anybody else's.)
+fn nodes_of(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")));
+    let children: Vec<u32> = lists
+        .flat_map(|list| {
+            let list = list.unwrap_or_default();
+            list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()
+        })
+        .collect();
+    let is_node = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).next().is_some_and(|word| word.ends_with(b"node"))
+    };
+    let below = children.iter().flat_map(|child| nodes_of(*child));
+    children.iter().copied().filter(is_node).chain(below).collect()
+}
+
 #[test]
 fn a_storm_on_digests_leaves_one_message_per_user_and_repeats_only_what_was_in_hand() {
-    let (users, kills) = soaked((400, 8), (20_000, 40));
-    let mut storm = Storm::new(users);
+    storm_on_digests(soaked((400, 8), (20_000, 40)), Renders::Server);
+}
+
+#[test]
+fn a_storm_on_digests_does_no_harm_where_node_renders_and_is_killed() {
+    storm_on_digests(soaked((200, 6), (2_000, 20)), Renders::Node);
+}
+
+fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {
+    let mut storm = Storm::new(users, renders);
     let (mut renderer, mut sender) = (storm.renderer(), storm.sender());
     let mut sender_kills = 0;
     for kill in 1..=kills {
@@ -145,15 +212,14 @@ fn a_storm_on_digests_leaves_one_message_per_user_and_repeats_only_what_was_in_h
         let share = users * kill / (kills + 2);
         // Further each time: by what was kept, not by time.
         eventually(limit(10 * SOON), || (storm.kept() >= share).then_some(()));
+        if kill % 3 == 0 {
+            storm.strike(&mut renderer, &writer, users);
+        }
         writer.kill();
         if kill % 2 == 0 {
             sender.kill();
             sender_kills += 1;
             sender = storm.sender();
-        }
-        if kill % 3 == 0 {
-            renderer.kill();
-            renderer = storm.renderer();
         }
         if kill % 4 == 0 {
             storm.redis.restart_killed().unwrap();

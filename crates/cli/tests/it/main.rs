@@ -61,6 +61,10 @@ mod deploy;
 #[cfg(test)]
 mod digest;
 #[cfg(test)]
+mod digest_memory;
+#[cfg(test)]
+mod digest_pg;
+#[cfg(test)]
 mod digest_storm;
 #[cfg(test)]
 mod dispatch;
@@ -110,6 +114,8 @@ mod serve_dispatch;
 mod serve_storm;
 #[cfg(test)]
 mod signals;
+#[cfg(test)]
+mod slow_renderer;
 #[cfg(test)]
 mod supervise;
 #[cfg(test)]

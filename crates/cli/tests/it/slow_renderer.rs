@@ -1,0 +1,96 @@
+//! A server that renders when it is let, and knows how much is asked of it at once.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Gives the same page to everybody. It lives as long as its test.
+pub struct Slow {
+    pub port: u16,
+    page: String,
+    /// What each answer takes, once it is let out.
+    takes: Duration,
+    /// How many answers more are let out.
+    allowed: Mutex<usize>,
+    more: Condvar,
+    at_once: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Slow {
+    /// Answers nobody yet.
+    pub fn start(page: String, takes: Duration) -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let slow = Arc::new(Self {
+            port: listener.local_addr().unwrap().port(),
+            page,
+            takes,
+            allowed: Mutex::default(),
+            more: Condvar::new(),
+            at_once: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+        });
+        let server = Arc::clone(&slow);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let slow = Arc::clone(&server);
+                std::thread::spawn(move || slow.serve(stream.unwrap()));
+            }
+        });
+        slow
+    }
+
+    /// Lets so many answers more out.
+    pub fn allow(&self, answers: usize) {
+        *self.allowed.lock().unwrap() += answers;
+        self.more.notify_all();
+    }
+
+    /// How many wait for their answers now.
+    pub fn at_once(&self) -> usize {
+        self.at_once.load(Ordering::SeqCst)
+    }
+
+    /// How many waited at once, at most.
+    pub fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    fn serve(&self, stream: TcpStream) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut stream = stream;
+        loop {
+            read_request(&mut reader)?;
+            let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            let allowed = self.allowed.lock().unwrap();
+            *self.more.wait_while(allowed, |allowed| *allowed == 0).unwrap() -= 1;
+            std::thread::sleep(self.takes);
+            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
+            let length = self.page.len();
+            stream.write_all(format!("{head}: {length}\r\n\r\n{}", self.page).as_bytes()).ok()?;
+        }
+    }
+}
+
+/// Reads one to its end; `None` if there is none.
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<()> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_ascii_lowercase();
+        if let Some(text) = line.strip_prefix("content-length:") {
+            length = text.trim().parse().unwrap();
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).ok()
+}
