@@ -28,6 +28,7 @@ use longshore::{Clock, Kind, SystemClock, TenantId, Timestamp};
 use toml::de::DeTable;
 
 pub use error::{FileError, did_you_mean};
+pub use mail::zone_hint;
 pub use places::{Place, Places};
 pub use text::MAX_FILE;
 

@@ -90,8 +90,8 @@ fn zone(field: &Field<'_>) -> Result<TimeZone, FileError> {
     })
 }
 
-/// The zone that may be meant: `Vienna` is `Europe/Vienna`.
-fn zone_hint(given: &str) -> String {
+/// What may be meant by a zone that there is not: `Berlin` is `Europe/Berlin`.
+pub fn zone_hint(given: &str) -> String {
     let known = zones();
     let wanted = given.to_lowercase().replace(' ', "_");
     let city =
@@ -99,7 +99,7 @@ fn zone_hint(given: &str) -> String {
     let meant = known.iter().find(city).map(String::as_str);
     match meant.or_else(|| did_you_mean(given, known.iter().map(String::as_str))) {
         Some(zone) => format!("did you mean `{zone}`?"),
-        None => "zones are named as in the IANA list: Europe/Vienna, America/New_York, UTC".into(),
+        None => "zones are named as in the IANA list: Europe/Berlin, America/New_York, UTC".into(),
     }
 }
 
@@ -195,8 +195,13 @@ mod tests {
 
     #[test]
     fn a_zone_that_is_nearly_right_is_guessed() {
-        assert_eq!(zone_hint("vienna"), "did you mean `Europe/Vienna`?");
-        assert_eq!(zone_hint("Europe/Vena"), "did you mean `Europe/Vienna`?");
+        for (given, meant) in [
+            ("Europe/Berln", "Europe/Berlin"),
+            ("berlin", "Europe/Berlin"),
+            ("new york", "America/New_York"),
+        ] {
+            assert_eq!(zone_hint(given), format!("did you mean `{meant}`?"));
+        }
         assert!(zone_hint("qqqqqqqqq").contains("IANA"));
     }
 }

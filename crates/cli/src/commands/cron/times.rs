@@ -1,8 +1,9 @@
 //! Reading what was typed as an expression and a zone, with words for what is wrong.
 
-use longshore::{Timetable, TimetableError, zones};
+use longshore::{Timetable, TimetableError};
+use longshore_batch::file::zone_hint;
 
-use crate::error::{did_you_mean, hinted, usage};
+use crate::error::{hinted, usage};
 
 /// The times of an expression in a zone.
 pub fn read(expression: &str, zone: &str) -> anyhow::Result<Timetable> {
@@ -43,34 +44,9 @@ fn hint(error: &TimetableError, expression: &str) -> String {
     }
 }
 
-/// The zone that may be meant: `Berlin` is `Europe/Berlin`.
-fn zone_hint(given: &str) -> String {
-    let known = zones();
-    let wanted = given.to_lowercase().replace(' ', "_");
-    let city =
-        |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);
-    let meant = known.iter().find(city).map(String::as_str);
-    match meant.or_else(|| did_you_mean(given, known.iter().map(String::as_str))) {
-        Some(zone) => format!("did you mean `{zone}`?"),
-        None => "zones are named as in the IANA list: Europe/Berlin, America/New_York, UTC".into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_zone_that_is_nearly_right_is_guessed() {
-        for (given, meant) in [
-            ("Europe/Berln", "Europe/Berlin"),
-            ("berlin", "Europe/Berlin"),
-            ("new york", "America/New_York"),
-        ] {
-            assert!(zone_hint(given).contains(meant), "{given}: {}", zone_hint(given));
-        }
-        assert!(zone_hint("qqqqqqqqq").contains("IANA"));
-    }
 
     #[test]
     fn a_bad_field_is_named_with_its_place() {
