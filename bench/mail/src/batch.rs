@@ -16,20 +16,17 @@ use longshore_batch::initiator::StartOptions;
 use longshore_batch::{Initiator, RowHandler, Sources};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
+use crate::Scratch;
 use crate::digest::{AT_ONCE, example, members, office};
-use crate::{Scratch, median};
 
 pub(crate) async fn measure(
     scratch: &Scratch,
     messages: usize,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    let mut rates = Vec::new();
-    for n in 0..rounds {
-        let folder = scratch.folder(&format!("batch-{n}"))?;
-        rates.push(round(&folder, messages).await?);
-    }
-    println!("{:<52} {:>8.0}/s", "the same as a batch, with queue and tracker", median(rates));
+    let rate =
+        scratch.rounds("batch", rounds, async |folder| round(folder, messages).await).await?;
+    println!("{:<52} {:>8.0}/s", "the same as a batch, with queue and tracker", rate);
     Ok(())
 }
 

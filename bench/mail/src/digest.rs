@@ -18,7 +18,7 @@ use longshore_mail::mjml::{Compiler, Embedded};
 use longshore_mail::spool::Spool;
 use tokio::task::JoinSet;
 
-use crate::{Scratch, here, median};
+use crate::{Scratch, here};
 
 /// Members in work at once, as the example has it.
 pub(crate) const AT_ONCE: u32 = 64;
@@ -30,12 +30,9 @@ pub(crate) async fn measure(
     messages: usize,
     rounds: usize,
 ) -> anyhow::Result<()> {
-    let mut rates = Vec::new();
-    for n in 0..rounds {
-        let folder = scratch.folder(&format!("digest-{n}"))?;
-        rates.push(round(&folder, messages).await?);
-    }
-    println!("\n{:<52} {:>8.0}/s", "digests of examples/digest into the spool", median(rates));
+    let rate =
+        scratch.rounds("digest", rounds, async |folder| round(folder, messages).await).await?;
+    println!("\n{:<52} {:>8.0}/s", "digests of examples/digest into the spool", rate);
     Ok(())
 }
 

@@ -90,6 +90,20 @@ impl Scratch {
         std::fs::create_dir(&folder)?;
         Ok(folder)
     }
+
+    /// What is in the middle of what so many rounds said, each in a folder of its own.
+    async fn rounds(
+        &self,
+        name: &str,
+        rounds: usize,
+        round: impl AsyncFn(&Path) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<f64> {
+        let mut rates = Vec::new();
+        for n in 0..rounds {
+            rates.push(round(&self.folder(&format!("{name}-{n}"))?).await?);
+        }
+        Ok(median(rates))
+    }
 }
 
 /// The one in the middle.

@@ -225,10 +225,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     while let Some(at) = rest.find('&') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let entity = rest
-            .find(';')
-            .filter(|end| *end <= 10)
-            .and_then(|end| Some((end, entity(&rest[1..end])?)));
+        let end = rest.bytes().take(11).position(|byte| byte == b';');
+        let entity = end.and_then(|end| Some((end, entity(&rest[1..end])?)));
         match entity {
             Some((end, c)) => {
                 out.extend(c);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_sqlite::rusqlite::Connection;
 
 use crate::slow_renderer::Slow;
-use crate::support::{Place, Running, SOON, eventually, limit, soaked};
+use crate::support::{Place, Running, SOON, eventually, limit};
 
 /// What a renderer's page weighs. Kept for each member, pages would weigh several times [`GROWTH`].
 const PAGE: usize = 100 << 10;
@@ -43,7 +43,7 @@ fn resident(process: &Running) -> usize {
 
 #[test]
 fn memory_stays_flat_while_a_slow_renderer_is_waited_for() {
-    let members = soaked(1_500, 6_000);
+    let members = 1_500;
     let place = Place::new();
     // A remark, so that the message's text has nothing of it.
     let line = "x".repeat(71) + "\n";

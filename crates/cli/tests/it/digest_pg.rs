@@ -188,7 +188,7 @@ fn on_postgres_a_rerun_moves_the_tracker_to_what_is_in_the_message_that_is_kept(
 }
 
 #[test]
-fn on_postgres_digests_that_are_killed_at_any_moment_leave_one_file_per_member() {
+fn on_postgres_a_storm_of_kills_on_digests_leaves_one_file_per_member() {
     let (members, kills) = soaked((400, 8), (10_000, 40));
     let news = News::new(members);
     let mut dice = Dice(members as u64);

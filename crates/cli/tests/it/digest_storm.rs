@@ -11,6 +11,9 @@ use longshore_testkit::servers::{MailSecurity, PrivateRedis, PrivateSmtp, Rememb
 
 use crate::support::{Place, Running, SOON, eventually, limit, signal, soaked};
 
+/// Messages in the making at once.
+const PERMITS: usize = 16;
+/// Messages on their way to the server at once.
 const CONNECTIONS: usize = 4;
 
 /// A process that renders: any text, at any path, as adrianrudnik/mjml-server takes and gives it.
@@ -89,7 +92,7 @@ impl Storm {
         };
         let config = format!(
             "permits = \"{}\"\n[worker]\nttl = \"2s\"\n\
-             [pools.digest]\nmax = 16\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
+             [pools.digest]\nmax = {PERMITS}\nlease = \"2s\"\n[pools.mjml]\nmax = 4\nlease = \"2s\"\n\
              [mail]\n{renderer}\npool = \"mjml\"\n\
              [mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\nconnections = {CONNECTIONS}\n",
             redis.url(),
@@ -136,8 +139,9 @@ impl Storm {
                 (!nodes.is_empty()).then_some(())
             }),
         }
-        let before = self.kept();
-        eventually(limit(2 * SOON), || (self.kept() > before.min(users - 1)).then_some(()));
+        // More than may have been rendered before and not been kept: each holds a permit of `digest`.
+        let enough = (self.kept() + PERMITS + 1).min(users);
+        eventually(limit(4 * SOON), || (self.kept() >= enough).then_some(()));
     }
 
     fn writer(&self) -> Running {
@@ -169,10 +173,12 @@ impl Storm {
 
 /// Where `./test` installs npm's mjml.
 fn mjml() -> PathBuf {
-    std::env::var_os("LONGSHORE_MJML").map_or_else(
+    let folder = std::env::var_os("LONGSHORE_MJML").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
         PathBuf::from,
-    )
+    );
+    assert!(folder.join("node_modules/mjml").exists(), "npm's mjml is missing: ./test installs it");
+    folder
 }
 
 /// The Node processes below a process. (None of them is anybody else's.)
@@ -248,5 +254,10 @@ fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {
     let repeats: usize = times.values().map(|times| times - 1).sum();
     assert!(repeats <= sender_kills * CONNECTIONS, "{repeats} after {sender_kills} kills");
     storm.place.run(&["--store", "sqlite:users.db", "verify"]).ok();
+    // One that failed would have been due again.
+    let list = ["--store", "sqlite:users.db", "batch", "list", "--limit", "1000", "--json"];
+    let batches = storm.place.run(&list).ok().json();
+    let failed = |batch: &serde_json::Value| batch["failed"].as_u64().unwrap();
+    assert_eq!(batches.as_array().unwrap().iter().map(failed).sum::<u64>(), 0, "{batches}");
     drop(renderer);
 }

@@ -43,13 +43,16 @@ impl<T: Weighed> Cache<T> {
         self.kept.get(key).cloned()
     }
 
+    /// Keeps it in the place of what was known by this key.
     pub(super) fn keep(&mut self, key: Key, one: &Arc<T>) {
-        if one.weight() > self.most || self.kept.contains_key(&key) {
+        if one.weight() > self.most {
             return;
         }
         self.bytes += one.weight();
-        self.kept.insert(key, Arc::clone(one));
-        self.order.push_back(key);
+        match self.kept.insert(key, Arc::clone(one)) {
+            Some(before) => self.bytes -= before.weight(),
+            None => self.order.push_back(key),
+        }
         while self.bytes > self.most {
             let Some(oldest) = self.order.pop_front() else { break };
             self.bytes -= self.kept.remove(&oldest).map_or(0, |one| one.weight());

@@ -47,6 +47,8 @@ const WORKED_WITH: [&str; 3] = ["mj-social-element", "mj-navbar-link", "mj-secti
 const ALONE: [&str; 3] = ["mj-section", "mj-wrapper", "mj-hero"];
 /// What gets a number from the renderer, so that it knows what came before.
 const NUMBERED: [&str; 2] = ["mj-carousel", "mj-navbar"];
+/// What may say how wide columns are.
+const SIZED: [&str; 4] = ["mj-column", "mj-group", "mj-class", "mj-all"];
 
 impl<'a> Cut<'a> {
     /// Nothing if the page is such that its parts cannot be rendered by themselves.
@@ -115,7 +117,8 @@ impl<'a> Cutter<'a> {
             }
             What::Open { name, attributes, closed } => {
                 let alone = within != Some("mj-body") || ALONE.contains(name);
-                if !alone || NUMBERED.contains(name) || is_inlined(name, attributes) {
+                let elsewhere = *name == "mj-body" && self.open != ["mjml"];
+                if !alone || elsewhere || knows_others(name, attributes) {
                     return None;
                 }
                 self.tag(piece.raw, name, attributes);
@@ -155,7 +158,7 @@ impl<'a> Cutter<'a> {
     fn text(&mut self, raw: &'a str, within: Option<&str>) {
         let word = raw.trim();
         let kind = match within {
-            Some("mj-title") => Word::Value,
+            Some("mj-title") if !self.open.contains(&"mj-body") => Word::Value,
             Some(name) if TOLD.contains(&name) => Word::Text,
             _ => {
                 self.part.shape.push_str(raw);
@@ -196,9 +199,19 @@ impl<'a> Cutter<'a> {
     }
 }
 
-/// Rules that are written into every element they are for: those may know their neighbours.
-fn is_inlined(name: &str, attributes: &[Attribute<'_>]) -> bool {
-    name == "mj-style" && attributes.iter().any(|one| one.name == "inline")
+/// What depends on what else is on the page, or changes it.
+fn knows_others(name: &str, attributes: &[Attribute<'_>]) -> bool {
+    let local = name.rsplit(':').next().unwrap_or(name);
+    let ours = local.get(..2).is_some_and(|mj| mj.eq_ignore_ascii_case("mj"));
+    // In capitals or with a prefix: the renderer knows it, and we would not.
+    let disguised = ours && (local != name || local.bytes().any(|byte| byte.is_ascii_uppercase()));
+    // Rules that are written into every element they are for: those may know their neighbours.
+    let inline = |one: &Attribute<'_>| one.name.rsplit(':').next() == Some("inline");
+    let inlined = name == "mj-style" && attributes.iter().any(inline);
+    // The head knows columns' widths without their unit: of `200` and `200px` the last counts.
+    let bare = |one: &Attribute<'_>| one.name == "width" && one.value.parse::<f32>().is_ok();
+    let bare = SIZED.contains(&name) && attributes.iter().any(bare);
+    disguised || inlined || bare || NUMBERED.contains(&name)
 }
 
 #[cfg(test)]
@@ -231,6 +244,9 @@ mod tests {
         for body in [
             "<mj-section><mj-column><mj-navbar></mj-navbar></mj-column></mj-section>",
             "<mj-section><mj-column><mj-carousel></mj-carousel></mj-column></mj-section>",
+            "<mj-section><mj-column><MJ-Navbar></MJ-Navbar></mj-column></mj-section>",
+            "<mj-section><mj-column><x:mj-carousel></x:mj-carousel></mj-column></mj-section>",
+            "<mj-section><mj-column width=\"200\"></mj-column></mj-section>",
             "<mj-column></mj-column>",
             "<mj-text>x</mj-text>",
             "loose",
@@ -241,7 +257,13 @@ mod tests {
         ] {
             assert_eq!(Cut::of(&page(body)), None, "{body}");
         }
-        let inlined = "<mjml><mj-head><mj-style inline=\"inline\">a{}</mj-style></mj-head><mj-body></mj-body></mjml>";
-        assert_eq!(Cut::of(inlined), None);
+        for head in [
+            "<mj-style inline=\"inline\">a{}</mj-style>",
+            "<mj-raw><mj-body><mj-section></mj-section></mj-body></mj-raw>",
+            "<mj-attributes><mj-column width=\"200\"/></mj-attributes>",
+        ] {
+            let page = format!("<mjml><mj-head>{head}</mj-head><mj-body></mj-body></mjml>");
+            assert_eq!(Cut::of(&page), None, "{head}");
+        }
     }
 }

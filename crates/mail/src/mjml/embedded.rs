@@ -65,7 +65,7 @@ impl Embedded {
         let parsed = parsed.map_err(|cause| told(&cause, &normal, template))?;
         let html = parsed.element.render(&RenderOptions::default());
         let mut html = html.map_err(|cause| template.fault(1, cause.to_string()))?;
-        if html.contains(FOR_ALL) {
+        if normal.text.contains("<mj-carousel") {
             html = html.replace(FOR_ALL, FOR_YAHOO);
         }
         let warnings = parsed.warnings.iter().map(|warning| {

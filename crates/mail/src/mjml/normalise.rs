@@ -201,19 +201,34 @@ impl Normal {
     }
 }
 
-/// Text between tags.
+/// Text between tags. The renderer's parser refuses `]]>` and what is no character of XML, and panics at a
+/// `>` after some letters that are not ASCII.
 pub(super) fn text_into(text: &str, into: &mut String) {
-    for (n, run) in text.split('<').enumerate() {
-        into.push_str(if n > 0 { "&lt;" } else { "" });
-        into.push_str(run);
+    for run in text.split_inclusive(is_odd) {
+        // One at most, at its end.
+        let plain = run.trim_end_matches(is_odd);
+        into.push_str(plain);
+        into.push_str(match &run[plain.len()..] {
+            "" => "",
+            "<" => "&lt;",
+            ">" => "&gt;",
+            // Blanks to everybody.
+            "\u{b}" | "\u{c}" => " ",
+            _ => "\u{fffd}",
+        });
     }
+}
+
+fn is_odd(c: char) -> bool {
+    matches!(c, '<' | '>' | '\u{fffe}' | '\u{ffff}')
+        || (c < ' ' && !matches!(c, '\t' | '\n' | '\r'))
 }
 
 /// An attribute's value of which nothing is printed for programmers.
 pub(super) fn value_into(text: &str, into: &mut String) {
     use std::fmt::Write;
     // Most are plain.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !b"<\"\\".contains(&byte)) {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !b"<>\"\\".contains(&byte)) {
         into.push_str(text);
         return;
     }
@@ -221,6 +236,7 @@ pub(super) fn value_into(text: &str, into: &mut String) {
         match c {
             '\n' | '\t' | '\r' => into.push(' '),
             '<' => into.push_str("&lt;"),
+            '>' => into.push_str("&gt;"),
             '\'' => into.push(c),
             c if c.escape_debug().len() > 1 => {
                 // Writing into a string cannot fail.

@@ -79,7 +79,9 @@ impl PrivateSmtp {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
-        text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+        // The last line may be on its way.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
     }
 
     /// Stops it; what arrived stays. Its clients' connections are closed.

@@ -1,6 +1,6 @@
 //! Files that a server begins with. They take a second or two to make and are always the same, so
-//! tests that are told where to keep them make them once: `LONGSHORE_TEMPLATES` is a folder in the
-//! one for temporary files, which the servers' account can read.
+//! tests that are told where to keep them make them once: `LONGSHORE_TEMPLATES` is a folder that the
+//! servers' account can read.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +24,9 @@ pub(super) fn fill(
     let turn = File::create(templates.join(format!("{name}.lock")))?;
     turn.lock()?;
     if !template.exists() {
-        let made = account::folder("longshore-template-")?;
+        // In the same folder: it is moved.
+        let made = tempfile::Builder::new().prefix("longshore-template-").tempdir_in(&templates)?;
+        account::give(made.path())?;
         make(&made)?;
         std::fs::rename(made.path().join("data"), &template)?;
     }
