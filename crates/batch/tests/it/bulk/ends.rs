@@ -249,8 +249,12 @@ async fn questions_that_wait_when_their_profile_is_suspended_are_told_so() {
     port.work_until(async {
         port.until(async || port.ledger.parked(&id).await.unwrap().waiting == 2).await;
         port.put(None, Some(true)).await;
-        port.wake_conductors().await;
-        port.until(async || port.batch(&id).await.counts.failed == 2).await;
+        // One that is awake just then goes to sleep knowing nothing: it is woken until it knows.
+        port.until(async || {
+            port.wake_conductors().await;
+            port.batch(&id).await.counts.failed == 2
+        })
+        .await;
     })
     .await;
     for unit in port.units(&id).await {
