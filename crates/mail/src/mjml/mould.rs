@@ -2,9 +2,10 @@
 //!
 //! A digest is written for thousands, with one template: the same sections with other words. What a section
 //! becomes does not depend on the words in it, nor on the sections beside it ([`Cut`] says where that holds).
-//! So a page that has each of the shapes once, with marks in the place of words, is rendered and kept as a
-//! [`Mould`] as soon as they come a second time; every page with these shapes is then put together of its pieces, which costs a fifth of
-//! rendering it. Tests hold the result against what the renderer makes of the whole page, byte by byte.
+//! So when shapes come a second time, a page that has each of them once, with marks in the place of words, is
+//! rendered and kept as a [`Mould`]; every page with these shapes is then put together of its pieces, which
+//! costs a fifth of rendering it. Tests hold the result against what the renderer makes of the whole page,
+//! byte by byte.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
