@@ -21,9 +21,6 @@ pub(super) fn expand(
     text: &str,
     roots: &Roots,
 ) -> Result<Template, Fault> {
-    if !text.contains("mj-include") {
-        return Ok(Template::straight(tidy(text), file));
-    }
     let mut writer = Writer { text: String::new(), places: Vec::new(), roots, open: Vec::new() };
     writer.go_to(&file, 1);
     let source = Source { file, folder: folder.map(Path::to_path_buf), text: tidy(text) };
@@ -32,7 +29,7 @@ pub(super) fn expand(
 }
 
 /// Line ends and marks that no renderer should have to know.
-fn tidy(text: &str) -> String {
+pub(super) fn tidy(text: &str) -> String {
     text.strip_prefix('\u{feff}').unwrap_or(text).replace('\r', "")
 }
 

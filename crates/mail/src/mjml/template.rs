@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{Fault, Place};
-use super::include::expand;
+use super::include::{expand, tidy};
 
 /// MJML with its includes in place.
 #[derive(Debug, Clone)]
 pub struct Template {
     text: Arc<str>,
-    file: Option<Arc<Path>>,
-    /// Where each line is from; nothing if all are from the file itself.
+    /// Where each line is from; nothing if it was never a file.
     places: Arc<[Place]>,
 }
 
@@ -48,6 +47,10 @@ impl Roots {
 impl Template {
     /// A text that was never a file; what it includes is relative to the first of the roots.
     pub fn from_text(text: &str, roots: &Roots) -> Result<Self, Fault> {
+        // A page of a digest, as a rule: made for one reader, and looked at by whoever renders it.
+        if !text.contains("mj-include") {
+            return Ok(Self::new(tidy(text), Vec::new()));
+        }
         expand(None, roots.0.first().map(PathBuf::as_path), text, roots)
     }
 
@@ -63,12 +66,7 @@ impl Template {
     }
 
     pub(super) fn new(text: String, places: Vec<Place>) -> Self {
-        Self { text: text.into(), file: None, places: places.into() }
-    }
-
-    /// One that includes nothing.
-    pub(super) fn straight(text: String, file: Option<Arc<Path>>) -> Self {
-        Self { text: text.into(), file, places: Arc::default() }
+        Self { text: text.into(), places: places.into() }
     }
 
     /// The text.
@@ -78,7 +76,7 @@ impl Template {
 
     /// Where a line of the text is from; lines count from 1.
     pub fn place(&self, line: usize) -> Place {
-        let last = || Place { file: self.file.clone(), line };
+        let last = || Place { file: None, line };
         let at = line.clamp(1, self.places.len().max(1)) - 1;
         self.places.get(at).cloned().unwrap_or_else(last)
     }
