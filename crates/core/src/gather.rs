@@ -24,18 +24,28 @@ pub struct Gather<J, A> {
     /// The tasks that make calls, or did. Not on the desk: a runtime that ends drops a task where it is
     /// spawned, and a task that is dropped comes to the desk.
     callers: Mutex<JoinSet<()>>,
-    /// So many tasks make calls at most.
-    lanes: usize,
     /// Whether one that comes when nobody is there may make its call itself.
     alone: bool,
 }
 
 struct Desk<J, A> {
     waiting: VecDeque<Waiting<J, A>>,
-    /// So many tasks make calls.
-    busy: usize,
+    /// For each task that may make calls, whether one does, and whom it answers next.
+    lanes: Vec<Option<Vec<oneshot::Sender<A>>>>,
     /// One that came alone makes its call itself.
     lone: bool,
+}
+
+impl<J, A> Desk<J, A> {
+    fn is_busy(&self) -> bool {
+        self.lanes.iter().any(Option::is_some)
+    }
+
+    /// Whether somebody left a call that is on its way. What the same one wants next must happen later, also
+    /// if that call has to be repeated.
+    fn is_left(&self) -> bool {
+        self.lanes.iter().flatten().flatten().any(oneshot::Sender::is_closed)
+    }
 }
 
 struct Waiting<J, A> {
@@ -79,14 +89,17 @@ impl<J, A> Gather<J, A> {
     }
 
     /// Several calls at once: while one is answered, another is on its way. They begin in the order in which
-    /// their jobs came. If whoever is called keeps this order, what comes later happens later.
+    /// their jobs came, and none while somebody has left one that is on its way. If whoever is called keeps
+    /// this order, what comes later happens later; if not, this still holds for what one asks for after the
+    /// other, also without waiting for answers.
     pub fn in_order(lanes: usize) -> Self {
         Self::new(lanes, true)
     }
 
     fn new(lanes: usize, alone: bool) -> Self {
-        let desk = Desk { waiting: VecDeque::new(), busy: 0, lone: false };
-        Self { desk: Mutex::new(desk), callers: Mutex::default(), lanes, alone }
+        let lanes = std::iter::repeat_with(|| None).take(lanes).collect();
+        let desk = Desk { waiting: VecDeque::new(), lanes, lone: false };
+        Self { desk: Mutex::new(desk), callers: Mutex::default(), alone }
     }
 
     fn open(&self) -> MutexGuard<'_, Desk<J, A>> {
@@ -128,7 +141,7 @@ impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
         F: Future<Output = Vec<A>>,
     {
         let mut desk = self.open();
-        if !self.alone || desk.lone || desk.busy > 0 {
+        if !self.alone || desk.lone || desk.is_busy() {
             return None;
         }
         let begun = Begun::begin(call(vec![job.take()?]), cx);
@@ -147,12 +160,14 @@ impl<J: Send + 'static, A: Send + 'static> Gather<J, A> {
         let free = {
             let mut desk = self.open();
             desk.waiting.push_back(one);
-            let free = desk.busy < self.lanes;
-            desk.busy += usize::from(free);
+            let free = desk.lanes.iter().position(Option::is_none);
+            if let Some(lane) = free {
+                desk.lanes[lane] = Some(Vec::new());
+            }
             free
         };
-        if free {
-            let turn = Turn { gather: Arc::clone(self), over: false };
+        if let Some(lane) = free {
+            let turn = Turn { gather: Arc::clone(self), lane, over: false };
             let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
             while callers.try_join_next().is_some() {}
             callers.spawn(turn.take(call));
@@ -172,6 +187,7 @@ impl<J, A> Drop for Lone<'_, J, A> {
 /// The right to make calls.
 struct Turn<J, A> {
     gather: Arc<Gather<J, A>>,
+    lane: usize,
     over: bool,
 }
 
@@ -181,9 +197,11 @@ impl<J, A> Turn<J, A> {
     where
         F: Future<Output = Vec<A>>,
     {
-        while let Some((begun, answers)) = poll_fn(|cx| Poll::Ready(self.next(&call, cx))).await {
+        while let Some(begun) = poll_fn(|cx| Poll::Ready(self.next(&call, cx))).await {
+            let told = begun.end().await;
+            let answers = self.answers();
             let company = answers.len() > 1;
-            for (answer, told) in answers.into_iter().zip(begun.end().await) {
+            for (answer, told) in answers.into_iter().zip(told) {
                 // Whoever asked may be gone.
                 let _ = answer.send(told);
             }
@@ -195,17 +213,15 @@ impl<J, A> Turn<J, A> {
     }
 
     /// Begins a call for those who wait, before another may take those who come later.
-    fn next<F>(
-        &mut self,
-        call: &impl Fn(Vec<J>) -> F,
-        cx: &mut Context<'_>,
-    ) -> Option<(Begun<F>, Vec<oneshot::Sender<A>>)>
+    fn next<F>(&mut self, call: &impl Fn(Vec<J>) -> F, cx: &mut Context<'_>) -> Option<Begun<F>>
     where
         F: Future<Output = Vec<A>>,
     {
         let mut desk = self.gather.open();
         let (mut jobs, mut answers) = (Vec::new(), Vec::new());
-        while jobs.len() < MOST
+        // Where a call was left, whoever makes it takes those who wait when it is over.
+        let most = if desk.is_left() { 0 } else { MOST };
+        while jobs.len() < most
             && let Some(one) = desk.waiting.pop_front()
         {
             if !one.answer.is_closed() {
@@ -213,25 +229,31 @@ impl<J, A> Turn<J, A> {
                 answers.push(one.answer);
             }
         }
-        if jobs.is_empty() {
-            desk.busy -= 1;
-            self.over = true;
-            return None;
-        }
-        Some((Begun::begin(call(jobs), cx), answers))
+        self.over = jobs.is_empty();
+        desk.lanes[self.lane] = (!self.over).then_some(answers);
+        (!self.over).then(|| Begun::begin(call(jobs), cx))
+    }
+
+    /// Those whose call is over.
+    fn answers(&self) -> Vec<oneshot::Sender<A>> {
+        let mut desk = self.gather.open();
+        desk.lanes[self.lane].as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
 impl<J, A> Drop for Turn<J, A> {
     fn drop(&mut self) {
-        if !self.over {
-            let mut desk = self.gather.open();
-            desk.busy -= 1;
-            // If nobody is left to call for those who wait, they hear of it, and others may come.
-            if desk.busy == 0 {
-                desk.waiting.clear();
-            }
+        if self.over {
+            return;
         }
+        let mut desk = self.gather.open();
+        let mine = desk.lanes[self.lane].take();
+        // If nobody is left to call for those who wait, they hear of it, and others may come.
+        let waiting =
+            if desk.is_busy() { VecDeque::new() } else { std::mem::take(&mut desk.waiting) };
+        // Who hears of it may come to the desk at once.
+        drop(desk);
+        drop((mine, waiting));
     }
 }
 
@@ -261,6 +283,13 @@ mod tests {
                 }
             };
             gather.run(job, call).await
+        }
+    }
+
+    /// Lets the others get as far as they can.
+    async fn settle() {
+        for _ in 0..4 {
+            yield_now().await;
         }
     }
 
@@ -324,9 +353,7 @@ mod tests {
         for (job, may) in [(1, &may), (2, &may), (666, &fails), (3, &may)] {
             let run = run(&gather, may, job);
             told.spawn(async move { (job, run.await) });
-            for _ in 0..4 {
-                yield_now().await;
-            }
+            settle().await;
         }
         fails.notify_one();
         assert_eq!(told.join_next().await.unwrap().unwrap(), (666, None));
@@ -334,6 +361,46 @@ mod tests {
             may.notify_one();
             assert_eq!(told.join_next().await.unwrap().unwrap(), (job, Some((job, 1))));
         }
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_a_call_that_was_left_waits_for_its_end() {
+        let (gather, may) = (Arc::new(Gather::in_order(2)), Arc::new(Notify::new()));
+        let begun = Arc::new(Mutex::new(Vec::<u32>::new()));
+        let run = |job: u32| {
+            let (gather, may, begun) = (gather.clone(), may.clone(), begun.clone());
+            let call = move |jobs: Vec<u32>| {
+                begun.lock().unwrap().extend(&jobs);
+                let may = may.clone();
+                async move {
+                    may.notified().await;
+                    jobs
+                }
+            };
+            Box::pin(async move { gather.run(job, call).await })
+        };
+        // One goes alone, so that the next takes a lane, where it goes on without whoever asked.
+        let (mut alone, mut leaves, mut later) = (run(1), run(2), run(3));
+        tokio::select! {
+            biased;
+            _ = &mut alone => unreachable!("nobody has answered it"),
+            _ = &mut leaves => unreachable!("nobody has answered it"),
+            () = settle() => {}
+        }
+        drop(leaves);
+        tokio::select! {
+            biased;
+            _ = &mut later => unreachable!("nobody has answered it"),
+            () = settle() => {}
+        }
+        assert_eq!(*begun.lock().unwrap(), [1, 2]);
+        may.notify_one();
+        assert_eq!(alone.await, Some(1));
+        may.notify_one();
+        settle().await;
+        assert_eq!(*begun.lock().unwrap(), [1, 2, 3]);
+        may.notify_one();
+        assert_eq!(later.await, Some(3));
     }
 
     #[tokio::test]

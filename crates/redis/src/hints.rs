@@ -230,8 +230,9 @@ impl Hints {
         let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
         let (mut sink, mut messages) =
             tokio::time::timeout(patience, subscribe).await.map_err(late)??;
-        self.listening.send_replace(true);
+        // Before those come who wait until hints come: they have missed nothing.
         self.tell_all();
+        self.listening.send_replace(true);
         let mut pulse = tokio::time::interval(PULSE);
         loop {
             tokio::select! {
