@@ -37,7 +37,7 @@ fn who_asked_a_worker_that_was_killed_hears_that_time_is_up() {
     let port = Port::new("sk-one");
     port.fake.usually(Act::Hang);
     let mut worker = port.worker(&[]);
-    let asking = port.place.command(&[&ASK[..], &["3s", "hello"]].concat()).spawn().unwrap();
+    let asking = port.place.command(&[&ASK[..], &["10s", "hello"]].concat()).spawn().unwrap();
     port.asked(1);
     worker.kill();
     let reply = Run::of(asking).ends(1).json();

@@ -102,7 +102,7 @@ fn another_claim_takes_the_same_rows() {
 #[test]
 fn one_holder_when_two_runs_work_on_the_same_batch() {
     let job = twins();
-    let slower = (SLOW.0, "script = \"script.toml\"\ndelay = \"50ms\"");
+    let slower = (SLOW.0, "script = \"script.toml\"\ndelay = \"100ms\"");
     job.write("one.toml", &[slower]);
     let mut first = job.place.start(&["batch", "run", "one.toml"]);
     job.until_done(10);

@@ -58,7 +58,7 @@ fn without_a_permit_in_time_it_ends_with_75_and_counts_a_timeout() {
 #[test]
 fn a_permit_comes_back_from_a_killed_holder_and_its_command_ends() {
     let place = Place::new();
-    place.write("longshore.toml", "[pools.licence]\nmax = 1\nlease = \"1s\"\n");
+    place.write("longshore.toml", "[pools.licence]\nmax = 1\nlease = \"5s\"\n");
     let script = "echo $$ > pid; exec sleep 300";
     let mut holder = place.start(&["pool", "exec", "licence", "--", "sh", "-c", script]);
     let pid =
@@ -89,7 +89,7 @@ fn a_signal_reaches_the_command_and_one_who_waits_leaves_the_line() {
 #[test]
 fn a_command_ends_when_its_permit_is_lost_unless_it_is_to_keep_going() {
     let place = Place::new();
-    place.write("longshore.toml", "[pools.licence]\nmax = 2\nlease = \"1s\"\n");
+    place.write("longshore.toml", "[pools.licence]\nmax = 2\nlease = \"5s\"\n");
     let exec = ["pool", "exec", "licence"];
     let mut heeds = place.start(&[&exec[..], &["--", "sleep", "60"]].concat());
     let script = "echo > there; while [ ! -e done ]; do sleep 0.05; done";

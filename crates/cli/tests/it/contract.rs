@@ -131,7 +131,7 @@ fn an_interrupted_watch_ends_with_130() {
 #[test]
 fn a_watch_follows_a_batch_to_its_end() {
     let place = Place::new();
-    let lines = "{\"argv\":[\"sleep\",\"0.1\"]}\n".repeat(5);
+    let lines = "{\"argv\":[\"sleep\",\"0.6\"]}\n".repeat(5);
     place.run_with(&["submit", "exec", "--lines", "-", "--batch", "b"], lines).ok();
     let _worker = place.start(&["worker", "--slots", "1"]);
     let run = place.run(&["batch", "watch", "b", "--json"]).ok();

@@ -78,7 +78,7 @@ fn more_attempts_are_made_by_request() {
 fn a_timeout_kills_the_grandchildren_too() {
     let place = Place::new();
     let script = "sh -c 'echo $$ > grandchild; trap \"\" TERM; sleep 600; sleep 600' & wait";
-    let payload = json!({ "argv": ["sh", "-c", script], "timeout": "300ms" });
+    let payload = json!({ "argv": ["sh", "-c", script], "timeout": "3s" });
     assert_eq!(code(&run(&place, &payload, &[])), "timeout");
     let pid = place.read("grandchild");
     assert!(!pid.trim().is_empty());
@@ -90,7 +90,7 @@ fn the_senders_timeout_ends_a_command_with_its_group() {
     let place = Place::new();
     let script = "sh -c 'echo $$ > grandchild; sleep 600; true' & wait";
     let payload = json!({ "argv": ["sh", "-c", script] });
-    assert_eq!(code(&run(&place, &payload, &["--timeout", "300ms"])), "timeout");
+    assert_eq!(code(&run(&place, &payload, &["--timeout", "3s"])), "timeout");
     assert!(!is_alive(place.read("grandchild").trim()));
 }
 

@@ -35,7 +35,7 @@ fn by_id(units: Vec<Value>) -> BTreeMap<String, (u64, u64)> {
 
 /// Starts a worker, waits until it is dead, and returns what it held: unit → (attempt, lost).
 fn worker_dies(place: &Place) -> BTreeMap<String, (u64, u64)> {
-    let args = ["worker", "--slots", "2", "--ttl", "2s", "--chaos-log", "runs"];
+    let args = ["worker", "--slots", "2", "--ttl", "6s", "--chaos-log", "runs"];
     let mut worker: Running = place.start(&args);
     assert_eq!(worker.ends_within(SOON), ABORTED);
     let held = by_id(place.units("leased"));
@@ -171,7 +171,7 @@ fn assert_each_ran_once(place: &Place, units: u64) {
 fn a_database_that_another_program_locks_for_seconds_loses_nothing() {
     const UNITS: u64 = 1500;
     let place = Place::new();
-    submit(&place, "b", (0..UNITS).map(|n| line(n, 4)).collect());
+    submit(&place, "b", (0..UNITS).map(|n| line(n, 15)).collect());
     let start = || place.start(&["worker", "--slots", "4", "--chaos-log", "runs", "--until-idle"]);
     let mut workers = [start(), start()];
     eventually(SOON, || (place.batch("b")["done"].as_u64() > Some(100)).then_some(()));

@@ -156,7 +156,7 @@ fn a_question_that_gets_no_permit_in_its_time_may_be_asked_again() {
         let status = place.run(&["pool", "status", "model", "--json"]).json();
         (status["in_use"] == 1).then_some(())
     });
-    let ask = ["ai", "ask", "--profile", "fake", "--timeout", "1s", "hello"];
+    let ask = ["ai", "ask", "--profile", "fake", "--timeout", "5s", "hello"];
     place.run(&ask).ends(1).says("RATE_LIMITED: no permit of pool `model` within");
     let status = place.run(&["pool", "status", "model", "--json"]).ok().json();
     assert_eq!((&status["timeouts"], &status["waiting"]), (&1.into(), &json!([])), "{status}");

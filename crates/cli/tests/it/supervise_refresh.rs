@@ -21,7 +21,7 @@ fn fewest(place: &Place, count: usize) -> usize {
 
 #[test]
 fn a_refresh_replaces_all_and_is_never_below_the_number() {
-    let place = patient("1s", &section("life", LIFE, "count = 3"));
+    let place = patient("3s", &section("life", LIFE, "count = 3"));
     let mut supervisor = place.start(&["supervise"]);
     let old = until(&place, 3);
     says(&place, "3 of 3 processes run");

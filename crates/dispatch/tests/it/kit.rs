@@ -134,7 +134,7 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         beat: Duration::from_millis(100),
         ttl: Duration::from_secs(2),
         grace: Duration::from_millis(300),
-        reunion: Duration::from_secs(2),
+        reunion: Duration::from_secs(10),
         // It asks the store what was cancelled every ten minutes, and else if it is told to.
         store_ttl: Duration::from_secs(3600),
         ..Timing::default()

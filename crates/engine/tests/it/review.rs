@@ -375,12 +375,12 @@ async fn a_handler_that_blocks_the_whole_runtime_does_not_cost_the_session() {
     let store = Arc::new(MemoryStore::default());
     let client = Client::new(store.clone());
     let id = client.send(NewUnit::new(kind(), json!(null))).await.unwrap();
-    let watcher = watch(store.clone(), Duration::from_secs(4));
+    let watcher = watch(store.clone(), Duration::from_secs(12));
     let worker = Worker::builder(store.clone())
-        .ttl(Duration::from_secs(1))
+        .ttl(Duration::from_secs(3))
         .services(longshore::Services::None)
         .handle_fn(kind(), twice(), |_: Context, (): ()| async {
-            std::thread::sleep(Duration::from_millis(3_500));
+            std::thread::sleep(Duration::from_millis(10_500));
             Ok::<(), String>(())
         })
         .build()

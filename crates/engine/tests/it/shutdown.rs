@@ -144,8 +144,8 @@ async fn a_dropped_worker_drops_its_handlers_and_others_take_over_after_the_ttl(
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_handler_that_blocks_its_thread_delays_no_heartbeat() {
     let harbour = Harbour::new();
-    harbour.send_all(2, Script::Block(2_500)).await;
-    let worker = harbour.worker(2).ttl(Duration::from_secs(1)).until_idle(true).build().unwrap();
+    harbour.send_all(2, Script::Block(7_500)).await;
+    let worker = harbour.worker(2).ttl(Duration::from_secs(3)).until_idle(true).build().unwrap();
     let report = worker.run().await.unwrap();
     assert_eq!((report.done, report.lost), (2, 0), "the session outlived two and a half ttls");
     harbour.assert_clean().await;

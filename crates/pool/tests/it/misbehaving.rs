@@ -9,8 +9,12 @@ use longshore_pool::{CallError, CallOptions, ErrorKind, Fate, OnTimeout, Program
 use crate::kit::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
 
 async fn start_error(program: Program) -> CallError {
+    start_error_within(program, 60).await
+}
+
+async fn start_error_within(program: Program, seconds: u64) -> CallError {
     let mut settings = exactly(1);
-    settings.start_timeout = Duration::from_secs(2);
+    settings.start_timeout = Duration::from_secs(seconds);
     WorkerPool::processes("test", program, settings).await.map(|_| ()).unwrap_err()
 }
 
@@ -24,13 +28,13 @@ async fn one_that_cannot_be_started_is_an_error_with_its_reason() {
     assert!(stderr.contains("no such module: walrus"), "{stderr}");
     let fails = start_error(worker("json", "fail")).await;
     assert!(fails.to_string().contains("no licence"), "{fails}");
-    let hangs = start_error(worker("json", "hang")).await;
+    let hangs = start_error_within(worker("json", "hang"), 2).await;
     assert!(hangs.to_string().contains("not ready within 2s"), "{hangs}");
     let version = start_error(worker("json", "version")).await;
     assert!(version.to_string().contains("it speaks version 9, not 1"), "{version}");
     let silent = start_error(Program::command("true")).await;
     assert!(silent.to_string().contains("before it was ready"), "{silent}");
-    let cat = start_error(Program::command("cat")).await;
+    let cat = start_error_within(Program::command("cat"), 2).await;
     assert!(cat.to_string().contains("not ready within"), "{cat}");
     eventually("no zombies", || zombies().is_empty()).await;
 }
@@ -164,7 +168,7 @@ async fn a_call_that_takes_too_long_goes_on_where_that_is_wished_and_its_late_an
     let pool = pool(worker("json", "well"), settings).await;
     let pid: u32 = pool.call("pid", &()).await.unwrap();
     let options = CallOptions::default().timeout(Duration::from_millis(50));
-    let error = pool.call_with::<_, ()>("sleep", &0.5, options).await.unwrap_err();
+    let error = pool.call_with::<_, ()>("sleep", &3.0, options).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Timeout { fate: Fate::LeftRunning, .. }), "{error}");
     assert_eq!(pool.call::<_, u32>("pid", &()).await.unwrap(), pid);
 }
@@ -335,7 +339,7 @@ async fn no_reply_is_lost_or_crossed_with_ten_thousand_calls_and_random_kills() 
         }
     }
     assert_eq!(answers + died, 10_000);
-    assert!(kills > 3 && died <= 2 * kills, "{kills} kills, {died} died");
+    assert!(kills > 1 && died <= 2 * kills, "{kills} kills, {died} died");
     pool.close(Duration::from_secs(20)).await;
     eventually("no zombies", || zombies().is_empty()).await;
 }

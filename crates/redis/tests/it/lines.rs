@@ -35,7 +35,7 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
     second.ask(pool(), &b).await.unwrap();
     // What woke them when their channel was ready is over.
     for (permits, id) in [(&first, a.id), (&second, b.id)] {
-        while tokio::time::timeout(Duration::from_millis(50), permits.turn(pool(), id))
+        while tokio::time::timeout(Duration::from_millis(500), permits.turn(pool(), id))
             .await
             .is_ok()
         {}

@@ -63,7 +63,7 @@ pub(crate) fn question(prompt: &str) -> Question {
 
 /// A question with next to no time.
 pub(crate) fn hurried(prompt: &str) -> Question {
-    Question::new("q-1", prompt, Instant::now() + Duration::from_millis(150))
+    Question::new("q-1", prompt, Instant::now() + Duration::from_millis(1_500))
 }
 
 /// An answer, and the pieces that it came in.

@@ -24,6 +24,15 @@ async fn all_are_out(port: &Port, rows: u64) {
     port.until(async || port.batch(&id).await.counts.scheduled == rows).await;
 }
 
+/// They are out, and it is known what the provider calls them: one that died before would look for them, with
+/// some providers until their batch is over.
+async fn all_are_taken(port: &Port, rows: u64) {
+    all_are_out(port, rows).await;
+    let id = longshore::BatchId::new("b-1").unwrap();
+    let known = async || port.ledger.shipments(&id).await.unwrap();
+    port.until(async || known().await.iter().all(|one| one.ticket.is_some())).await;
+}
+
 #[tokio::test]
 async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_is_in_the_books() {
     for provider in BOTH {
@@ -71,7 +80,7 @@ async fn a_cancelled_batch_whose_profile_is_gone_may_have_been_billed() {
 async fn a_batch_that_is_too_late_is_cancelled_with_the_provider_and_its_rows_are_told() {
     let port = Port::new(ProviderName::Anthropic, 3).await;
     port.fake.plan(vec![endless(); 10]);
-    let deadline = Some(SystemClock.now() + Duration::from_secs(1));
+    let deadline = Some(SystemClock.now() + Duration::from_secs(5));
     let id = port.start("b-1", &Definition { deadline, ..port.definition() }).await;
     port.work_until_over(&id).await;
     let counts = port.batch(&id).await.counts;
@@ -136,7 +145,7 @@ async fn rows_whose_questions_are_out_and_unanswered_at_the_deadline_are_told_ti
         for unit in port.units(&id).await {
             port.fake.doom(&format!("{}-1", unit.id), Fate::Missing);
         }
-        port.work_until(all_are_out(&port, 3)).await;
+        port.work_until(all_are_taken(&port, 3)).await;
         let clock = later(&mut port, 2 * DAY);
         port.work_until(async {
             port.until(async || {

@@ -27,12 +27,12 @@ fn one_is_killed_and_one_is_slow(ground: &Ground) {
     let place = &ground.place;
     let hangs = "echo >> killed; test $(wc -l < killed) -ge 2 || sleep 600";
     let killed = place.submit_script(hangs, &[]);
-    let mut doomed = place.start(&["worker", "--slots", "1", "--ttl", "1s"]);
+    let mut doomed = place.start(&["worker", "--slots", "1", "--ttl", "2s"]);
     eventually(SOON, || (lines(place, "killed") == 1).then_some(()));
     doomed.kill();
     // Three lives of a lease long, while another watches who is alive.
-    let slow = place.submit_script("echo >> slow; sleep 3", &[]);
-    let args = ["worker", "--slots", "1", "--ttl", "1s", "--until-idle"];
+    let slow = place.submit_script("echo >> slow; sleep 6", &[]);
+    let args = ["worker", "--slots", "1", "--ttl", "2s", "--until-idle"];
     let mut others = [place.start(&args), place.start(&args)];
     for worker in &mut others {
         assert_eq!(worker.ends_within(SOON), 0);

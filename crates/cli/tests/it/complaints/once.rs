@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, block_in_place};
 
 use super::kit::{Ground, Runs, assert_in_order, brisk, counts, kind, unit};
 
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(3);
 
 /// Runs `work` while a worker that takes no unit does the upkeep.
 async fn with_upkeep<T>(ground: &Ground, work: impl Future<Output = T>) -> T {

@@ -51,7 +51,7 @@ fn a_script_waits_for_its_time() {
 #[test]
 fn a_script_that_is_not_done_by_its_deadline_fails_whether_it_runs_or_waits() {
     let pool = pool();
-    let (code, view) = pool.wait_for("long.sh", "sleep 1000", &["--deadline", "1s"]);
+    let (code, view) = pool.wait_for("long.sh", "sleep 1000", &["--deadline", "5s"]);
     assert_eq!((code, &view["failure"]["code"]), (3, &"timeout".into()), "{view}");
     pool.submit("held.sh", HELD, &[]);
     pool.until_lines("runs", 1);

@@ -7,7 +7,7 @@ use crate::support::{SOON, eventually};
 const SCRIPTS: usize = 200;
 const ARRAY: &str = "1-200";
 /// Notes that it ran, and takes a little while.
-const SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.05";
+const SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.1";
 /// Notes that it ran, and takes until it is let go.
 const HELD: &str =
     "echo $LONGSHORE_ARRAY_INDEX >> runs; until [ -e go ]; do sleep 0.05; done; echo x >> ends";

@@ -92,11 +92,11 @@ fn a_gigabyte_of_output_is_not_held_in_memory() {
 fn a_script_that_ignores_term_is_killed_when_its_time_is_over() {
     let pool = pool();
     let polite = "trap 'echo cleaned up; exit 7' TERM; sleep 1000 & wait";
-    let (code, words) = failure(&pool, polite, &["--time", "1s"]);
+    let (code, words) = failure(&pool, polite, &["--time", "4s"]);
     assert_eq!(code, "timeout");
     assert!(words.contains("cleaned up"), "{words}");
     let deaf = "trap '' TERM; echo $$ > deaf; while :; do sleep 0.1; done";
-    assert_eq!(failure(&pool, deaf, &["--time", "1s"]).0, "timeout");
+    assert_eq!(failure(&pool, deaf, &["--time", "4s"]).0, "timeout");
     assert!(!is_alive(pool.place.read("deaf").trim()));
     pool.stop();
 }

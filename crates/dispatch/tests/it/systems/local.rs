@@ -42,7 +42,7 @@ async fn what_a_job_leaves_behind_ends_with_it() {
 async fn a_job_that_takes_too_long_is_ended_with_its_children() {
     let place = place();
     let mut job = place.job("sleep 600 & echo $! > child; wait");
-    job.time = Some(Duration::from_secs(1));
+    job.time = Some(Duration::from_secs(5));
     let id = place.system.submit(&job).await.unwrap();
     let end = place.end(&id).await;
     assert_eq!((end.exit, end.cause), (Some(Exit::Code(124)), Cause::TimeLimit));

@@ -88,7 +88,7 @@ async fn one_use(pool: &BoundedPool, witness: &Witness, roll: u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounded_whatever_is_given_up_in_the_middle() {
-    let (callers, rounds, seconds) = (soaked(24, 64), soaked(40, 200), soaked(25, 600));
+    let (callers, rounds, seconds) = (soaked(24, 64), soaked(40, 200), soaked(120, 600));
     let (builder, permits) = remote(LARGEST);
     let pool = builder.lease(Duration::from_secs(600)).build();
     let witness = Arc::new(Witness::default());

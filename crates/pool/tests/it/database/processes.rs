@@ -145,7 +145,7 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     // Stopped, it cannot look at its watch.
     let stop = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
     let insert = Statement::new("INSERT INTO line (id, item) VALUES (40, 'x')", []);
-    let brief = db.with(CallOptions::default().timeout(Duration::from_secs(2)));
+    let brief = db.with(CallOptions::default().timeout(Duration::from_secs(6)));
     let freeze = async {
         locked(&folder, "BEGIN IMMEDIATE; ROLLBACK").await;
         kill_process(stop, Signal::STOP).unwrap();
