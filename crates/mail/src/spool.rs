@@ -31,6 +31,7 @@ mod recover;
 mod shard;
 mod stats;
 mod steps;
+mod unite;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

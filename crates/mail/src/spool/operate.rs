@@ -106,7 +106,7 @@ impl Spool {
         if let Some(name) = name {
             let key = self.key(&name.key);
             // If we died here before, a new message may have the key by now.
-            if same_file(path, &key) {
+            if disk::same_file(path, &key) || self.is_copy(path, &key) {
                 self.step("forget key");
                 disk::remove(&key)?;
             }
@@ -114,9 +114,4 @@ impl Spool {
         self.step("forget message");
         disk::remove(path).map(drop)
     }
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    let number = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
-    number(one).is_some_and(|one| Some(one) == number(other))
 }

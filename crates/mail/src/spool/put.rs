@@ -141,27 +141,38 @@ impl Spool {
     /// Makes a message pending whose only name is its key. In a living spool a message has two names at any
     /// moment; a disk that lost power may have kept the one and not the other. Whether there was one.
     pub(super) fn restore(&self, key: &Key) -> Result<bool, SpoolError> {
-        let path = self.key(key);
-        if names_of(&path) != Some(1) {
+        if names_of(&self.key(key)) != Some(1) {
             return Ok(false);
         }
-        let message = match self.read(&path) {
+        match self.unended(key)? {
+            // In a copy its other name may be another file, which its sender sees to.
+            Some(message) if !self.has_state(key)? => self.make_pending(&message),
+            _ => Ok(false),
+        }
+    }
+
+    /// The message of a key, unless it came to its end: then its other name was removed by somebody, who
+    /// meant it.
+    pub(super) fn unended(&self, key: &Key) -> Result<Option<Message>, SpoolError> {
+        let message = match self.read(&self.key(key)) {
             // Somebody else's file, or broken: the others are not to wait for it.
             Err(SpoolError::Damaged { path, why }) => {
                 tracing::error!(path = %path.display(), why, "a message is damaged");
-                return Ok(false);
+                return Ok(None);
             }
             message => message?,
         };
-        // One that came to its end was removed by somebody, who meant it.
         let ended = match message.notes.last() {
             Some(Note::Sent { .. } | Note::Refused { .. }) => true,
             Some(Note::Partly { later, .. }) => later.is_empty(),
             _ => false,
         };
-        if ended {
-            return Ok(false);
-        }
+        Ok((!ended).then_some(message))
+    }
+
+    /// Makes a message pending that has no name but its key; whether it was not.
+    pub(super) fn make_pending(&self, message: &Message) -> Result<bool, SpoolError> {
+        let path = self.key(&message.name.key);
         self.step("restore");
         match fs::hard_link(&path, self.at(State::Pending, &message.name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

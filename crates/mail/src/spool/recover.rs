@@ -1,6 +1,5 @@
 //! What the dead left behind.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -27,6 +26,8 @@ pub struct Recovered {
     pub failed: usize,
     /// Never promised to anybody, and old.
     pub forgotten: usize,
+    /// Two files by a copy that knew no hard links, and one again.
+    pub united: usize,
 }
 
 /// A writer that has not made its promise after so long is dead.
@@ -37,16 +38,8 @@ impl Shard {
     /// begins: nobody but this shard's holder may have anything of it in hand.
     pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<Recovered, SpoolError> {
         let mut found = self.spool.deliver_promised(now)?;
-        // A copy of a spool may have lost what makes two names one file.
-        let mut known = HashSet::new();
-        for state in [State::Pending, State::Sending, State::Failed] {
-            known.extend(self.spool.names(state)?.into_iter().map(|name| name.key));
-        }
-        for key in self.spool.keys()? {
-            if self.has_key(&key) && !known.contains(&key) {
-                found.delivered += usize::from(self.spool.restore(&key)?);
-            }
-        }
+        found.united = self.unite()?;
+        found.delivered += self.restore_lost()?;
         for name in self.spool.names(State::Sending)? {
             if self.has(&name) {
                 self.recover_one(&name, policy, now, &mut found)?;

@@ -1,5 +1,6 @@
 //! The spool: what is promised is kept, once.
 
+mod copy;
 mod crash;
 mod keeps;
 mod letterbox;

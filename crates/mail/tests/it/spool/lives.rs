@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
 
-fn taken() -> Outcome {
+pub(super) fn taken() -> Outcome {
     Outcome::Taken { answer: "250 fine".into() }
 }
 
