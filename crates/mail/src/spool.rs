@@ -33,9 +33,10 @@ mod stats;
 mod steps;
 mod unite;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use longshore::SessionId;
 
@@ -62,6 +63,8 @@ struct Inner {
     identity: SessionId,
     written: AtomicU64,
     steps: Steps,
+    /// Files that somebody has heard of.
+    told: Mutex<HashSet<PathBuf>>,
 }
 
 /// Where a message may be.
@@ -102,8 +105,8 @@ impl Spool {
             disk::make_folder(&folder.join(name))?;
         }
         let folder = folder.to_path_buf();
-        let identity = SessionId::new();
-        Ok(Self(Arc::new(Inner { folder, identity, written: AtomicU64::new(0), steps })))
+        let (identity, written) = (SessionId::new(), AtomicU64::new(0));
+        Ok(Self(Arc::new(Inner { folder, identity, written, steps, told: Mutex::default() })))
     }
 
     /// Its folder.

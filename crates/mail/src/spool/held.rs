@@ -1,7 +1,8 @@
 //! A message in the hands of its sender.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use longshore::Timestamp;
 
@@ -32,13 +33,18 @@ impl Shard {
         }
         match spool.read(&path) {
             Ok(message) => Ok(Some(Held { spool: spool.clone(), name: name.clone(), message })),
-            Err(SpoolError::Damaged { path, why }) => {
-                tracing::error!(path = %path.display(), why, "a message is damaged");
+            Err(error) if error.is_of_one_file() => {
+                spool.complain(&path, &error);
                 spool.step("set aside");
                 disk::rename(&path, &spool.at(State::Failed, name))?;
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // Nothing is wrong with it: as if it had never been taken.
+                spool.step("put back");
+                disk::rename(&path, &spool.at(State::Pending, name))?;
+                Err(error)
+            }
         }
     }
 }
@@ -104,8 +110,35 @@ impl Held {
 }
 
 impl Spool {
-    pub(super) fn read(&self, path: &std::path::Path) -> Result<Message, SpoolError> {
+    pub(super) fn read(&self, path: &Path) -> Result<Message, SpoolError> {
         Message::from_bytes(&fs::read(path).tried("read", path)?, path)
+    }
+
+    /// Logs what is wrong with a file, once: it is found again and again.
+    pub(super) fn complain(&self, path: &Path, error: &SpoolError) {
+        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(path.to_path_buf()) {
+            tracing::error!("a message cannot be had, and the others go on: {}", error.told());
+        }
+    }
+
+    /// The same with what came of a file, if one file is at fault.
+    pub(super) fn or_complain<T: Default>(
+        &self,
+        path: &Path,
+        result: Result<T, SpoolError>,
+    ) -> Result<T, SpoolError> {
+        match result {
+            // Others may move it any time.
+            Err(error) if error.is_of_one_file() && path.symlink_metadata().is_err() => {
+                Ok(T::default())
+            }
+            Err(error) if error.is_of_one_file() => {
+                self.complain(path, &error);
+                Ok(T::default())
+            }
+            result => result,
+        }
     }
 
     /// From `sending` to wherever the verdict says.

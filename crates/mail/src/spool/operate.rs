@@ -24,7 +24,8 @@ pub struct Pruned {
 }
 
 impl Spool {
-    /// Makes a failure pending again, from the beginning; whether there was one.
+    /// Makes a failure pending again, from the beginning; whether there was one. An error if it cannot be read:
+    /// it would fail again.
     pub fn retry(&self, key: &Key, now: Timestamp) -> Result<bool, SpoolError> {
         let names = self.names(State::Failed)?;
         let found = names.iter().find(|name| name.key == *key);
@@ -35,7 +36,9 @@ impl Spool {
     pub fn retry_all(&self, now: Timestamp) -> Result<usize, SpoolError> {
         let mut retried = 0;
         for name in self.names(State::Failed)? {
-            retried += usize::from(self.retry_one(&name, now)?);
+            // What cannot be read would fail again.
+            let one = self.or_complain(&self.at(State::Failed, &name), self.retry_one(&name, now))?;
+            retried += usize::from(one);
         }
         Ok(retried)
     }
@@ -43,9 +46,8 @@ impl Spool {
     fn retry_one(&self, name: &FileName, now: Timestamp) -> Result<bool, SpoolError> {
         let from = self.at(State::Failed, name);
         match self.read(&from) {
-            // What cannot be read would fail again.
-            Err(SpoolError::Damaged { .. }) => return Ok(false),
-            Err(_) if !from.exists() => return Ok(false),
+            // Another was faster.
+            Err(_) if from.symlink_metadata().is_err() => return Ok(false),
             other => other?,
         };
         self.step("note retry");
@@ -95,8 +97,8 @@ impl Spool {
             let path = self.at(State::Failed, &name);
             let Ok(data) = std::fs::metadata(&path) else { continue };
             if day(Timestamp::from_micros(data.mtime().saturating_mul(1_000_000))) < first {
-                self.forget(&path, Some(name))?;
-                messages += 1;
+                let forgotten = self.forget(&path, Some(name)).map(|()| 1);
+                messages += self.or_complain(&path, forgotten)?;
             }
         }
         Ok(messages)

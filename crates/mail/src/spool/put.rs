@@ -154,13 +154,9 @@ impl Spool {
     /// The message of a key, unless it came to its end: then its other name was removed by somebody, who
     /// meant it.
     pub(super) fn unended(&self, key: &Key) -> Result<Option<Message>, SpoolError> {
-        let message = match self.read(&self.key(key)) {
-            // Somebody else's file, or broken: the others are not to wait for it.
-            Err(SpoolError::Damaged { path, why }) => {
-                tracing::error!(path = %path.display(), why, "a message is damaged");
-                return Ok(None);
-            }
-            message => message?,
+        let path = self.key(key);
+        let Some(message) = self.or_complain(&path, self.read(&path).map(Some))? else {
+            return Ok(None);
         };
         let ended = match message.notes.last() {
             Some(Note::Sent { .. } | Note::Refused { .. }) => true,

@@ -25,7 +25,9 @@ impl Shard {
         for state in STATES {
             self.spool.walk(state, |name| {
                 if self.has(&name) {
-                    united += usize::from(self.spool.unite(state, &name)?);
+                    let one = self.spool.unite(state, &name);
+                    let one = self.spool.or_complain(&self.spool.at(state, &name), one)?;
+                    united += usize::from(one);
                 }
                 Ok(())
             })?;
@@ -51,7 +53,8 @@ impl Shard {
         let mut restored = 0;
         for key in alone {
             if let Some(message) = spool.unended(&key)? {
-                restored += usize::from(spool.make_pending(&message)?);
+                let one = spool.or_complain(&spool.key(&key), spool.make_pending(&message))?;
+                restored += usize::from(one);
             }
         }
         Ok(restored)

@@ -5,6 +5,7 @@ mod crash;
 mod keeps;
 mod letterbox;
 mod lives;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::path::Path;
