@@ -3,10 +3,10 @@
 //! ```text
 //! keys/KEY               the message itself, by its unit key: the promise
 //! tmp/                   being written
-//! pending/DUE-P-KEY      to be sent, not before its due time
+//! pending/DUE-P-KEY      to be sent, not before its due time; put off, it ends with -SINCE
 //! sending/DUE-P-KEY      in the hands of a sender
 //! sent/DAY/DUE-P-KEY     taken by the server
-//! failed/DUE-P-KEY       never to be sent, or only if somebody says so
+//! failed/WHEN-P-KEY      never to be sent, or only if somebody says so
 //! locks/N                who may send the messages of bucket N
 //! ```
 //!

@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use longshore::Timestamp;
 
 use super::error::{SpoolError, Tried};
 
@@ -81,6 +84,12 @@ pub(super) fn walk(
         }
     }
     Ok(())
+}
+
+/// When a file or a folder was changed.
+pub(super) fn changed(path: &Path) -> Option<Timestamp> {
+    let since = fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_micros()).ok().map(Timestamp::from_micros)
 }
 
 /// Whether two names are names of one file.

@@ -93,15 +93,17 @@ impl Held {
 
     /// Puts it back as if it had never been taken. Only before it was handed over.
     pub fn put_back(self) -> Result<(), SpoolError> {
-        let due = self.name.due;
-        self.put_off(due)
+        self.put_back_as(&self.name)
     }
 
     /// The same, due at another time. No attempt is counted.
     pub fn put_off(self, until: Timestamp) -> Result<(), SpoolError> {
-        let name = FileName::new(until, self.name.priority, self.name.key.clone());
+        self.put_back_as(&self.name.put_off(until))
+    }
+
+    fn put_back_as(&self, name: &FileName) -> Result<(), SpoolError> {
         self.spool.step("put back");
-        disk::rename(&self.path(), &self.spool.at(State::Pending, &name)).map(drop)
+        disk::rename(&self.path(), &self.spool.at(State::Pending, name)).map(drop)
     }
 
     fn path(&self) -> PathBuf {
@@ -150,11 +152,12 @@ impl Spool {
     ) -> Result<(), SpoolError> {
         let from = self.at(State::Sending, name);
         let to = match verdict {
-            Verdict::Failed => self.at(State::Failed, name),
-            Verdict::Again(due) => {
-                let name = FileName::new(*due, name.priority, name.key.clone());
-                self.at(State::Pending, &name)
+            Verdict::Failed => {
+                // When it failed is in its name.
+                let name = FileName::new(now, name.priority, name.key.clone());
+                self.at(State::Failed, &name)
             }
+            Verdict::Again(due) => self.at(State::Pending, &name.put_off(*due)),
             Verdict::Sent => {
                 let folder = self.within("sent").join(day(now));
                 disk::make_folder(&folder)?;

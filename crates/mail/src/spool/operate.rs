@@ -37,7 +37,8 @@ impl Spool {
         let mut retried = 0;
         for name in self.names(State::Failed)? {
             // What cannot be read would fail again.
-            let one = self.or_complain(&self.at(State::Failed, &name), self.retry_one(&name, now))?;
+            let one =
+                self.or_complain(&self.at(State::Failed, &name), self.retry_one(&name, now))?;
             retried += usize::from(one);
         }
         Ok(retried)

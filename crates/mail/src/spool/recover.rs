@@ -1,7 +1,7 @@
 //! What the dead left behind.
 
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use longshore::Timestamp;
 
@@ -125,8 +125,5 @@ impl Spool {
 }
 
 fn is_old(path: &Path, now: Timestamp) -> bool {
-    let written = std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let micros = written.and_then(|since| i64::try_from(since.as_micros()).ok());
-    micros.is_some_and(|micros| now.since(Timestamp::from_micros(micros)) > OLD)
+    disk::changed(path).is_some_and(|written| now.since(written) > OLD)
 }
