@@ -38,6 +38,9 @@ pub enum SpoolError {
         /// The first bucket that another has.
         bucket: u8,
     },
+    /// Whoever kept it did not come to an end: it may be kept, and may be put again.
+    #[error("nobody knows whether the message is kept")]
+    Unheard,
     /// A key that cannot be one.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -47,7 +50,7 @@ impl SpoolError {
     /// Whether the same may work later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Disk { .. } | Self::Taken { .. } => true,
+            Self::Disk { .. } | Self::Taken { .. } | Self::Unheard => true,
             Self::Damaged { .. } | Self::Key(_) => false,
         }
     }
@@ -59,7 +62,7 @@ impl SpoolError {
         match self {
             Self::Damaged { .. } => true,
             Self::Disk { source, .. } => Errno::from_io_error(source).is_some_and(is_of_one_file),
-            Self::Taken { .. } | Self::Key(_) => false,
+            Self::Taken { .. } | Self::Unheard | Self::Key(_) => false,
         }
     }
 
