@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore::Clock;
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::spawn_blocking;
 
 use crate::spool::{Letter, Put, Spool, SpoolError};
@@ -18,8 +18,8 @@ struct Inner {
     spool: Spool,
     clock: Arc<dyn Clock>,
     gathered: Mutex<Vec<Waiting>>,
-    /// Held by whoever waits for the disk.
-    turn: tokio::sync::Mutex<()>,
+    /// Held by whatever is at the disk: that goes on when whoever waits for it is dropped.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Waiting {
@@ -43,7 +43,7 @@ const GROUP: usize = 256;
 impl Letterbox {
     /// A box of this spool.
     pub fn new(spool: Spool, clock: Arc<dyn Clock>) -> Self {
-        let (gathered, turn) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (gathered, turn) = (Mutex::default(), Arc::default());
         Self(Arc::new(Inner { spool, clock, gathered, turn }))
     }
 
@@ -53,24 +53,36 @@ impl Letterbox {
         let (told, mut hears) = oneshot::channel();
         self.gathered().push(Waiting { letter, told });
         loop {
-            let turn = self.0.turn.lock().await;
+            let turn = Arc::clone(&self.0.turn).lock_owned().await;
             // Somebody else's turn may have been ours.
-            if let Ok(kept) = hears.try_recv() {
-                return kept;
+            match hears.try_recv() {
+                Ok(kept) => return kept,
+                Err(TryRecvError::Closed) => return Err(Arc::new(SpoolError::Unheard)),
+                // So it is still among those that gathered.
+                Err(TryRecvError::Empty) => {}
             }
-            let group = {
-                let mut gathered = self.gathered();
-                let most = gathered.len().min(GROUP);
-                gathered.drain(..most).collect::<Vec<_>>()
-            };
-            let inner = Arc::clone(&self.0);
-            let put = spawn_blocking(move || inner.keep(group)).await;
-            drop(turn);
-            if let Err(error) = put {
+            let (inner, group) = (Arc::clone(&self.0), self.group());
+            let put = spawn_blocking(move || {
+                inner.keep(group);
+                drop(turn);
+            });
+            if let Err(error) = put.await {
                 // It panicked, and so do we: there is one place that knows about panics.
                 std::panic::resume_unwind(error.into_panic());
             }
+            // Without another turn, for which there may be a queue.
+            if let Ok(kept) = hears.try_recv() {
+                return kept;
+            }
         }
+    }
+
+    /// Who is next. Who was dropped puts it again, or does not want it any more.
+    fn group(&self) -> Vec<Waiting> {
+        let mut gathered = self.gathered();
+        gathered.retain(|one| !one.told.is_closed());
+        let most = gathered.len().min(GROUP);
+        gathered.drain(..most).collect()
     }
 
     fn gathered(&self) -> std::sync::MutexGuard<'_, Vec<Waiting>> {

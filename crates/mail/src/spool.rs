@@ -3,10 +3,10 @@
 //! ```text
 //! keys/KEY               the message itself, by its unit key: the promise
 //! tmp/                   being written
-//! pending/DUE-P-KEY      to be sent, not before its due time
+//! pending/DUE-P-KEY      to be sent, not before its due time; put off, it ends with -SINCE
 //! sending/DUE-P-KEY      in the hands of a sender
 //! sent/DAY/DUE-P-KEY     taken by the server
-//! failed/DUE-P-KEY       never to be sent, or only if somebody says so
+//! failed/WHEN-P-KEY      never to be sent, or only if somebody says so
 //! locks/N                who may send the messages of bucket N
 //! ```
 //!
@@ -31,10 +31,12 @@ mod recover;
 mod shard;
 mod stats;
 mod steps;
+mod unite;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use longshore::SessionId;
 
@@ -61,6 +63,8 @@ struct Inner {
     identity: SessionId,
     written: AtomicU64,
     steps: Steps,
+    /// Files that somebody has heard of.
+    told: Mutex<HashSet<PathBuf>>,
 }
 
 /// Where a message may be.
@@ -101,8 +105,8 @@ impl Spool {
             disk::make_folder(&folder.join(name))?;
         }
         let folder = folder.to_path_buf();
-        let identity = SessionId::new();
-        Ok(Self(Arc::new(Inner { folder, identity, written: AtomicU64::new(0), steps })))
+        let (identity, written) = (SessionId::new(), AtomicU64::new(0));
+        Ok(Self(Arc::new(Inner { folder, identity, written, steps, told: Mutex::default() })))
     }
 
     /// Its folder.

@@ -45,9 +45,12 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
     let value = serde_json::json!({
         "pending": stats.pending,
         "due": stats.due,
+        "put_off": stats.put_off,
         "oldest_due_seconds": stats.oldest_due.as_secs(),
+        "oldest_put_off_seconds": stats.oldest_put_off.as_secs(),
         "sending": stats.sending,
         "failed": stats.failed,
+        "failed_lately": stats.failed_lately,
         "sent": stats.sent,
         "health": health,
     });
@@ -56,11 +59,18 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         table.field("health", format!("{health:?}").to_lowercase());
         table.field("pending", stats.pending);
         table.field("due", stats.due);
-        if stats.due > 0 {
+        if !stats.oldest_due.is_zero() {
             table.field("oldest due", format!("for {}", brief(stats.oldest_due)));
+        }
+        if stats.put_off > 0 {
+            table.field("put off", stats.put_off);
+            table.field("oldest put off", format!("due for {}", brief(stats.oldest_put_off)));
         }
         table.field("sending", stats.sending);
         table.field("failed", stats.failed);
+        if stats.failed_lately > 0 {
+            table.field("in the last day", stats.failed_lately);
+        }
         for (day, count) in &stats.sent {
             table.field(&format!("sent {day}"), count);
         }

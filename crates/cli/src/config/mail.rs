@@ -23,6 +23,8 @@ pub struct Mail {
     pub critical: u32,
     pub warning_age: String,
     pub critical_age: String,
+    pub warning_failed: u32,
+    pub critical_failed: u32,
     pub smtp: Smtp,
 }
 
@@ -46,6 +48,8 @@ impl Default for Mail {
             critical: 1000,
             warning_age: "15m".into(),
             critical_age: "1h".into(),
+            warning_failed: 10,
+            critical_failed: 100,
             smtp: Smtp::default(),
         }
     }

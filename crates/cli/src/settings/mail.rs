@@ -29,6 +29,8 @@ pub(super) fn mail(config: &Config) -> anyhow::Result<MailSettings> {
             critical: usize::try_from(mail.critical)?,
             warning_age: length("mail.warning_age", &mail.warning_age)?,
             critical_age: length("mail.critical_age", &mail.critical_age)?,
+            warning_failed: usize::try_from(mail.warning_failed)?,
+            critical_failed: usize::try_from(mail.critical_failed)?,
         },
         smtp: server(mail)?,
     })

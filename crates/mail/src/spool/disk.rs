@@ -3,8 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use longshore::Timestamp;
 
 use super::error::{SpoolError, Tried};
 
@@ -58,13 +61,39 @@ pub(super) fn remove(path: &Path) -> Result<bool, SpoolError> {
 
 /// The names in a folder; none if it is not there.
 pub(super) fn names(path: &Path) -> Result<Vec<String>, SpoolError> {
+    let mut names = Vec::new();
+    walk(path, |name| {
+        names.push(name.to_owned());
+        Ok(())
+    })?;
+    Ok(names)
+}
+
+/// The same one by one: there may be more than anybody wants to keep in mind.
+pub(super) fn walk(
+    path: &Path,
+    mut with: impl FnMut(&str) -> Result<(), SpoolError>,
+) -> Result<(), SpoolError> {
     let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.tried("read", path)?,
     };
-    let name = |entry: io::Result<fs::DirEntry>| match entry {
-        Ok(entry) => entry.file_name().into_string().ok().map(Ok),
-        Err(error) => Some(Err(error)),
-    };
-    entries.filter_map(name).collect::<io::Result<_>>().tried("read", path)
+    for entry in entries {
+        if let Some(name) = entry.tried("read", path)?.file_name().to_str() {
+            with(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// When a file or a folder was changed.
+pub(super) fn changed(path: &Path) -> Option<Timestamp> {
+    let since = fs::metadata(path).ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_micros()).ok().map(Timestamp::from_micros)
+}
+
+/// Whether two names are names of one file.
+pub(super) fn same_file(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
+    number(one).is_some_and(|one| Some(one) == number(other))
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::name::KeyError;
 
 /// What can go wrong with a spool.
@@ -36,6 +38,9 @@ pub enum SpoolError {
         /// The first bucket that another has.
         bucket: u8,
     },
+    /// Whoever kept it did not come to an end: it may be kept, and may be put again.
+    #[error("nobody knows whether the message is kept")]
+    Unheard,
     /// A key that cannot be one.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -45,10 +50,46 @@ impl SpoolError {
     /// Whether the same may work later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Disk { .. } | Self::Taken { .. } => true,
+            Self::Disk { .. } | Self::Taken { .. } | Self::Unheard => true,
             Self::Damaged { .. } | Self::Key(_) => false,
         }
     }
+}
+
+impl SpoolError {
+    /// Whether one file is at fault, and not the disk or we: the others need not wait for it.
+    pub(super) fn is_of_one_file(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Disk { source, .. } => Errno::from_io_error(source).is_some_and(is_of_one_file),
+            Self::Taken { .. } | Self::Unheard | Self::Key(_) => false,
+        }
+    }
+
+    /// With its causes, on one line.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Disk { source, .. } => format!("{self}: {source}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+/// Somebody else's, or in a bad place of the disk, or no file at all. Not: no room, too many open files.
+fn is_of_one_file(errno: Errno) -> bool {
+    [
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::NOENT,
+        Errno::ISDIR,
+        Errno::NOTDIR,
+        Errno::LOOP,
+        Errno::NXIO,
+        Errno::IO,
+        Errno::BADMSG,
+        Errno::UCLEAN,
+    ]
+    .contains(&errno)
 }
 
 /// Says what was tried, of what.

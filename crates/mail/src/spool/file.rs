@@ -61,6 +61,11 @@ impl Message {
         left(&self.envelope.to, &self.notes)
     }
 
+    /// Whether this is the same message, whatever happened to either.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        (&self.name, self.created) == (&other.name, other.created)
+    }
+
     /// From when on it is tried, which is not before it is due: how long it may be tried counts from here.
     pub(super) fn begun(&self) -> Timestamp {
         self.created.max(self.name.due)

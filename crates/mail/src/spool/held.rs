@@ -1,7 +1,8 @@
 //! A message in the hands of its sender.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use longshore::Timestamp;
 
@@ -32,13 +33,18 @@ impl Shard {
         }
         match spool.read(&path) {
             Ok(message) => Ok(Some(Held { spool: spool.clone(), name: name.clone(), message })),
-            Err(SpoolError::Damaged { path, why }) => {
-                tracing::error!(path = %path.display(), why, "a message is damaged");
+            Err(error) if error.is_of_one_file() => {
+                spool.complain(&path, &error);
                 spool.step("set aside");
                 disk::rename(&path, &spool.at(State::Failed, name))?;
                 Ok(None)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // Nothing is wrong with it: as if it had never been taken.
+                spool.step("put back");
+                disk::rename(&path, &spool.at(State::Pending, name))?;
+                Err(error)
+            }
         }
     }
 }
@@ -87,15 +93,17 @@ impl Held {
 
     /// Puts it back as if it had never been taken. Only before it was handed over.
     pub fn put_back(self) -> Result<(), SpoolError> {
-        let due = self.name.due;
-        self.put_off(due)
+        self.put_back_as(&self.name)
     }
 
     /// The same, due at another time. No attempt is counted.
     pub fn put_off(self, until: Timestamp) -> Result<(), SpoolError> {
-        let name = FileName::new(until, self.name.priority, self.name.key.clone());
+        self.put_back_as(&self.name.put_off(until))
+    }
+
+    fn put_back_as(&self, name: &FileName) -> Result<(), SpoolError> {
         self.spool.step("put back");
-        disk::rename(&self.path(), &self.spool.at(State::Pending, &name)).map(drop)
+        disk::rename(&self.path(), &self.spool.at(State::Pending, name)).map(drop)
     }
 
     fn path(&self) -> PathBuf {
@@ -104,8 +112,35 @@ impl Held {
 }
 
 impl Spool {
-    pub(super) fn read(&self, path: &std::path::Path) -> Result<Message, SpoolError> {
+    pub(super) fn read(&self, path: &Path) -> Result<Message, SpoolError> {
         Message::from_bytes(&fs::read(path).tried("read", path)?, path)
+    }
+
+    /// Logs what is wrong with a file, once: it is found again and again.
+    pub(super) fn complain(&self, path: &Path, error: &SpoolError) {
+        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.insert(path.to_path_buf()) {
+            tracing::error!("a message cannot be had, and the others go on: {}", error.told());
+        }
+    }
+
+    /// The same with what came of a file, if one file is at fault.
+    pub(super) fn or_complain<T: Default>(
+        &self,
+        path: &Path,
+        result: Result<T, SpoolError>,
+    ) -> Result<T, SpoolError> {
+        match result {
+            // Others may move it any time.
+            Err(error) if error.is_of_one_file() && path.symlink_metadata().is_err() => {
+                Ok(T::default())
+            }
+            Err(error) if error.is_of_one_file() => {
+                self.complain(path, &error);
+                Ok(T::default())
+            }
+            result => result,
+        }
     }
 
     /// From `sending` to wherever the verdict says.
@@ -117,11 +152,12 @@ impl Spool {
     ) -> Result<(), SpoolError> {
         let from = self.at(State::Sending, name);
         let to = match verdict {
-            Verdict::Failed => self.at(State::Failed, name),
-            Verdict::Again(due) => {
-                let name = FileName::new(*due, name.priority, name.key.clone());
-                self.at(State::Pending, &name)
+            Verdict::Failed => {
+                // When it failed is in its name.
+                let name = FileName::new(now, name.priority, name.key.clone());
+                self.at(State::Failed, &name)
             }
+            Verdict::Again(due) => self.at(State::Pending, &name.put_off(*due)),
             Verdict::Sent => {
                 let folder = self.within("sent").join(day(now));
                 disk::make_folder(&folder)?;

@@ -104,13 +104,26 @@ pub struct FileName {
     pub priority: Priority,
     /// What it is about.
     pub key: Key,
+    /// When it was due at first, if it was put off since: how late it is can be told without opening it.
+    pub since: Option<Timestamp>,
 }
 
 impl FileName {
     /// A name; the time is cut to milliseconds.
     pub fn new(due: Timestamp, priority: Priority, key: Key) -> Self {
         let millis = due.as_micros().max(0) / 1000;
-        Self { due: Timestamp::from_micros(millis * 1000), priority, key }
+        Self { due: Timestamp::from_micros(millis * 1000), priority, key, since: None }
+    }
+
+    /// The name of the same message when it is put off.
+    pub(super) fn put_off(&self, until: Timestamp) -> Self {
+        let since = Some(self.wanted());
+        Self { since, ..Self::new(until, self.priority, self.key.clone()) }
+    }
+
+    /// When it was due at first.
+    pub fn wanted(&self) -> Timestamp {
+        self.since.unwrap_or(self.due)
     }
 
     /// The smaller goes first; what is low and has waited long passes what is high and new.
@@ -121,8 +134,9 @@ impl FileName {
 
 impl fmt::Display for FileName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.due.as_micros() / 1000;
-        write!(f, "{millis:014}-{}-{}", self.priority.level(), self.key)
+        let millis = |time: Timestamp| time.as_micros() / 1000;
+        write!(f, "{:014}-{}-{}", millis(self.due), self.priority.level(), self.key)?;
+        self.since.map_or(Ok(()), |since| write!(f, "-{:014}", millis(since)))
     }
 }
 
@@ -135,15 +149,21 @@ impl FromStr for FileName {
     type Err = NotAName;
 
     fn from_str(name: &str) -> Result<Self, NotAName> {
-        let mut parts = name.splitn(3, '-');
+        let mut parts = name.splitn(4, '-');
         let mut part = || parts.next().ok_or(NotAName);
-        let millis: i64 = part()?.parse().map_err(|_| NotAName)?;
+        let due = time(part()?)?;
         let level: u8 = part()?.parse().map_err(|_| NotAName)?;
         let key = Key::from_file(part()?).ok_or(NotAName)?;
         let priority = Priority::new(level).map_err(|_| NotAName)?;
-        let micros = millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(NotAName)?;
-        Ok(Self { due: Timestamp::from_micros(micros), priority, key })
+        let since = parts.next().map(time).transpose()?;
+        Ok(Self { due, priority, key, since })
     }
+}
+
+fn time(millis: &str) -> Result<Timestamp, NotAName> {
+    let millis: i64 = millis.parse().map_err(|_| NotAName)?;
+    let micros = millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(NotAName)?;
+    Ok(Timestamp::from_micros(micros))
 }
 
 #[cfg(test)]
@@ -188,6 +208,9 @@ mod tests {
             "1-5-a/b",
             "-1-5-a",
             "9999999999999999999-5-a",
+            "1-5-a-",
+            "1-5-a-x",
+            "1-5-a-1-1",
             ".x",
         ] {
             assert!(name.parse::<FileName>().is_err(), "{name}");
@@ -200,7 +223,10 @@ mod tests {
             let priority = Priority::new(level).expect("in range");
             let name = FileName::new(Timestamp::from_micros(micros), priority, key(&text));
             proptest::prop_assert_eq!(name.to_string().parse::<FileName>(), Ok(name.clone()));
-            proptest::prop_assert!(name.to_string().len() <= 255);
+            let off = name.put_off(name.due + std::time::Duration::from_secs(60)).put_off(name.due);
+            proptest::prop_assert_eq!(off.wanted(), name.due);
+            proptest::prop_assert_eq!(off.to_string().parse::<FileName>(), Ok(off.clone()));
+            proptest::prop_assert!(off.to_string().len() <= 255);
             proptest::prop_assert!(name.key.bucket() < BUCKETS);
         }
     }

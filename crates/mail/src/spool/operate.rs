@@ -24,7 +24,8 @@ pub struct Pruned {
 }
 
 impl Spool {
-    /// Makes a failure pending again, from the beginning; whether there was one.
+    /// Makes a failure pending again, from the beginning; whether there was one. An error if it cannot be read:
+    /// it would fail again.
     pub fn retry(&self, key: &Key, now: Timestamp) -> Result<bool, SpoolError> {
         let names = self.names(State::Failed)?;
         let found = names.iter().find(|name| name.key == *key);
@@ -35,7 +36,10 @@ impl Spool {
     pub fn retry_all(&self, now: Timestamp) -> Result<usize, SpoolError> {
         let mut retried = 0;
         for name in self.names(State::Failed)? {
-            retried += usize::from(self.retry_one(&name, now)?);
+            // What cannot be read would fail again.
+            let one =
+                self.or_complain(&self.at(State::Failed, &name), self.retry_one(&name, now))?;
+            retried += usize::from(one);
         }
         Ok(retried)
     }
@@ -43,9 +47,8 @@ impl Spool {
     fn retry_one(&self, name: &FileName, now: Timestamp) -> Result<bool, SpoolError> {
         let from = self.at(State::Failed, name);
         match self.read(&from) {
-            // What cannot be read would fail again.
-            Err(SpoolError::Damaged { .. }) => return Ok(false),
-            Err(_) if !from.exists() => return Ok(false),
+            // Another was faster.
+            Err(_) if from.symlink_metadata().is_err() => return Ok(false),
             other => other?,
         };
         self.step("note retry");
@@ -95,8 +98,8 @@ impl Spool {
             let path = self.at(State::Failed, &name);
             let Ok(data) = std::fs::metadata(&path) else { continue };
             if day(Timestamp::from_micros(data.mtime().saturating_mul(1_000_000))) < first {
-                self.forget(&path, Some(name))?;
-                messages += 1;
+                let forgotten = self.forget(&path, Some(name)).map(|()| 1);
+                messages += self.or_complain(&path, forgotten)?;
             }
         }
         Ok(messages)
@@ -106,7 +109,7 @@ impl Spool {
         if let Some(name) = name {
             let key = self.key(&name.key);
             // If we died here before, a new message may have the key by now.
-            if same_file(path, &key) {
+            if disk::same_file(path, &key) || self.is_copy(path, &key) {
                 self.step("forget key");
                 disk::remove(&key)?;
             }
@@ -114,9 +117,4 @@ impl Spool {
         self.step("forget message");
         disk::remove(path).map(drop)
     }
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    let number = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
-    number(one).is_some_and(|one| Some(one) == number(other))
 }

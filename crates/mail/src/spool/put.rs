@@ -51,6 +51,10 @@ impl Spool {
     ///
     /// The disk is waited for once or twice, however many there are: put many at a time.
     pub fn put(&self, letters: &[Letter], now: Timestamp) -> Result<Vec<Put>, SpoolError> {
+        // Nothing is no reason to wait for a disk.
+        if letters.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut written = Vec::with_capacity(letters.len());
         let kept = letters.iter().try_for_each(|letter| {
             let mut one = self.write(letter, now)?;
@@ -141,27 +145,34 @@ impl Spool {
     /// Makes a message pending whose only name is its key. In a living spool a message has two names at any
     /// moment; a disk that lost power may have kept the one and not the other. Whether there was one.
     pub(super) fn restore(&self, key: &Key) -> Result<bool, SpoolError> {
-        let path = self.key(key);
-        if names_of(&path) != Some(1) {
+        if names_of(&self.key(key)) != Some(1) {
             return Ok(false);
         }
-        let message = match self.read(&path) {
-            // Somebody else's file, or broken: the others are not to wait for it.
-            Err(SpoolError::Damaged { path, why }) => {
-                tracing::error!(path = %path.display(), why, "a message is damaged");
-                return Ok(false);
-            }
-            message => message?,
+        match self.unended(key)? {
+            // In a copy its other name may be another file, which its sender sees to.
+            Some(message) if !self.has_state(key)? => self.make_pending(&message),
+            _ => Ok(false),
+        }
+    }
+
+    /// The message of a key, unless it came to its end: then its other name was removed by somebody, who
+    /// meant it.
+    pub(super) fn unended(&self, key: &Key) -> Result<Option<Message>, SpoolError> {
+        let path = self.key(key);
+        let Some(message) = self.or_complain(&path, self.read(&path).map(Some))? else {
+            return Ok(None);
         };
-        // One that came to its end was removed by somebody, who meant it.
         let ended = match message.notes.last() {
             Some(Note::Sent { .. } | Note::Refused { .. }) => true,
             Some(Note::Partly { later, .. }) => later.is_empty(),
             _ => false,
         };
-        if ended {
-            return Ok(false);
-        }
+        Ok((!ended).then_some(message))
+    }
+
+    /// Makes a message pending that has no name but its key; whether it was not.
+    pub(super) fn make_pending(&self, message: &Message) -> Result<bool, SpoolError> {
+        let path = self.key(&message.name.key);
         self.step("restore");
         match fs::hard_link(&path, self.at(State::Pending, &message.name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),

@@ -1,8 +1,7 @@
 //! What the dead left behind.
 
-use std::collections::HashSet;
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use longshore::Timestamp;
 
@@ -27,6 +26,8 @@ pub struct Recovered {
     pub failed: usize,
     /// Never promised to anybody, and old.
     pub forgotten: usize,
+    /// Two files by a copy that knew no hard links, and one again.
+    pub united: usize,
 }
 
 /// A writer that has not made its promise after so long is dead.
@@ -37,16 +38,8 @@ impl Shard {
     /// begins: nobody but this shard's holder may have anything of it in hand.
     pub fn recover(&self, policy: &Policy, now: Timestamp) -> Result<Recovered, SpoolError> {
         let mut found = self.spool.deliver_promised(now)?;
-        // A copy of a spool may have lost what makes two names one file.
-        let mut known = HashSet::new();
-        for state in [State::Pending, State::Sending, State::Failed] {
-            known.extend(self.spool.names(state)?.into_iter().map(|name| name.key));
-        }
-        for key in self.spool.keys()? {
-            if self.has_key(&key) && !known.contains(&key) {
-                found.delivered += usize::from(self.spool.restore(&key)?);
-            }
-        }
+        found.united = self.unite()?;
+        found.delivered += self.restore_lost()?;
         for name in self.spool.names(State::Sending)? {
             if self.has(&name) {
                 self.recover_one(&name, policy, now, &mut found)?;
@@ -62,28 +55,38 @@ impl Shard {
         now: Timestamp,
         found: &mut Recovered,
     ) -> Result<(), SpoolError> {
-        let spool = &self.spool;
-        let path = spool.at(State::Sending, name);
-        let verdict = match spool.read(&path) {
-            Ok(message) => {
-                let past = Past { key: &name.key, created: message.begun(), notes: &message.notes };
-                let (note, verdict) = recover(past, policy, now);
-                if let Some(note) = note {
-                    spool.step("note loss");
-                    disk::append(&path, &line(&note))?;
-                }
-                verdict
+        let verdict = match self.judge_left(name, policy, now) {
+            Err(error) if error.is_of_one_file() => {
+                self.spool.complain(&self.spool.at(State::Sending, name), &error);
+                Verdict::Failed
             }
-            Err(SpoolError::Damaged { .. }) => Verdict::Failed,
-            Err(error) => return Err(error),
+            verdict => verdict?,
         };
-        spool.settle(name, &verdict, now)?;
+        self.spool.settle(name, &verdict, now)?;
         match verdict {
             Verdict::Sent => found.sent += 1,
             Verdict::Again(_) => found.again += 1,
             Verdict::Failed => found.failed += 1,
         }
         Ok(())
+    }
+
+    /// What becomes of what a dead sender had in hand, by its notes.
+    fn judge_left(
+        &self,
+        name: &FileName,
+        policy: &Policy,
+        now: Timestamp,
+    ) -> Result<Verdict, SpoolError> {
+        let path = self.spool.at(State::Sending, name);
+        let message = self.spool.read(&path)?;
+        let past = Past { key: &name.key, created: message.begun(), notes: &message.notes };
+        let (note, verdict) = recover(past, policy, now);
+        if let Some(note) = note {
+            self.spool.step("note loss");
+            disk::append(&path, &line(&note))?;
+        }
+        Ok(verdict)
     }
 }
 
@@ -95,22 +98,14 @@ impl Spool {
         for name in disk::names(&self.within("tmp"))? {
             let path = self.within("tmp").join(name);
             match names_of(&path) {
-                Some(2..) => match self.read(&path) {
-                    Ok(message) => {
-                        self.step("deliver promised");
-                        let moved = disk::rename(&path, &self.at(State::Pending, &message.name))?;
-                        found.delivered += usize::from(moved);
-                    }
-                    // Delivered meanwhile by whoever wrote it.
-                    Err(_) if !path.exists() => {}
-                    Err(SpoolError::Damaged { path, why }) => {
-                        tracing::error!(path = %path.display(), why, "a message is damaged");
-                    }
-                    Err(error) => return Err(error),
-                },
+                Some(2..) => {
+                    let delivered = self.or_complain(&path, self.deliver_one(&path))?;
+                    found.delivered += usize::from(delivered);
+                }
                 Some(_) if is_old(&path, now) => {
                     self.step("forget unpromised");
-                    found.forgotten += usize::from(disk::remove(&path)?);
+                    let forgotten = self.or_complain(&path, disk::remove(&path))?;
+                    found.forgotten += usize::from(forgotten);
                 }
                 _ => {}
             }
@@ -120,11 +115,15 @@ impl Spool {
         }
         Ok(found)
     }
+
+    /// Whether it was not delivered meanwhile by whoever wrote it.
+    fn deliver_one(&self, path: &Path) -> Result<bool, SpoolError> {
+        let message = self.read(path)?;
+        self.step("deliver promised");
+        disk::rename(path, &self.at(State::Pending, &message.name))
+    }
 }
 
 fn is_old(path: &Path, now: Timestamp) -> bool {
-    let written = std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let micros = written.and_then(|since| i64::try_from(since.as_micros()).ok());
-    micros.is_some_and(|micros| now.since(Timestamp::from_micros(micros)) > OLD)
+    disk::changed(path).is_some_and(|written| now.since(written) > OLD)
 }

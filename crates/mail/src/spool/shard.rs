@@ -90,16 +90,24 @@ impl Spool {
         }
     }
 
-    /// The keys of all messages that are known.
-    pub(super) fn keys(&self) -> Result<Vec<Key>, SpoolError> {
-        let names = disk::names(&self.within("keys"))?;
-        Ok(names.iter().filter_map(|name| Key::from_file(name)).collect())
-    }
-
     /// The names of messages in a state; what is no name is none of ours.
     pub(super) fn names(&self, state: State) -> Result<Vec<FileName>, SpoolError> {
-        let names = disk::names(&self.within(state.folder()))?;
-        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+        let mut names = Vec::new();
+        self.walk(state, |name| {
+            names.push(name);
+            Ok(())
+        })?;
+        Ok(names)
+    }
+
+    /// The same one by one.
+    pub(super) fn walk(
+        &self,
+        state: State,
+        mut with: impl FnMut(FileName) -> Result<(), SpoolError>,
+    ) -> Result<(), SpoolError> {
+        let folder = self.within(state.folder());
+        disk::walk(&folder, |name| name.parse().map_or(Ok(()), &mut with))
     }
 }
 

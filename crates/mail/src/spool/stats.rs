@@ -14,14 +14,22 @@ use super::{Spool, State, disk};
 pub struct SpoolStats {
     /// To be sent.
     pub pending: usize,
-    /// Of those, due.
+    /// Of those, due: also those that were tried and are to be tried again later.
     pub due: usize,
-    /// How long the oldest of those has been due.
+    /// Of those, put off: by the server, for want of one, or by the rate of their domain.
+    pub put_off: usize,
+    /// How long the oldest of those has been waiting for a sender: since it was due, or was to be tried again.
     pub oldest_due: Duration,
+    /// How long the oldest of those that were put off has been due, all in all.
+    pub oldest_put_off: Duration,
+    /// How long ago a message was sent last, if one that is known was.
+    pub last_sent: Option<Duration>,
     /// In senders' hands.
     pub sending: usize,
     /// Never to be sent.
     pub failed: usize,
+    /// Of those, failed in the last 24 hours.
+    pub failed_lately: usize,
     /// Taken by the server, by day.
     pub sent: BTreeMap<String, usize>,
 }
@@ -49,7 +57,14 @@ pub struct Thresholds {
     pub warning_age: Duration,
     /// One that has been due for longer must be looked at.
     pub critical_age: Duration,
+    /// More failures within a day are worth a look.
+    pub warning_failed: usize,
+    /// More than these must be looked at.
+    pub critical_failed: usize,
 }
+
+/// Failures older than this were somebody's yesterday.
+const LATELY: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Thresholds {
     fn default() -> Self {
@@ -58,6 +73,8 @@ impl Default for Thresholds {
             critical: 1_000,
             warning_age: Duration::from_secs(15 * 60),
             critical_age: Duration::from_secs(60 * 60),
+            warning_failed: 10,
+            critical_failed: 100,
         }
     }
 }
@@ -65,32 +82,62 @@ impl Default for Thresholds {
 impl SpoolStats {
     /// How well it is.
     pub fn health(&self, thresholds: &Thresholds) -> Health {
-        let Thresholds { warning, critical, warning_age, critical_age } = *thresholds;
-        match (self.due, self.oldest_due) {
-            (due, age) if due > critical || age > critical_age => Health::Critical,
-            (due, age) if due > warning || age > warning_age => Health::Warning,
-            _ => Health::Good,
+        let Thresholds { warning, critical, warning_age, critical_age, .. } = *thresholds;
+        let (due, age, failed) = (self.due, self.late(), self.failed_lately);
+        if due > critical || age > critical_age || failed > thresholds.critical_failed {
+            Health::Critical
+        } else if due > warning || age > warning_age || failed > thresholds.warning_failed {
+            Health::Warning
+        } else {
+            Health::Good
         }
+    }
+
+    /// How late mail is. What was put off counts for as long as nothing at all was sent: a server that is away
+    /// is everybody's trouble, a mailbox that is full is not.
+    pub fn late(&self) -> Duration {
+        let silent = self.last_sent.unwrap_or(Duration::MAX);
+        self.oldest_due.max(self.oldest_put_off.min(silent))
     }
 }
 
 impl Spool {
-    /// How it stands.
+    /// How it stands, by names alone: no message is opened, and none is kept in mind.
     pub fn stats(&self, now: Timestamp) -> Result<SpoolStats, SpoolError> {
-        let pending = self.names(State::Pending)?;
-        let due = || pending.iter().filter(|name| name.due <= now).map(|name| name.due);
-        let mut sent = BTreeMap::new();
+        let mut stats = SpoolStats::default();
+        self.walk(State::Pending, |name| {
+            stats.pending += 1;
+            stats.due += usize::from(name.wanted() <= now);
+            // Zero if it is not yet.
+            stats.oldest_due = stats.oldest_due.max(now.since(name.due));
+            if let Some(since) = name.since {
+                stats.put_off += 1;
+                stats.oldest_put_off = stats.oldest_put_off.max(now.since(since));
+            }
+            Ok(())
+        })?;
+        self.walk(State::Failed, |name| {
+            stats.failed += 1;
+            stats.failed_lately += usize::from(now.since(name.due) < LATELY);
+            Ok(())
+        })?;
+        stats.sending = self.names(State::Sending)?.len();
         for day in disk::names(&self.within("sent"))? {
-            let count = disk::names(&self.within("sent").join(&day))?.len();
-            sent.insert(day, count);
+            let mut count = 0;
+            disk::walk(&self.within("sent").join(&day), |_| {
+                count += 1;
+                Ok(())
+            })?;
+            stats.sent.insert(day, count);
         }
-        Ok(SpoolStats {
-            pending: pending.len(),
-            due: due().count(),
-            oldest_due: due().min().map_or(Duration::ZERO, |due| now.since(due)),
-            sending: self.names(State::Sending)?.len(),
-            failed: self.names(State::Failed)?.len(),
-            sent,
-        })
+        stats.last_sent = self.last_sent(now);
+        Ok(stats)
+    }
+
+    /// The folder of a day changes whenever a message comes into it.
+    fn last_sent(&self, now: Timestamp) -> Option<Duration> {
+        let last = disk::names(&self.within("sent")).ok()?.into_iter().max()?;
+        let changed = disk::changed(&self.within("sent").join(last))?;
+        Some(now.since(changed))
     }
 }

@@ -1,9 +1,11 @@
 //! The spool: what is promised is kept, once.
 
+mod copy;
 mod crash;
 mod keeps;
 mod letterbox;
 mod lives;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -144,13 +144,10 @@ impl Upkeep {
             && let Ok(stats) = spool.stats(now())
         {
             let health = stats.health(&settings.mail.thresholds);
+            let (due, late, failed) = (stats.due, stats.late(), stats.failed_lately);
             match health {
-                Health::Critical => {
-                    tracing::error!(due = stats.due, oldest = ?stats.oldest_due, "mail is stuck");
-                }
-                Health::Warning => {
-                    tracing::warn!(due = stats.due, oldest = ?stats.oldest_due, "mail is late");
-                }
+                Health::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
+                Health::Warning => tracing::warn!(due, ?late, failed, "mail is late, or fails"),
                 Health::Good if self.was != Health::Good => tracing::info!("mail is on time again"),
                 Health::Good => {}
             }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::poll;
 use longshore::SystemClock;
 use longshore_mail::letterbox::Letterbox;
-use longshore_mail::spool::{Put, Spool};
+use longshore_mail::spool::{Put, Spool, SpoolError};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -43,4 +45,63 @@ async fn who_puts_a_key_again_hears_what_is_in_the_message_that_is_kept() {
     assert_eq!((kept.put, kept.about), (Put::Created, Some(json!({ "last": 7 }))));
     let kept = letterbox.put(second).await.expect("kept");
     assert_eq!((kept.put, kept.about), (Put::Existing, Some(json!({ "last": 7 }))));
+}
+
+/// A box whose disk stands still at each group until it is let on, and what counts its waits.
+fn slow(
+    folder: &std::path::Path,
+    then: impl Fn(usize) + Send + Sync + 'static,
+) -> (Letterbox, std::sync::mpsc::Sender<()>, Arc<AtomicUsize>) {
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let (gate, waits) = (std::sync::Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&waits);
+    let spool = Spool::open_watched(folder, move |step| match step {
+        "sync files" => gate.lock().expect("no panic").recv().expect("somebody says so"),
+        "sync folders" => then(counted.fetch_add(1, Ordering::SeqCst)),
+        _ => {}
+    });
+    (Letterbox::new(spool.expect("a spool"), Arc::new(SystemClock)), go, waits)
+}
+
+#[tokio::test]
+async fn who_is_dropped_while_a_group_is_kept_leaves_the_others_waiting_for_that_group() {
+    let folder = TempDir::new().expect("a folder");
+    let (letterbox, go, waits) = slow(folder.path(), |_| {});
+    let mut first = Box::pin(letterbox.put(letter("first")));
+    let mut dropped = Box::pin(letterbox.put(letter("dropped")));
+    let mut last = Box::pin(letterbox.put(letter("last")));
+    assert!(poll!(first.as_mut()).is_pending());
+    assert!(poll!(dropped.as_mut()).is_pending() && poll!(last.as_mut()).is_pending());
+    go.send(()).expect("it waits");
+    first.await.expect("kept");
+    // Its turn, with both letters in the group.
+    assert!(poll!(dropped.as_mut()).is_pending());
+    drop(dropped);
+    assert!(poll!(last.as_mut()).is_pending());
+    go.send(()).expect("it waits");
+    // Where nobody waits for the running group, there is another that would stand still for ever.
+    drop(go);
+    last.await.expect("kept");
+    assert_eq!(waits.load(Ordering::SeqCst), 2, "one group each, and none of nothing");
+}
+
+#[tokio::test]
+async fn who_was_in_a_group_that_came_to_no_end_is_told() {
+    let folder = TempDir::new().expect("a folder");
+    let (letterbox, go, _) = slow(folder.path(), |group| assert_ne!(group, 1, "the disk is gone"));
+    let put = |text: &'static str| {
+        let letterbox = letterbox.clone();
+        async move { letterbox.put(letter(text)).await }
+    };
+    let mut first = Box::pin(put("first"));
+    assert!(poll!(first.as_mut()).is_pending());
+    let (mut one, mut other) = (Box::pin(put("one")), Box::pin(put("other")));
+    assert!(poll!(one.as_mut()).is_pending() && poll!(other.as_mut()).is_pending());
+    go.send(()).expect("it waits");
+    go.send(()).expect("it waits");
+    first.await.expect("kept");
+    let panicked = std::panic::AssertUnwindSafe(one).catch_unwind().await;
+    assert!(panicked.is_err(), "whose turn it was panics with it");
+    let error = other.await.expect_err("nobody knows");
+    assert!(matches!(*error, SpoolError::Unheard), "{error}");
 }

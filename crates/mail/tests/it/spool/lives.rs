@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
 
-fn taken() -> Outcome {
+pub(super) fn taken() -> Outcome {
     Outcome::Taken { answer: "250 fine".into() }
 }
 
@@ -141,4 +141,55 @@ fn a_spool_that_grows_old_or_long_is_not_well() {
     );
     spool.put(&letters[100..], NOW).expect("kept");
     assert_eq!(health(NOW), Health::Warning);
+}
+
+/// Settles whatever is due in this way.
+fn settle_all(spool: &Spool, outcome: &Outcome, now: longshore::Timestamp) {
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    for name in shard.due(now, 100).expect("listed").names {
+        let held = shard.take(&name).expect("taken").expect("it is there");
+        held.settle(outcome.clone(), &Policy::default(), now).expect("settled");
+    }
+}
+
+#[test]
+fn while_the_server_is_away_a_spool_is_not_well_and_one_full_mailbox_is_no_alarm() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    let health = |now| spool.stats(now).expect("counted").health(&Thresholds::default());
+    spool.put(&[letter("a")], NOW).expect("kept");
+    let away = Outcome::Deferred { why: "nobody answers".into() };
+    for minutes in 0..90 {
+        settle_all(&spool, &away, later(minutes * 60));
+    }
+    let stats = spool.stats(later(5400)).expect("counted");
+    assert_eq!((stats.due, stats.put_off), (1, 1));
+    assert_eq!(stats.oldest_put_off, std::time::Duration::from_secs(5400));
+    assert_eq!(health(later(60)), Health::Good);
+    assert_eq!((health(later(1000)), health(later(5400))), (Health::Warning, Health::Critical));
+    // Something else was sent ten seconds ago: it is the one mailbox.
+    let day = folder.path().join("sent/2025-11-16");
+    fs::create_dir(&day).expect("a folder");
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_micros(1_763_305_390_000_000);
+    fs::File::open(&day).and_then(|folder| folder.set_modified(at)).expect("changed then");
+    assert_eq!(health(later(5400)), Health::Good);
+    assert_eq!(health(later(5390 + 901)), Health::Warning);
+}
+
+#[test]
+fn failures_of_the_last_day_are_a_reason_to_look() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    let health = |now| spool.stats(now).expect("counted").health(&Thresholds::default());
+    let letters: Vec<_> = (0..11).map(|n| letter(&n.to_string())).collect();
+    let refused = Outcome::Refused { why: "554 no".into() };
+    spool.put(&letters[..10], NOW).expect("kept");
+    settle_all(&spool, &refused, later(7200));
+    assert_eq!(health(later(7200)), Health::Good);
+    spool.put(&letters[10..], NOW).expect("kept");
+    settle_all(&spool, &refused, later(7200));
+    assert_eq!(health(later(7200)), Health::Warning);
+    // It counts when it failed, not when it was due.
+    assert_eq!(health(later(86_400 + 7100)), Health::Warning);
+    assert_eq!(health(later(86_400 + 7300)), Health::Good);
 }

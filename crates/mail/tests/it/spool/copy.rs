@@ -1,0 +1,140 @@
+//! A spool that was copied without hard links: nobody gets anything twice.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use longshore_mail::spool::{Outcome, Policy, Put, Share, Spool};
+use tempfile::TempDir;
+
+use super::lives::{send_all, taken};
+use super::{NOW, entries, later, letter, states};
+
+/// As `cp -r` does it: each name becomes a file of its own.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for path in entries(from) {
+        let to = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &to);
+        } else {
+            fs::copy(&path, &to).expect("copied");
+        }
+    }
+}
+
+fn recover(spool: &Spool) -> longshore_mail::spool::Recovered {
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    shard.recover(&Policy::default(), NOW).expect("recovered")
+}
+
+/// Messages in all states: `sent`, `later`, `off`, `failed` and `new`, by their keys.
+fn lived(folder: &Path) -> Spool {
+    let spool = Spool::open(folder).expect("a spool");
+    spool.put(&["sent", "later", "off", "failed"].map(letter), NOW).expect("kept");
+    let shard = spool.shard(Share::ALL).expect("nobody else");
+    for name in shard.due(NOW, 10).expect("listed").names {
+        let held = shard.take(&name).expect("taken").expect("it is there");
+        let outcome = match name.key.as_file() {
+            "off" => {
+                held.put_off(later(60)).expect("put off");
+                continue;
+            }
+            "later" => Outcome::Deferred { why: "450 busy".into() },
+            "failed" => Outcome::Refused { why: "550 nobody".into() },
+            _ => taken(),
+        };
+        held.settle(outcome, &Policy::default(), NOW).expect("settled");
+    }
+    drop(shard);
+    spool.put(&[letter("new")], NOW).expect("kept");
+    spool
+}
+
+fn assert_one_each(folder: &Path, expected: [(&str, &str); 5]) {
+    let found = states(folder);
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (key, state) in expected {
+        assert_eq!(found[key], [state], "{key}");
+    }
+}
+
+#[test]
+fn what_was_sent_from_a_plain_copy_is_not_sent_again_at_the_next_start() {
+    let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    lived(from.path());
+    copy(from.path(), to.path());
+    let spool = Spool::open(to.path()).expect("a spool");
+    let found = recover(&spool);
+    assert_eq!((found.united, found.delivered), (4, 0), "all that are in some state");
+    for path in entries(&to.path().join("keys")) {
+        assert_eq!(fs::metadata(&path).expect("there").nlink(), 2, "{}", path.display());
+    }
+    send_all(&spool, later(7200));
+    let found = recover(&spool);
+    assert_eq!((found.united, found.delivered), (0, 0), "nothing is left to be put right");
+    let all = ["sent", "later", "off", "new", "failed"];
+    let state = |key| (key, if key == "failed" { "failed" } else { "sent" });
+    assert_one_each(to.path(), all.map(state));
+    assert_eq!(spool.put(&all.map(letter), NOW).expect("looked"), [Put::Existing; 5]);
+    assert_one_each(to.path(), all.map(state));
+}
+
+#[test]
+fn what_was_sent_from_a_plain_copy_before_anybody_put_it_right_stays_sent() {
+    let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    lived(from.path());
+    copy(from.path(), to.path());
+    let spool = Spool::open(to.path()).expect("a spool");
+    // As the senders of before did it: the note is in the one file, and not in the other.
+    send_all(&spool, later(7200));
+    assert_eq!(recover(&spool).delivered, 0);
+    let all = ["sent", "later", "off", "new", "failed"];
+    assert_one_each(
+        to.path(),
+        all.map(|key| (key, if key == "failed" { "failed" } else { "sent" })),
+    );
+    // And its key goes with it.
+    let day = std::time::Duration::from_secs(86_400);
+    assert_eq!(spool.prune(day, NOW + 9 * day).expect("pruned").messages, 4);
+    assert_eq!(entries(&to.path().join("keys")), [to.path().join("keys/failed")]);
+}
+
+#[test]
+fn who_puts_into_a_plain_copy_before_its_sender_begins_makes_nothing_pending_twice() {
+    let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    lived(from.path());
+    copy(from.path(), to.path());
+    let spool = Spool::open(to.path()).expect("a spool");
+    let all = ["sent", "later", "off", "new", "failed"];
+    assert_eq!(spool.put(&all.map(letter), NOW).expect("looked"), [Put::Existing; 5]);
+    let state = |key| match key {
+        "sent" | "failed" => (key, key),
+        _ => (key, "pending"),
+    };
+    assert_one_each(to.path(), all.map(state));
+}
+
+#[test]
+fn of_a_copy_that_was_made_while_a_message_was_sent_what_knows_more_counts() {
+    let (from, to) = (TempDir::new().expect("a folder"), TempDir::new().expect("a folder"));
+    let spool = Spool::open(from.path()).expect("a spool");
+    spool.put(&[letter("a")], NOW).expect("kept");
+    copy(&from.path().join("pending"), &to.path().join("pending"));
+    send_all(&spool, NOW);
+    copy(&from.path().join("keys"), &to.path().join("keys"));
+    let spool = Spool::open(to.path()).expect("a spool");
+    assert_eq!(recover(&spool).sent, 1);
+    assert_eq!(states(to.path())["a"], ["sent"]);
+}
+
+#[test]
+fn a_message_without_its_key_gets_it_back() {
+    let folder = TempDir::new().expect("a folder");
+    let spool = Spool::open(folder.path()).expect("a spool");
+    spool.put(&[letter("a")], NOW).expect("kept");
+    fs::remove_file(folder.path().join("keys/a")).expect("removed");
+    assert_eq!(recover(&spool).united, 1);
+    assert_eq!(spool.put(&[letter("a")], NOW).expect("looked"), [Put::Existing]);
+    assert_eq!(states(folder.path())["a"], ["pending"]);
+}
