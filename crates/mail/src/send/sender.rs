@@ -13,8 +13,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::Carrier;
-use super::rate::{DomainRate, Domains};
-use crate::spool::{Due, FileName, Held, Outcome, Policy, Recovered, Shard, SpoolError, Verdict};
+use super::rate::{DomainRate, Domains, Line};
+use crate::spool::{
+    Due, FileName, Held, Message, Outcome, Policy, Recovered, Shard, SpoolError, Verdict,
+};
 
 /// How a sender works.
 #[derive(Debug, Clone)]
@@ -202,17 +204,13 @@ impl Sender {
     }
 
     async fn send(&self, name: FileName) -> Result<End, SpoolError> {
-        let shard = Arc::clone(&self.shard);
+        let (shard, due) = (Arc::clone(&self.shard), name.due);
         let Some(held) = self.at_disk(move || shard.take(&name)).await? else {
             return Ok(End::Gone);
         };
-        let held = match self.wait(&held) {
-            None => held,
-            Some(wait) => {
-                let until = self.clock.now() + wait;
-                return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
-            }
-        };
+        if let Some(until) = self.wait(held.message(), due) {
+            return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
+        }
         let (held, outcome) = match self.carrier.offer(held.message()).await {
             Err(outcome) => (held, outcome),
             Ok(offered) => {
@@ -242,11 +240,14 @@ impl Sender {
         blocking(work).await
     }
 
-    /// How long its domain has to wait.
-    fn wait(&self, held: &Held) -> Option<Duration> {
+    /// Until when its domains have it wait. One that is due later than it was at first has waited before.
+    fn wait(&self, message: &Message, due: Timestamp) -> Option<Timestamp> {
+        let line = match due > message.name.due {
+            true => Line::Back,
+            false => Line::New(message.name.priority),
+        };
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = held.message().left();
-        domains.wait(left.first()?, self.clock.now())
+        domains.wait(&message.left(), line, self.clock.now())
     }
 
     async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {
