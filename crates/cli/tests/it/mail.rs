@@ -74,6 +74,7 @@ fn a_message_is_spooled_once_sent_and_counted() {
     assert_eq!((&sent["sent"], &sent["failed"]), (&1.into(), &1.into()), "{sent}");
     let arrived = server.arrived().unwrap();
     assert_eq!((arrived.len(), &arrived[0]["to"][0]), (1, &"ann@example.org".into()));
+    assert!(server.goodbyes().unwrap() > 0, "it left without a word");
     let stats = place.run(&["mail", "stats", "--json", "--check"]).ok().json();
     assert_eq!(
         (&stats["failed"], &stats["pending"], &stats["health"]),

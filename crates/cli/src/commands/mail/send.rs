@@ -49,7 +49,8 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
         }
     };
     let clock = Arc::new(SystemClock);
-    let sender = Sender::new(shard, carrier, mail::sender(&settings.mail), clock).await?;
+    let sender =
+        Sender::new(shard, Arc::clone(&carrier), mail::sender(&settings.mail), clock).await?;
     let stop = AtomicBool::new(false);
     let work = async {
         match typed.daemon {
@@ -59,15 +60,17 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     };
     tokio::pin!(work);
     let (sent, early) = tokio::select! {
-        sent = &mut work => (sent?, false),
+        sent = &mut work => (sent, false),
         told = told.as_mut() => {
             told?;
             // What is under way comes to its end; nothing new is begun.
             stop.store(true, Ordering::Release);
-            (work.await?, !typed.daemon)
+            (work.await, !typed.daemon)
         }
     };
-    answer(&sent, settings)?;
+    // Also after trouble: a server counts who leaves without a word.
+    carrier.close().await;
+    answer(&sent?, settings)?;
     Ok(if early { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
