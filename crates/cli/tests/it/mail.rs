@@ -105,6 +105,25 @@ fn a_daemon_sends_what_comes_and_stops_when_told() {
 }
 
 #[test]
+fn a_daemon_takes_leave_of_its_server() {
+    let place = Place::new();
+    place.write("page.html", "<p>hello</p>");
+    let server = PrivateSmtp::start(MailSecurity::None).unwrap();
+    let port = server.port();
+    place.write(
+        "longshore.toml",
+        format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"),
+    );
+    place.run(&put("page.html", "1", "ann@example.org")).ok();
+    let mut running = place.start(&["mail", "send", "--daemon"]);
+    eventually(LIMIT, || server.arrived().unwrap().pop());
+    assert_eq!(server.goodbyes().unwrap(), 0, "connections stay");
+    running.signal("TERM");
+    assert_eq!(running.ends_within(LIMIT), 0);
+    assert_eq!(server.goodbyes().unwrap(), 1);
+}
+
+#[test]
 fn a_sender_without_a_server_or_a_password_says_what_to_do() {
     let place = Place::new();
     place

@@ -26,7 +26,7 @@ use crate::spool::{Message, Outcome};
 const LAST_ANSWER: Duration = Duration::from_secs(600);
 
 /// How long a server has for a word of goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// How a connection is secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
