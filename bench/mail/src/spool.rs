@@ -7,7 +7,7 @@ use anyhow::ensure;
 use longshore::{Clock, Priority, SystemClock};
 use longshore_mail::letter::Draft;
 use longshore_mail::mjml::{Embedded, Roots, Template};
-use longshore_mail::send::{Security, Sender, SenderSettings, Smtp, SmtpSettings};
+use longshore_mail::send::{Carrier, Security, Sender, SenderSettings, Smtp, SmtpSettings};
 use longshore_mail::spool::{Key, Letter, Share, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 

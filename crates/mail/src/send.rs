@@ -27,6 +27,9 @@ pub trait Carrier: Send + Sync {
     /// Offers a message. What comes back can take it; an error says what came of the offer instead, and
     /// that nothing has arrived.
     async fn offer(&self, message: &Message) -> Result<Box<dyn Offered>, Outcome>;
+
+    /// Takes leave, once nothing more is to be carried.
+    async fn close(&self) {}
 }
 
 /// An offer that was accepted. Dropped, nothing arrives.

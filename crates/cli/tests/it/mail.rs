@@ -74,6 +74,7 @@ fn a_message_is_spooled_once_sent_and_counted() {
     assert_eq!((&sent["sent"], &sent["failed"]), (&1.into(), &1.into()), "{sent}");
     let arrived = server.arrived().unwrap();
     assert_eq!((arrived.len(), &arrived[0]["to"][0]), (1, &"ann@example.org".into()));
+    assert!(server.goodbyes().unwrap() > 0, "it left without a word");
     let stats = place.run(&["mail", "stats", "--json", "--check"]).ok().json();
     assert_eq!(
         (&stats["failed"], &stats["pending"], &stats["health"]),
@@ -101,6 +102,25 @@ fn a_daemon_sends_what_comes_and_stops_when_told() {
     running.signal("TERM");
     assert_eq!(running.ends_within(LIMIT), 0);
     place.run(&["mail", "send", "--folder", "out"]).ok();
+}
+
+#[test]
+fn a_daemon_takes_leave_of_its_server() {
+    let place = Place::new();
+    place.write("page.html", "<p>hello</p>");
+    let server = PrivateSmtp::start(MailSecurity::None).unwrap();
+    let port = server.port();
+    place.write(
+        "longshore.toml",
+        format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"),
+    );
+    place.run(&put("page.html", "1", "ann@example.org")).ok();
+    let mut running = place.start(&["mail", "send", "--daemon"]);
+    eventually(LIMIT, || server.arrived().unwrap().pop());
+    assert_eq!(server.goodbyes().unwrap(), 0, "connections stay");
+    running.signal("TERM");
+    assert_eq!(running.ends_within(LIMIT), 0);
+    assert_eq!(server.goodbyes().unwrap(), 1);
 }
 
 #[test]

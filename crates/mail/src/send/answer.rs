@@ -22,8 +22,11 @@ pub(super) struct Trouble {
 }
 
 /// Refusals that are about us and not about the message: it would be a pity to lose a day's mail because a
-/// password has expired. 552 is what old servers say to too many recipients.
-const ABOUT_US: [u16; 6] = [521, 530, 534, 535, 538, 552];
+/// password has expired.
+const ABOUT_US: [u16; 5] = [521, 530, 534, 535, 538];
+/// Before the message, what old servers say to too many recipients, or of a mailbox that is full for now (RFC
+/// 5321, 4.5.3.1.10). After it, that it is too large, which it stays.
+const TOO_MUCH: u16 = 552;
 
 /// What follows for the message.
 pub(super) fn outcome(stage: Stage, trouble: Trouble) -> Outcome {
@@ -34,6 +37,7 @@ pub(super) fn outcome(stage: Stage, trouble: Trouble) -> Outcome {
     match (stage, trouble.code) {
         // Whatever it is that keeps us from connecting, the message can do nothing for it.
         (Stage::Connecting, _) => Outcome::Deferred { why },
+        (Stage::Offering, Some(TOO_MUCH)) => Outcome::Deferred { why },
         (_, Some(code)) if (500..600).contains(&code) && !ABOUT_US.contains(&code) => {
             Outcome::Refused { why }
         }
@@ -72,6 +76,8 @@ mod tests {
             (Offering, None, "deferred"),
             (HandedOver, Some(451), "deferred"),
             (HandedOver, Some(554), "refused"),
+            (HandedOver, Some(552), "refused"),
+            (HandedOver, Some(530), "deferred"),
             (HandedOver, None, "unanswered"),
         ];
         for (stage, code, expected) in cases {

@@ -1,18 +1,22 @@
 //! Whoever empties a spool.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::stream::FuturesUnordered;
 use longshore::{Clock, Timestamp};
 use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
 
 use super::Carrier;
-use super::rate::{DomainRate, Domains};
-use crate::spool::{FileName, Held, Outcome, Policy, Recovered, Shard, SpoolError, Verdict};
+use super::rate::{DomainRate, Domains, Line};
+use crate::spool::{
+    Due, FileName, Held, Message, Outcome, Policy, Recovered, Shard, SpoolError, Verdict,
+};
 
 /// How a sender works.
 #[derive(Debug, Clone)]
@@ -23,7 +27,7 @@ pub struct SenderSettings {
     pub policy: Policy,
     /// How much goes to one domain; none for as much as there is.
     pub per_domain: Option<DomainRate>,
-    /// Messages that are looked at in one round.
+    /// Messages that are put on the list at one look.
     pub round: usize,
 }
 
@@ -44,9 +48,9 @@ pub struct Sent {
     pub failed: usize,
     /// Put off since their domain had its share.
     pub put_off: usize,
-    /// Whether more is due.
+    /// Whether more was due at the last look.
     pub more: bool,
-    /// When the next message is due, if none is now.
+    /// When the next message is due, if none was then.
     pub next: Option<Timestamp>,
 }
 
@@ -68,6 +72,45 @@ enum End {
     Gone,
     PutOff,
     Settled(Verdict),
+}
+
+/// What is due, as it was when somebody looked.
+struct List {
+    names: VecDeque<FileName>,
+    more: bool,
+    next: Option<Timestamp>,
+    looked: Instant,
+}
+
+/// How soon a new message is seen by a sender that has a hand free.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a list is gone through before somebody looks whether anything more urgent has come.
+const LIST: Duration = Duration::from_secs(5);
+
+impl List {
+    fn old_at(&self) -> Instant {
+        match (self.names.is_empty(), self.more) {
+            (true, true) => self.looked,
+            (true, false) => self.looked + LOOK,
+            (false, _) => self.looked + LIST,
+        }
+    }
+
+    fn is_old(&self) -> bool {
+        self.old_at() <= Instant::now()
+    }
+}
+
+impl Sent {
+    fn count(&mut self, end: &End) {
+        match end {
+            End::Gone => {}
+            End::PutOff => self.put_off += 1,
+            End::Settled(Verdict::Sent) => self.sent += 1,
+            End::Settled(Verdict::Again(_)) => self.again += 1,
+            End::Settled(Verdict::Failed) => self.failed += 1,
+        }
+    }
 }
 
 impl Sender {
@@ -97,8 +140,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what is due, up to a round's worth; one at a time. Whoever drops this leaves messages in hand
-    /// that the next round finds; `stop` is asked before each message.
+    /// Sends what is due, and what falls due while any of it is in hand: one slow answer holds up nobody else.
+    /// `stop` is asked before each message; after trouble with the spool none is taken either. Whoever drops
+    /// this leaves messages in hand that the next round finds.
     pub async fn round(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
         if !self.whole.swap(false, Ordering::SeqCst) {
             self.recover().await?;
@@ -109,45 +153,64 @@ impl Sender {
     }
 
     async fn send_due(&self, stop: &(dyn Fn() -> bool + Sync)) -> Result<Sent, SpoolError> {
-        let (shard, now, most) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
-        let spool = self.shard.spool().clone();
-        let due = blocking(move || {
-            // Writers may die at any time, not only before we begin.
-            spool.deliver_promised(now)?;
-            shard.due(now, most)
-        });
-        let due = due.await?;
-        let mut report = Sent { more: due.more, next: due.next, ..Sent::default() };
-        let names = stream::iter(due.names).take_while(|_| std::future::ready(!stop()));
-        let mut ends =
-            names.map(|name| self.send(name)).buffer_unordered(self.settings.connections.max(1));
-        let mut trouble = None;
-        while let Some(end) = ends.next().await {
+        let most = self.settings.connections.max(1);
+        let mut list = self.look().await?;
+        let (mut report, mut trouble) = (Sent::default(), None);
+        let mut ends = FuturesUnordered::new();
+        loop {
+            if trouble.is_none() && !ends.is_empty() && list.is_old() && !stop() {
+                match self.look().await {
+                    Ok(newer) => list = newer,
+                    Err(error) => trouble = Some(error),
+                }
+            }
+            // A disk that is full stays so: whoever went on would offer the server each message in vain.
+            while trouble.is_none()
+                && ends.len() < most
+                && !stop()
+                && let Some(name) = list.names.pop_front()
+            {
+                ends.push(self.send(name));
+            }
+            if ends.is_empty() {
+                break;
+            }
+            let room = trouble.is_none() && ends.len() < most && !stop();
+            let end = match room {
+                true => timeout_at(list.old_at(), ends.next()).await,
+                false => Ok(ends.next().await),
+            };
             match end {
-                Ok(End::Gone) => {}
-                Ok(End::PutOff) => report.put_off += 1,
-                Ok(End::Settled(Verdict::Sent)) => report.sent += 1,
-                Ok(End::Settled(Verdict::Again(_))) => report.again += 1,
-                Ok(End::Settled(Verdict::Failed)) => report.failed += 1,
+                // It is time to look again.
+                Err(_) | Ok(None) => {}
+                Ok(Some(Ok(end))) => report.count(&end),
                 // Others are under way, and come to their ends first.
-                Err(error) => trouble = trouble.or(Some(error)),
+                Ok(Some(Err(error))) => trouble = trouble.or(Some(error)),
             }
         }
+        (report.more, report.next) = (list.more || !list.names.is_empty(), list.next);
         trouble.map_or(Ok(report), Err)
     }
 
+    async fn look(&self) -> Result<List, SpoolError> {
+        let (shard, now, most) = (Arc::clone(&self.shard), self.clock.now(), self.settings.round);
+        let due = blocking(move || {
+            // Writers may die at any time, not only before we begin.
+            shard.spool().deliver_promised(now)?;
+            shard.due(now, most)
+        });
+        let Due { names, more, next } = due.await?;
+        Ok(List { names: names.into(), more, next, looked: Instant::now() })
+    }
+
     async fn send(&self, name: FileName) -> Result<End, SpoolError> {
-        let shard = Arc::clone(&self.shard);
+        let (shard, due) = (Arc::clone(&self.shard), name.due);
         let Some(held) = self.at_disk(move || shard.take(&name)).await? else {
             return Ok(End::Gone);
         };
-        let held = match self.wait(&held) {
-            None => held,
-            Some(wait) => {
-                let until = self.clock.now() + wait;
-                return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
-            }
-        };
+        if let Some(until) = self.wait(held.message(), due) {
+            return self.at_disk(move || held.put_off(until)).await.map(|()| End::PutOff);
+        }
         let (held, outcome) = match self.carrier.offer(held.message()).await {
             Err(outcome) => (held, outcome),
             Ok(offered) => {
@@ -177,11 +240,14 @@ impl Sender {
         blocking(work).await
     }
 
-    /// How long its domain has to wait.
-    fn wait(&self, held: &Held) -> Option<Duration> {
+    /// Until when its domains have it wait. One that is due later than it was at first has waited before.
+    fn wait(&self, message: &Message, due: Timestamp) -> Option<Timestamp> {
+        let line = match due > message.name.due {
+            true => Line::Back,
+            false => Line::New(message.name.priority),
+        };
         let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = held.message().left();
-        domains.wait(left.first()?, self.clock.now())
+        domains.wait(&message.left(), line, self.clock.now())
     }
 
     async fn settle(&self, held: Held, outcome: Outcome) -> Result<Verdict, SpoolError> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use lettre::Address;
 use lettre::transport::smtp::Error;
 use lettre::transport::smtp::authentication::{Credentials as Known, Mechanism};
@@ -23,6 +24,9 @@ use crate::spool::{Message, Outcome};
 
 /// How long a server may look at a message before it answers (RFC 5321, 4.5.3.2.6).
 const LAST_ANSWER: Duration = Duration::from_secs(600);
+
+/// How long a server has for a word of goodbye.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// How a connection is secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,15 +111,6 @@ impl Smtp {
             }
         };
         Ok(Self(Arc::new(Inner { settings, tls, idle: Mutex::default() })))
-    }
-
-    /// Says goodbye on connections that wait.
-    pub async fn close(&self) {
-        let idle = std::mem::take(&mut *self.idle());
-        for mut connection in idle {
-            // It ends either way.
-            let _ = timeout(Duration::from_secs(1), connection.smtp.quit()).await;
-        }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
@@ -239,6 +234,19 @@ impl Carrier for Smtp {
             Err(trouble) => Err(self.refused(connection, trouble).await),
         }
     }
+
+    /// Says goodbye on connections that wait.
+    async fn close(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        join_all(idle.into_iter().map(Connection::quit)).await;
+    }
+}
+
+impl Connection {
+    async fn quit(mut self) {
+        // It ends either way.
+        let _ = timeout(GOODBYE, self.smtp.quit()).await;
+    }
 }
 
 impl Smtp {
@@ -248,14 +256,15 @@ impl Smtp {
             connection.smtp.command("RSET\r\n").await.map_err(|error| self::trouble(&error))
         });
         if trouble.code.is_some() && reset.await.is_ok() {
-            self.keep(connection);
+            self.keep(connection).await;
         }
         outcome(Stage::Offering, trouble)
     }
 
-    fn keep(&self, connection: Connection) {
-        if connection.messages < self.0.settings.max_messages {
-            self.idle().push(connection);
+    async fn keep(&self, connection: Connection) {
+        match connection.messages < self.0.settings.max_messages {
+            true => self.idle().push(connection),
+            false => connection.quit().await,
         }
     }
 }
@@ -287,7 +296,7 @@ impl Offered for Open {
         match within(limit, sent).await {
             Ok(answer) => {
                 self.connection.messages += 1;
-                self.smtp.keep(self.connection);
+                self.smtp.keep(self.connection).await;
                 let words = answer.message().collect::<Vec<_>>().join(" ");
                 let answer = format!("{} {words}", answer.code());
                 let Turned { reached, refused, later } = self.turned;
@@ -298,7 +307,7 @@ impl Offered for Open {
             }
             Err(trouble) => {
                 if trouble.code.is_some() {
-                    self.smtp.keep(self.connection);
+                    self.smtp.keep(self.connection).await;
                 }
                 outcome(Stage::HandedOver, trouble)
             }

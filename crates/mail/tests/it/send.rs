@@ -1,6 +1,7 @@
 //! From the spool to a real mail server.
 
 mod letters;
+mod rounds;
 mod smtp;
 mod storm;
 

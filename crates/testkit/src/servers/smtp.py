@@ -7,7 +7,10 @@ recipient whose name begins with one of these words it answers badly:
 
     refuse  550, for ever             defer   451, always
     once    451 the first time        spam    554 to the message itself
+    full    552 to the recipient      large   552 to the message itself
     hang    takes the message, answers nothing, and closes the connection
+
+Each connection that ends with QUIT is a line in FOLDER/quit.
 """
 
 import json
@@ -32,16 +35,25 @@ class Handler:
         word = address.split("@")[0].split("-")[0].split("+")[0]
         if word == "refuse":
             return "550 5.1.1 nobody of that name"
+        if word == "full":
+            return "552 5.2.2 no room in there"
         if word == "defer" or (word == "once" and address not in self.seen):
             self.seen.add(address)
             return "451 4.3.0 not now"
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
+    async def handle_QUIT(self, server, session, envelope):
+        with open(os.path.join(folder, "quit"), "a") as quit:
+            quit.write(f"{session.peer[1]}\n")
+        return "221 bye"
+
     async def handle_DATA(self, server, session, envelope):
         words = {address.split("-")[0].split("@")[0] for address in envelope.rcpt_tos}
         if "spam" in words:
             return "554 5.7.1 we do not like it"
+        if "large" in words:
+            return "552 5.3.4 message size exceeds limit"
         head = BytesParser().parsebytes(envelope.content)
         line = {
             "id": (head["Message-ID"] or "").strip("<>"),

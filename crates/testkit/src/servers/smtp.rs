@@ -84,6 +84,14 @@ impl PrivateSmtp {
         whole.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
     }
 
+    /// How many connections ended with a word of goodbye.
+    pub fn goodbyes(&self) -> io::Result<usize> {
+        match std::fs::read_to_string(self.folder.path().join("quit")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            text => Ok(text?.lines().count()),
+        }
+    }
+
     /// Stops it; what arrived stays. Its clients' connections are closed.
     pub fn stop(&mut self) {
         self.process = None;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use longshore::SystemClock;
 use longshore_mail::send::{Sender, Sent};
 use longshore_mail::spool::{Health, Share, Spool, SpoolError};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::now;
@@ -15,11 +16,13 @@ use crate::args::mail::Send;
 use crate::commands::interrupted;
 use crate::error::WithHint;
 use crate::exit::ExitCode;
-use crate::mail;
+use crate::mail::{self, MailSettings};
 use crate::settings::Settings;
 
 /// How soon a new message is seen.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long nothing is done after trouble with the spool, at most.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Between two looks at the spool's health.
 const HEALTH: Duration = Duration::from_secs(60);
 /// Between two prunings.
@@ -46,7 +49,8 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
         }
     };
     let clock = Arc::new(SystemClock);
-    let sender = Sender::new(shard, carrier, mail::sender(&settings.mail), clock).await?;
+    let sender =
+        Sender::new(shard, Arc::clone(&carrier), mail::sender(&settings.mail), clock).await?;
     let stop = AtomicBool::new(false);
     let work = async {
         match typed.daemon {
@@ -56,15 +60,17 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     };
     tokio::pin!(work);
     let (sent, early) = tokio::select! {
-        sent = &mut work => (sent?, false),
+        sent = &mut work => (sent, false),
         told = told.as_mut() => {
             told?;
             // What is under way comes to its end; nothing new is begun.
             stop.store(true, Ordering::Release);
-            (work.await?, !typed.daemon)
+            (work.await, !typed.daemon)
         }
     };
-    answer(&sent, settings)?;
+    // Also after trouble: a server counts who leaves without a word.
+    carrier.close().await;
+    answer(&sent?, settings)?;
     Ok(if early { ExitCode::Interrupted } else { ExitCode::Good })
 }
 
@@ -100,12 +106,19 @@ async fn stay(
     settings: &Settings,
     stop: &AtomicBool,
 ) -> anyhow::Result<Sent> {
-    let mut all = Sent::default();
-    let mut upkeep = Upkeep { health: None, prune: None, was: Health::Good };
+    // Beside the sending: a round goes on for as long as mail comes.
+    tokio::select! {
+        sent = rounds(sender, stop) => sent,
+        error = keep_up(spool, &settings.mail) => Err(error),
+    }
+}
+
+async fn rounds(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent> {
+    let (mut all, mut failures) = (Sent::default(), 0);
     while !stop.load(Ordering::Acquire) {
-        upkeep.look(spool, settings);
         match sender.round(&|| stop.load(Ordering::Acquire)).await {
             Ok(round) => {
+                failures = 0;
                 all += &round;
                 if did_something(&round) {
                     continue;
@@ -113,7 +126,8 @@ async fn stay(
             }
             // A full disk may have room again.
             Err(error) if error.is_retryable() => {
-                tracing::error!("{:#}", anyhow::Error::from(error));
+                failures += 1;
+                tracing::error!(after = ?rest(failures), "{:#}", anyhow::Error::from(error));
             }
             Err(error) => return Err(error.into()),
         }
@@ -122,28 +136,51 @@ async fn stay(
                 tokio::time::sleep(LOOK / 10).await;
             }
         };
-        let _ = timeout(LOOK, stopped).await;
+        let _ = timeout(rest(failures), stopped).await;
     }
     Ok(all)
+}
+
+/// How long nothing is done, after so many rounds on end that failed: each of them may have troubled the
+/// mail server for nothing.
+fn rest(failures: u32) -> Duration {
+    match failures {
+        0 => LOOK,
+        _ => LONGEST.min(Duration::from_secs(1 << (failures - 1).min(6))),
+    }
 }
 
 fn did_something(round: &Sent) -> bool {
     round.more || round.sent + round.again + round.failed + round.put_off > 0
 }
 
+/// Looks after the spool, now and then.
+async fn keep_up(spool: &Spool, settings: &MailSettings) -> anyhow::Error {
+    let mut upkeep = Upkeep { pruned: None, was: Health::Good };
+    loop {
+        let (spool, settings) = (spool.clone(), settings.clone());
+        let look = spawn_blocking(move || {
+            upkeep.look(&spool, &settings);
+            upkeep
+        });
+        upkeep = match look.await {
+            Ok(upkeep) => upkeep,
+            Err(error) => return error.into(),
+        };
+        tokio::time::sleep(HEALTH).await;
+    }
+}
+
 /// What is done now and then.
 struct Upkeep {
-    health: Option<Instant>,
-    prune: Option<Instant>,
+    pruned: Option<Instant>,
     was: Health,
 }
 
 impl Upkeep {
-    fn look(&mut self, spool: &Spool, settings: &Settings) {
-        if is_time(&mut self.health, HEALTH)
-            && let Ok(stats) = spool.stats(now())
-        {
-            let health = stats.health(&settings.mail.thresholds);
+    fn look(&mut self, spool: &Spool, settings: &MailSettings) {
+        if let Ok(stats) = spool.stats(now()) {
+            let health = stats.health(&settings.thresholds);
             let (due, late, failed) = (stats.due, stats.late(), stats.failed_lately);
             match health {
                 Health::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
@@ -153,9 +190,10 @@ impl Upkeep {
             }
             self.was = health;
         }
-        if is_time(&mut self.prune, PRUNE) {
-            let pruned = spool.prune(settings.mail.keep, now()).and_then(|pruned| {
-                Ok(pruned.messages + spool.prune_failed(settings.mail.keep_failed, now())?)
+        if self.pruned.is_none_or(|last| last.elapsed() >= PRUNE) {
+            self.pruned = Some(Instant::now());
+            let pruned = spool.prune(settings.keep, now()).and_then(|pruned| {
+                Ok(pruned.messages + spool.prune_failed(settings.keep_failed, now())?)
             });
             match pruned {
                 Ok(messages) if messages > 0 => tracing::info!(messages, "pruned"),
@@ -166,15 +204,6 @@ impl Upkeep {
     }
 }
 
-fn is_time(last: &mut Option<Instant>, every: Duration) -> bool {
-    let now = Instant::now();
-    let due = last.is_none_or(|last| now.duration_since(last) >= every);
-    if due {
-        *last = Some(now);
-    }
-    due
-}
-
 fn answer(sent: &Sent, settings: &Settings) -> anyhow::Result<()> {
     let Sent { sent, again, failed, put_off, .. } = sent;
     let value =
@@ -182,4 +211,16 @@ fn answer(sent: &Sent, settings: &Settings) -> anyhow::Result<()> {
     settings.output.answer(&value, || {
         format!("{sent} sent, {again} to be tried again, {failed} failed, {put_off} put off")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_in_trouble_rests_longer_each_time_and_never_for_more_than_a_minute() {
+        let rests: Vec<u64> = (1..9).map(|failures| rest(failures).as_secs()).collect();
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!((rest(0), rest(u32::MAX)), (LOOK, LONGEST));
+    }
 }

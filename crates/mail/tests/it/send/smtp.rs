@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::RetryPolicy;
-use longshore_mail::send::{Credentials, DomainRate, Security, SenderSettings, Smtp};
+use longshore_mail::send::{Carrier, Credentials, DomainRate, Security, SenderSettings, Smtp};
 use longshore_mail::spool::{Letter, OnUnanswered, Policy, Spool};
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use tempfile::TempDir;
@@ -40,6 +40,43 @@ async fn letters_arrive_as_they_were_written_over_few_connections() {
     let content = arrived[0]["content"].as_str().expect("text");
     assert!(content.contains("text/plain") && content.contains("text/html"), "{content}");
     carrier.close().await;
+    assert_eq!(server.goodbyes().expect("read"), peers.len(), "each connection ended with a word");
+}
+
+#[tokio::test]
+async fn a_connection_that_has_carried_enough_ends_with_a_word() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    let letters: Vec<_> = (0..4).map(|n| letter("a@x.org", &n.to_string())).collect();
+    spool.put(&letters, now()).expect("kept");
+    let mut settings = settings(&server, Security::None);
+    settings.max_messages = 2;
+    let carrier = Arc::new(Smtp::new(settings).expect("no TLS"));
+    let one = SenderSettings { connections: 1, ..Default::default() };
+    assert_eq!(send_with(&spool, carrier, one).await.sent, 4);
+    assert_eq!(server.goodbyes().expect("read"), 2);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_fails_and_a_full_mailbox_is_tried_again() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    spool.put(&[letter("large@x.org", "1"), letter("full@x.org", "2")], now()).expect("kept");
+    let sent = send(&spool, smtp(&server, Security::None)).await;
+    assert_eq!((sent.sent, sent.again, sent.failed), (0, 1, 1), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_message_to_several_domains_waits_for_each_of_them() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    let mut letters = [letter("a@x.org", "1"), letter("a@y.org", "2")];
+    letters[1].envelope.to.push("b@x.org".into());
+    let per_domain = Some(DomainRate { per_minute: 1.0, burst: 1.0 });
+    spool.put(&letters, now()).expect("kept");
+    let settings = SenderSettings { per_domain, connections: 1, ..Default::default() };
+    let sent = send_with(&spool, smtp(&server, Security::None), settings).await;
+    assert_eq!((sent.sent, sent.put_off), (1, 1), "{sent:?}");
 }
 
 #[tokio::test]
