@@ -359,7 +359,7 @@ fn names_are_quoted_and_what_has_no_room_is_counted() {
     let run = place.run(&digest(&["--mod", "200", "--val", "3", "--dry-run"])).ok();
     assert!(run.out.contains(r#"to: "Ann \"the quick\" \\" <member3@"#), "{}", run.out);
     assert!(run.out.contains("And 10 more"), "{}", run.out);
-    place.run(&digest(&["--mod", "200", "--val", "3", "--folder", "out"])).ok().says("1 messages");
+    place.run(&digest(&["--mod", "200", "--val", "3", "--folder", "out"])).ok().says("2 messages");
 }
 
 #[test]
@@ -369,6 +369,7 @@ fn mail_check_tells_what_renders_differently_and_what_does_not_render() {
         .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mjml").to_owned());
     place.write("longshore.toml", format!("[mail]\nmjml_dir = \"{mjml}\"\n"));
     let page = "<mjml><mj-body><mj-section><mj-column><mj-text>hello</mj-text></mj-column></mj-section></mj-body></mjml>";
+    std::fs::create_dir(place.path("pages")).unwrap();
     place.write("pages/good.mjml", page);
     let lines = place.run(&["mail", "check", "pages", "--json"]).ok().json();
     assert!(lines[0]["error"].is_null() && lines[0]["differences"].is_u64(), "{lines}");
