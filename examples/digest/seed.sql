@@ -11,7 +11,7 @@ CREATE TABLE posts (
 CREATE INDEX posts_by_place ON posts (place, id);
 CREATE TABLE digests (
   member_id INTEGER NOT NULL, mode TEXT NOT NULL, last_post INTEGER NOT NULL, day TEXT NOT NULL,
-  sent INTEGER NOT NULL, PRIMARY KEY (member_id, mode)
+  sent INTEGER NOT NULL, failed TEXT, PRIMARY KEY (member_id, mode)
 );
 
 -- 160 want it daily, 30 at once, 10 not at all; every tenth was not here for long.

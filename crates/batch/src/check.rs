@@ -49,7 +49,7 @@ pub async fn check(
         Pre::Code(_) => {}
     }
     if let Some(mail) = &definition.mail {
-        mail::check(&desk, mail).await?;
+        warnings.extend(mail::check(&desk, mail).await?);
     }
     match &definition.post {
         Post::Sql(post) => warnings.extend(post::statements(&desk, post, &fields).await?),

@@ -102,11 +102,16 @@ pub struct OfficeError {
     pub busy: bool,
 }
 
+/// What the keys of all messages of a tenant's batches of this type and mode begin with.
+pub fn keys(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
+    format!("{tenant}/{kind}/{}/", mode.as_str())
+}
+
 /// PRE of rows that are written to: what it makes is a [`Parcel`], as JSON.
 #[derive(Debug)]
 pub struct MailPrepare {
-    /// Whose, and of what type.
-    kind: String,
+    /// What the keys of all its messages begin with.
+    keys: String,
     mail: Mail,
     reading: Reading,
     page: Prompt,
@@ -133,7 +138,7 @@ impl MailPrepare {
         let facts = mail.facts().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let headers = mail.headers.iter();
         Ok(Self {
-            kind: format!("{tenant}/{kind}"),
+            keys: keys(tenant, kind, mail.mode),
             reading: Reading {
                 sql: pre.sql.clone(),
                 lists: pre.lists.clone(),
@@ -198,8 +203,8 @@ impl MailPrepare {
             MailMode::Daily => self.mail.day.clone(),
             MailMode::Immediate => self.since(row).map(show_key).unwrap_or_default(),
         };
-        let (kind, mode, key) = (&self.kind, self.mail.mode.as_str(), show_key(key));
-        format!("{kind}/{mode}/{}/{period}", key.replace('%', "%25").replace('/', "%2f"))
+        let key = show_key(key).replace('%', "%25").replace('/', "%2f");
+        format!("{}{key}/{period}", self.keys)
     }
 }
 

@@ -38,6 +38,8 @@ pub const RESERVED: [&str; 16] = [
 /// A compiled [`SqlPost`].
 #[derive(Debug)]
 pub struct SqlApply {
+    /// What is known of every row, also where there is no answer to say it.
+    facts: Vec<(String, String)>,
     rules: Rules,
     always: Vec<Ready>,
     success: Vec<Ready>,
@@ -62,6 +64,7 @@ impl SqlApply {
             statements.iter().map(|one| Ready::of(one, properties.as_deref())).collect()
         };
         Ok(Self {
+            facts: Vec::new(),
             rules: Rules::compile(&post.rules).map_err(|error| error.to_string())?,
             always: ready(&post.always)?,
             success: ready(&post.success)?,
@@ -69,6 +72,14 @@ impl SqlApply {
             retry: ready(&post.retry)?,
             skip: ready(&post.skip)?,
         })
+    }
+
+    /// Binds these names wherever the answer does not say what they are.
+    #[must_use]
+    pub fn knowing<'f>(mut self, facts: impl IntoIterator<Item = (&'f str, &'f str)>) -> Self {
+        let owned = facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+        self.facts.extend(owned);
+        self
     }
 
     fn of(&self, verdict: Verdict, reply: &Reply) -> &[Ready] {
@@ -88,7 +99,7 @@ impl Apply for SqlApply {
         let facts = Facts { reply, attempt, is_last_attempt };
         let decision = self.rules.decide(&facts).map_err(ApplyError::Failed)?;
         let statements = self.always.iter().chain(self.of(decision.verdict, reply));
-        let effects = statements.map(|ready| ready.bind(row, reply)).collect();
+        let effects = statements.map(|ready| ready.bind(row, reply, &self.facts)).collect();
         Ok(Applied {
             verdict: decision.verdict,
             reason: decision.reason,
@@ -109,8 +120,12 @@ impl Ready {
         Ok(Self { statement: statement.clone(), names })
     }
 
-    fn bind(&self, row: &RowRun<'_>, reply: &Reply) -> Effect {
-        effect(&self.statement, &self.names, |name| value(name, row, reply))
+    fn bind(&self, row: &RowRun<'_>, reply: &Reply, facts: &[(String, String)]) -> Effect {
+        let fact = |name: &str| facts.iter().find(|(known, _)| known == name);
+        effect(&self.statement, &self.names, |name| match (value(name, row, reply), fact(name)) {
+            (SqlValue::Null, Some((_, known))) => text(known),
+            (value, _) => value,
+        })
     }
 }
 

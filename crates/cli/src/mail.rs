@@ -8,7 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use longshore::{PoolName, RetryPolicy, SystemClock};
 use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
-use longshore_mail::digest::SpoolOffice;
+use longshore_mail::digest::{Sealer, SpoolOffice};
 use longshore_mail::letterbox::Letterbox;
 use longshore_mail::mjml::{Compiler, Embedded, Form, Http, Reference, Renderer, Roots};
 use longshore_mail::send::{
@@ -180,6 +180,13 @@ pub fn roots(folder: &Path, typed: &[PathBuf], settings: &MailSettings) -> anyho
 /// The spool.
 pub fn spool(settings: &MailSettings) -> anyhow::Result<Spool> {
     Spool::open(&settings.spool).hint("`mail.spool` says where the spool is")
+}
+
+/// Whoever makes messages and keeps none. It holds no permits: those are for what is kept.
+pub async fn sealer(settings: &MailSettings) -> anyhow::Result<Sealer> {
+    let renderer = renderer(&settings.renderer, settings).await?;
+    let compiler = Compiler::new(renderer).timeout(settings.render_timeout);
+    Ok(Sealer::new(compiler, settings.includes.clone(), Arc::new(SystemClock)))
 }
 
 /// Where messages to rows are kept: compiled and put into the spool as the configuration says. Nothing is

@@ -26,6 +26,7 @@ pub use differ::{Difference, differences};
 pub use embedded::Embedded;
 pub use error::{Fault, Place, RenderError};
 pub use http::{Form, Http};
+pub(crate) use include::any_include;
 pub use reference::Reference;
 pub use template::{Roots, Template};
 

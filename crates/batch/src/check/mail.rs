@@ -1,6 +1,6 @@
 //! What is written to rows: its columns and its lines.
 
-use crate::definition::{Definition, Mail, Pre, SqlPre};
+use crate::definition::{Definition, Mail, Post, Pre, SqlPre};
 use crate::file::FileError;
 use crate::prompt::{Prompt, WHOLE_ROW};
 
@@ -14,8 +14,12 @@ pub(super) fn facts(definition: &Definition) -> Vec<&'static str> {
     facts.collect()
 }
 
-/// Checks what PRE's own check does not see.
-pub(super) async fn check(desk: &Desk<'_>, mail: &Mail) -> Result<(), FileError> {
+/// Whoever cannot be written to is due again at once.
+const NOTHING_IS_MARKED: &str = "[post] has no `fail`: rows that cannot be written to stay due, and \
+                                 are tried again in every round";
+
+/// Checks what PRE's own check does not see, and says what is probably not meant.
+pub(super) async fn check(desk: &Desk<'_>, mail: &Mail) -> Result<Option<String>, FileError> {
     let Pre::Sql(pre) = &desk.definition.pre else {
         return Err(desk.error("mail.to", 0, "[mail] needs SQL in [pre]"));
     };
@@ -37,7 +41,10 @@ pub(super) async fn check(desk: &Desk<'_>, mail: &Mail) -> Result<(), FileError>
     let lines = [("mail.from", &mail.from), ("mail.to", &mail.to), ("mail.subject", &mail.subject)];
     let headers = mail.headers.iter().map(|(name, text)| (format!("mail.headers.{name}"), text));
     let lines = lines.into_iter().map(|(key, text)| (key.to_owned(), text));
-    lines.chain(headers).try_for_each(|(key, text)| line(desk, &key, text, pre, &columns))
+    lines.chain(headers).try_for_each(|(key, text)| line(desk, &key, text, pre, &columns))?;
+    let unmarked = matches!(&desk.definition.post, Post::Sql(post)
+        if post.fail.is_empty() && post.always.is_empty() && post.rules.is_empty());
+    Ok(unmarked.then(|| NOTHING_IS_MARKED.to_owned()))
 }
 
 fn has(desk: &Desk<'_>, key: &str, column: &str, columns: &[String]) -> Result<(), FileError> {

@@ -50,11 +50,16 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
 }
 
 /// A tenth of the rows, unless the file says otherwise: ten thousand calls that all fail are
-/// stopped early.
+/// stopped early. To write costs nothing, and who cannot be written to is no reason to keep others
+/// waiting: a batch with `[mail]` goes on, unless there is a section that says otherwise.
 pub(super) fn threshold(root: &Section<'_>) -> Result<Option<FailureThreshold>, FileError> {
     let mut limit = Some(FailureLimit::Percent(10.0));
     let mut then = OnThreshold::Pause;
-    if let Some(section) = root.section("failures", &["limit", "then"])? {
+    let section = root.section("failures", &["limit", "then"])?;
+    if section.is_none() && root.field("mail").is_some() {
+        return Ok(None);
+    }
+    if let Some(section) = section {
         if let Some(field) = section.field("limit") {
             limit = failure_limit(&field)?;
         }

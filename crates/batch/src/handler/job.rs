@@ -154,7 +154,7 @@ impl Outfit {
             prepare: self.prepare(&what, unusable).await?,
             asker: self.asker(&what, unusable)?,
             pool: what.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?,
-            apply: self.apply(&what.post, schema.as_ref(), unusable).await?,
+            apply: self.apply(&what, schema.as_ref(), unusable).await?,
             wanted: what.ai.schema.clone().map(Arc::new),
             schema,
             definition: what,
@@ -186,12 +186,16 @@ impl Outfit {
 
     async fn apply(
         &self,
-        post: &Post,
+        what: &Definition,
         schema: Option<&ResponseSchema>,
         unusable: impl Fn(String) -> JobError,
     ) -> Result<Arc<dyn Apply>, JobError> {
-        match post {
-            Post::Sql(post) => Ok(Arc::new(SqlApply::compile(post, schema).map_err(unusable)?)),
+        match &what.post {
+            Post::Sql(post) => {
+                let apply = SqlApply::compile(post, schema).map_err(unusable)?;
+                let facts = what.mail.iter().flat_map(|mail| mail.facts());
+                Ok(Arc::new(apply.knowing(facts)))
+            }
             Post::Code(name) => named(&self.applies, "POST", name),
             Post::Command(post) => {
                 let opened = CommandApply::open(post, &self.commands).await;

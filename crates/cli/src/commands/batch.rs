@@ -29,6 +29,7 @@ pub mod lookout;
 pub mod place;
 mod recover;
 mod report;
+mod rounds;
 mod rows;
 mod run;
 mod seed;
@@ -37,7 +38,8 @@ pub mod summary;
 
 use place::{connect_to, connect_to_both};
 
-pub use run::{dry, estimate, round};
+pub use rounds::{Round, Rounds};
+pub use run::{dry, estimate};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {

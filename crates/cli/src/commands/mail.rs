@@ -3,6 +3,7 @@
 mod check;
 mod compile;
 mod digest;
+mod into_folder;
 mod put;
 mod send;
 

@@ -214,6 +214,9 @@ fn mistakes_are_told_before_anybody_is_written_to() {
     place.write("digest/batch.toml", &file);
     let page = place.read("digest/digest.mjml").replace("mj-divider", "mj-dividr");
     place.write("digest/digest.mjml", page);
+    // The gate of a deployment sees it before any row does.
+    let run = place.run(&digest(&["--dry-run"])).ends(3);
+    assert!(run.out.contains("MJML_ERROR") && run.out.contains("mj-dividr"), "{}", run.out);
     place.run(&digest(&["--limit", "2"])).ends(3);
     let run = place.run(&["--store", &format!("sqlite:{DATABASE}"), "unit", "list"]).ok();
     assert!(run.out.contains("mjml-error"), "{}", run.out);
@@ -255,4 +258,123 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
     assert_eq!(running.ends_within(LIMIT), 0);
     assert_eq!(slow.most(), 2, "no more than there are permits");
     assert_eq!(files(&place, "spool/pending").len(), 144);
+}
+
+#[test]
+fn who_cannot_be_written_to_is_tried_once_a_day_and_keeps_nobody_waiting() {
+    let place = copied("digest");
+    // Created with its rows, of which a hundred have no address.
+    place.run(&digest(&["--limit", "1"])).ok();
+    tell(&place, "UPDATE members SET email = 'nowhere' WHERE id BETWEEN 2 AND 101");
+    let bad =
+        ask(&place, "SELECT count(*) FROM members WHERE id BETWEEN 2 AND 101 AND id % 10 <> 0");
+    let file = place.read("digest/batch.toml");
+    let move_to = |zone: &str| {
+        let zone = format!("[mail]\nzone = \"{zone}\"\n");
+        place.write("digest/batch.toml", file.replace("[mail]\n", &zone));
+    };
+    let failed = "SELECT count(*) FROM digests WHERE failed = 'MAIL_ERROR' AND sent = 0";
+    let days = "SELECT count(DISTINCT day) FROM digests WHERE sent > 0";
+    move_to("Pacific/Pago_Pago");
+    tell(&place, "DELETE FROM digests");
+    let mut running = place.start(&digest(&["--daemon", "--every", "50ms"]));
+    eventually(LIMIT, || (ask(&place, failed) == bad).then_some(()));
+    eventually(LIMIT, || (ask(&place, "SELECT count(*) FROM digests") == 144).then_some(()));
+    let tried = ask(&place, "SELECT count(*) FROM digests WHERE last_post = 0");
+    assert_eq!(tried, bad, "the tracker of those who got nothing stays");
+    let more =
+        "SELECT 100, NULL, kind, 'Late', place, 1, words, picture FROM posts WHERE id IN (5)";
+    tell(&place, &format!("INSERT INTO posts {more}"));
+    // Between those two it is never the same day.
+    move_to("Pacific/Kiritimati");
+    eventually(LIMIT, || (ask(&place, days) == 2).then_some(()));
+    let today = format!("{failed} AND day = (SELECT max(day) FROM digests)");
+    eventually(LIMIT, || (ask(&place, &today) == bad).then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.ends_within(LIMIT), 0);
+    let store = format!("sqlite:{DATABASE}");
+    let batches = place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
+    let batches = batches.as_array().unwrap();
+    assert!(batches.iter().all(|batch| batch["status"] == "complete"), "{batches:?}");
+    let failures: i64 = batches.iter().map(|batch| batch["failed"].as_i64().unwrap()).sum();
+    assert_eq!(failures, 2 * bad, "once a day each");
+}
+
+#[test]
+fn a_batch_that_stands_still_keeps_its_own_rows_and_nobody_elses() {
+    let place = copied("digest");
+    let file = place.read("digest/batch.toml");
+    let limit = format!("{file}\n[failures]\nlimit = 1\n");
+    place.write("digest/batch.toml", &limit);
+    place.run(&digest(&["--limit", "1"])).ok();
+    tell(&place, "DELETE FROM digests; UPDATE members SET email = 'nowhere' WHERE id = 1");
+    place.write("digest/batch.toml", limit.replace("workers = 64", "workers = 1"));
+    tell(&place, "UPDATE members SET wants = 'nothing' WHERE id > 9");
+    std::fs::remove_dir_all(place.path("spool")).unwrap();
+    place.run(&digest(&[])).ends(4).says("threshold");
+    let before = files(&place, "spool/keys").len();
+    assert!(before < 8, "it was paused with rows left");
+    tell(&place, "UPDATE members SET wants = 'daily' WHERE id IN (11, 12)");
+    let store = format!("sqlite:{DATABASE}");
+    let batches = || {
+        let list = place.run(&["--store", &store, "batch", "list", "--json"]).ok().json();
+        list.as_array().unwrap().len()
+    };
+    let run = place.run(&digest(&[])).ends(4);
+    run.says("is paused").says("all others are written to");
+    assert_eq!(files(&place, "spool/keys").len(), before + 2, "the two others have theirs");
+    // Nobody is due but those whom the paused one has: a daemon finds that out once.
+    let known = batches();
+    let mut running = place.start(&digest(&["--daemon", "--every", "1ms"]));
+    eventually(LIMIT, || (batches() > known).then_some(()));
+    tell(&place, "UPDATE members SET wants = 'daily' WHERE id = 13");
+    eventually(LIMIT, || (files(&place, "spool/keys").len() == before + 3).then_some(()));
+    running.signal("TERM");
+    assert_eq!(running.ends_within(LIMIT), 0);
+    assert!(batches() <= known + 3, "{} of {known}", batches());
+}
+
+#[test]
+fn with_a_folder_it_takes_its_own_messages_and_leaves_those_of_others() {
+    let place = copied("digest");
+    place.write("page.html", "<p>hello</p>");
+    let put = ["mail", "spool", "page.html", "--key", "welcome/1", "--from", "a@example.org"];
+    place.run(&[&put[..], &["--to", "b@example.org", "--subject", "s"]].concat()).ok();
+    place.run(&digest(&["--mode", "immediate"])).ok();
+    let run = place.run(&digest(&["--limit", "5", "--folder", "out"])).ok();
+    run.says("5 messages are in out").says("28 due messages of others stay in the spool");
+    assert_eq!(recipients(&place).len(), 5);
+    assert_eq!(files(&place, "spool/pending").len(), 28);
+}
+
+#[test]
+fn names_are_quoted_and_what_has_no_room_is_counted() {
+    let place = copied("digest");
+    place.run(&digest(&["--limit", "1"])).ok();
+    tell(&place, "UPDATE members SET name = 'Ann \"the quick\" \\' WHERE id = 3");
+    let more = "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n WHERE i < 127)
+        INSERT INTO posts SELECT i, NULL, kind, 'Late ' || i, place, 8, words, picture
+        FROM n, posts WHERE posts.id = 3";
+    tell(&place, more);
+    let run = place.run(&digest(&["--mod", "200", "--val", "3", "--dry-run"])).ok();
+    assert!(run.out.contains(r#"to: "Ann \"the quick\" \\" <member3@"#), "{}", run.out);
+    assert!(run.out.contains("And 10 more"), "{}", run.out);
+    place.run(&digest(&["--mod", "200", "--val", "3", "--folder", "out"])).ok().says("2 messages");
+}
+
+#[test]
+fn mail_check_tells_what_renders_differently_and_what_does_not_render() {
+    let place = copied("digest");
+    let mjml = std::env::var("LONGSHORE_MJML")
+        .unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/mjml").to_owned());
+    place.write("longshore.toml", format!("[mail]\nmjml_dir = \"{mjml}\"\n"));
+    let page = "<mjml><mj-body><mj-section><mj-column><mj-text>hello</mj-text></mj-column></mj-section></mj-body></mjml>";
+    std::fs::create_dir(place.path("pages")).unwrap();
+    place.write("pages/good.mjml", page);
+    let lines = place.run(&["mail", "check", "pages", "--json"]).ok().json();
+    assert!(lines[0]["error"].is_null() && lines[0]["differences"].is_u64(), "{lines}");
+    place.write("pages/wrong.mjml", page.replace("mj-text", "mj-txt"));
+    let lines = place.run(&["mail", "check", "pages", "--json"]).ends(3).json();
+    let error = lines[1]["error"].as_str().unwrap();
+    assert!(error.starts_with("embedded: ") && error.contains("mj-txt"), "{lines}");
 }

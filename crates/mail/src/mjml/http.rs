@@ -121,6 +121,7 @@ impl Renderer for Http {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+        template.includes_nothing()?;
         let asked = self.ask(template).await;
         let (status, body) =
             asked.map_err(|error| self.unavailable(chain(&error.without_url())))?;

@@ -28,6 +28,20 @@ pub(super) fn expand(
     Ok(Template::new(writer.text, writer.places))
 }
 
+/// Renderers do not tell capitals from small letters, so neither do we.
+const INCLUDE: &str = "mj-include";
+
+fn is_include(name: &str) -> bool {
+    name.eq_ignore_ascii_case(INCLUDE)
+}
+
+/// Where in a text something begins that any renderer might take for an include: also in a comment, a style
+/// or a declaration, for where those end is a matter of opinion.
+pub(crate) fn any_include(text: &str) -> Option<usize> {
+    let begins = |at: &usize| text.get(at + 1..at + 1 + INCLUDE.len()).is_some_and(is_include);
+    text.match_indices('<').map(|(at, _)| at).find(begins)
+}
+
 /// Line ends and marks that no renderer should have to know.
 pub(super) fn tidy(text: &str) -> String {
     text.strip_prefix('\u{feff}').unwrap_or(text).replace('\r', "")
@@ -91,10 +105,10 @@ impl Writer<'_> {
         };
         for piece in pieces {
             match &piece.what {
-                What::Open { name: "mj-include", attributes, .. } => {
+                What::Open { name, attributes, .. } if is_include(name) => {
                     self.include(source, piece.line, attributes, section)?;
                 }
-                What::Close { name: "mj-include" } => {}
+                What::Close { name } if is_include(name) => {}
                 What::Open { name: "mj-head", closed: false, .. } => {
                     section = "mj-head";
                     self.push(piece.raw, &source.file, piece.line);

@@ -71,6 +71,7 @@ impl Renderer for Reference {
     }
 
     async fn render(&self, template: &Template) -> Result<Rendered, RenderError> {
+        template.includes_nothing()?;
         let answer = self.pool.call::<_, Answer>("render", &Ask { mjml: template.text() }).await;
         let answer = answer.map_err(|error| self.told(error))?;
         let warnings = answer.errors.iter().map(|complaint| {

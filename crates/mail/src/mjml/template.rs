@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{Fault, Place};
-use super::include::{expand, tidy};
+use super::include::{any_include, expand, tidy};
 
 /// MJML with its includes in place.
 #[derive(Debug, Clone)]
@@ -48,10 +48,11 @@ impl Template {
     /// A text that was never a file; what it includes is relative to the first of the roots.
     pub fn from_text(text: &str, roots: &Roots) -> Result<Self, Fault> {
         // A page of a digest, as a rule: made for one reader, and looked at by whoever renders it.
-        if !text.contains("mj-include") {
-            return Ok(Self::new(tidy(text), Vec::new()));
+        let text = tidy(text);
+        if any_include(&text).is_none() {
+            return Ok(Self::new(text, Vec::new()));
         }
-        expand(None, roots.0.first().map(PathBuf::as_path), text, roots)
+        expand(None, roots.0.first().map(PathBuf::as_path), &text, roots)
     }
 
     /// A file; what it includes is relative to it.
@@ -79,6 +80,14 @@ impl Template {
         let last = || Place { file: None, line };
         let at = line.clamp(1, self.places.len().max(1)) - 1;
         self.places.get(at).cloned().unwrap_or_else(last)
+    }
+
+    /// A fault if anything is left that another renderer than ours might take for an include, and read a
+    /// file of its own machine for.
+    pub(super) fn includes_nothing(&self) -> Result<(), Fault> {
+        let Some(at) = any_include(&self.text) else { return Ok(()) };
+        let line = self.text[..at].matches('\n').count() + 1;
+        Err(self.fault(line, "an mj-include in a comment, a style or a declaration: take it out"))
     }
 
     /// A fault at a line of the text.

@@ -11,6 +11,13 @@ mod templates;
 use longshore_mail::mjml::{Roots, Template};
 
 /// A page around some text.
+/// Includes that are none to us, and may be to others.
+const HIDDEN: [&str; 3] = [
+    "<?x > <mj-include path=\"/etc/passwd\" type=\"html\"/> ?>",
+    "<!--> <MJ-INCLUDE path=\"/etc/passwd\"/> -->",
+    "<mj-style>< </style><mj-Include path=\"/etc/passwd\"/></mj-style>",
+];
+
 fn page(text: &str) -> String {
     format!(
         "<mjml><mj-body><mj-section><mj-column><mj-text>{text}</mj-text></mj-column></mj-section></mj-body></mjml>"

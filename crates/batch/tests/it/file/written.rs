@@ -228,6 +228,16 @@ fn a_failure_limit_is_a_number_a_share_or_none() {
 }
 
 #[test]
+fn a_digest_has_a_failure_limit_only_if_one_is_written() {
+    let mail = "[mail]\nfrom = \"a@b.c\"\nto = \"{{ id }}\"\nsubject = \"s\"\ntemplate = \"t\"\n";
+    let text =
+        SMALL.replace("[ai]\nprofile = \"echo\"\n", mail).replace("prompt = \"{{ id }}?\"\n", "");
+    assert_eq!(read(&text).unwrap().definition.threshold, None);
+    let limited = read(&format!("{text}[failures]\nthen = \"fail\"\n")).unwrap();
+    assert_eq!(limited.definition.threshold.unwrap().limit, FailureLimit::Percent(10.0));
+}
+
+#[test]
 fn databases_are_kept_as_they_are_but_for_relative_files() {
     let database = |url: &str| {
         let text = format!("database = \"{url}\"\n{SMALL}");

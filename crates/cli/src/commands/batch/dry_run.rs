@@ -10,12 +10,14 @@ use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::step::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
 use longshore_batch::{Definition, names};
+use longshore_mail::digest::Sealer;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::place::Checked;
 use crate::commands::now;
 use crate::exit::ExitCode;
+use crate::mail;
 use crate::settings::Settings;
 
 /// How many prompts are shown.
@@ -67,7 +69,7 @@ pub async fn show(checked: &Checked, settings: &Settings) -> anyhow::Result<Exit
     let candidates = &definition.candidates;
     let all = source.count(candidates).await?;
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
-    let prompts = prompts(checked).await?;
+    let prompts = prompts(checked, settings).await?;
     let estimate = Estimate::of(definition, &prompts, count);
     let written = definition.ai.profile.written();
     let shown = DryRun {
@@ -113,10 +115,14 @@ async fn prepare(checked: &Checked) -> anyhow::Result<Option<Box<dyn Prepare>>> 
     })
 }
 
-async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
+async fn prompts(checked: &Checked, settings: &Settings) -> anyhow::Result<Vec<Sample>> {
     let Some(prepare) = prepare(checked).await? else { return Ok(Vec::new()) };
     let batch = names::batch_id(now(), 1)?;
     let rows = checked.source.candidates(&checked.definition.candidates, None, PROMPTS).await?;
+    let sealer = match &checked.definition.mail {
+        Some(_) if !rows.is_empty() => Some(mail::sealer(&settings.mail).await?),
+        _ => None,
+    };
     let mut prompts = Vec::new();
     for candidate in rows {
         let row = RowRun {
@@ -128,23 +134,28 @@ async fn prompts(checked: &Checked) -> anyhow::Result<Vec<Sample>> {
             worker: "dry-run",
             source: &*checked.source,
         };
-        let prompt = prepare.prepare(&row).await.map(|text| shown(checked, text));
+        let prompt = match (prepare.prepare(&row).await, &sealer) {
+            (Ok(prompt), Some(sealer)) => sealed(sealer, &prompt).await,
+            (prompt, _) => prompt,
+        };
         prompts.push(Sample::of(to_json(&candidate.key), prompt));
     }
     Ok(prompts)
 }
 
-/// A prompt as it is; a message by its lines.
-fn shown(checked: &Checked, prompt: String) -> String {
-    if checked.definition.mail.is_none() {
-        return prompt;
-    }
-    let Ok(Parcel { key, from, to, subject, told, mjml, .. }) = serde_json::from_str(&prompt)
-    else {
-        return prompt;
-    };
+/// A message by its lines, once it was compiled and sealed as it would be: what is wrong with the page or with
+/// an address is seen here, and not by the first thousand rows.
+async fn sealed(sealer: &Sealer, prompt: &str) -> Result<String, PrepareError> {
+    let parcel: Parcel =
+        serde_json::from_str(prompt).map_err(|error| PrepareError::hopeless(error.to_string()))?;
+    let Parcel { key, from, to, subject, told, mjml, .. } = &parcel;
     let items = told.items;
-    format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}")
+    let shown =
+        format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}");
+    match sealer.seal(parcel).await {
+        Ok(_) => Ok(shown),
+        Err(error) => Err(PrepareError::hopeless(format!("{}: {error}", error.code))),
+    }
 }
 
 /// What a batch will cost, by its first prompts.

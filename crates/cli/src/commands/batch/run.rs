@@ -9,13 +9,13 @@ use longshore_batch::{Definition, Initiation, Initiator};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::finish::{CLOSING, finish, worst};
+use super::finish::{CLOSING, finish};
 use super::halt::Halt;
 use super::place::{Checked, Place, Purpose};
 use super::summary;
 use crate::args::batch::{File, Run};
 use crate::commands::now;
-use crate::error::{WithHint, usage};
+use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::whoami;
@@ -27,7 +27,7 @@ pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
     }
     let checked = Checked::read(&typed.file, Purpose::Run, settings).await?;
     let place = checked.open(settings).await?;
-    let (initiation, _) = initiation(&checked, &place, &typed.file, settings).await?;
+    let initiation = initiation(&checked, &place, &typed.file, settings).await?;
     finish(&place, vec![initiation], Some(checked.definition.workers), settings).await
 }
 
@@ -44,46 +44,13 @@ pub async fn dry(file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
     shown
 }
 
-/// One round of a digest: the unfinished batch of this file, if there is one, and then whoever is due.
-/// Nothing if nobody is.
-pub async fn round(file: &File, settings: &Settings) -> anyhow::Result<Option<ExitCode>> {
-    let mut all = Vec::new();
-    loop {
-        let checked = Checked::read(file, Purpose::Run, settings).await?;
-        let place = checked.open(settings).await?;
-        let (definition, workers) = (&checked.definition, checked.definition.workers);
-        if definition.mail.is_none() {
-            return Err(usage("the batch file has no section [mail]"))
-                .hint("`longshore batch run` is for batches that ask");
-        }
-        if let Some(pool) = &definition.ai.pool {
-            // Rows would wait for another worker, and there is none.
-            settings.bounded.shape(pool, None)?;
-        }
-        let left = earlier(definition, &place).await?.is_some();
-        if !left && checked.source.count(&definition.candidates).await? == 0 {
-            checked.commands.close(CLOSING).await;
-            return Ok((!all.is_empty()).then(|| worst(all)));
-        }
-        let (initiation, taken_up) = initiation(&checked, &place, file, settings).await?;
-        let code = finish(&place, vec![initiation], Some(workers), settings).await?;
-        all.push(code);
-        // One that was left yesterday was yesterday's.
-        // What cannot be ended would be taken up for ever.
-        let ended = matches!(code, ExitCode::Good | ExitCode::Failures);
-        if !taken_up || !ended {
-            return Ok(Some(worst(all)));
-        }
-    }
-}
-
 /// `batch start`
 pub async fn start(typed: File, settings: &Settings) -> anyhow::Result<ExitCode> {
     let checked = Checked::read(&typed, Purpose::Run, settings).await?;
     // They work; others will call them.
     checked.commands.close(CLOSING).await;
     let place = checked.open(settings).await?;
-    let (mut initiation, _) = initiation(&checked, &place, &typed, settings).await?;
+    let mut initiation = initiation(&checked, &place, &typed, settings).await?;
     // An unfinished batch goes on with the rows it began with, whatever the file says now.
     let source = place.sources.resolve(&initiation.definition().database)?;
     let initiator = Initiator::new(place.client.clone(), source);
@@ -123,28 +90,37 @@ pub struct Started<'a> {
     pub sealed: bool,
 }
 
-/// The unfinished batch of this file, taken up where it stopped; or else a new one. Whether it is the first.
+/// The unfinished batch of this file, taken up where it stopped; or else a new one.
 async fn initiation(
     checked: &Checked,
     place: &Place,
     file: &File,
     settings: &Settings,
-) -> anyhow::Result<(Initiation, bool)> {
-    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
+) -> anyhow::Result<Initiation> {
     if !file.new
-        && let Some((batch, kept)) = earlier(&checked.definition, place).await?
+        && let Some((batch, kept)) = unfinished(&checked.definition, place).await?.first()
     {
-        let taken = take_up(&initiator, &checked.definition, &batch, &kept, settings).await?;
-        return Ok((taken, true));
+        return take_up(checked, place, batch, kept, settings).await;
     }
-    let (initiated_by, notes) = (whoami::initiator(), file.notes.clone());
-    let options = StartOptions { now: now(), initiated_by, notes };
-    Ok((initiator.start(checked.definition.clone(), options).await?, false))
+    begin(checked, place, file).await
 }
 
-async fn take_up(
-    initiator: &Initiator,
-    definition: &Definition,
+/// A new batch.
+pub(super) async fn begin(
+    checked: &Checked,
+    place: &Place,
+    file: &File,
+) -> anyhow::Result<Initiation> {
+    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
+    let (initiated_by, notes) = (whoami::initiator(), file.notes.clone());
+    let options = StartOptions { now: now(), initiated_by, notes };
+    Ok(initiator.start(checked.definition.clone(), options).await?)
+}
+
+/// An unfinished one, where it stopped.
+pub(super) async fn take_up(
+    checked: &Checked,
+    place: &Place,
     batch: &Batch,
     kept: &Definition,
     settings: &Settings,
@@ -160,24 +136,26 @@ async fn take_up(
     settings
         .output
         .note(format!("taking up batch `{id}`: {ended} of {total} rows so far have ended"));
-    if !is_same(definition, kept) {
+    if !is_same(&checked.definition, kept) {
         settings.output.note(
             "warning: the batch file has changed since; the batch goes on as it was started \
              (--new starts another)",
         );
     }
+    let initiator = Initiator::new(place.client.clone(), checked.source.clone());
     Ok(initiator.resume(id).await?)
 }
 
-/// The newest unfinished batch of the same file with the same parameters.
-async fn earlier(
+/// The unfinished batches of the same file with the same parameters, the newest first.
+pub(super) async fn unfinished(
     definition: &Definition,
     place: &Place,
-) -> anyhow::Result<Option<(Batch, Definition)>> {
+) -> anyhow::Result<Vec<(Batch, Definition)>> {
     let statuses = [BatchStatus::Queued, BatchStatus::Running, BatchStatus::Paused];
     let mut open = place.batches(&statuses).await?;
     open.retain(|batch| batch.kind == definition.kind && batch.tenant == definition.tenant);
     open.sort_by_key(|batch| std::cmp::Reverse(batch.initiated_at));
+    let mut found = Vec::new();
     for batch in open {
         // One that cannot be read is somebody else's.
         let Ok(kept) = definition_of(&place.client, &batch.id).await else { continue };
@@ -186,10 +164,10 @@ async fn earlier(
         // A digest's file may be in another folder after each deployment.
         let both_write = definition.mail.is_some() && kept.mail.is_some();
         if (kept.source == definition.source || both_write) && same_rows {
-            return Ok(Some((batch, kept)));
+            found.push((batch, kept));
         }
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// What rows are chosen by, the day on which a digest was begun aside.

@@ -7,13 +7,14 @@ use futures_util::poll;
 
 use crate::args::batch::File;
 use crate::args::mail::Digest;
-use crate::commands::{batch, interrupted};
+use crate::commands::batch::{self, Round, Rounds};
+use crate::commands::interrupted;
 use crate::error;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::settings::Settings;
 
-use super::send;
+use super::into_folder::into_folder;
 
 /// Runs the command.
 pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -28,8 +29,9 @@ pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode>
     if let Poll::Ready(told) = poll!(told.as_mut()) {
         return told.map(|()| ExitCode::Good);
     }
+    let mut rounds = Rounds::default();
     loop {
-        let round = round(&typed, &file, settings).await;
+        let round = round(&mut rounds, &typed, &file, settings).await;
         if !typed.daemon {
             return round;
         }
@@ -47,14 +49,19 @@ pub async fn run(typed: Digest, settings: &Settings) -> anyhow::Result<ExitCode>
     }
 }
 
-async fn round(typed: &Digest, file: &File, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let code = batch::round(file, settings).await?;
+async fn round(
+    rounds: &mut Rounds,
+    typed: &Digest,
+    file: &File,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let Round { code, keys } = rounds.round(file, settings).await?;
     if code.is_none() && !typed.daemon {
         settings.output.note("nobody is due: nothing to do");
     }
     match &typed.folder {
         Some(folder) if code != Some(ExitCode::Interrupted) => {
-            send::into_folder(folder, settings).await?;
+            into_folder(folder, &keys, settings).await?;
         }
         _ => {}
     }

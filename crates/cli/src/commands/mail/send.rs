@@ -1,13 +1,12 @@
 //! `mail send`: the spool is emptied.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::SystemClock;
 use longshore_mail::send::{Sender, Sent};
-use longshore_mail::spool::{Health, Share, Spool, SpoolError};
+use longshore_mail::spool::{Health, Spool, SpoolError};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
@@ -72,18 +71,6 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
     carrier.close().await;
     answer(&sent?, settings)?;
     Ok(if early { ExitCode::Interrupted } else { ExitCode::Good })
-}
-
-/// Sends what is due as files into a folder, and says so.
-pub async fn into_folder(folder: &Path, settings: &Settings) -> anyhow::Result<()> {
-    let spool = mail::spool(&settings.mail)?;
-    let carrier = mail::carrier(Some(folder), &settings.mail)?;
-    let shard = spool.shard(Share::ALL).hint("`longshore mail send` is at this spool")?;
-    let clock = Arc::new(SystemClock);
-    let sender = Sender::new(shard, carrier, mail::sender(&settings.mail), clock).await?;
-    let Sent { sent, .. } = empty(&sender, &AtomicBool::new(false)).await?;
-    settings.output.note(format!("{sent} messages are in {}", folder.display()));
-    Ok(())
 }
 
 /// Until nothing is due.

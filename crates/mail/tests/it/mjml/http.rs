@@ -55,6 +55,19 @@ async fn a_raw_server_gets_the_template_as_it_is() {
 }
 
 #[tokio::test]
+async fn no_server_gets_what_it_might_take_for_an_include() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Nobody listens: whoever asked would hear that, and not of the template.
+    let url: reqwest::Url = "http://127.0.0.1:9/".parse().expect("an address");
+    let server = Http::new(reqwest::Client::new(), url, Form::Raw);
+    for hidden in super::HIDDEN {
+        let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
+        let error = server.render(&template(&text)).await.expect_err("it is refused");
+        assert!(matches!(&error, RenderError::Template(fault) if fault.place.line == 2), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_json_server_gets_json_and_its_errors_have_lines() {
     let answer =
         r#"{"html":"<html>page</html>","mjml_version":"4","errors":[{"line":1,"message":"oh"}]}"#;

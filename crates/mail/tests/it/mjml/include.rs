@@ -90,6 +90,19 @@ fn nothing_outside_of_the_allowed_folders_is_read() {
 }
 
 #[test]
+fn an_include_is_one_however_it_is_written() {
+    for tag in ["MJ-INCLUDE", "Mj-Include", "mj-\rinclude"] {
+        let text = format!("<mjml><mj-body><{tag} path=\"/etc/passwd\"/></mj-body></mjml>");
+        let refused = Template::from_text(&text, &Roots::default()).expect_err("it is outside");
+        assert!(refused.what.contains("outside"), "{tag}: {refused}");
+    }
+    let folder =
+        folder(&[("mail.mjml", "<MJ-INCLUDE path=\"a.mjml\"></MJ-Include>"), ("a.mjml", "<b/>")]);
+    let template = read(folder.path(), folder.path()).expect("it is complete");
+    assert_eq!(template.text().trim(), "<b/>");
+}
+
+#[test]
 fn what_includes_itself_is_refused() {
     let folder = folder(&[
         ("mail.mjml", "<mj-include path=\"a.mjml\"/>"),

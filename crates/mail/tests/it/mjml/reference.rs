@@ -55,6 +55,11 @@ async fn it_never_reads_a_file_for_a_template() {
     // Ours refuses it before; whoever asks a worker directly gets nothing either.
     let refused = longshore_mail::mjml::Template::from_text(&text, &Default::default());
     assert!(refused.is_err());
+    for hidden in super::HIDDEN {
+        let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
+        let error = reference.render(&template(&text)).await.expect_err("it is refused");
+        assert!(matches!(error, RenderError::Template(_)), "{error}");
+    }
     reference.close().await;
 }
 
