@@ -14,7 +14,7 @@ use longshore_mail::mjml::{Roots, Template};
 /// Includes that are none to us, and may be to others.
 const HIDDEN: [&str; 3] = [
     "<?x > <mj-include path=\"/etc/passwd\" type=\"html\"/> ?>",
-    "<!--> <MJ-INCLUDE path=\"/etc/passwd\"/> -->",
+    "<!-- <MJ-INCLUDE path=\"/etc/passwd\"/> -->",
     "<mj-style>< </style><mj-Include path=\"/etc/passwd\"/></mj-style>",
 ];
 
