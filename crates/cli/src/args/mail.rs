@@ -30,9 +30,15 @@ pub enum Mail {
         #[arg(long)]
         check: bool,
     },
+    /// What failed, to whom and why, the latest first
+    Failures {
+        /// How many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        limit: usize,
+    },
     /// Try failures again, from the beginning
     Retry {
-        /// The message's key
+        /// The message's key, as it was given or as `mail failures`, logs and files write it
         #[arg(required_unless_present = "all")]
         key: Option<String>,
         /// All failures

@@ -3,6 +3,7 @@
 mod check;
 mod compile;
 mod digest;
+mod failures;
 mod into_folder;
 mod put;
 mod send;
@@ -10,12 +11,10 @@ mod send;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use longshore_mail::spool::{Health, Key};
-use serde::Serialize;
+use longshore_mail::spool::Health;
 
 use super::now;
 use crate::args::mail::Mail as Typed;
-use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::mail;
 use crate::output::Table;
@@ -36,7 +35,8 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Digest(typed) => digest::run(*typed, settings).await,
         Typed::Send(typed) => send::run(typed, settings).await,
         Typed::Stats { check } => stats(check, settings),
-        Typed::Retry { key, .. } => retry(key.as_deref(), settings),
+        Typed::Failures { limit } => failures::list(limit, settings),
+        Typed::Retry { key, .. } => failures::retry(key.as_deref(), settings),
     }
 }
 
@@ -79,29 +79,6 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
     })?;
     let well = health == Health::Good;
     Ok(if check && !well { ExitCode::Failures } else { ExitCode::Good })
-}
-
-#[derive(Serialize)]
-struct Retried {
-    retried: usize,
-}
-
-fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let spool = mail::spool(&settings.mail)?;
-    let retried = match key {
-        None => spool.retry_all(now())?,
-        Some(text) => {
-            let found = spool.retry(&Key::new(text)?, now())?;
-            let missing = || anyhow::anyhow!("no message of key `{text}` has failed");
-            found
-                .then_some(1)
-                .ok_or_else(missing)
-                .hint("`longshore mail stats` counts the failures")?
-        }
-    };
-    let words = || format!("{retried} messages are pending again");
-    settings.output.answer(&Retried { retried }, words)?;
-    Ok(ExitCode::Good)
 }
 
 /// The templates in a folder and below, in order; parts of others are left out.

@@ -84,8 +84,22 @@ fn a_message_is_spooled_once_sent_and_counted() {
         .run(&["mail", "retry", "welcome/1"])
         .ends(1)
         .says("no message of key `welcome/1` has failed");
-    place.run(&["mail", "retry", "welcome/2"]).ok();
-    assert_eq!(place.run(&["mail", "stats", "--json"]).ok().json()["due"], 1);
+    let failures = place.run(&["mail", "failures", "--json"]).ok().json();
+    let failed = &failures[0];
+    assert_eq!(
+        (&failed["key"], &failed["to"][0]),
+        (&"welcome%2f2".into(), &"refuse@example.org".into())
+    );
+    assert!(failed["why"].as_str().unwrap().contains("55"), "{failures}");
+    let seen = place.run(&["mail", "failures"]).ok().out;
+    assert!(seen.contains("WHY") && seen.contains("refuse@example.org"), "{seen}");
+    // As it is listed, or as it was given.
+    for key in ["welcome%2f2", "welcome/2"] {
+        place.run(&["mail", "retry", key]).ok();
+        assert_eq!(place.run(&["mail", "stats", "--json"]).ok().json()["due"], 1);
+        place.run(&["mail", "send"]).ok();
+    }
+    assert_eq!(place.run(&["mail", "failures", "--limit", "0", "--json"]).ok().out.trim(), "[]");
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Key {
         format!("{}@{domain}", hex(&hash[..16]))
     }
 
-    pub(super) fn from_file(name: &str) -> Option<Self> {
+    /// The key that is written so in names of files and in logs.
+    pub fn from_file(name: &str) -> Option<Self> {
         let plain = |c: char| is_plain(c) || ['%', '~'].contains(&c);
         (!name.is_empty() && name.chars().all(plain)).then(|| Self(name.to_owned()))
     }

@@ -9,7 +9,7 @@ use longshore::Timestamp;
 
 use super::error::{SpoolError, Tried};
 use super::fate::Note;
-use super::file::line;
+use super::file::{Message, line};
 use super::held::day;
 use super::name::{BUCKETS, FileName, Key};
 use super::{Spool, State, disk};
@@ -23,7 +23,54 @@ pub struct Pruned {
     pub days: usize,
 }
 
+/// A message that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// What it is about.
+    pub key: Key,
+    /// Whom it does not reach; nobody if it cannot be read.
+    pub to: Vec<String>,
+    /// When it was given up.
+    pub at: Timestamp,
+    /// Why.
+    pub why: String,
+}
+
+impl Failed {
+    fn of(name: FileName, message: Result<Message, SpoolError>) -> Self {
+        let (key, at) = (name.key, name.due);
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return Self { key, to: Vec::new(), at, why: error.to_string() },
+        };
+        let unheard = || "it may have arrived, and is not sent again".to_owned();
+        let why = message.notes.iter().rev().find_map(|note| match note {
+            Note::Refused { at, why } | Note::Deferred { at, why } => Some((*at, why.clone())),
+            Note::Lost { at } => Some((*at, unheard())),
+            Note::Partly { at, refused, .. } => {
+                let each = refused.iter().map(|(to, why)| format!("{to}: {why}"));
+                Some((*at, each.collect::<Vec<_>>().join("; ")))
+            }
+            Note::Data { .. } | Note::Sent { .. } | Note::Retried { .. } => None,
+        });
+        let (at, why) = why.unwrap_or_else(|| (at, unheard()));
+        Self { key, to: message.envelope.to, at, why }
+    }
+}
+
 impl Spool {
+    /// What failed, the latest first: at most so many.
+    pub fn failures(&self, most: usize) -> Result<Vec<Failed>, SpoolError> {
+        let mut names = self.names(State::Failed)?;
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        names.truncate(most);
+        let read = |name: FileName| {
+            let message = self.read(&self.at(State::Failed, &name));
+            Failed::of(name, message)
+        };
+        Ok(names.into_iter().map(read).collect())
+    }
+
     /// Makes a failure pending again, from the beginning; whether there was one. An error if it cannot be read:
     /// it would fail again.
     pub fn retry(&self, key: &Key, now: Timestamp) -> Result<bool, SpoolError> {

@@ -3,9 +3,8 @@
 use std::fs::{File, TryLockError};
 use std::str::FromStr;
 
-use longshore::Timestamp;
-
 use super::error::{SpoolError, Tried};
+use super::look::Looks;
 use super::name::{BUCKETS, FileName, Key};
 use super::{Spool, State, disk};
 
@@ -53,19 +52,9 @@ impl FromStr for Share {
 pub struct Shard {
     pub(super) spool: Spool,
     share: Share,
+    pub(super) looks: Looks,
     /// Let go by the system when we are gone, however we went.
     _locks: Vec<File>,
-}
-
-/// What there is to do.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Due {
-    /// Messages that are due, the first first.
-    pub names: Vec<FileName>,
-    /// Whether there were more than were asked for.
-    pub more: bool,
-    /// When the next of the others is due.
-    pub next: Option<Timestamp>,
 }
 
 impl Spool {
@@ -74,7 +63,7 @@ impl Spool {
     pub fn shard(&self, share: Share) -> Result<Shard, SpoolError> {
         let buckets = (0..BUCKETS).filter(|bucket| share.has(*bucket));
         let locks = buckets.map(|bucket| self.lock(bucket)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Shard { spool: self.clone(), share, _locks: locks })
+        Ok(Shard { spool: self.clone(), share, looks: Looks::default(), _locks: locks })
     }
 
     /// The lock of a bucket; the one behind the last is for whoever prunes.
@@ -125,31 +114,10 @@ impl Shard {
     pub(super) fn has_key(&self, key: &Key) -> bool {
         self.share.has(key.bucket())
     }
-
-    /// Messages that are due, at most so many: the most urgent, and among those the oldest.
-    pub fn due(&self, now: Timestamp, most: usize) -> Result<Due, SpoolError> {
-        let mut names = self.spool.names(State::Pending)?;
-        names.retain(|name| self.has(name));
-        Ok(choose(names, now, most))
-    }
-}
-
-/// Pure: which of these are due, and which of those go first.
-fn choose(names: Vec<FileName>, now: Timestamp, most: usize) -> Due {
-    let (mut due, later): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| name.due <= now);
-    let next = later.iter().map(|name| name.due).min();
-    due.sort_unstable_by(|one, other| (one.rank(), one).cmp(&(other.rank(), other)));
-    let more = due.len() > most;
-    due.truncate(most);
-    Due { names: due, more, next }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use longshore::Priority;
-
     use super::*;
 
     #[test]
@@ -165,29 +133,5 @@ mod tests {
             assert_eq!(text.parse::<Share>(), Err(NotAShare), "{text}");
         }
         assert_eq!("3/4".parse(), Share::new(3, 4));
-    }
-
-    #[test]
-    fn what_is_urgent_goes_first_and_what_is_low_is_not_overtaken_for_ever() {
-        let now = Timestamp::from_micros(1_763_300_000_000_000);
-        let name = |ago: u64, priority: Priority, key: &str| {
-            FileName::new(now - Duration::from_secs(ago), priority, Key::new(key).expect("a key"))
-        };
-        let later = FileName::new(
-            now + Duration::from_secs(9),
-            Priority::HIGH,
-            Key::new("later").expect("a key"),
-        );
-        let names = vec![
-            name(10, Priority::LOW, "low"),
-            name(20, Priority::NORMAL, "normal"),
-            name(5, Priority::HIGH, "high"),
-            name(9 * 3600, Priority::LOW, "old"),
-            later.clone(),
-        ];
-        let due = choose(names, now, 3);
-        let keys: Vec<&str> = due.names.iter().map(|name| name.key.as_file()).collect();
-        assert_eq!(keys, ["old", "high", "normal"]);
-        assert_eq!((due.more, due.next), (true, Some(later.due)));
     }
 }

@@ -1,0 +1,61 @@
+//! `mail failures` and `mail retry`: what was given up, and once more.
+
+use longshore_mail::spool::{Failed, Key};
+use serde::Serialize;
+
+use super::now;
+use crate::error::WithHint;
+use crate::exit::ExitCode;
+use crate::mail;
+use crate::output::{Table, cell};
+use crate::settings::Settings;
+
+#[derive(Serialize)]
+struct Row {
+    key: String,
+    to: Vec<String>,
+    at: String,
+    why: String,
+}
+
+/// Lists them.
+pub fn list(limit: usize, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let row = |Failed { key, to, at, why }: Failed| {
+        let (key, at) = (key.to_string(), at.to_string());
+        Row { key, to, at, why }
+    };
+    let failures = mail::spool(&settings.mail)?.failures(limit)?;
+    let rows: Vec<Row> = failures.into_iter().map(row).collect();
+    settings.output.list(&rows, || {
+        let mut table = Table::new(["key", "to", "when", "why"].map(cell), "nothing has failed");
+        for Row { key, to, at, why } in &rows {
+            table.row([cell(key), cell(to.join(", ")), cell(at), cell(why)]);
+        }
+        table
+    })?;
+    Ok(ExitCode::Good)
+}
+
+#[derive(Serialize)]
+struct Retried {
+    retried: usize,
+}
+
+/// Makes one pending again, or all.
+pub fn retry(key: Option<&str>, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let spool = mail::spool(&settings.mail)?;
+    let retried = match key {
+        None => spool.retry_all(now())?,
+        Some(text) => {
+            let mut found = spool.retry(&Key::new(text)?, now())?;
+            if let Some(written) = Key::from_file(text).filter(|_| !found) {
+                found = spool.retry(&written, now())?;
+            }
+            let missing = || anyhow::anyhow!("no message of key `{text}` has failed");
+            found.then_some(1).ok_or_else(missing).hint("`longshore mail failures` lists them")?
+        }
+    };
+    let words = || format!("{retried} messages are pending again");
+    settings.output.answer(&Retried { retried }, words)?;
+    Ok(ExitCode::Good)
+}
