@@ -76,7 +76,7 @@ impl SqlApply {
 
     /// Binds these names wherever the answer does not say what they are.
     #[must_use]
-    pub fn knowing<'f>(mut self, facts: impl IntoIterator<Item = (&'f str, &'f str)>) -> Self {
+    pub fn knowing<'f>(mut self, facts: impl IntoIterator<Item = (&'static str, &'f str)>) -> Self {
         let owned = facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.facts.extend(owned);
         self

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::asker::Asker;
 use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
-use crate::definition::{Database, Definition, Post, Pre};
+use crate::definition::{Database, Definition, Mail, Post, Pre};
 use crate::mail::{MailPrepare, Office};
 use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::SqlApply;
@@ -193,7 +193,7 @@ impl Outfit {
         match &what.post {
             Post::Sql(post) => {
                 let apply = SqlApply::compile(post, schema).map_err(unusable)?;
-                let facts = what.mail.iter().flat_map(|mail| mail.facts());
+                let facts = what.mail.iter().flat_map(Mail::facts);
                 Ok(Arc::new(apply.knowing(facts)))
             }
             Post::Code(name) => named(&self.applies, "POST", name),
