@@ -59,7 +59,7 @@ pub(super) fn remove(path: &Path) -> Result<bool, SpoolError> {
     }
 }
 
-/// The names in a folder; none if it is not there.
+/// The names in a folder; none if it is not there, or no folder.
 pub(super) fn names(path: &Path) -> Result<Vec<String>, SpoolError> {
     let mut names = Vec::new();
     walk(path, |name| {
@@ -75,7 +75,7 @@ pub(super) fn walk(
     mut with: impl FnMut(&str) -> Result<(), SpoolError>,
 ) -> Result<(), SpoolError> {
     let entries = match fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if is_no_folder(&error) => return Ok(()),
         entries => entries.tried("read", path)?,
     };
     for entry in entries {
@@ -84,6 +84,11 @@ pub(super) fn walk(
         }
     }
     Ok(())
+}
+
+/// Whether there is nothing, or somebody's file.
+pub(super) fn is_no_folder(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// When a file or a folder was changed.

@@ -1,6 +1,5 @@
 //! What people do with a spool: try failures again, and forget what is old.
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -124,11 +123,13 @@ impl Spool {
                 pruned.messages += 1;
             }
             match std::fs::remove_dir(&folder) {
-                // Another who prunes was faster.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.tried("remove", &folder)?,
+                // Another who prunes was faster, or it is no day.
+                Err(error) if disk::is_no_folder(&error) => {}
+                removed => {
+                    removed.tried("remove", &folder)?;
+                    pruned.days += 1;
+                }
             }
-            pruned.days += 1;
         }
         Ok(pruned)
     }

@@ -103,6 +103,10 @@ fn a_key_is_forgotten_with_the_day_on_which_it_was_sent() {
         spool.put(&[letter("1"), letter("2")], NOW).expect("kept"),
         [Put::Created, Put::Existing]
     );
+    // Somebody's file among the days is none of ours.
+    fs::write(folder.path().join("sent/0 notes"), "").expect("written");
+    assert_eq!(spool.prune(keep, later(2 * day)).expect("pruned").days, 0);
+    assert_eq!(spool.stats(later(2 * day)).expect("counted").failed, 0);
 }
 
 #[test]
