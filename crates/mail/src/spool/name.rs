@@ -57,6 +57,12 @@ impl Key {
         format!("{}@{domain}", hex(&hash[..16]))
     }
 
+    /// Whether it begins like another one, as far as names of files tell: of long ones the end is cut.
+    pub fn begins_with(&self, other: &Self) -> bool {
+        let sure = other.0.len().min(KEPT);
+        self.0.get(..sure) == other.0.get(..sure)
+    }
+
     /// The key that is written so in names of files and in logs.
     pub fn from_file(name: &str) -> Option<Self> {
         let plain = |c: char| is_plain(c) || ['%', '~'].contains(&c);
@@ -230,5 +236,18 @@ mod tests {
             proptest::prop_assert!(off.to_string().len() <= 255);
             proptest::prop_assert!(name.key.bucket() < BUCKETS);
         }
+    }
+
+    #[test]
+    fn keys_are_known_by_what_they_begin_with_also_if_they_are_long() {
+        let key = |text: &str| Key::new(text).expect("a key");
+        let own = key("t/news/daily/");
+        assert!(key("t/news/daily/7/2026-11-16").begins_with(&own));
+        assert!(key(&format!("t/news/daily/{}", "7".repeat(300))).begins_with(&own));
+        for other in ["t/news/daily", "t/news/immediate/7/1", "u/news/daily/7/1", "welcome/7"] {
+            assert!(!key(other).begins_with(&own), "{other}");
+        }
+        let long = format!("t/{}/daily/", "n".repeat(300));
+        assert!(key(&format!("{long}7/2026-11-16")).begins_with(&key(&long)));
     }
 }

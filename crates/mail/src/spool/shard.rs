@@ -52,6 +52,7 @@ impl FromStr for Share {
 pub struct Shard {
     pub(super) spool: Spool,
     share: Share,
+    only: Option<Key>,
     pub(super) looks: Looks,
     /// Let go by the system when we are gone, however we went.
     _locks: Vec<File>,
@@ -63,7 +64,8 @@ impl Spool {
     pub fn shard(&self, share: Share) -> Result<Shard, SpoolError> {
         let buckets = (0..BUCKETS).filter(|bucket| share.has(*bucket));
         let locks = buckets.map(|bucket| self.lock(bucket)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Shard { spool: self.clone(), share, looks: Looks::default(), _locks: locks })
+        let (looks, only) = (Looks::default(), None);
+        Ok(Shard { spool: self.clone(), share, only, looks, _locks: locks })
     }
 
     /// The lock of a bucket; the one behind the last is for whoever prunes.
@@ -106,13 +108,20 @@ impl Shard {
         &self.spool
     }
 
+    /// Of its messages, only those whose keys begin like this one.
+    #[must_use]
+    pub fn only(self, keys: Key) -> Self {
+        Self { only: Some(keys), ..self }
+    }
+
     /// Whether a message is in it.
     pub(super) fn has(&self, name: &FileName) -> bool {
         self.has_key(&name.key)
     }
 
     pub(super) fn has_key(&self, key: &Key) -> bool {
-        self.share.has(key.bucket())
+        let wanted = self.only.as_ref().is_none_or(|only| key.begins_with(only));
+        wanted && self.share.has(key.bucket())
     }
 }
 

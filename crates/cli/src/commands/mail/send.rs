@@ -74,7 +74,7 @@ pub async fn run(typed: Send, settings: &Settings) -> anyhow::Result<ExitCode> {
 }
 
 /// Until nothing is due.
-async fn empty(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent> {
+pub async fn empty(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<Sent> {
     let mut all = Sent::default();
     while !stop.load(Ordering::Acquire) {
         let round = sender.round(&|| stop.load(Ordering::Acquire)).await?;
