@@ -4,7 +4,7 @@
 //! is to do is kept in the store, complete, and no schema makes a worker open a connection.
 
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{ValidationError, Validator};
+use jsonschema::{Retrieve, Uri, ValidationError, Validator};
 use serde_json::Value;
 
 /// How many of an answer's mistakes are told, and how long all of it may be.
@@ -29,10 +29,22 @@ pub struct ResponseSchema {
 #[error("{0}")]
 pub struct SchemaError(pub String);
 
+/// Refuses every reference to another document.
+struct NoOtherDocuments;
+
+impl Retrieve for NoOtherDocuments {
+    fn retrieve(
+        &self,
+        uri: &Uri<String>,
+    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+        Err(format!("`{uri}` is another document").into())
+    }
+}
+
 impl ResponseSchema {
     /// Compiles a schema.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
-        let compiled = jsonschema::options().offline().build(schema);
+        let compiled = jsonschema::options().with_retriever(NoOtherDocuments).build(schema);
         let validator = compiled.map_err(|error| refusal(schema, &error))?;
         Ok(Self { validator, properties: properties(schema) })
     }
@@ -116,6 +128,10 @@ fn refusal(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
     let words = match error.kind() {
         ValidationErrorKind::Referencing(lost) => {
             lost_reference(schema, schema, "").unwrap_or_else(|| format!("in a reference: {lost}"))
+        }
+        // A pattern that is no regular expression is found when it is compiled: then the path is that of the schema.
+        ValidationErrorKind::Format { .. } if error.instance_path().as_str().is_empty() => {
+            format!("{}: {error}", place(error.schema_path().as_str()))
         }
         _ => format!("{}: {error}", place(error.instance_path().as_str())),
     };

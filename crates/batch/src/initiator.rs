@@ -16,6 +16,7 @@ mod watch;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use longshore::name::NameError;
 use longshore::{
     Batch, BatchId, BatchStatus, BatchWriter, Client, Error, NewBatch, SendError, Timestamp, UnitId,
@@ -195,15 +196,24 @@ impl Initiator {
         &self,
         initiation: &mut Initiation,
         stop: impl Future<Output = ()>,
-        mut on_progress: impl FnMut(Filling),
+        mut on_progress: impl FnMut(Filling) + Send,
     ) -> Result<Filled, InitiateError> {
-        let filling = async { Fill::begin(self, initiation).await?.run(&mut on_progress).await };
+        let filling = self.fill_to_end(initiation, &mut on_progress);
         let end = tokio::select! {
             biased;
             () = stop => FillEnd::Stopped,
             end = filling => end?,
         };
         Ok(Filled { progress: initiation.progress, end })
+    }
+
+    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    fn fill_to_end<'a>(
+        &'a self,
+        initiation: &'a mut Initiation,
+        on_progress: &'a mut (dyn FnMut(Filling) + Send),
+    ) -> BoxFuture<'a, Result<FillEnd, InitiateError>> {
+        Box::pin(async { Fill::begin(self, initiation).await?.run(on_progress).await })
     }
 
     /// The batch's writer at the cursor where the store has it.

@@ -12,21 +12,27 @@ pub mod ai;
 pub mod batch;
 pub mod budget;
 pub mod cron;
+#[cfg(feature = "standard")]
 pub mod dispatch;
 pub mod doctor;
 pub mod http;
 pub mod key;
 mod late;
 pub mod limit;
+#[cfg(feature = "standard")]
 pub mod mail;
 pub mod operate;
+#[cfg(feature = "standard")]
+pub mod over;
 pub mod pool;
 pub mod profile;
 pub mod proof;
 pub mod queue;
 pub mod resource;
+#[cfg(feature = "standard")]
 pub mod script;
 pub mod server;
+#[cfg(feature = "standard")]
 pub mod submit;
 pub mod supervise;
 pub mod tenant;
@@ -38,6 +44,7 @@ pub mod worker;
 pub use late::Late;
 
 /// Durable queues, exact batches and workers, in one binary.
+#[cfg(feature = "standard")]
 #[derive(Debug, Parser)]
 #[command(name = "longshore", version, max_term_width = 100, infer_subcommands = false)]
 #[command(after_help = "Try it:
@@ -86,6 +93,7 @@ pub struct Global {
 }
 
 /// The verbs.
+#[cfg(feature = "standard")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Send a unit, or a batch of them
@@ -158,7 +166,7 @@ pub enum Command {
     Man(about::Man),
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "standard"))]
 mod tests {
     use super::*;
 

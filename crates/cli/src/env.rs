@@ -48,6 +48,7 @@ pub const NO_COLOR: &str = "NO_COLOR";
 /// Which part of whose trace a command is that only sends.
 pub const TRACEPARENT: &str = "TRACEPARENT";
 /// What collectors of traces know us by.
+#[cfg(feature = "otel")]
 pub const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 
 /// A variable that stands for a key of the configuration file.

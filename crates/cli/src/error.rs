@@ -7,8 +7,6 @@ use std::io::{self, Write};
 
 use longshore::store::{Bound, Refusal};
 use longshore_ai::VaultError;
-use longshore_dispatch::client::ClientError;
-use longshore_web::client::ApiError;
 
 use crate::exit::ExitCode;
 
@@ -84,7 +82,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
 /// Why a unit was not taken, if that is what went wrong.
 fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a Refusal> {
-    if let Some(ClientError::NotTaken(refusal)) = cause.downcast_ref() {
+    #[cfg(feature = "standard")]
+    if let Some(longshore_dispatch::client::ClientError::NotTaken(refusal)) = cause.downcast_ref() {
         return Some(refusal);
     }
     match cause.downcast_ref() {
@@ -136,9 +135,19 @@ fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
 pub fn hint(error: &anyhow::Error) -> Option<String> {
     let given = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>());
     let given = given.map(|hinted| hinted.hint.clone());
-    // Where a server is between, what it said comes before what a store would have meant by it.
-    let over = || causes(error).find_map(|cause| cause.downcast_ref().and_then(ApiError::hint));
-    given.or_else(over).or_else(|| causes(error).find_map(known))
+    given.or_else(|| of_server(error)).or_else(|| causes(error).find_map(known))
+}
+
+/// What a server hints at, which comes before what a store's error would mean.
+#[cfg(feature = "standard")]
+fn of_server(error: &anyhow::Error) -> Option<String> {
+    use longshore_web::client::ApiError;
+    causes(error).find_map(|cause| cause.downcast_ref().and_then(ApiError::hint))
+}
+
+#[cfg(not(feature = "standard"))]
+fn of_server(_: &anyhow::Error) -> Option<String> {
+    None
 }
 
 /// Hints for causes that may come from anywhere.

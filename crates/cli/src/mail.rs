@@ -8,7 +8,8 @@ use anyhow::Context;
 use async_trait::async_trait;
 use longshore::{PoolName, RetryPolicy, SystemClock};
 use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
-use longshore_mail::digest::{Sealer, SpoolOffice};
+pub use longshore_mail::digest::Sealer;
+use longshore_mail::digest::SpoolOffice;
 use longshore_mail::letterbox::Letterbox;
 use longshore_mail::mjml::{Compiler, Embedded, Form, Http, Reference, Renderer, Roots};
 use longshore_mail::send::{
@@ -183,7 +184,8 @@ pub fn spool(settings: &MailSettings) -> anyhow::Result<Spool> {
 }
 
 /// Whoever makes messages and keeps none. It holds no permits: those are for what is kept.
-pub async fn sealer(settings: &MailSettings) -> anyhow::Result<Sealer> {
+pub async fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
+    let settings = &settings.mail;
     let renderer = renderer(&settings.renderer, settings).await?;
     let compiler = Compiler::new(renderer).timeout(settings.render_timeout);
     Ok(Sealer::new(compiler, settings.includes.clone(), Arc::new(SystemClock)))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{AdaptiveMax, Alarm, BoundedPool, OnOutage, Permits, PoolBook, PoolName};
+#[cfg(feature = "standard")]
 use longshore_redis::{RedisOptions, RedisPermits};
-use longshore_web::client::FarPermits;
 
 use crate::alarms::Alarms;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
@@ -94,17 +94,32 @@ impl BoundedSettings {
 
 /// Reaches the permits.
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
+    #[cfg(feature = "standard")]
     if let Some(server) = &settings.server {
-        return Ok(Arc::new(FarPermits::new(server.clone())));
+        return Ok(Arc::new(longshore_web::client::FarPermits::new(server.clone())));
     }
     match &settings.bounded.at {
         PermitsAt::Store => store::open_permits(settings).await,
-        PermitsAt::Redis(RedisUrl(url)) => {
-            let permits = RedisPermits::open(url, &RedisOptions::default())?;
+        #[cfg(feature = "standard")]
+        PermitsAt::Redis(url) => {
+            let permits = open_redis(url)?;
             permits.check().await.hint("`permits` of the configuration says where they are")?;
             Ok(Arc::new(permits))
         }
+        #[cfg(not(feature = "standard"))]
+        PermitsAt::Redis(url) => open_redis(url),
     }
+}
+
+#[cfg(feature = "standard")]
+fn open_redis(RedisUrl(url): &RedisUrl) -> anyhow::Result<RedisPermits> {
+    Ok(RedisPermits::open(url, &RedisOptions::default())?)
+}
+
+#[cfg(not(feature = "standard"))]
+fn open_redis(_: &RedisUrl) -> anyhow::Result<Arc<dyn Permits>> {
+    Err(usage("the quickstart build keeps no permits on Redis"))
+        .hint("for a build that does: cargo build --release")
 }
 
 /// A pool with what the configuration says of it.
@@ -138,9 +153,10 @@ pub async fn book(settings: &Settings) -> anyhow::Result<PoolBook> {
     }
     let permits: Arc<dyn Permits> = match at {
         PermitsAt::Store => store::open_permits(settings).await?,
-        PermitsAt::Redis(RedisUrl(url)) => {
-            Arc::new(RedisPermits::open(url, &RedisOptions::default())?)
-        }
+        #[cfg(feature = "standard")]
+        PermitsAt::Redis(url) => Arc::new(open_redis(url)?),
+        #[cfg(not(feature = "standard"))]
+        PermitsAt::Redis(url) => open_redis(url)?,
     };
     let alarm = Alarms::open(&settings.alerts)?;
     let all = pools.iter();

@@ -2,9 +2,8 @@
 //!
 //! [`crate::args`] is what was typed; commands see only this.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use longshore::store::Retention;
 use longshore::{AdaptiveMax, Kind, OnOutage, PoolName, QueueName, Scope, TenantId};
 use longshore_ai::contract::Libraries;
 use longshore_batch::definition::Database;
-use longshore_dispatch::system::QueueSystem;
+#[cfg(feature = "standard")]
 use longshore_web::client::ApiClient;
 
 use crate::alarms::AlertSettings;
@@ -21,6 +20,7 @@ use crate::args::Global;
 use crate::config::{self, Config};
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::http::rules::Rules;
+#[cfg(feature = "standard")]
 use crate::mail::MailSettings;
 use crate::output::{Form, Output};
 use crate::permits::{BoundedSettings, BoundedShape};
@@ -30,9 +30,16 @@ use crate::span::Span;
 use crate::store::{PostgresUrl, StoreUrl, Synchronous};
 use crate::vault::VaultSettings;
 
+#[cfg(feature = "standard")]
 mod mail;
+#[cfg(feature = "standard")]
+mod standard;
+#[cfg(feature = "standard")]
 mod supervise;
 
+#[cfg(feature = "standard")]
+pub use standard::{DispatchSettings, WebSettings};
+#[cfg(feature = "standard")]
 pub use supervise::{Run, SuperviseSettings, Supervised};
 
 /// Everything that holds for all commands.
@@ -45,6 +52,7 @@ pub struct Settings {
     /// Whether somebody chose that store: by flag, environment or file.
     pub store_named: bool,
     /// The server that is asked instead, if the command goes over one.
+    #[cfg(feature = "standard")]
     pub server: Option<ApiClient>,
     /// How the embedded store writes.
     pub synchronous: Synchronous,
@@ -79,57 +87,19 @@ pub struct Settings {
     /// What `ai worker` has to know.
     pub ai: AiSettings,
     /// Where a pool of script workers is, and what it is like.
+    #[cfg(feature = "standard")]
     pub dispatch: DispatchSettings,
     /// Where mail is kept, rendered and sent.
+    #[cfg(feature = "standard")]
     pub mail: MailSettings,
     /// How the API is served.
+    #[cfg(feature = "standard")]
     pub web: WebSettings,
     /// What `supervise` keeps alive, and how.
+    #[cfg(feature = "standard")]
     pub supervise: SuperviseSettings,
     /// How long ended things are kept.
     pub retention: Retention,
-}
-
-/// How the API is served.
-#[derive(Debug, Clone)]
-pub struct WebSettings {
-    /// Where.
-    pub listen: SocketAddr,
-    /// The certificate's file.
-    pub tls_cert: Option<PathBuf>,
-    /// The file of its key.
-    pub tls_key: Option<PathBuf>,
-    /// Whether everybody needs a token, even while there is none.
-    pub locked: bool,
-    /// What a stranger may take.
-    pub limits: longshore_web::Limits,
-    /// Whether script workers are served.
-    pub dispatch: bool,
-    /// Where they may come to; 127.0.0.1 if that is not said.
-    pub dispatch_listen: Vec<IpAddr>,
-    /// Pools whose permits every tenant may hold.
-    pub shared_pools: BTreeSet<PoolName>,
-}
-
-/// Where a pool of script workers is, and what it is like.
-#[derive(Debug, Clone)]
-pub struct DispatchSettings {
-    dir: Option<PathBuf>,
-    /// What starts its workers.
-    pub qsys: QueueSystem,
-    /// How many.
-    pub workers: u32,
-    /// Threads of each.
-    pub threads: u32,
-}
-
-impl DispatchSettings {
-    /// The pool's folder, if `typed` was.
-    pub fn folder(&self, typed: Option<&Path>) -> PathBuf {
-        let home = || std::env::var_os(crate::env::HOME).map_or_else(|| ".".into(), PathBuf::from);
-        let typed = typed.map(Path::to_path_buf).or_else(|| self.dir.clone());
-        typed.unwrap_or_else(|| home().join(".longshore/dispatch"))
-    }
 }
 
 /// What `ai worker` has to know.
@@ -227,6 +197,7 @@ impl Settings {
             typed: typed.clone(),
             store: store.parse()?,
             store_named: typed.store.is_some() || config.store_named,
+            #[cfg(feature = "standard")]
             server: None,
             synchronous: choice("sqlite.synchronous", &config.sqlite.synchronous)?,
             postgres: postgres(&config)?,
@@ -244,9 +215,13 @@ impl Settings {
             http: http(&config)?,
             vault: vault(&config)?,
             ai: ai(&config)?,
-            dispatch: dispatch(&config)?,
+            #[cfg(feature = "standard")]
+            dispatch: standard::dispatch(&config)?,
+            #[cfg(feature = "standard")]
             mail: mail::mail(&config)?,
-            web: web(&config)?,
+            #[cfg(feature = "standard")]
+            web: standard::web(&config)?,
+            #[cfg(feature = "standard")]
             supervise: supervise::supervise(typed, &config)?,
             retention: retention(&config)?,
         })
@@ -518,16 +493,6 @@ fn libraries(written: &BTreeMap<String, String>) -> anyhow::Result<BTreeMap<Stri
     Ok(libraries)
 }
 
-fn dispatch(config: &Config) -> anyhow::Result<DispatchSettings> {
-    let config::Dispatch { dir, qsys, workers, nthr } = &config.dispatch;
-    Ok(DispatchSettings {
-        dir: path(dir),
-        qsys: named("dispatch.qsys", qsys)?,
-        workers: *workers,
-        threads: if *nthr == 0 { cores() } else { *nthr },
-    })
-}
-
 fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
     let url = &config.telemetry.otlp;
     match url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
@@ -536,29 +501,6 @@ fn otlp(config: &Config) -> anyhow::Result<Option<String>> {
             at_key("telemetry.otlp", Err(usage("is a URL that begins with http:// or https://")))
         }
     }
-}
-
-fn web(config: &Config) -> anyhow::Result<WebSettings> {
-    let config::Web { listen, tls_cert, tls_key, locked, .. } = &config.web;
-    let config::Web { max_body, time_limit, connections, wrong_tokens, shared_pools, .. } =
-        &config.web;
-    let Size(most) = at_key("web.max_body", max_body.parse().map_err(usage))?;
-    let limits = longshore_web::Limits {
-        body: usize::try_from(most)?,
-        time: length("web.time_limit", time_limit)?,
-        connections: usize::try_from(*connections)?.max(1),
-        wrong_tokens: *wrong_tokens,
-    };
-    Ok(WebSettings {
-        listen: named("web.listen", listen)?,
-        tls_cert: path(tls_cert),
-        tls_key: path(tls_key),
-        locked: *locked,
-        limits,
-        dispatch: config.web.dispatch,
-        dispatch_listen: all_named("web.dispatch_listen", &config.web.dispatch_listen)?,
-        shared_pools: all_named("web.shared_pools", shared_pools)?.into_iter().collect(),
-    })
 }
 
 fn retention(config: &Config) -> anyhow::Result<Retention> {

@@ -1,6 +1,11 @@
 //! Which store a URL names, and opening it.
 
+#[cfg(feature = "standard")]
 mod postgres;
+#[cfg(not(feature = "standard"))]
+#[path = "store/without_postgres.rs"]
+mod postgres;
+#[cfg(feature = "standard")]
 mod scratch;
 
 use std::path::{Path, PathBuf};
@@ -11,12 +16,12 @@ use anyhow::Context;
 use longshore::ledger::Ledger;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
-use longshore_web::client::FarStore;
 
 use crate::error::{WithHint, did_you_mean, usage};
 use crate::settings::Settings;
 
 pub use postgres::PostgresUrl;
+#[cfg(feature = "standard")]
 pub use scratch::ScratchDatabase;
 
 /// A store's address. Shown without its password.
@@ -98,8 +103,9 @@ impl StoreUrl {
 
 /// Opens the store that the settings name.
 pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
+    #[cfg(feature = "standard")]
     if let Some(server) = &settings.server {
-        let store = FarStore::new(server.clone());
+        let store = longshore_web::client::FarStore::new(server.clone());
         store.check().await?;
         return Ok(Arc::new(store));
     }
@@ -111,6 +117,7 @@ pub type Both = (Arc<dyn Store>, Arc<dyn Ledger>);
 
 /// Opens the store that the settings name, with its ledger.
 pub async fn open_both(settings: &Settings) -> anyhow::Result<Both> {
+    #[cfg(feature = "standard")]
     if settings.server.is_some() {
         return Err(usage("this cannot be asked of a server"))
             .hint("run it where the store is, with --store");

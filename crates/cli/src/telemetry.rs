@@ -1,118 +1,20 @@
-//! Traces to a collector, in OpenTelemetry's format over HTTP, if one is named.
-//!
-//! Spans wait in a bounded queue for a thread of their own: a collector that is slow, full or dead costs
-//! spans, never work. Sampling, the service's name, headers and sizes are OpenTelemetry's own variables
-//! (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*`).
+//! Traces: where a unit came from, and spans for an OpenTelemetry collector (feature `otel`).
 
-mod collector;
+#[cfg(feature = "otel")]
+mod otel;
+#[cfg(not(feature = "otel"))]
+mod without_otel;
 
-use std::time::Duration;
-
-use longshore::trace::{self, Tracer};
-use opentelemetry::Context;
-use opentelemetry::trace::{
-    SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, TracerProvider,
-};
-use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SdkTracerProvider;
-use tokio::runtime::Handle;
-use tracing::{Span, Subscriber};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::registry::LookupSpan;
+use longshore::trace;
 
 use crate::env;
 
-/// How long the last spans may take on their way when we end.
-const LAST: Duration = Duration::from_secs(1);
+#[cfg(feature = "otel")]
+pub use otel::Telemetry;
+#[cfg(not(feature = "otel"))]
+pub use without_otel::Telemetry;
 
-/// Whoever follows the traces of this process.
-pub struct Telemetry(Option<SdkTracerProvider>);
-
-impl Telemetry {
-    /// Nobody, or the collector at a URL, called by `runtime`. `sender` is a command that only sends: it
-    /// is part of what its caller does, who says so in `TRACEPARENT`.
-    pub fn new(url: Option<&str>, runtime: &Handle, sender: bool) -> anyhow::Result<Self> {
-        let origin = std::env::var(env::TRACEPARENT).ok().filter(|_| sender);
-        let origin = origin.filter(|given| trace::is_traceparent(given));
-        trace::install(Box::new(Here { origin }));
-        let Some(url) = url else { return Ok(Self(None)) };
-        let collector = collector::at(url, runtime)?;
-        let mut resource = Resource::builder();
-        if std::env::var_os(env::SERVICE_NAME).is_none() {
-            resource = resource.with_service_name("longshore");
-        }
-        let provider = SdkTracerProvider::builder()
-            .with_resource(resource.build())
-            .with_batch_exporter(collector)
-            .build();
-        Ok(Self(Some(provider)))
-    }
-
-    /// What hands spans of traces, and nothing else, to the collector.
-    pub fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
-        let tracer = self.0.as_ref()?.tracer("longshore");
-        let ours = Targets::new().with_target(trace::TARGET, tracing::Level::INFO);
-        let layer = tracing_opentelemetry::layer()
-            .with_tracer(tracer)
-            .with_location(false)
-            .with_threads(false)
-            .with_tracked_inactivity(false);
-        Some(layer.with_filter(ours))
-    }
-
-    /// Sends what is left, if that can be done soon.
-    pub async fn end(self) {
-        let Some(provider) = self.0 else { return };
-        // It waits for a thread that waits for us to call the collector.
-        let ending = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST));
-        if let Ok(Err(error)) = ending.await {
-            tracing::debug!(%error, "the last spans were not sent");
-        }
-    }
-}
-
-/// Knows where we are.
-struct Here {
-    /// Where whoever called this command is.
-    origin: Option<String>,
-}
-
-impl Tracer for Here {
-    fn adopt(&self, span: &Span, parent: &str) {
-        if let Some(parent) = read(parent) {
-            // Only a span that has begun cannot be given a parent, or one that nobody follows.
-            let _ = span.set_parent(Context::new().with_remote_span_context(parent));
-        }
-    }
-
-    fn here(&self) -> Option<String> {
-        let context = Span::current().context();
-        let at = context.span().span_context().clone();
-        match at.is_valid() {
-            true => Some(format!(
-                "00-{}-{}-{:02x}",
-                at.trace_id(),
-                at.span_id(),
-                at.trace_flags().to_u8()
-            )),
-            false => self.origin.clone(),
-        }
-    }
-}
-
-/// A `traceparent`.
-fn read(text: &str) -> Option<SpanContext> {
-    if !trace::is_traceparent(text) {
-        return None;
-    }
-    let mut parts = text.split('-').skip(1);
-    let trace = TraceId::from_hex(parts.next()?).ok()?;
-    let span = SpanId::from_hex(parts.next()?).ok()?;
-    let flags = TraceFlags::new(u8::from_str_radix(parts.next()?, 16).ok()?);
-    Some(SpanContext::new(trace, span, flags, true, TraceState::default()))
+/// The trace that the caller of this command named in `TRACEPARENT`.
+fn traceparent() -> Option<String> {
+    std::env::var(env::TRACEPARENT).ok().filter(|given| trace::is_traceparent(given))
 }

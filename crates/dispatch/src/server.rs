@@ -24,6 +24,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use longshore::{SessionId, services};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
@@ -152,7 +153,12 @@ impl Server {
     }
 
     /// Serves until it is ended.
-    pub async fn run(self) -> Result<Report, ServerError> {
+    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    pub fn run(self) -> BoxFuture<'static, Result<Report, ServerError>> {
+        Box::pin(self.serve())
+    }
+
+    async fn serve(self) -> Result<Report, ServerError> {
         let Self { mut options, mut state, listeners, beside, events: (send, events), seats, lock } =
             self;
         let launch = options.launch.take();

@@ -48,10 +48,19 @@ use crate::wire::{Role, Word};
 /// How long the last words to a server may take.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Works until there is nothing more to do, or it is told to end.
-pub async fn work(
+// Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+pub fn work(
+    options: Options,
+    commands: mpsc::Receiver<Command>,
+    connected: impl Fn(std::net::SocketAddr) + Send + 'static,
+) -> BoxFuture<'static, Result<Life, WorkerError>> {
+    Box::pin(run_worker(options, commands, Box::new(connected)))
+}
+
+async fn run_worker(
     options: Options,
     mut commands: mpsc::Receiver<Command>,
-    connected: impl Fn(std::net::SocketAddr),
+    connected: Box<dyn Fn(std::net::SocketAddr) + Send>,
 ) -> Result<Life, WorkerError> {
     let mut worker = Worker::new(options)?;
     let hooks = worker.options.hooks.clone();

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use longshore_core::store::{Queues, Retention};
 use longshore_core::{BatchId, Error, Kind, Policy, Scope, Store};
 use serde::de::DeserializeOwned;
@@ -157,8 +158,9 @@ impl Worker {
 
     /// Works until drained, stopped or (with `until_idle`) out of work. Dropping the future drops
     /// all handlers at once; their units are taken over by others after the session's ttl.
-    pub async fn run(self) -> Result<WorkerReport, WorkerError> {
-        Box::pin(life::live(self)).await
+    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    pub fn run(self) -> BoxFuture<'static, Result<WorkerReport, WorkerError>> {
+        Box::pin(life::live(self))
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
 use crate::error::{BoxError, ErrorKind, OperationError};
 use crate::payload::{Form, Payload};
+
+#[cfg(feature = "typed")]
+mod typed;
 
 /// An operation, as it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -142,45 +143,6 @@ impl<S: 'static> Operations<S> {
     pub fn cleanup(mut self, end: impl Fn(&mut S) + Send + Sync + 'static) -> Self {
         self.cleanup = Some(Arc::new(end));
         self
-    }
-
-    /// Adds an operation on typed arguments. One of the same name is replaced.
-    #[must_use]
-    pub fn add<A, R, E>(
-        self,
-        about: impl Into<Operation>,
-        run: impl Fn(&mut S, A) -> Result<R, E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        A: DeserializeOwned + JsonSchema,
-        R: Serialize + JsonSchema,
-        E: Into<BoxError>,
-    {
-        self.add_with(about, move |state, _: &Call, arguments| run(state, arguments))
-    }
-
-    /// The same for one that looks at its [`Call`]: to tell how far it is, or whether to stop.
-    #[must_use]
-    pub fn add_with<A, R, E>(
-        self,
-        about: impl Into<Operation>,
-        run: impl Fn(&mut S, &Call, A) -> Result<R, E> + Send + Sync + 'static,
-    ) -> Self
-    where
-        A: DeserializeOwned + JsonSchema,
-        R: Serialize + JsonSchema,
-        E: Into<BoxError>,
-    {
-        let mut about = about.into();
-        about.arguments = Some(schemars::schema_for!(A).into());
-        about.result = Some(schemars::schema_for!(R).into());
-        self.add_raw(about, move |state, call, arguments| {
-            let arguments = arguments
-                .read()
-                .map_err(|error| OperationError::bad_arguments(error.to_string()))?;
-            let result = run(state, call, arguments).map_err(OperationError::of)?;
-            Payload::json(&result).map_err(OperationError::of)
-        })
     }
 
     /// Adds an operation on bytes as they are: nothing is parsed or escaped.

@@ -178,7 +178,7 @@ impl Web {
         self,
         listener: TcpListener,
         tls: Option<listen::Tls>,
-        end: impl Future<Output = ()>,
+        end: impl Future<Output = ()> + Send,
     ) {
         let (limits, stopping) = (self.house.limits, self.house.stopping.clone());
         let end = async move {
@@ -187,7 +187,7 @@ impl Web {
         };
         let (house, router) = self.parts();
         tokio::select! {
-            () = listen::listen(listener, tls, limits, router, end) => {}
+            () = listen::listen(listener, tls, limits, router, Box::pin(end)) => {}
             () = house.watch() => {}
         }
     }

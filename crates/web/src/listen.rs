@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -94,18 +95,28 @@ struct Reception {
 }
 
 /// Serves until `end`, and then what is under way.
-pub(crate) async fn listen(
+// Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+pub(crate) fn listen(
     listener: TcpListener,
     tls: Option<Tls>,
     limits: Limits,
     router: Router,
-    end: impl Future<Output = ()>,
+    end: BoxFuture<'_, ()>,
+) -> BoxFuture<'_, ()> {
+    Box::pin(accept(listener, tls, limits, router, end))
+}
+
+async fn accept(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    limits: Limits,
+    router: Router,
+    mut end: BoxFuture<'_, ()>,
 ) {
     let mut seats = Seats::new(limits.connections);
     let reception = Arc::new(Reception { router, tls, limits });
     let (ending, open) = watch::channel(());
     let mut connections = JoinSet::new();
-    let mut end = pin!(end);
     // Whoever is at the door while all places are taken.
     let mut guest: Option<(TcpStream, SocketAddr)> = None;
     loop {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, Response};
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -40,16 +41,25 @@ struct Reception {
 }
 
 /// Serves until `end`, and then what is under way.
-pub(super) async fn listen(
+// Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+pub(super) fn listen(
     listener: TcpListener,
     house: Arc<House>,
     router: Router,
-    end: impl Future<Output = ()>,
+    end: BoxFuture<'_, ()>,
+) -> BoxFuture<'_, ()> {
+    Box::pin(accept(listener, house, router, end))
+}
+
+async fn accept(
+    listener: TcpListener,
+    house: Arc<House>,
+    router: Router,
+    mut end: BoxFuture<'_, ()>,
 ) {
     let reception = Arc::new(Reception { house, router });
     let (ending, open) = watch::channel(());
     let mut connections = JoinSet::new();
-    let mut end = pin!(end);
     loop {
         tokio::select! {
             () = &mut end => break,

@@ -79,10 +79,10 @@ impl Gateway {
 
     /// Serves the same over a listener until `end`, and then what is under way. Cheaper than a router:
     /// for whoever serves nothing else.
-    pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()>) {
+    pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()> + Send) {
         let house = Arc::new(self.house);
         let router = routes(&house);
-        listen::listen(listener, house, router, end).await;
+        listen::listen(listener, house, router, Box::pin(end)).await;
     }
 }
 

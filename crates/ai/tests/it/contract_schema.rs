@@ -16,7 +16,7 @@ use crate::contract_request::smallest;
 pub(crate) fn validator(schema: &str) -> Validator {
     let schema = serde_json::from_str(schema).unwrap();
     jsonschema::draft202012::meta::validate(&schema).unwrap();
-    jsonschema::options().offline().build(&schema).unwrap()
+    jsonschema::options().build(&schema).unwrap()
 }
 
 /// A field, and values for it: good ones, bad ones, and some from just beyond the edge.

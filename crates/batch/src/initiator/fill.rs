@@ -39,7 +39,7 @@ impl<'a> Fill<'a> {
     /// Fills the batch to the end.
     pub(super) async fn run(
         mut self,
-        on_progress: &mut impl FnMut(Filling),
+        on_progress: &mut (dyn FnMut(Filling) + Send),
     ) -> Result<FillEnd, InitiateError> {
         self.summon().await?;
         loop {
@@ -64,7 +64,12 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    fn note(&mut self, batch: &Batch, cursor: &Cursor, on_progress: &mut impl FnMut(Filling)) {
+    fn note(
+        &mut self,
+        batch: &Batch,
+        cursor: &Cursor,
+        on_progress: &mut (dyn FnMut(Filling) + Send),
+    ) {
         let progress = Filling::of(batch, cursor);
         self.initiation.batch.clone_from(batch);
         if progress != std::mem::replace(&mut self.initiation.progress, progress) {

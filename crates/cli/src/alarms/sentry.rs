@@ -1,28 +1,32 @@
 //! Alerts for Sentry: an event per alert, grouped by pool and kind.
 //!
-//! Events and envelopes are those of the crate `sentry`; its client is not used: it has a thread and a
-//! queue of its own, and does not say what became of an event.
+//! An event travels as an envelope: a JSON line for the envelope, one for the item, one for the event. Three
+//! lines need no SDK, and Sentry's own client has a thread and a queue and does not report delivery.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use longshore::{PoolAlert, PoolAlertKind};
-use reqwest::{Client, Response, StatusCode};
-use sentry::protocol::{Envelope, Event, Level};
-use sentry::types::Dsn;
+use reqwest::header::HeaderValue;
+use reqwest::{Client, Response, StatusCode, Url};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{AGENT, Figures, sentence, trouble};
+use crate::commands::now;
 use crate::error::hinted;
 use crate::whoami;
 
-/// How long a server that is overrun is left alone, if it does not say.
-const REST: Duration = Duration::from_secs(60);
+/// How long an overloaded server is left alone when it names no time.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// A project on a Sentry server, by its DSN. Never shown: who knows it may write there.
+/// A project on a Sentry server, by its DSN. Never shown: the key in it permits writing there.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Project(Dsn);
+pub struct Project {
+    envelope_url: Url,
+    auth: HeaderValue,
+}
 
 impl std::fmt::Debug for Project {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -34,11 +38,31 @@ impl std::str::FromStr for Project {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let dsn = text.parse().map(Self).ok();
-        dsn.ok_or_else(|| {
-            hinted(anyhow!("that is no DSN of Sentry"), "as https://KEY@HOST/PROJECT")
+        parse_dsn(text).ok_or_else(|| {
+            hinted(anyhow!("not a Sentry DSN"), "write it as https://KEY@HOST/PROJECT")
         })
     }
+}
+
+/// Reads `SCHEME://KEY[:SECRET]@HOST[:PORT]/[PATH/]PROJECT`.
+fn parse_dsn(text: &str) -> Option<Project> {
+    let mut url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+    let (path, project) = url.path().trim_end_matches('/').rsplit_once('/')?;
+    if url.username().is_empty() || project.is_empty() {
+        return None;
+    }
+    let mut auth =
+        format!("Sentry sentry_key={}, sentry_version=7, sentry_client={AGENT}", url.username());
+    if let Some(secret) = url.password() {
+        auth = format!("{auth}, sentry_secret={secret}");
+    }
+    let mut auth = HeaderValue::from_str(&auth).ok()?;
+    auth.set_sensitive(true);
+    let path = format!("{path}/api/{project}/envelope/");
+    url.set_path(&path);
+    url.set_query(None);
+    url.set_username("").and_then(|()| url.set_password(None)).ok()?;
+    Some(Project { envelope_url: url, auth })
 }
 
 /// Sends alerts to a Sentry server.
@@ -60,21 +84,15 @@ impl Sentry {
         if self.silent().is_some_and(|until| until > Instant::now()) {
             return tracing::warn!(pool = %alert.pool, "Sentry wants no alerts for a while");
         }
-        if let Err(error) = self.send(event(alert)).await {
+        if let Err(error) = self.send(&event(alert)).await {
             tracing::warn!(pool = %alert.pool, error, "an alert could not be sent to Sentry");
         }
     }
 
-    async fn send(&self, event: Event<'static>) -> Result<(), String> {
-        let mut body = Vec::new();
-        Envelope::from(event).to_writer(&mut body).map_err(|error| error.to_string())?;
-        let Project(dsn) = &self.to;
-        let mut auth =
-            reqwest::header::HeaderValue::from_str(&dsn.to_auth(Some(AGENT)).to_string())
-                .map_err(|_| "its key cannot be sent".to_owned())?;
-        auth.set_sensitive(true);
-        let request = self.client.post(dsn.envelope_api_url());
-        let request = request.header("x-sentry-auth", auth).body(body);
+    async fn send(&self, event: &Value) -> Result<(), String> {
+        let Project { envelope_url, auth } = self.to.clone();
+        let request = self.client.post(envelope_url).header("x-sentry-auth", auth);
+        let request = request.body(envelope(event));
         let answer = request.send().await.map_err(trouble)?;
         match answer.status() {
             status if status.is_success() => Ok(()),
@@ -102,30 +120,36 @@ fn rest(answer: &Response) -> Duration {
         let value = answer.headers().get(name)?.to_str().ok()?;
         value.split([':', ',']).next()?.trim().parse().ok()
     });
-    said.map_or(REST, Duration::from_secs)
+    said.map_or(DEFAULT_RETRY_AFTER, Duration::from_secs)
 }
 
-fn event(alert: &PoolAlert) -> Event<'static> {
+/// The envelope's three lines.
+fn envelope(event: &Value) -> String {
+    let header = json!({ "event_id": event["event_id"] });
+    let event = event.to_string();
+    let item = json!({ "type": "event", "length": event.len() });
+    format!("{header}\n{item}\n{event}\n")
+}
+
+fn event(alert: &PoolAlert) -> Value {
     let (pool, kind) = (alert.pool.to_string(), alert.kind.as_str());
     let level = match alert.kind {
-        PoolAlertKind::AtCapacity => Level::Warning,
-        _ => Level::Error,
+        PoolAlertKind::AtCapacity => "warning",
+        _ => "error",
     };
-    let mut event = Event {
-        message: Some(sentence(alert)),
-        level,
-        logger: Some("longshore.pools".to_owned()),
-        server_name: Some(whoami::host().into()),
-        release: Some(AGENT.into()),
-        fingerprint: vec!["bounded-pool".into(), pool.clone().into(), kind.into()].into(),
-        ..Event::default()
-    };
-    event.tags.insert("pool".to_owned(), pool);
-    event.tags.insert("alert".to_owned(), kind.to_owned());
-    if let Ok(figures) = serde_json::to_value(Figures::of(alert)) {
-        event.extra.insert("figures".to_owned(), figures);
-    }
-    event
+    json!({
+        "event_id": longshore::SessionId::new().to_string().replace('-', ""),
+        "timestamp": now().to_string(),
+        "platform": "other",
+        "message": sentence(alert),
+        "level": level,
+        "logger": "longshore.pools",
+        "server_name": whoami::host(),
+        "release": AGENT,
+        "fingerprint": ["bounded-pool", pool, kind],
+        "tags": { "pool": pool, "alert": kind },
+        "extra": { "figures": Figures::of(alert) },
+    })
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ use tokio::sync::Notify;
 
 use self::scripts::Folder;
 use super::dispatch::host::Hosted;
-use super::{ai, interrupted, patiently};
+use super::{interrupted, patiently};
 use crate::args::web::Serve as Typed;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
-use crate::{permits, store};
+use crate::{inference, permits, store};
 
 /// Open files that are no connections of ours.
 const FILES: usize = 256;
@@ -47,7 +47,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         false => Lock::OnceThereIsAToken,
     };
     let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
-    let desk = ai::desk(&ledger, settings)?.with_pools(permits::book(settings).await?);
+    let desk = inference::desk(&ledger, settings)?.with_pools(permits::book(settings).await?);
     let web = Web::new(Arc::clone(&store), ledger, lock)
         .pools(permits::open(settings).await?, known.collect())
         .shared_pools(settings.web.shared_pools.clone())
@@ -88,7 +88,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let serving = async {
         tokio::select! {
             () = web.serve(listener, tls, end) => {}
-            () = ai::beside(&desk, &*store) => {}
+            () = inference::beside(&desk, &*store) => {}
             () = desk.be_present(&*store) => {}
             () = upkeep => {}
         }
@@ -98,7 +98,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Poll::Ready(ended) => (serving.await, ended),
         Poll::Pending => tokio::join!(serving, hosting),
     };
-    ai::close_books(&desk).await;
+    inference::close_books(&desk).await;
     desk.leave(&*store).await?;
     hosted.map(|()| ExitCode::Good)
 }

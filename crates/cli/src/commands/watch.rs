@@ -9,6 +9,7 @@ use longshore_batch::definition::Definition;
 use tokio::sync::Notify;
 
 use super::batch::{Summary, summary::money};
+#[cfg(feature = "standard")]
 use super::dispatch::arrays::Watched;
 use super::wait;
 use crate::error::WithHint;
@@ -55,7 +56,8 @@ pub async fn run(
     Ok(wait::batch_code(&batch))
 }
 
-/// The same for an array of a pool.
+/// Follows an array of a pool.
+#[cfg(feature = "standard")]
 pub async fn run_in(
     folder: &Path,
     name: &BatchId,

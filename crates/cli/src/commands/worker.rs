@@ -17,7 +17,7 @@ use super::batch::crew::{Handlers, end_policy, label};
 use super::batch::lookout::beside;
 use super::batch::place::{commands, sources};
 use super::chaos::{self, ChaosHandler};
-use super::{Connected, ai, connect_both, patiently, worker_remote};
+use super::{Connected, connect_both, patiently, worker_remote};
 use crate::actions::Actions;
 use crate::args::resource;
 use crate::args::worker::Worker;
@@ -27,6 +27,7 @@ use crate::exec::{self, ExecHandler};
 use crate::exit::ExitCode;
 use crate::http::call::Caller;
 use crate::http::{self, HttpHandler};
+use crate::inference;
 use crate::mail::LazyOffice;
 use crate::permits;
 use crate::pools::Pools;
@@ -44,7 +45,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     }
     let Connected { store, ledger, .. } = patiently(settings, || connect_both(settings)).await?;
     let book = permits::book(settings).await?;
-    let desk = ai::desk(&ledger, settings)?.with_pools(book.clone());
+    let desk = inference::desk(&ledger, settings)?.with_pools(book.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = Caller::new(Arc::clone(&settings.http.rules))?;
@@ -64,10 +65,10 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let retire = retire(worker.control(), worker.stats(), most);
     let (report, signal) = tokio::select! {
         ended = beside(run_with_signals(worker, drain), Arc::clone(&store), lookout) => ended?,
-        () = ai::beside(&desk, &*store) => return Ok(ExitCode::Good),
+        () = inference::beside(&desk, &*store) => return Ok(ExitCode::Good),
         never = retire => match never {},
     };
-    ai::close_books(&desk).await;
+    inference::close_books(&desk).await;
     tokio::join!(pools.close(), commands.close(CLOSING));
     tell(&report, settings)?;
     if report.left > 0 {

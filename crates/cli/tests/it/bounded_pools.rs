@@ -144,7 +144,7 @@ fn what_makes_no_sense_is_answered_with_a_hint() {
         ("[pools]\nmax = 3\n", "which has sections only"),
         ("permits = \"http://here\"\n", "no place for permits"),
         ("[alerts]\nwebhook = \"ftp://secret\"\n", "that is no address of a webhook"),
-        ("[alerts]\nsentry = \"https://secret\"\n", "that is no DSN of Sentry"),
+        ("[alerts]\nsentry = \"https://secret\"\n", "not a Sentry DSN"),
         ("permits = \"postgres://u:secret@h/d\"\n", "permits are kept in the store, or on Redis"),
     ] {
         place.write("longshore.toml", config);

@@ -12,11 +12,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{asking, beside, desk};
 use crate::args::ai::Ask;
 use crate::commands::connect_both;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::inference::{asking, beside, desk};
 use crate::permits;
 use crate::settings::Settings;
 

@@ -9,11 +9,11 @@ use longshore_ai::contract::{Prompt, Request};
 use longshore_ai::{Cost, Desk, Mode, Profile, estimate_tokens};
 use serde::Serialize;
 
-use super::desk;
 use crate::args::ai::Estimate;
 use crate::commands::{batch, connect_both};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::inference::desk;
 use crate::output::Table;
 use crate::settings::Settings;
 

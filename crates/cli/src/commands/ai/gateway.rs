@@ -9,11 +9,11 @@ use longshore_ai::{SecretString, read_secret_file};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{asking, beside, close_books, desk};
 use crate::args::ai::Gateway as Typed;
 use crate::commands::{connect_both, patiently};
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::inference::{asking, beside, close_books, desk};
 use crate::permits;
 use crate::settings::Settings;
 

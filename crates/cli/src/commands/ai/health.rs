@@ -9,9 +9,9 @@ use longshore_ai::{Desk, TENANT_SHEET};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::desk;
 use crate::commands::connect_both;
 use crate::exit::ExitCode;
+use crate::inference::desk;
 use crate::output::{Table, cell};
 use crate::settings::Settings;
 

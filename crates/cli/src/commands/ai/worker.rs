@@ -16,7 +16,6 @@ use longshore_ai::{Desk, Gauge, NoPrompts, Pilot, PromptFiles, Prompts};
 use longshore_batch::prompts::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{beside, close_books, desk};
 use crate::args::ai::{AiWorker, InFlight};
 use crate::commands::batch::crew::label;
 use crate::commands::batch::place::sources;
@@ -24,6 +23,7 @@ use crate::commands::worker::tell;
 use crate::commands::{Connected, connect_both, patiently};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
+use crate::inference::{beside, close_books, desk};
 use crate::permits;
 use crate::settings::{PromptsIn, Settings};
 

@@ -20,7 +20,7 @@ use super::ends::{Announcement, Ends};
 use super::halt::Halt;
 use super::place::Place;
 use super::show::Show;
-use crate::commands::ai;
+use crate::inference;
 use crate::permits;
 use crate::settings::Settings;
 
@@ -57,7 +57,7 @@ pub async fn conduct(
         () = books(desk.as_ref(), place) => Ok(Vec::new()),
     };
     if let Some(desk) = &desk {
-        ai::close_books(desk).await;
+        inference::close_books(desk).await;
     }
     pools.settle().await;
     conducted
@@ -70,13 +70,13 @@ fn desk(
     settings: &Settings,
 ) -> anyhow::Result<Option<Desk>> {
     let wanted = initiations.iter().any(|one| one.definition().ai.needs_desk());
-    wanted.then(|| ai::desk(&place.ledger, settings)).transpose()
+    wanted.then(|| inference::desk(&place.ledger, settings)).transpose()
 }
 
 /// Keeps the desk's books, for as long as it is awaited.
 async fn books(desk: Option<&Desk>, place: &Place) {
     match desk {
-        Some(desk) => ai::beside(desk, &*place.store).await,
+        Some(desk) => inference::beside(desk, &*place.store).await,
         None => std::future::pending().await,
     }
 }

@@ -10,14 +10,13 @@ use longshore_batch::sql_pre::SqlPrepare;
 use longshore_batch::step::{Prepare, PrepareError, RowRun};
 use longshore_batch::value::{show_key, to_json};
 use longshore_batch::{Definition, names};
-use longshore_mail::digest::Sealer;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::place::Checked;
 use crate::commands::now;
 use crate::exit::ExitCode;
-use crate::mail;
+use crate::mail::{self, Sealer};
 use crate::settings::Settings;
 
 /// How many prompts are shown.
@@ -120,7 +119,7 @@ async fn prompts(checked: &Checked, settings: &Settings) -> anyhow::Result<Vec<S
     let batch = names::batch_id(now(), 1)?;
     let rows = checked.source.candidates(&checked.definition.candidates, None, PROMPTS).await?;
     let sealer = match &checked.definition.mail {
-        Some(_) if !rows.is_empty() => Some(mail::sealer(&settings.mail).await?),
+        Some(_) if !rows.is_empty() => Some(mail::sealer(settings).await?),
         _ => None,
     };
     let mut prompts = Vec::new();

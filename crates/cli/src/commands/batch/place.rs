@@ -74,6 +74,10 @@ impl Checked {
             ..Overrides::default()
         };
         let mut loaded = BatchFile::load(&file.path, &overrides).map_err(explain)?;
+        #[cfg(not(feature = "standard"))]
+        if loaded.definition.mail.is_some() {
+            crate::mail::sealer(settings).await?;
+        }
         let url = locate(&mut loaded.definition, settings);
         let scratch = match purpose {
             Purpose::Run => create(&loaded, &url, settings).map(|()| None),
@@ -135,6 +139,7 @@ impl Place {
 
 /// The store that the settings name, for what is asked of batch `name`. It is not created: a new
 /// one would not have that batch.
+#[cfg(feature = "standard")]
 pub async fn connect_to(
     name: &BatchId,
     settings: &Settings,
@@ -146,6 +151,7 @@ pub async fn connect_to(
 }
 
 /// The same, with the ledger.
+#[cfg(feature = "standard")]
 pub async fn connect_to_both(name: &BatchId, settings: &Settings) -> anyhow::Result<Connected> {
     must_exist(&settings.store).with_context(|| format!("there is no batch `{name}`"))?;
     connect_both(settings).await

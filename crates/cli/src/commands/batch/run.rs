@@ -21,7 +21,7 @@ use crate::settings::Settings;
 use crate::whoami;
 
 /// `batch run`
-pub async fn run(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run_file(typed: Run, settings: &Settings) -> anyhow::Result<ExitCode> {
     if typed.dry_run {
         return dry(&typed.file, settings).await;
     }

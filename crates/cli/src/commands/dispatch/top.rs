@@ -28,9 +28,8 @@ pub async fn run(typed: &Top, settings: &Settings) -> anyhow::Result<ExitCode> {
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
     let seen = look(&mut client, settings).await?;
-    let mut screen = match Screen::open() {
-        Some(screen) if !settings.output.is_json() => screen,
-        _ => return once(&folder, &seen, settings),
+    let Some(mut screen) = Screen::open(settings.output) else {
+        return once(&folder, &seen, settings);
     };
     let mut view = View { client: Some(client), past: Vec::new() };
     let mut seen = Some(seen);

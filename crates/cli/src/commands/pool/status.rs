@@ -100,8 +100,7 @@ async fn watch(
     mut shown: Vec<Shown>,
 ) -> anyhow::Result<ExitCode> {
     let every = typed.every.0.max(Duration::from_millis(100));
-    let screen = if settings.output.is_json() { None } else { Screen::open() };
-    let Some(mut screen) = screen else {
+    let Some(mut screen) = Screen::open(settings.output) else {
         // For a log or a program: one after the other.
         loop {
             print(typed, &shown, settings)?;

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::whole::whole;
 use super::{Book, check};
 use crate::args::profile::Test;
-use crate::commands::ai::{close_books, desk};
 use crate::error::{WithHint, hinted, usage};
+use crate::inference::{close_books, desk};
 use crate::permits;
 use crate::vault;
 

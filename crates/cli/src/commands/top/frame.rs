@@ -2,8 +2,8 @@
 
 use longshore::Timestamp;
 
-use super::choice::List;
 use super::figures::{Figures, Pool, Progress, Queue};
+use super::list::List;
 use crate::screen::bar;
 use crate::span::{ago, brief};
 

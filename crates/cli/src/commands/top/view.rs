@@ -11,8 +11,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
 
-use super::choice::{Choice, List};
+use super::choice::Choice;
 use super::figures::Figures;
+use super::list::List;
 use crate::screen::share;
 use crate::span::{ago, brief};
 

@@ -1,0 +1,83 @@
+//! A batch as scripts read it.
+
+use longshore::batch::Sums;
+use longshore::ledger::ParkedCounts;
+use longshore::{Batch, BatchId, BatchStatus, Timestamp};
+use serde::Serialize;
+
+use super::summary;
+
+/// A batch as scripts read it. The first ten keys are a contract: they stay, and the seven counts
+/// after `total` add up to it.
+#[derive(Serialize)]
+pub struct Summary<'a> {
+    batch: &'a BatchId,
+    status: BatchStatus,
+    total: u64,
+    done: u64,
+    failed: u64,
+    cancelled: u64,
+    blocked: u64,
+    scheduled: u64,
+    ready: u64,
+    leased: u64,
+    sealed: bool,
+    tenant: &'a longshore::TenantId,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    reason: Option<&'a str>,
+    notes: &'a str,
+    initiated_by: &'a str,
+    initiated_at: Timestamp,
+    started_at: Option<Timestamp>,
+    completed_at: Option<Timestamp>,
+    workers: Option<u32>,
+    generation: u32,
+    cursor: &'a str,
+    cost: f64,
+    simulated: bool,
+    sums: &'a Sums,
+    /// Questions that go with a provider's batches, while there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<ParkedCounts>,
+}
+
+impl<'a> Summary<'a> {
+    /// The same, with what of it is with a provider.
+    pub fn with_parked(self, parked: Option<ParkedCounts>) -> Self {
+        Self { parked, ..self }
+    }
+
+    /// What scripts see of `batch`.
+    pub fn of(batch: &'a Batch) -> Self {
+        let counts = &batch.counts;
+        Self {
+            batch: &batch.id,
+            status: batch.status,
+            total: counts.total(),
+            done: counts.done,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            blocked: counts.blocked,
+            scheduled: counts.scheduled,
+            ready: counts.ready,
+            leased: counts.leased,
+            sealed: batch.sealed,
+            tenant: &batch.tenant,
+            kind: &batch.kind,
+            reason: batch.reason.as_deref(),
+            notes: &batch.notes,
+            initiated_by: &batch.initiated_by,
+            initiated_at: batch.initiated_at,
+            started_at: batch.started_at,
+            completed_at: batch.completed_at,
+            workers: batch.workers,
+            generation: batch.generation,
+            cursor: &batch.cursor,
+            cost: summary::cost(batch).dollars(),
+            simulated: summary::is_simulated(batch),
+            sums: &batch.sums,
+            parked: None,
+        }
+    }
+}

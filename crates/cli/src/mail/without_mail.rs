@@ -1,0 +1,44 @@
+//! Mail in the quickstart build: there is none, and every use of it is refused.
+
+use async_trait::async_trait;
+use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
+
+use crate::error::{WithHint, usage};
+use crate::settings::Settings;
+
+const NO_MAIL: &str = "the quickstart build sends no mail";
+
+/// No value of this type exists.
+pub enum Sealer {}
+
+impl Sealer {
+    pub async fn seal(&self, _: Parcel) -> Result<(), OfficeError> {
+        match *self {}
+    }
+}
+
+/// Refuses to compile messages.
+pub async fn sealer(_: &Settings) -> anyhow::Result<Sealer> {
+    Err(usage(NO_MAIL)).hint("for a build that does: cargo build --release")
+}
+
+/// Refuses every message.
+pub struct LazyOffice;
+
+impl LazyOffice {
+    pub fn new(_: &Settings) -> Self {
+        Self
+    }
+}
+
+#[async_trait]
+impl Office for LazyOffice {
+    async fn post(&self, _: Parcel) -> Result<Posted, OfficeError> {
+        Err(OfficeError {
+            code: "NO_MAIL",
+            message: NO_MAIL.to_owned(),
+            retryable: false,
+            busy: false,
+        })
+    }
+}

@@ -1,0 +1,42 @@
+//! PostgreSQL in the quickstart build: its URLs are recognised and refused.
+
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use longshore_sqlite::SqliteStore;
+
+use crate::error::{WithHint, usage};
+use crate::settings::PostgresSettings;
+
+/// No value of this type exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresUrl(Infallible);
+
+impl FromStr for PostgresUrl {
+    type Err = anyhow::Error;
+
+    fn from_str(_: &str) -> anyhow::Result<Self> {
+        Err(usage("the quickstart build has no PostgreSQL store"))
+            .hint("for a build that has: cargo build --release")
+    }
+}
+
+impl PostgresUrl {
+    pub fn with_password(&self) -> &str {
+        match self.0 {}
+    }
+
+    pub fn is_same(&self, _: &Self) -> bool {
+        match self.0 {}
+    }
+
+    pub async fn open(&self, _: &PostgresSettings) -> anyhow::Result<SqliteStore> {
+        match self.0 {}
+    }
+}
+
+impl std::fmt::Display for PostgresUrl {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {}
+    }
+}
