@@ -73,8 +73,6 @@ mod dispatch_clusters;
 #[cfg(test)]
 mod dispatch_more;
 #[cfg(test)]
-mod docs;
-#[cfg(test)]
 mod doctor;
 #[cfg(test)]
 mod exec;

@@ -1,18 +1,34 @@
-//! The documentation does not lie: every command in README.md, docs/*.md, docs/guides/*.md and
-//! examples/*/README.md is run.
+//! Runs every command in README.md, docs/*.md, docs/guides/*.md and examples/*/README.md.
 //!
-//! Each ```` ```sh ```` block is a script of its own, in a fresh directory, with the binary under
-//! test as `longshore`. What is left out is named in [`LEFT_OUT`], and nothing else is.
+//! Each ```` ```sh ```` block is a test of its own, named by file and line: a script in a fresh directory, with
+//! the binary under test as `longshore`. Blocks that are not run are named in [`LEFT_OUT`].
 
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test, but for the compiler a program: it has its own harness"
+)]
+
+#[path = "../it/support.rs"]
+#[expect(dead_code, unreachable_pub, reason = "shared with tests/it, which uses all of it")]
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Run};
+use libtest_mimic::{Arguments, Trial};
+
+use support::{Place, Run};
 
 /// The only blocks that are not run, by file and first line: those that are marked
 /// ```` ```sh no-run ```` or only build and test the repository, which is what we are in.
-const LEFT_OUT: [(&str, &str); 1] = [("README.md", "./test")];
+const LEFT_OUT: [(&str, &str); 3] = [
+    ("README.md", "./check"),
+    ("docs/contributing.md", "./check"),
+    ("docs/contributing.md", "bench/compare main queues -- --only throughput --units 20000"),
+];
 
 /// What blocks may be beside `sh`. A block of `bash` or `console` would hide from this test.
 const OTHER_LANGUAGES: [&str; 9] =
@@ -20,6 +36,9 @@ const OTHER_LANGUAGES: [&str; 9] =
 
 /// How a reader runs the binary before it is installed.
 const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
+
+/// What `cargo quickstart` runs (`.cargo/config.toml`).
+const QUICKSTART: &str = "longshore batch run examples/purchase-orders";
 
 /// A fenced block.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +54,8 @@ impl Block {
     /// The code as a script, or `None` if it is not to be run.
     fn script(&self) -> Option<String> {
         let lines: Vec<String> = self.code.lines().filter_map(command).collect();
-        let builds = |line: &String| line.starts_with("./test") || line.starts_with("cargo ");
+        let ours = ["./check", "./test", "cargo ", "bench/"];
+        let builds = |line: &String| ours.iter().any(|ours| line.starts_with(ours));
         let left_out = self.language == "sh no-run" || lines.iter().all(builds);
         (!left_out).then(|| lines.join("\n"))
     }
@@ -43,8 +63,11 @@ impl Block {
 
 /// A line with the binary under test in the place of the one that a reader builds.
 fn command(line: &str) -> Option<String> {
-    if line.starts_with("alias longshore=") {
+    if line.starts_with("alias longshore=") || line.starts_with("cargo build ") {
         return None;
+    }
+    if line == "cargo quickstart" {
+        return Some(QUICKSTART.to_owned());
     }
     let ours = FROM_SOURCE.iter().find_map(|cargo| line.strip_prefix(cargo));
     Some(ours.map_or_else(|| line.to_owned(), |rest| format!("longshore {rest}")))
@@ -133,25 +156,39 @@ fn run(script: &str) -> Run {
     Run::of(bash.spawn().unwrap())
 }
 
-#[test]
-fn every_command_in_the_documentation_works() {
-    let mut ran = 0;
+fn main() {
+    let checks: [(&str, fn()); 4] = [
+        ("only_the_named_blocks_are_left_out", only_the_named_blocks_are_left_out),
+        ("no_two_blocks_listen_on_one_port", no_two_blocks_listen_on_one_port),
+        (
+            "blocks_are_found_with_their_line_and_read_as_scripts",
+            blocks_are_found_with_their_line_and_read_as_scripts,
+        ),
+        ("a_block_that_fails_is_noticed", a_block_that_fails_is_noticed),
+    ];
+    let checks = checks.map(|(name, check)| trial(name, check));
+    let mut tests: Vec<Trial> = checks.into();
     for (name, blocks) in documents() {
-        for block in blocks {
-            let Some(script) = block.script() else { continue };
-            let run = run(&script);
-            assert_eq!(
-                run.code, 0,
-                "{name}:{}: this block fails:\n{}\nstdout: {}\nstderr: {}",
-                block.line, block.code, run.out, run.err
-            );
-            ran += 1;
-        }
+        let scripts = blocks.into_iter().filter_map(|block| Some((block.line, block.script()?)));
+        tests.extend(
+            scripts.map(|(line, script)| trial(format!("{name}:{line}"), move || works(&script))),
+        );
     }
-    assert!(ran >= 5, "only {ran} blocks were found");
+    libtest_mimic::run(&Arguments::from_args(), tests).exit()
 }
 
-#[test]
+fn trial(name: impl Into<String>, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        test();
+        Ok(())
+    })
+}
+
+fn works(script: &str) {
+    let run = run(script);
+    assert_eq!(run.code, 0, "{script}\nstdout: {}\nstderr: {}", run.out, run.err);
+}
+
 fn only_the_named_blocks_are_left_out() {
     let mut left_out = Vec::new();
     for (name, blocks) in documents() {
@@ -162,9 +199,27 @@ fn only_the_named_blocks_are_left_out() {
     }
     let named = LEFT_OUT.map(|(name, line)| (name.to_owned(), line.to_owned()));
     assert_eq!(left_out, named);
+    let ran: usize = documents().iter().map(|(_, blocks)| blocks.len()).sum();
+    assert!(ran >= 60, "only {ran} blocks were found");
 }
 
-#[test]
+/// Blocks run at the same time.
+fn no_two_blocks_listen_on_one_port() {
+    let mut taken = BTreeMap::new();
+    for (name, blocks) in documents() {
+        for block in blocks {
+            let Some(script) = block.script() else { continue };
+            let ports = script.split("127.0.0.1:").skip(1);
+            let ports = ports.map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap());
+            for port in ports.map(str::to_owned).collect::<BTreeSet<_>>() {
+                let block = format!("{name}:{}", block.line);
+                let other = taken.insert(port.clone(), block.clone());
+                assert_eq!(other, None, "{block} uses port {port} as well");
+            }
+        }
+    }
+}
+
 fn blocks_are_found_with_their_line_and_read_as_scripts() {
     let text = "a\n```sh\nalias longshore=x\ncargo run --release -- chaos\nls\n```\n\
                 b\n```json\n{}\n```\n```sh no-run\nrm -rf /\n```\n```sh\n./test\ncargo doc\n```\n";
@@ -177,7 +232,6 @@ fn blocks_are_found_with_their_line_and_read_as_scripts() {
     assert_eq!((&scripts[2], &scripts[3]), (&None, &None));
 }
 
-#[test]
 fn a_block_that_fails_is_noticed() {
     assert_ne!(run("longshore frobnicate\ntrue").code, 0, "the first failure ends it");
     assert_ne!(run("longshore batch list | grep nothing-like-it").code, 0, "in a pipe too");
