@@ -28,6 +28,8 @@ pub(super) struct Books {
 struct Asked {
     /// Before the last ask or extension was sent.
     sent: Instant,
+    /// The server's life then. What the server answers may be heard of in a later one.
+    life: u64,
     /// It was not given a permit before this.
     empty_handed: Instant,
     first: u64,
@@ -70,15 +72,18 @@ impl Books {
     /// Somebody is about to ask, or to extend.
     pub(super) fn asks(&mut self, id: PermitId, now: Instant) {
         self.order += 1;
+        let life = self.life;
         let fresh = Asked {
             sent: now,
+            life,
             empty_handed: now,
             first: self.order,
             queued: None,
             doubtful: false,
             fence: None,
         };
-        self.asks.entry(id).or_insert(fresh).sent = now;
+        let asked = self.asks.entry(id).or_insert(fresh);
+        (asked.sent, asked.life) = (now, life);
     }
 
     /// It was told to wait.
@@ -88,7 +93,7 @@ impl Books {
         // Its place began after `empty_handed` and was begun anew before `now`.
         asked.doubtful |= asked.queued.is_some() && now - asked.empty_handed >= self.place;
         asked.empty_handed = asked.sent;
-        asked.queued.get_or_insert((self.order, self.life));
+        asked.queued.get_or_insert((self.order, asked.life));
     }
 
     /// It was given a permit.
@@ -242,6 +247,20 @@ mod tests {
         grant(&mut books, 1, now);
         books.asks(late, now + PLACE);
         books.holds(late, 2, 1, now + PLACE);
+        books.check_order();
+        assert_eq!(books.wrongs, [""; 0]);
+    }
+
+    #[test]
+    fn one_that_queued_before_a_restart_that_was_heard_of_sooner_was_not_overtaken() {
+        let (mut books, now) = books(9);
+        let before = PermitId::new();
+        books.asks(before, now);
+        books.life += 1;
+        books.waits(before, now);
+        grant(&mut books, 1, now);
+        books.asks(before, now);
+        books.holds(before, 2, 1, now);
         books.check_order();
         assert_eq!(books.wrongs, [""; 0]);
     }
