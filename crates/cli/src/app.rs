@@ -36,7 +36,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         resolved => resolved?,
     };
-    // One TLS for the whole program; nobody else has chosen one before us.
+    // One TLS provider for the whole program; installing it fails only if one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let by_default = match cli.command {
         Command::Worker(_)

@@ -1,5 +1,5 @@
 //! The memory store under the suite that every store runs, bare and with every repeatable call made twice; and what
-//! the wrappers themselves promise. (That they forward every verb is seen to by the compiler.)
+//! the wrappers themselves promise. Both wrappers forward by one list (testkit `forward!`), which the second run covers.
 
 use std::sync::Arc;
 
