@@ -9,12 +9,13 @@
 //! says "every" in its hour, minute or second (`*`, `*/15`) goes by the time that passes: nothing
 //! for the hour that is left out, and in both of the hours that have the same name.
 //!
-//! croner finds matching dates and times without a zone; what a zone makes of them is decided here.
-//! (With zones, croner 4.0.2 fires `0 1 * * *` once more when 02:00 does not exist, and leaves out
-//! lists of times that fall into the gap.)
+//! `cron_expression` finds matching dates and times without a zone; this module maps them to moments.
 
-use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
+mod cron_expression;
+mod describe;
+
+use cron_expression::CronExpression;
+use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use longshore_core::Timestamp;
@@ -52,7 +53,7 @@ pub enum TimetableError {
 /// The times of a schedule.
 #[derive(Debug, Clone)]
 pub struct Timetable {
-    cron: Cron,
+    cron: CronExpression,
     zone: TimeZone,
     pace: Pace,
 }
@@ -64,24 +65,6 @@ enum Pace {
     Set,
     /// The time that passes.
     Passing,
-}
-
-impl Pace {
-    fn of(expression: &str) -> Self {
-        let fields: Vec<&str> = expression.split_whitespace().collect();
-        let times = match fields.len() {
-            1 => {
-                return if fields[0].eq_ignore_ascii_case("@hourly") {
-                    Self::Passing
-                } else {
-                    Self::Set
-                };
-            }
-            5 => &fields[..2],
-            _ => fields.get(..3).unwrap_or_default(),
-        };
-        if times.iter().any(|field| field.contains('*')) { Self::Passing } else { Self::Set }
-    }
 }
 
 impl Timetable {
@@ -96,8 +79,9 @@ impl Timetable {
     /// assert_eq!(nights.local(next), "2026-03-29T03:00:00+02:00");
     /// ```
     pub fn new(expression: &str, zone: &str) -> Result<Self, TimetableError> {
-        let (cron, zone) = (parse(expression)?, find_zone(zone)?);
-        Ok(Self { cron, zone, pace: Pace::of(expression) })
+        let (cron, zone) = (CronExpression::parse(expression)?, find_zone(zone)?);
+        let pace = if cron.repeats_within_a_day() { Pace::Passing } else { Pace::Set };
+        Ok(Self { cron, zone, pace })
     }
 
     /// The first time after `time`; `None` if there is none, as for the 30th of February.
@@ -130,7 +114,7 @@ impl Timetable {
             AmbiguousOffset::Gap { before, .. } => {
                 // Read by the old offset it lies at or behind the shift.
                 let behind = before.to_timestamp(wall).ok()?;
-                let behind = behind.checked_add(jiff::SignedDuration::from_nanos(1)).ok()?;
+                let behind = behind.checked_add(SignedDuration::from_nanos(1)).ok()?;
                 self.zone.preceding(behind).next().map(|shift| shift.timestamp())
             }
             _ => ambiguous.earlier().ok(),
@@ -154,8 +138,13 @@ impl Timetable {
 
     /// The first date and time that matches, at or after the second of `wall`.
     fn matching(&self, wall: DateTime, inclusive: bool) -> Option<DateTime> {
-        let wall = wall.with().subsec_nanosecond(0).build().ok()?;
-        self.cron.find_next_occurrence(&wall, inclusive).ok()
+        let second = wall.with().subsec_nanosecond(0).build().ok()?;
+        let first = if inclusive {
+            second
+        } else {
+            second.checked_add(SignedDuration::from_secs(1)).ok()?
+        };
+        self.cron.next_from(first)
     }
 
     /// A time as people in the zone read it, with its offset.
@@ -168,7 +157,7 @@ impl Timetable {
 
     /// The expression in words.
     pub fn describe(&self) -> String {
-        self.cron.describe()
+        describe::describe(&self.cron)
     }
 }
 
@@ -179,63 +168,4 @@ pub fn zones() -> Vec<String> {
 
 fn find_zone(name: &str) -> Result<TimeZone, TimetableError> {
     jiff::tz::db().get(name).map_err(|_| TimetableError::Zone(name.to_owned()))
-}
-
-fn parser() -> CronParser {
-    CronParser::builder().seconds(Seconds::Optional).year(Year::Optional).build()
-}
-
-fn parse(expression: &str) -> Result<Cron, TimetableError> {
-    let found = expression.split_whitespace().count();
-    if expression.contains('@') {
-        return nickname(expression.trim());
-    }
-    if !(5..=7).contains(&found) {
-        return Err(TimetableError::Fields { found });
-    }
-    parser().parse(expression).map_err(|error| first_bad_field(expression, &error))
-}
-
-fn nickname(name: &str) -> Result<Cron, TimetableError> {
-    const NAMES: [&str; 7] =
-        ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    let unknown = || TimetableError::Nickname(name.to_owned());
-    if !NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-        return Err(unknown());
-    }
-    parser().parse(name).map_err(|_| unknown())
-}
-
-/// The parser does not say which field it stumbled over, so each is tried among stars.
-fn first_bad_field(expression: &str, error: &croner::errors::CronError) -> TimetableError {
-    const FIELDS: [&str; 7] = ["second", "minute", "hour", "day", "month", "weekday", "year"];
-    let fields: Vec<&str> = expression.split_whitespace().collect();
-    let skipped = usize::from(fields.len() == 5);
-    for (i, text) in fields.iter().enumerate() {
-        let mut alone = ["*"; 7];
-        alone[i + skipped] = text;
-        if let Err(error) = parser().parse(&alone.join(" ")) {
-            let offset = text.as_ptr() as usize - expression.as_ptr() as usize;
-            return TimetableError::Field {
-                field: FIELDS[i + skipped],
-                text: (*text).to_owned(),
-                position: expression[..offset].chars().count() + 1,
-                problem: words(&error),
-            };
-        }
-    }
-    let (field, text) = ("expression", expression.to_owned());
-    TimetableError::Field { field, text, position: 1, problem: words(error) }
-}
-
-/// What the parser said, without its own headings.
-fn words(error: &croner::errors::CronError) -> String {
-    use croner::errors::CronError::{ComponentError, IllegalCharacters, InvalidPattern};
-    match error {
-        ComponentError(said) | IllegalCharacters(said) | InvalidPattern(said) => {
-            let said = said.trim_end_matches('.').replace("CronPattern contains", "it has");
-            said.chars().take(1).flat_map(char::to_lowercase).chain(said.chars().skip(1)).collect()
-        }
-        other => other.to_string(),
-    }
 }

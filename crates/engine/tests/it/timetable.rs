@@ -90,6 +90,52 @@ fn the_forms_of_expressions() {
 }
 
 #[test]
+fn special_days() {
+    let start = "2026-01-01T00:00:00Z";
+    for (expression, next) in [
+        ("0 0 31W * *", "2026-01-30T00:00:00+00:00"),
+        ("0 0 1W 8 *", "2026-08-03T00:00:00+00:00"),
+        ("0 0 LW 5 *", "2026-05-29T00:00:00+00:00"),
+        ("0 0 * * fri#2", "2026-01-09T00:00:00+00:00"),
+        ("0 0 * * 5L", "2026-01-30T00:00:00+00:00"),
+        ("0 0 * * sun#L", "2026-01-25T00:00:00+00:00"),
+        ("10/20 3 * * 7", "2026-01-04T03:10:00+00:00"),
+    ] {
+        assert_eq!(coming(expression, "UTC", start, 1), [next], "{expression}");
+    }
+    for wrong in [
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "* * 0 * *",
+        "* * * * fri#6",
+        "* * 40W * *",
+        "+5 * * * *",
+        ", * * * *",
+    ] {
+        assert!(Timetable::new(wrong, "UTC").is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_expression_in_words() {
+    for (expression, words) in [
+        ("30 2 * * *", "At 02:30."),
+        ("*/20 9-17 * * mon-fri", "Every 20 minutes, at hour 9 to 17, on Monday to Friday."),
+        (
+            "0 0 L * fri#2",
+            "At 00:00, on the last day of the month or on the second Friday of the month.",
+        ),
+        ("0 9,12 * jan-mar *", "At 09:00 and 12:00, in January to March."),
+        ("@hourly", "At minute 0 past every hour."),
+        ("* * * * * *", "Every second."),
+        ("* * * * *", "Every minute."),
+        ("0 0 12 * * * 2028", "At 12:00, in 2028."),
+    ] {
+        assert_eq!(Timetable::new(expression, "UTC").unwrap().describe(), words, "{expression}");
+    }
+}
+
+#[test]
 fn zones_are_known_whatever_the_machine_has() {
     let known = zones();
     for zone in ["Europe/Berlin", "America/New_York", "UTC"] {
