@@ -18,7 +18,7 @@ pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<Wor
 
 /// What the drivers of PostgreSQL say of each connection that ends, and of notices: the store says
 /// what matters of it, once. Spans of traces are for collectors. Whoever wants it names these targets in the level.
-const QUIET: &str = "tokio_postgres=error,deadpool=error,longshore::trace=off";
+const QUIET: &str = "tokio_postgres=error,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
 pub fn start(

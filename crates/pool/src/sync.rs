@@ -1,5 +1,5 @@
 //! Locks, atomics and threads of the pool's core: the standard library's, or shuttle's when its
-//! schedules are explored (`cargo test -p longshore-pool --lib --features _shuttle`).
+//! schedules are explored (crates/pool/schedules).
 
 #[cfg(not(all(test, feature = "_shuttle")))]
 pub(crate) use std::{

@@ -3,6 +3,8 @@
 //! `sslmode` means the same everywhere.
 
 mod address;
+mod pool;
 mod tls;
 
 pub use address::{Address, AddressError, Roots, Tls, read};
+pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};

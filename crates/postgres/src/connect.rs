@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool::managed::QueueMode;
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool::Runtime;
+use deadpool::managed::{QueueMode, Timeouts};
 use longshore_core::{Clock, Error, Result, SystemClock, Timestamp};
-use longshore_postgres_address::{Address, AddressError, read};
+use longshore_postgres_address::{Address, AddressError, ConnectionManager, Pool, read};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
 
@@ -123,9 +123,7 @@ pub async fn server_time(url: &str) -> Result<Timestamp> {
 
 /// A pool of connections.
 pub(crate) fn pool(address: &Address, options: &PostgresOptions) -> Result<Pool> {
-    let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let tls = address.connector().map_err(invalid)?;
-    let manager = Manager::from_config(address.config.clone(), tls, config);
+    let manager = ConnectionManager::new(address).map_err(invalid)?;
     let wait = Some(options.patience);
     Pool::builder(manager)
         .max_size(options.connections.max(1))

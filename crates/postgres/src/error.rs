@@ -109,9 +109,9 @@ pub(crate) fn is_taken(error: &Error) -> bool {
 }
 
 /// No connection could be had.
-pub(crate) fn from_pool(error: deadpool_postgres::PoolError) -> Error {
+pub(crate) fn from_pool(error: longshore_postgres_address::PoolError) -> Error {
     match error {
-        deadpool_postgres::PoolError::Backend(error) => translate(error),
+        longshore_postgres_address::PoolError::Backend(error) => translate(error),
         other => Error::Unavailable {
             message: "no connection to PostgreSQL came free in time".to_owned(),
             source: Some(Box::new(other)),

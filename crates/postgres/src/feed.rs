@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use longshore_postgres_address::Pool;
 use futures_util::future::poll_fn;
 use longshore_core::{Error, Result, SessionId};
 use longshore_postgres_address::Address;

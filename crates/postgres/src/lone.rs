@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use deadpool_postgres::{Object, Pool};
+use longshore_postgres_address::{Pool, PooledConnection};
 use longshore_core::{Error, Result};
 use tokio_postgres::Row;
 
@@ -22,7 +22,7 @@ use crate::streams::Stream;
 
 /// A connection that is given back only once all it was asked is answered. One that is dropped
 /// before is closed: whoever had it next would wait for its answers.
-pub(crate) struct Lent(Option<Object>);
+pub(crate) struct Lent(Option<PooledConnection>);
 
 impl Lent {
     /// From the pool.
@@ -31,7 +31,7 @@ impl Lent {
     }
 
     /// To be asked.
-    pub(crate) fn client(&self) -> Result<&Object> {
+    pub(crate) fn client(&self) -> Result<&PooledConnection> {
         self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was given back"))
     }
 
@@ -44,7 +44,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(client) = self.0.take() {
-            drop(Object::take(client));
+            drop(PooledConnection::take(client));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use longshore_postgres_address::Pool;
 use longshore_core::store::{Finish, Finished, Sent};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
 use longshore_postgres_address::Address;

@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use longshore_core::batch::Sums;
 use longshore_core::{Error, Result, Timestamp, UnitId, UnitState};
+use longshore_postgres_address::PooledConnection;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -146,7 +147,7 @@ impl Aftermath {
 
 enum Db<'c> {
     /// A connection of ours. Its BEGIN travels with the first statement.
-    Own { client: Option<Arc<deadpool_postgres::Object>>, begin: Option<Begin> },
+    Own { client: Option<Arc<PooledConnection>>, begin: Option<Begin> },
     /// The caller's transaction.
     Foreign(&'c tokio_postgres::Transaction<'c>),
 }
@@ -163,7 +164,7 @@ struct Delta {
 impl Tx<'static> {
     /// Begins a transaction on a connection of ours.
     pub(crate) fn begin(
-        client: deadpool_postgres::Object,
+        client: PooledConnection,
         durability: Durability,
         now: Timestamp,
         streams: Arc<Streams>,
@@ -571,7 +572,7 @@ impl Drop for Tx<'_> {
             if let Some(client) = client.take().and_then(Arc::into_inner)
                 && !untouched
             {
-                drop(deadpool_postgres::Object::take(client));
+                drop(PooledConnection::take(client));
             }
         }
     }
@@ -589,7 +590,7 @@ fn at_the_end(error: tokio_postgres::Error) -> Error {
 }
 
 fn open(
-    client: &Option<Arc<deadpool_postgres::Object>>,
-) -> Result<&Arc<deadpool_postgres::Object>> {
+    client: &Option<Arc<PooledConnection>>,
+) -> Result<&Arc<PooledConnection>> {
     client.as_ref().ok_or_else(|| Error::unavailable("the transaction has ended"))
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use deadpool_postgres::Pool;
+use longshore_postgres_address::Pool;
 use longshore_core::{PermitId, Result};
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;

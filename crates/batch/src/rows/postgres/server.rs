@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, Timeouts,
-};
+use deadpool::Runtime;
+use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::Address;
+use longshore_postgres_address::{Address, ConnectionManager, Pool, PoolError, PooledConnection};
 use tokio_postgres::{Error, Row};
 
 use super::error;
@@ -36,9 +35,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(address: Address) -> Result<Self, SourceError> {
         let shown = address.shown();
-        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let tls = address.connector().map_err(error::of_address)?;
-        let manager = Manager::from_config(address.config, tls, config);
+        let manager = ConnectionManager::new(&address).map_err(error::of_address)?;
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
             // The wait for room is no fault of the server's.
@@ -49,7 +46,7 @@ impl Server {
     }
 
     /// A connection that is nobody else's while it is held.
-    pub(super) async fn connection(&self) -> Result<Object, SourceError> {
+    pub(super) async fn connection(&self) -> Result<PooledConnection, SourceError> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error::of_connect(&self.shown, &error),
             PoolError::Timeout(_) => error::silent(&self.shown, PATIENCE),
@@ -77,7 +74,7 @@ impl Server {
 /// All three are sent before the first is answered: a read costs one round trip. If the first fails
 /// the others find no connection, or a transaction that is over and done with.
 async fn read(
-    connection: &Object,
+    connection: &PooledConnection,
     statement: &Positional,
     values: &[&SqlValue],
 ) -> Result<Vec<Row>, Error> {

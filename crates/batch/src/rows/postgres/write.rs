@@ -1,9 +1,9 @@
 //! Effects in one transaction of their own, or not at all. If the connection is lost during the
 //! commit nobody knows which: the caller tries again, so effects are at least once.
 
-use deadpool_postgres::{Object, Transaction};
 use longshore::Effect;
-use tokio_postgres::Error;
+use longshore_postgres_address::PooledConnection;
+use tokio_postgres::{Error, Transaction};
 
 use super::server::{STALE, Server};
 use super::value::{self, Bound};
@@ -25,7 +25,7 @@ pub(super) async fn apply(server: &Server, effects: &[Effect]) -> Result<(), Sou
 
 /// The outer error is one of beginning: nothing has happened then.
 async fn attempt(
-    connection: &mut Object,
+    connection: &mut PooledConnection,
     effects: &[Effect],
 ) -> Result<Result<(), SourceError>, Error> {
     // Whatever the server's default is. Dropped without a commit, it is rolled back.

@@ -1,0 +1,84 @@
+//! A pool of connections: `deadpool` with a manager for tokio-postgres.
+
+use std::ops::{Deref, DerefMut};
+
+use deadpool::managed::{self, Metrics, RecycleError, RecycleResult};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, Error};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::{Address, AddressError};
+
+/// A pool of connections to one server.
+pub type Pool = managed::Pool<ConnectionManager>;
+/// A pooled connection; dropped, it goes back to the pool.
+pub type PooledConnection = managed::Object<ConnectionManager>;
+/// Why the pool gave no connection.
+pub type PoolError = managed::PoolError<Error>;
+
+/// Opens connections for a pool, and discards those that were closed meanwhile.
+#[derive(Clone)]
+pub struct ConnectionManager {
+    config: Config,
+    tls: MakeRustlsConnect,
+}
+
+impl ConnectionManager {
+    /// A manager for the server at `address`; fails if its certificates cannot be read.
+    pub fn new(address: &Address) -> Result<Self, AddressError> {
+        Ok(Self { config: address.config.clone(), tls: address.connector()? })
+    }
+}
+
+impl std::fmt::Debug for ConnectionManager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the configuration: it may hold a password.
+        f.write_str("ConnectionManager")
+    }
+}
+
+impl managed::Manager for ConnectionManager {
+    type Type = OpenConnection;
+    type Error = Error;
+
+    async fn create(&self) -> Result<OpenConnection, Error> {
+        let (client, connection) = self.config.connect(self.tls.clone()).await?;
+        #[expect(clippy::disallowed_methods, reason = "ends with the connection, which aborts it when dropped")]
+        let driver = tokio::spawn(async move {
+            // The client learns of a failure from its next statement.
+            let _ = connection.await;
+        });
+        Ok(OpenConnection { client, driver })
+    }
+
+    async fn recycle(&self, connection: &mut OpenConnection, _: &Metrics) -> RecycleResult<Error> {
+        if connection.is_closed() { Err(RecycleError::message("connection closed")) } else { Ok(()) }
+    }
+}
+
+/// A client and the task that drives its socket.
+#[derive(Debug)]
+pub struct OpenConnection {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Deref for OpenConnection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for OpenConnection {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
