@@ -43,7 +43,10 @@ impl managed::Manager for ConnectionManager {
 
     async fn create(&self) -> Result<OpenConnection, Error> {
         let (client, connection) = self.config.connect(self.tls.clone()).await?;
-        #[expect(clippy::disallowed_methods, reason = "ends with the connection, which aborts it when dropped")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends with the connection, which aborts it when dropped"
+        )]
         let driver = tokio::spawn(async move {
             // The client learns of a failure from its next statement.
             let _ = connection.await;
@@ -52,7 +55,11 @@ impl managed::Manager for ConnectionManager {
     }
 
     async fn recycle(&self, connection: &mut OpenConnection, _: &Metrics) -> RecycleResult<Error> {
-        if connection.is_closed() { Err(RecycleError::message("connection closed")) } else { Ok(()) }
+        if connection.is_closed() {
+            Err(RecycleError::message("connection closed"))
+        } else {
+            Ok(())
+        }
     }
 }
 

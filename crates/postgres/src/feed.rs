@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_postgres_address::Pool;
 use futures_util::future::poll_fn;
 use longshore_core::{Error, Result, SessionId};
 use longshore_postgres_address::Address;
+use longshore_postgres_address::Pool;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::AsyncMessage;
 

@@ -11,8 +11,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use longshore_postgres_address::{Pool, PooledConnection};
 use longshore_core::{Error, Result};
+use longshore_postgres_address::{Pool, PooledConnection};
 use tokio_postgres::Row;
 
 use crate::error::{Translate, from_pool, is_conflict};

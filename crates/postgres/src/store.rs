@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use longshore_postgres_address::Pool;
 use longshore_core::store::{Finish, Finished, Sent};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
 use longshore_postgres_address::Address;
+use longshore_postgres_address::Pool;
 use tokio::task::JoinSet;
 
 use crate::connect::{self, Listen, PostgresOptions};

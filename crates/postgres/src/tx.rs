@@ -589,8 +589,6 @@ fn at_the_end(error: tokio_postgres::Error) -> Error {
     }
 }
 
-fn open(
-    client: &Option<Arc<PooledConnection>>,
-) -> Result<&Arc<PooledConnection>> {
+fn open(client: &Option<Arc<PooledConnection>>) -> Result<&Arc<PooledConnection>> {
     client.as_ref().ok_or_else(|| Error::unavailable("the transaction has ended"))
 }

@@ -36,11 +36,12 @@ pub use smtp::{MailSecurity, PrivateSmtp};
 /// How often another port is tried: somebody may take one between our look and the server's.
 const TRIES: u32 = 5;
 
-/// The path of a server's program, or which package is missing.
+/// The path of a server's program, or which package is missing. `folders` go first: Debian's /usr/bin/psql is a Perl
+/// script that takes longer to start than the client it chooses.
 fn program(name: &str, folders: &[PathBuf], package: &str) -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let known = std::env::split_paths(&path).chain(folders.iter().cloned());
-    let mut found = known.map(|folder| folder.join(name)).filter(|path| path.is_file());
+    let candidates = folders.iter().cloned().chain(std::env::split_paths(&path));
+    let mut found = candidates.map(|folder| folder.join(name)).filter(|path| path.is_file());
     found.next().ok_or_else(|| {
         let words = format!("{name} is missing: install the Debian package {package}");
         io::Error::new(io::ErrorKind::NotFound, words)

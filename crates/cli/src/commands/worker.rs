@@ -48,7 +48,7 @@ pub async fn run(typed: Worker, settings: &Settings) -> anyhow::Result<ExitCode>
     let desk = inference::desk(&ledger, settings)?.with_pools(book.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
-    let caller = Caller::new(Arc::clone(&settings.http.rules))?;
+    let caller = Caller::new(Arc::clone(&settings.http.rules));
     let actions = Arc::new(Actions::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {

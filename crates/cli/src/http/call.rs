@@ -4,7 +4,7 @@
 //! HTTP client of the program lives here; batches tell by it too.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
@@ -19,7 +19,7 @@ const MOST_REDIRECTS: usize = 10;
 /// Calls URLs, where the rules allow it.
 #[derive(Clone)]
 pub struct Caller {
-    client: Client,
+    client: Arc<OnceLock<Client>>,
     rules: Arc<Rules>,
 }
 
@@ -86,15 +86,24 @@ impl fmt::Display for CallError {
 
 impl Caller {
     /// A caller that keeps to these rules.
-    pub fn new(rules: Arc<Rules>) -> anyhow::Result<Self> {
-        let agent = concat!("longshore/", env!("CARGO_PKG_VERSION"));
-        // Redirects are ours to follow: the rules hold for each step.
+    pub fn new(rules: Arc<Rules>) -> Self {
+        Self { client: Arc::default(), rules }
+    }
+
+    /// Builds the client at the first call: it reads the machine's certificate authorities, which takes longer
+    /// than all else that a worker does at its start.
+    fn client(&self) -> Result<&Client, CallError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        // The caller follows redirects itself, because the rules hold for each step.
         let client = Client::builder()
-            .user_agent(agent)
+            .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
             .dns_resolver(Arc::new(Guard))
-            .build()?;
-        Ok(Self { client, rules })
+            .build()
+            .map_err(|error| CallError::Connection(error.to_string()))?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// Calls, within its time. Dropping the future ends the call.
@@ -117,7 +126,7 @@ impl Caller {
     }
 
     async fn send(&self, call: &Call) -> Result<Response, CallError> {
-        let request = self.client.request(call.method.clone(), call.url.clone());
+        let request = self.client()?.request(call.method.clone(), call.url.clone());
         let request = request.headers(call.headers.clone());
         let request = match &call.body {
             Some(body) => request.body(body.clone()),

@@ -30,7 +30,7 @@ fn kill_one(job: &Job, dice: &mut Dice) -> usize {
 /// Processes of the program are killed again and again, and the run itself now and then.
 #[test]
 fn effects_exactly_once_in_a_storm_of_killed_commands() {
-    let rows = soaked(400, 6_000);
+    let rows = soaked(250, 6_000);
     let job = job(rows, "'good'", &EDITS, &[PAUSE]);
     job.create();
     let _watcher = job.watcher();
@@ -65,7 +65,7 @@ const SORTS: &str = "CASE WHEN i % 20 = 7 THEN 'hopeless' ELSE 'good' END";
 /// Processes of the program are killed again and again, and the workers that have them now and then.
 #[test]
 fn tally_is_exact_in_a_storm_of_killed_commands_and_workers() {
-    let rows = soaked(300, 6_000);
+    let rows = soaked(200, 6_000);
     let job = job(rows, SORTS, &EDITS, &[PAUSE]);
     job.create();
     let _watcher = job.watcher();

@@ -145,7 +145,7 @@ const MIDDLE: usize = 6;
 
 /// How often a process is killed.
 fn kills() -> usize {
-    soaked(12, 24)
+    soaked(8, 24)
 }
 
 /// Lets a run be killed again and again, with something else in the `middle` of the storm.
@@ -216,12 +216,12 @@ pub fn kill_initiators_and_workers(storm: &Storm, mut middle: impl FnMut()) {
 
 #[test]
 fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
-    kill_runs(&Storm::new(soaked(5_000, 10_000), &[]), || {});
+    kill_runs(&Storm::new(soaked(3_000, 10_000), &[]), || {});
 }
 
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
-    kill_initiators_and_workers(&Storm::new(soaked(3_000, 10_000), &[AHEAD]), || {});
+    kill_initiators_and_workers(&Storm::new(soaked(2_000, 10_000), &[AHEAD]), || {});
 }
 
 /// Rows whose POST does not work for a while, however often it is tried and by whom, are asked

@@ -201,12 +201,12 @@ fn nodes_of(parent: u32) -> Vec<u32> {
 
 #[test]
 fn a_storm_on_digests_leaves_one_message_per_user_and_repeats_only_what_was_in_hand() {
-    storm_on_digests(soaked((400, 8), (20_000, 40)), Renders::Server);
+    storm_on_digests(soaked((250, 6), (20_000, 40)), Renders::Server);
 }
 
 #[test]
 fn a_storm_on_digests_does_no_harm_where_node_renders_and_is_killed() {
-    storm_on_digests(soaked((200, 6), (2_000, 20)), Renders::Node);
+    storm_on_digests(soaked((120, 4), (2_000, 20)), Renders::Node);
 }
 
 fn storm_on_digests((users, kills): (usize, usize), renders: Renders) {

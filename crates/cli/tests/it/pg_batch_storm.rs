@@ -24,7 +24,7 @@ fn restart(server: &Server) {
 fn storm(rows: &Server, store: &Server, keys: &[(&str, &str)], more: &[(&str, &str)]) -> Storm {
     let database = format!("database = \"{}\"", rows.borrow().url());
     let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-    Storm::new(soaked(1_200, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
+    Storm::new(soaked(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
 }
 
 #[test]

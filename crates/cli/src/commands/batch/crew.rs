@@ -73,7 +73,7 @@ impl<'a> Crew<'a> {
         desk: Option<Desk>,
         pools: PoolBook,
     ) -> anyhow::Result<Self> {
-        let caller = Caller::new(Arc::clone(&settings.http.rules))?;
+        let caller = Caller::new(Arc::clone(&settings.http.rules));
         let actions = Arc::new(Actions::new(settings.worker.exec_dir.clone(), caller));
         Ok(Self { place, settings, actions, desk, pools })
     }

@@ -218,6 +218,9 @@ fn hints(conducted: &Conducted, url: &StoreUrl) -> Vec<String> {
     let id = &conducted.batch.id;
     let longshore = format!("longshore --store {url} batch");
     let mut hints = Vec::new();
+    if !cfg!(feature = "standard") {
+        hints.push("hint: cargo build --release builds these commands, too:".to_owned());
+    }
     if conducted.batch.counts.failed > 0 {
         hints.push(format!("hint: {longshore} rows --failed {id}"));
     }
