@@ -7,24 +7,24 @@ use longshore_testkit::servers::{PrivateRedis, Remembers};
 use longshore_testkit::storm::{Orders, Storm, member};
 use tokio::task::block_in_place;
 
-use crate::kit::{open, server};
+use crate::helpers::{open, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_redis_that_remembers() {
-    rage(Remembers::EverySecond, &mut |server| server.restart_killed().unwrap()).await;
+    run_chaos(Remembers::EverySecond, &mut |server| server.restart_killed().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_on_a_redis_that_forgets() {
-    rage(Remembers::Nothing, &mut |server| server.restart().unwrap()).await;
+    run_chaos(Remembers::Nothing, &mut |server| server.restart().unwrap()).await;
 }
 
-async fn rage(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRedis)) {
+async fn run_chaos(remembers: Remembers, restart: &mut dyn FnMut(&mut PrivateRedis)) {
     let mut server = server(remembers).await;
     let url = server.url();
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--exact", "storm::one_of_many", "--ignored"]);
+        command.args(["--exact", "chaos::one_of_many", "--ignored"]);
         Ok(command)
     };
     let restart = &mut || block_in_place(|| restart(&mut server));

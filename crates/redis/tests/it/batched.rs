@@ -1,4 +1,4 @@
-//! Many of one process at once.
+//! Concurrent requests of one process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use longshore_core::permits::{Answer, Ask, Permits};
 use longshore_testkit::servers::Remembers;
 use tokio::task::JoinSet;
 
-use crate::kit::{LONG, ask, granted, open, pool, server, until_granted, wait};
+use crate::helpers::{LONG, ask, granted, open, pool, server, until_granted, wait};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_ask_together_get_what_there_is_and_no_more() {
@@ -54,7 +54,7 @@ async fn those_who_wait_together_are_served_one_after_the_other() {
         waiting.spawn(async move {
             let ask = wait(LONG);
             if turn % 3 == 0 {
-                // Given up while it is on its way, or before.
+                // Abandoned in flight, or before it was sent.
                 let given_up = permits.ask(pool(), &ask);
                 tokio::select! {
                     biased;
@@ -88,10 +88,10 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
         let stats = permits.stats(pool()).await.unwrap().unwrap();
         (stats.in_use, stats.waiting.len())
     };
-    // Both listen: the first has it, and hears of it.
+    // Both listen: the first gets the permit, and is notified.
     let mut turns = [&first, &second].map(|waiter| Box::pin(permits.turn(pool(), waiter.id)));
     for (turn, waiter) in turns.iter_mut().zip([&first, &second]) {
-        // A channel that was ready late wakes everybody once.
+        // A late subscription wakes all waiters once.
         while futures_util::poll!(turn.as_mut()).is_ready() {
             *turn = Box::pin(permits.turn(pool(), waiter.id));
         }
@@ -101,7 +101,7 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
     let [turn, other] = turns;
     turn.await;
     granted(&permits, &first).await;
-    // The second is told to wait, and does nothing: it is not given what it may not hear of.
+    // The second asks but does not listen: it is not granted a permit that it might not learn of.
     drop(other);
     assert!(matches!(permits.ask(pool(), &second).await.unwrap(), Answer::Waiting { .. }));
     permits.release(pool(), &[first.id]).await.unwrap();

@@ -1,11 +1,11 @@
-//! The line, and who is told of what.
+//! The wait queue, and which waiters are notified.
 
 use std::time::Duration;
 
 use longshore_core::permits::{Answer, Ask, Otherwise, Permits};
 use longshore_testkit::servers::Remembers;
 
-use crate::kit::{FOREVER, LONG, ask, granted, open, pool, server, until_granted, wait};
+use crate::helpers::{LONG, TEST_TIMEOUT, ask, granted, open, pool, server, until_granted, wait};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_whose_process_died_is_passed_soon() {
@@ -18,10 +18,10 @@ async fn a_waiter_whose_process_died_is_passed_soon() {
     }
     permits.ask(pool(), &next).await.unwrap();
     drop(dead);
-    until_nobody_listens(&server, 1).await;
+    until_channel_count(&server, 1).await;
     permits.release(pool(), &[mine.id]).await.unwrap();
-    // Its place would be good for ten minutes.
-    let turn = tokio::time::timeout(FOREVER, until_granted(&permits, &next));
+    // Its place would be valid for ten minutes.
+    let turn = tokio::time::timeout(TEST_TIMEOUT, until_granted(&permits, &next));
     turn.await.unwrap();
 }
 
@@ -33,7 +33,7 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
     granted(&first, &mine).await;
     first.ask(pool(), &a).await.unwrap();
     second.ask(pool(), &b).await.unwrap();
-    // What woke them when their channel was ready is over.
+    // Consume the wake-ups of the subscription.
     for (permits, id) in [(&first, a.id), (&second, b.id)] {
         while tokio::time::timeout(Duration::from_millis(500), permits.turn(pool(), id))
             .await
@@ -42,7 +42,7 @@ async fn each_turn_is_told_once_and_to_nobody_else() {
     }
     first.release(pool(), &[mine.id]).await.unwrap();
     first.turn(pool(), a.id).await;
-    // Another release of the same, and looks at the pool, tell nobody again.
+    // Releasing the same permit again, and reading stats, notifies no waiter again.
     second.release(pool(), &[mine.id]).await.unwrap();
     second.stats(pool()).await.unwrap();
     let silence = |permits, id| {
@@ -73,7 +73,7 @@ async fn sleepers_at_the_head_do_not_make_those_behind_them_wake_each_other() {
         permits.ask(pool(), waiter).await.unwrap();
     }
     permits.resize(pool(), 4).await.unwrap();
-    // The first sleeps. The others ask as often as they are told.
+    // The first does not react. The others ask whenever they are notified.
     let mut asks = 0;
     for waiter in [&waiters[1], &waiters[2]].into_iter().cycle() {
         let turn = permits.turn(pool(), waiter.id);
@@ -118,7 +118,7 @@ async fn nothing_stays_behind_of_those_who_are_gone() {
         permits.may_alert(pool(), "full", short).await.unwrap();
     }
     let keys = || tokio::task::block_in_place(|| server.run(&["KEYS", "*"]).unwrap());
-    let until = tokio::time::Instant::now() + FOREVER;
+    let until = tokio::time::Instant::now() + TEST_TIMEOUT;
     loop {
         permits.stats(pool()).await.unwrap();
         let mut keys: Vec<String> = keys().lines().map(str::to_owned).collect();
@@ -131,9 +131,9 @@ async fn nothing_stays_behind_of_those_who_are_gone() {
     }
 }
 
-/// Waits until the server knows that a process is gone: only so many channels are left.
-async fn until_nobody_listens(server: &longshore_testkit::servers::PrivateRedis, left: usize) {
-    let until = tokio::time::Instant::now() + FOREVER;
+/// Waits until the server has noticed that a process is gone: only `left` channels remain.
+async fn until_channel_count(server: &longshore_testkit::servers::PrivateRedis, left: usize) {
+    let until = tokio::time::Instant::now() + TEST_TIMEOUT;
     loop {
         let channels = || server.run(&["PUBSUB", "CHANNELS"]).unwrap();
         if tokio::task::block_in_place(channels).lines().count() == left {

@@ -1,4 +1,4 @@
-//! A private server for one test, and words to ask of it.
+//! A private server for one test, and requests to send to it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use longshore_redis::{RedisOptions, RedisPermits};
 use longshore_testkit::servers::{PrivateRedis, Remembers};
 use tokio::time::Instant;
 
-/// Longer than anything here should take.
-pub(crate) const FOREVER: Duration = Duration::from_secs(60);
-/// A lease that does not run out while a test runs.
+/// Longer than any test should take.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// A TTL that does not expire during a test.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Starts a server; takes a moment.
@@ -30,7 +30,7 @@ pub(crate) fn pool() -> &'static PoolName {
     &NAME
 }
 
-/// Asks a pool of one for a permit, without waiting.
+/// A request for a permit of a pool of one, without waiting.
 pub(crate) fn ask(ttl: Duration) -> Ask {
     Ask {
         id: PermitId::new(),
@@ -43,7 +43,7 @@ pub(crate) fn ask(ttl: Duration) -> Ask {
     }
 }
 
-/// The same, with a place in the line that is good for a long time.
+/// A request with a place in the queue that stays valid for a long time.
 pub(crate) fn wait(ttl: Duration) -> Ask {
     Ask { otherwise: Otherwise::Wait(LONG), ..ask(ttl) }
 }
@@ -55,12 +55,12 @@ pub(crate) async fn granted(permits: &RedisPermits, ask: &Ask) -> Grant {
     }
 }
 
-/// Asks until it is granted, as the engine does, and says when that was.
+/// Asks until the permit is granted, as the engine does; returns when that was.
 pub(crate) async fn until_granted(permits: &RedisPermits, ask: &Ask) -> Instant {
-    let until = Instant::now() + FOREVER;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         assert!(Instant::now() < until, "no permit comes");
-        match patiently(|| permits.ask(pool(), ask)).await {
+        match retry_until_ok(|| permits.ask(pool(), ask)).await {
             Answer::Granted(_) => return Instant::now(),
             Answer::Waiting { look_again, .. } => {
                 let turn = permits.turn(pool(), ask.id);
@@ -71,9 +71,11 @@ pub(crate) async fn until_granted(permits: &RedisPermits, ask: &Ask) -> Instant 
     }
 }
 
-/// Does it again until the server answers, as every caller does.
-pub(crate) async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
-    let until = Instant::now() + FOREVER;
+/// Retries until the server replies, as every caller does.
+pub(crate) async fn retry_until_ok<T, F: Future<Output = Result<T>>>(
+    mut call: impl FnMut() -> F,
+) -> T {
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         match call().await {
             Ok(answer) => return answer,

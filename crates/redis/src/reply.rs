@@ -1,4 +1,4 @@
-//! What an ask came to.
+//! Decodes the reply to an acquire.
 
 use std::time::Duration;
 
@@ -7,12 +7,11 @@ use longshore_core::{Error, Result};
 
 use crate::error::damaged;
 
-/// What one ask is answered with: a code, two numbers that mean something else with each, and the pool's
-/// birth.
-pub(crate) type Raw = (u8, u64, u64, String);
+/// A code, two numbers that depend on the code, and the pool's creation time.
+pub(crate) type RawReply = (u8, u64, u64, String);
 
-/// Reads the code and its numbers.
-pub(crate) fn read(code: u8, first: u64, second: u64) -> Result<Answer> {
+/// Decodes the code and its numbers.
+pub(crate) fn parse(code: u8, first: u64, second: u64) -> Result<Answer> {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let time = Duration::from_micros(second);
     match code {
@@ -20,6 +19,6 @@ pub(crate) fn read(code: u8, first: u64, second: u64) -> Result<Answer> {
         2 => Ok(Answer::Waiting { before: small(first), look_again: time }),
         3 => Ok(Answer::Full),
         4 => Ok(Answer::TooHeavy { max: small(first) }),
-        other => Err::<_, Error>(damaged(format_args!("an answer {other} of a script of ours"))),
+        other => Err::<_, Error>(damaged(format_args!("reply code {other}"))),
     }
 }
