@@ -1,4 +1,4 @@
-//! What a URL says.
+//! Parses a connection URL.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,15 +10,16 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::tls;
 
-/// A server that vanished sends no farewell: a silent connection is probed after this time, this
-/// often, so many times.
+/// TCP keepalive, because a server that vanished sends no FIN: idle time before the first probe,
+/// interval, number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
-/// How long what we sent may stay without an answer of the other machine's.
-const UNHEARD: Duration = Duration::from_secs(10);
-/// How long one address of a server is tried.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long sent data may stay unacknowledged.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long connecting to one address of a server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is wrong with a URL, or with what it names. Never repeats the URL: it may hold a password.
+/// What is wrong with a URL, or with a file it names. Never repeats the URL: it may hold a
+/// password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct AddressError(pub String);
@@ -29,47 +30,47 @@ fn refused(why: &str) -> AddressError {
     ))
 }
 
-/// Where a server is, and how it is spoken to.
+/// Where a server is, and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct Address {
-    /// All that the driver understands.
+    /// The options that the driver understands.
     pub config: Config,
-    /// Whom we believe to be the server.
+    /// How the server's certificate is verified.
     pub tls: Tls,
 }
 
 /// `sslmode`, as every client of PostgreSQL has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tls {
-    /// Nothing is encrypted.
+    /// No encryption.
     Off,
-    /// Encrypted, whoever the server is.
+    /// Encrypted, without verification of the certificate.
     Unchecked,
-    /// The server's certificate is signed by one of these.
+    /// The certificate must be signed by one of these authorities.
     Signed(Roots),
-    /// And it names the host.
+    /// The certificate must be signed, and issued for the host's name.
     Full(Roots),
 }
 
-/// `sslrootcert`: who may sign.
+/// `sslrootcert`: the trusted certificate authorities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Roots {
-    /// The machine's own list.
+    /// The system's list.
     System,
-    /// A file with certificates.
+    /// A PEM file.
     File(PathBuf),
 }
 
-/// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. No error repeats the URL: it may hold
-/// a password.
+/// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. Errors never repeat the URL: it
+/// may hold a password.
 pub fn read(url: &str) -> Result<Address, AddressError> {
-    let (url, ours) = without_ours(url);
+    let (url, tls_options) = split_tls_options(url);
     let mut config = Config::from_str(&url).map_err(|error| refused(&reason(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(refused("no host"));
     }
-    let tls = believed(&ours)?;
-    config.ssl_mode(match (&tls, ours.mode.as_deref()) {
+    let tls = tls_mode(&tls_options)?;
+    config.ssl_mode(match (&tls, tls_options.mode.as_deref()) {
         (Tls::Off, _) => SslMode::Disable,
         (Tls::Unchecked, None | Some("prefer" | "allow")) => SslMode::Prefer,
         _ => SslMode::Require,
@@ -78,32 +79,32 @@ pub fn read(url: &str) -> Result<Address, AddressError> {
         config.application_name("longshore");
     }
     if config.get_connect_timeout().is_none() {
-        config.connect_timeout(CONNECT);
+        config.connect_timeout(CONNECT_TIMEOUT);
     }
-    notice_silence(&mut config);
+    set_tcp_timeouts(&mut config);
     Ok(Address { config, tls })
 }
 
-/// Else TCP would wait a quarter of an hour for a network that swallows packets. What the URL says
-/// counts.
-fn notice_silence(config: &mut Config) {
+/// Sets keepalive and timeout unless the URL does: TCP would wait a quarter of an hour for a
+/// network that drops packets.
+fn set_tcp_timeouts(config: &mut Config) {
     if config.get_keepalives_interval().is_none() && config.get_keepalives_retries().is_none() {
         config.keepalives_idle(KEEPALIVE.0);
         config.keepalives_interval(KEEPALIVE.1);
         config.keepalives_retries(KEEPALIVE.2);
     }
     if config.get_tcp_user_timeout().is_none() {
-        config.tcp_user_timeout(UNHEARD);
+        config.tcp_user_timeout(TCP_USER_TIMEOUT);
     }
 }
 
 impl Address {
-    /// What secures connections to it, where the configuration wants that.
+    /// Makes TLS connections, where the configuration asks for TLS.
     pub fn connector(&self) -> Result<MakeRustlsConnect, AddressError> {
         tls::connector(&self.tls)
     }
 
-    /// Where it is, for people.
+    /// Host and port, for messages.
     pub fn shown(&self) -> String {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
@@ -117,37 +118,37 @@ impl Address {
     }
 }
 
-/// The options that the driver lacks.
+/// The TLS options, which the driver does not parse.
 #[derive(Debug, Default)]
-struct Ours {
+struct TlsOptions {
     mode: Option<String>,
     roots: Option<String>,
 }
 
-/// A URL as the driver wants it, and our own options out of it.
-fn without_ours(url: &str) -> (String, Ours) {
+/// Splits the TLS options from a URL.
+fn split_tls_options(url: &str) -> (String, TlsOptions) {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
-    let mut ours = Ours::default();
+    let mut tls = TlsOptions::default();
     let mut others = Vec::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
         match option.split_once('=') {
-            Some(("sslmode", mode)) => ours.mode = Some(mode.to_owned()),
-            Some(("sslrootcert", path)) => ours.roots = Some(path.replace("%2F", "/")),
+            Some(("sslmode", mode)) => tls.mode = Some(mode.to_owned()),
+            Some(("sslrootcert", path)) => tls.roots = Some(path.replace("%2F", "/")),
             _ => others.push(option),
         }
     }
     let mark = if others.is_empty() { "" } else { "?" };
-    (format!("{address}{mark}{}", others.join("&")), ours)
+    (format!("{address}{mark}{}", others.join("&")), tls)
 }
 
-fn believed(ours: &Ours) -> Result<Tls, AddressError> {
-    let roots = ours.roots.as_deref().map(|roots| match roots {
+fn tls_mode(options: &TlsOptions) -> Result<Tls, AddressError> {
+    let roots = options.roots.as_deref().map(|roots| match roots {
         "system" => Roots::System,
         path => Roots::File(path.into()),
     });
-    match (ours.mode.as_deref().unwrap_or("prefer"), roots) {
+    match (options.mode.as_deref().unwrap_or("prefer"), roots) {
         ("disable", _) => Ok(Tls::Off),
-        // With a list of signers, libpq checks the signature although nobody said so.
+        // With `sslrootcert`, libpq verifies the signature in this mode too.
         ("require", Some(roots)) => Ok(Tls::Signed(roots)),
         ("allow" | "prefer" | "require", _) => Ok(Tls::Unchecked),
         ("verify-ca", roots) => Ok(Tls::Signed(roots.unwrap_or(Roots::System))),
@@ -156,7 +157,7 @@ fn believed(ours: &Ours) -> Result<Tls, AddressError> {
     }
 }
 
-/// What the driver says of a URL; it names options, never values.
+/// The driver's error; it names options, never values.
 fn reason(error: &tokio_postgres::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
@@ -207,8 +208,11 @@ mod tests {
             "postgres://",
         ] {
             let error = read(url).unwrap_err();
-            let told = error.to_string();
-            assert!(told.contains("not postgres://USER") && !told.contains("s3cret"), "{told}");
+            let message = error.to_string();
+            assert!(
+                message.contains("not postgres://USER") && !message.contains("s3cret"),
+                "{message}"
+            );
         }
     }
 }
