@@ -1,8 +1,9 @@
-//! Questions that wait to be asked in bulk, are out with a provider, or have been answered: what rows leave
-//! behind when they give their slot back, so that any process can go on with it after any crash.
+//! Requests for a provider's batch API: waiting, sent, or answered. A row parks its request here
+//! when it gives up its slot, so that any process can continue after a crash.
 //!
-//! An item waits, is sealed into a **shipment** (before anything is sent, so that what may have been sent is
-//! always known), and is answered, or waits again when its shipment is closed without its answer.
+//! A request waits; it is sealed into a provider batch (a **shipment**) before anything is sent, so
+//! that the store always knows what may have been sent; and it is answered, or waits again if its
+//! batch is closed without its answer.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -12,67 +13,68 @@ use crate::name::{BatchId, UnitId};
 use crate::time::Timestamp;
 use crate::unit::Payload;
 
-/// A question to be parked.
+/// A request to park.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewParked {
-    /// Recognises it in results, and in repeats of this verb. Unique in its batch.
+    /// Identifies it in the provider's results, and in repeats of this operation. Unique in its
+    /// batch.
     pub custom_id: String,
     /// The unit that waits for the answer.
     pub unit: UnitId,
-    /// What is asked.
+    /// The prompt.
     pub prompt: String,
 }
 
-/// A question that is parked.
+/// A parked request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parked {
-    /// The question.
+    /// The request.
     pub new: NewParked,
     /// When it was parked.
     pub parked_at: Timestamp,
-    /// How many shipments came back without its answer.
+    /// How many shipments were closed without its answer.
     pub tries: u32,
 }
 
-/// Questions that are sent together.
+/// Requests that are sent together, as one batch of the provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shipment {
-    /// Its name.
+    /// Its name, made by us.
     pub mark: String,
     /// When it was sealed: it was not sent before.
     pub sealed_at: Timestamp,
-    /// What the provider calls it, once that is known.
+    /// The provider's id for it, once known.
     pub ticket: Option<String>,
 }
 
-/// An answer to a parked question, or why there is none.
+/// The answer to a parked request, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// To which.
+    /// The request.
     pub custom_id: String,
-    /// What whoever asked is to be told. The store does not look into it.
+    /// What to return to the unit. Opaque to the store.
     pub reply: Payload,
 }
 
-/// How a parked question stands.
+/// The status of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Standing {
-    /// Nobody knows of it.
+    /// No such request is parked.
     Unknown,
-    /// It waits, or is out.
+    /// It waits, or was sent.
     Parked,
-    /// It was answered.
+    /// Answered.
     Answered(Payload),
 }
 
-/// How many questions of a batch are parked.
+/// The parked requests of a batch, by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ParkedCounts {
-    /// They wait to be sent.
+    /// Waiting to be sent.
     pub waiting: u64,
-    /// They are in a shipment.
+    /// In a shipment.
     pub out: u64,
-    /// They were answered, and whoever asked has not been here since.
+    /// Answered; the unit has not fetched the answer yet.
     pub answered: u64,
 }
 
@@ -83,54 +85,54 @@ impl ParkedCounts {
     }
 }
 
-/// Whether items that come back count it as a try.
+/// Whether a closed shipment counts as an attempt of its unanswered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// It was sent, and nothing came.
+    /// It was sent, and no answer came.
     Tried,
-    /// It was never worked on.
+    /// The provider never processed it.
     Untried,
 }
 
-/// Parked questions. One conductor works on a batch's shipments at a time; rows park and look at any time.
+/// Parked requests. One runner at a time works on a batch's shipments; rows park and query at any
+/// time.
 #[async_trait]
 pub trait Parking: Send + Sync + 'static {
-    /// Parks questions. One that is known already stays as it is.
+    /// Parks requests. A known request stays as it is.
     async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()>;
 
-    /// Those that wait, the longest first.
+    /// Waiting requests, longest waiting first.
     async fn waiting(&self, batch: &BatchId, limit: u32) -> Result<Vec<Parked>>;
 
-    /// Puts waiting questions into a new shipment; those that do not wait any more are left out. A repeat
-    /// does nothing.
+    /// Puts waiting requests into a new shipment; requests that do not wait any more are left out.
+    /// A repeat does nothing.
     async fn seal(&self, batch: &BatchId, mark: &str, ids: Vec<String>) -> Result<()>;
 
-    /// The shipments that are not closed, the oldest first.
+    /// The open shipments, oldest first.
     async fn shipments(&self, batch: &BatchId) -> Result<Vec<Shipment>>;
 
-    /// What is in a shipment and not answered, in the order in which it was parked.
+    /// The unanswered requests of a shipment, in the order in which they were parked.
     async fn contents(&self, batch: &BatchId, mark: &str) -> Result<Vec<Parked>>;
 
-    /// Notes what the provider calls a shipment.
+    /// Stores the provider's id of a shipment.
     async fn ship(&self, batch: &BatchId, mark: &str, ticket: &str) -> Result<()>;
 
-    /// Notes answers, and says which units wait for them. The first one to a question stays; those to
-    /// questions that nobody knows are dropped.
+    /// Stores answers, and returns the units that wait for them. The first answer to a request
+    /// stays; answers to unknown requests are dropped.
     async fn deliver(&self, batch: &BatchId, deliveries: Vec<Delivery>) -> Result<Vec<UnitId>>;
 
-    /// Forgets a shipment. What is in it and not answered waits again.
+    /// Removes a shipment. Its unanswered requests wait again.
     async fn close_shipment(&self, batch: &BatchId, mark: &str, how: Return) -> Result<()>;
 
-    /// How a question stands.
+    /// The status of a request.
     async fn standing(&self, batch: &BatchId, custom_id: &str) -> Result<Standing>;
 
-    /// Those that were answered and not forgotten since, with what they are to be told; the longest parked
-    /// first.
+    /// Requests that were answered and not removed since, with their answers; longest parked first.
     async fn answered(&self, batch: &BatchId, limit: u32) -> Result<Vec<(Parked, Payload)>>;
 
-    /// How many wait, are out, and were answered.
+    /// The number of requests that wait, were sent, and were answered.
     async fn parked(&self, batch: &BatchId) -> Result<ParkedCounts>;
 
-    /// Forgets a question: its answer was kept, or nobody wants it any more.
+    /// Removes a request: its answer was saved, or is not needed any more.
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()>;
 }

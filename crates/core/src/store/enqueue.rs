@@ -1,4 +1,4 @@
-//! Sending: one by one, many at once, or as a batch with a cursor.
+//! Enqueueing: single units, many at once, or a batch with a cursor.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -8,60 +8,61 @@ use crate::batch::{Batch, NewBatch};
 use crate::name::{BatchId, Scope, TenantId, UnitId};
 use crate::unit::NewUnit;
 
-/// What became of one sent unit.
+/// The result of sending one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sent {
-    /// It is in the store. Also the answer when the same id was sent before.
+    /// It is stored. Also if the same id was sent before.
     Created(UnitId),
-    /// Its key is taken by this unit, and the sender wanted to know it.
+    /// This unit has its dedup key, and the sender asked for it.
     Existing(UnitId),
-    /// It was not taken.
+    /// It was rejected.
     Refused(Refusal),
 }
 
-/// Why a unit was not taken.
+/// Why a unit was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its key is taken by this unit.
+    /// This unit has its dedup key.
     #[error("its key is taken by unit {0}")]
     Duplicate(UnitId),
-    /// A bound is reached. Waiting may help: a change of the queue is announced as room appears.
+    /// A capacity is reached. Waiting may help: a change of the queue is announced when there is
+    /// room.
     #[error("{bound} is full: {live} live units ({bytes} bytes), the limit is {limit}")]
     Full {
-        /// Whose bound.
+        /// The capacity that is reached.
         bound: Bound,
-        /// Live units under it now.
+        /// Live units now.
         live: u64,
-        /// Their payloads' bytes.
+        /// Their payload bytes.
         bytes: u64,
-        /// Which bound was hit, in words.
+        /// The limit, for people.
         limit: String,
     },
-    /// It waits for a unit that the store does not know.
+    /// It depends on a unit that does not exist.
     #[error("it waits for unit {0}, which does not exist")]
     UnknownDependency(UnitId),
-    /// Its tenant is suspended. Waiting helps only if somebody resumes it.
+    /// Its tenant is suspended. Waiting helps only if an operator resumes it.
     #[error("tenant `{0}` is suspended")]
     Suspended(TenantId),
 }
 
 impl Refusal {
-    /// Whether a chunk of a batch that meets it must stay out as a whole: its rows are to be sent
-    /// again, so the cursor must not pass them.
+    /// Whether it rejects the whole chunk of a batch: its rows must be sent again, so the cursor
+    /// must not pass them.
     pub fn keeps_chunk_out(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Suspended(_))
     }
 }
 
-/// What has a capacity.
+/// What a capacity applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// A queue, over all tenants.
     Queue,
-    /// One tenant's part of a queue.
+    /// One tenant's lane of a queue.
     Lane,
     /// A tenant, over all queues.
     Tenant,
@@ -77,50 +78,51 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// A batch that was opened.
+/// The result of opening a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Opened {
-    /// Its record was written just now.
+    /// The batch is new.
     Created(Batch),
-    /// It was there already: take up at its cursor.
+    /// The batch exists: continue at its cursor.
     Existing(Batch),
 }
 
-/// A part of a batch, and where the initiator stands before and after it.
+/// A part of a batch, and the initiator's cursor before and after it.
 #[derive(Debug, Clone)]
 pub struct BatchChunk {
-    /// The cursor that the initiator believes in. Empty before the first chunk.
+    /// The cursor that the initiator expects. Empty before the first chunk.
     pub expected: String,
-    /// The cursor once the chunk is in.
+    /// The cursor after the chunk.
     pub next: String,
     /// The units.
     pub units: Vec<NewUnit>,
 }
 
-/// What became of a chunk.
+/// The result of adding a chunk.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Added {
-    /// The chunk and the cursor are in; one answer per unit. If any unit met a bound or its
-    /// tenant is suspended, nothing of the chunk is in and the answers say why.
+    /// The chunk and the cursor are stored; one result per unit. If a unit exceeds a capacity or
+    /// its tenant is suspended, nothing of the chunk is stored and the results say why.
     Committed(Vec<Sent>),
-    /// Somebody moved the cursor (or an earlier try of this chunk did): go on from here.
+    /// Another initiator (or an earlier attempt of this chunk) moved the cursor: continue from
+    /// here.
     CursorMoved(String),
 }
 
-/// Sending.
+/// Enqueueing.
 #[async_trait]
 pub trait Intake: Send + Sync + 'static {
-    /// Takes units in, one answer each; a refused unit does not hold up its neighbours. All units
-    /// must be within `scope`.
+    /// Stores units, one result each; a rejected unit does not affect the others. All units must be
+    /// within `scope`.
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>>;
 
-    /// Writes a batch's record, or finds it.
+    /// Writes a batch's record, or returns the existing one.
     async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<Opened>;
 
-    /// Takes in a chunk and moves the cursor, both or neither: a killed initiator goes on without
-    /// gap or repeat. Refused once the batch is sealed or given up.
+    /// Stores a chunk and moves the cursor, both or neither: an initiator that was killed continues
+    /// without gap or repeat. Fails once the batch is sealed or has ended.
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added>;
 
-    /// Says that all units are in. Sealing twice is harmless.
+    /// Marks that all units are sent. Sealing twice has no effect.
     async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch>;
 }

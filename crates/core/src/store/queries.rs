@@ -1,4 +1,4 @@
-//! Inspecting: reads that stay cheap however much the store holds.
+//! Queries that stay cheap at any size of the store.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::store::Capacity;
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
 
-/// Part of a list, and the way to the next part.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Page<T> {
-    /// This part.
+    /// The items.
     pub items: Vec<T>,
-    /// Pass it to get the next part; `None` at the end.
+    /// Cursor of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
-/// Which units are listed. Newest first.
+/// Selects units. Newest first.
 #[derive(Debug, Clone, Default)]
 pub struct UnitFilter {
     /// In this state.
@@ -37,116 +37,116 @@ pub struct UnitFilter {
     pub batch: Option<BatchId>,
 }
 
-/// A queue, or one tenant's lane of it.
+/// One tenant's lane of a queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueueInfo {
     /// The queue.
     pub queue: QueueName,
     /// The lane's tenant.
     pub tenant: TenantId,
-    /// Whether claims pass this lane by: it is paused, or the whole queue.
+    /// Whether claims skip this lane: it is paused, or the whole queue.
     pub paused: bool,
     /// Whether the whole queue is paused.
     pub queue_paused: bool,
-    /// Whether this lane of it is.
+    /// Whether this lane is paused.
     pub lane_paused: bool,
-    /// Whether the lane's tenant is suspended: claims pass all its lanes by.
+    /// Whether the lane's tenant is suspended: claims skip all its lanes.
     pub suspended: bool,
-    /// The lane's share.
+    /// The lane's weight.
     pub weight: u32,
     /// How many of the lane's units may be leased at once.
     pub cap: Option<u32>,
-    /// The queue's bound.
+    /// The queue's capacity.
     pub capacity: Capacity,
-    /// The lane's own bound.
+    /// The lane's own capacity.
     pub lane_capacity: Capacity,
     /// The lane's units by state.
     pub counts: Counts,
-    /// Bytes of payload of its live units.
+    /// Payload bytes of its live units.
     pub bytes: u64,
     /// When its oldest ready unit became ready.
     pub oldest_ready: Option<Timestamp>,
 }
 
-/// Sums over everything a worker could see.
+/// Totals over the queues that a worker could claim from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
     /// Units by state.
     pub counts: Counts,
-    /// Batches that are neither sealed nor given up.
+    /// Batches that are neither sealed nor ended.
     pub open_batches: u64,
-    /// Workers.
+    /// Open sessions.
     pub sessions: u64,
 }
 
-/// One run that did not end well.
+/// A run that did not succeed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnitFailure {
-    /// Which attempt.
+    /// The attempt.
     pub attempt: u32,
     /// When it ended.
     pub at: Timestamp,
-    /// Who ran it.
+    /// The session that ran it.
     pub session: Option<SessionId>,
-    /// Why.
+    /// The failure.
     #[serde(flatten)]
     pub failure: Failure,
 }
 
-/// What a change was about.
+/// What changed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Topic {
-    /// Units entered, left or were steered in this queue.
+    /// Units entered or left this queue, or its settings changed.
     Queue(QueueName),
-    /// A batch's counters or status moved.
+    /// The counters or the status of this batch.
     Batch(BatchId),
-    /// A unit ended whose sender waits for it ([`crate::NewUnit::awaited`]).
+    /// This unit ended, and a client waits for it ([`crate::NewUnit::awaited`]).
     Unit(UnitId),
-    /// A worker came, went or was given an order.
+    /// This session was opened, ended or given a command.
     Session(SessionId),
-    /// Something that caches hold changed: profiles, tenants, settings.
+    /// Cached data: profiles, tenants, settings.
     Setting(String),
 }
 
 /// One entry of the change feed. Coalesced: one per topic and commit, not one per unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Its place in the feed.
+    /// Its position in the feed.
     pub seq: u64,
-    /// What it was about.
+    /// What changed.
     pub topic: Topic,
 }
 
-/// A stretch of the change feed.
+/// Consecutive entries of the change feed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChangeSet {
-    /// Pass it to go on from here.
+    /// Pass it as `since` to continue.
     pub cursor: u64,
-    /// What changed.
+    /// The entries.
     pub changes: Vec<Change>,
-    /// The feed was pruned past `since`: look at everything anew.
+    /// The feed was pruned past `since`: reload everything.
     pub missed: bool,
 }
 
-/// Something that `verify` found wrong.
+/// A violated invariant, found by `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which rule, by its invariant's name.
+    /// The invariant's name.
     pub rule: String,
     /// What was found.
     pub found: String,
 }
 
-/// Inspecting.
+/// Queries.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
     /// One unit.
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit>;
 
     /// Units, newest first: by when they entered `filter.state` if that is set, else by when they
-    /// were sent. Payloads, checkpoints and results are left out (empty).
+    /// were sent. Payloads, checkpoints and results are empty.
     async fn units(
         &self,
         scope: &Scope,
@@ -155,16 +155,16 @@ pub trait Inspect: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<Unit>>;
 
-    /// The runs of a unit that did not end well, oldest first.
+    /// The runs of a unit that did not succeed, oldest first.
     async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>>;
 
-    /// Queues, one entry per lane, by name.
+    /// Lanes, by queue and tenant.
     async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>>;
 
     /// One batch.
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch>;
 
-    /// What a batch's workers must know: [`crate::NewBatch::definition`].
+    /// A batch's opaque data for its workers: [`crate::NewBatch::definition`].
     async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>>;
 
     /// Batches, newest first.
@@ -176,24 +176,24 @@ pub trait Inspect: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<Batch>>;
 
-    /// Workers.
+    /// Open sessions.
     async fn sessions(&self) -> Result<Vec<Session>>;
 
-    /// Sums over the named queues, or all.
+    /// Totals over the named queues, or all.
     async fn totals(&self, scope: &Scope, queues: &super::Queues) -> Result<Totals>;
 
-    /// What changed after `since`; with nothing new, waits up to `wait` for it. `since` of
+    /// Changes after `since`; if there are none, waits up to `wait` for one. A `since` of
     /// `u64::MAX` means from now on.
     async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet>;
 
-    /// Returns as soon as something may have become claimable since `seen`, at the latest after
-    /// `wait`, with the number to pass next time (first time: 0). A hint: it may wake for nothing,
-    /// but never misses a commit made after the call that returned `seen`.
+    /// Returns when a unit may have become claimable since `seen`, at the latest after `wait`, with
+    /// the number to pass next time (first time: 0). It may wake spuriously, but never misses a
+    /// commit made after the call that returned `seen`.
     async fn wake(&self, seen: u64, wait: Duration) -> u64;
 
-    /// Brings the store's schema up to date. Harmless when it is.
+    /// Brings the store's schema up to date. No effect if it is.
     async fn migrate(&self) -> Result<u32>;
 
-    /// Recounts everything against the kept counts and checks the invariants.
+    /// Recounts everything, compares with the stored counters, and checks the invariants.
     async fn verify(&self) -> Result<Vec<Violation>>;
 }

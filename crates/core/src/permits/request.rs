@@ -1,28 +1,28 @@
-//! What is asked of a pool on the way to every permit, as something that can gather ([`crate::Gather`]).
+//! Requests to a bounded pool that can be coalesced ([`crate::Gather`]).
 
 use super::{Answer, Ask};
 use crate::Result;
 use crate::name::PermitId;
 
-/// Something that is asked of a pool. All of it may be repeated.
+/// A request to a pool. Every request may be repeated.
 #[derive(Debug, Clone)]
 pub enum Job {
-    /// A permit is asked for.
+    /// Asks for a permit.
     Ask(Ask),
-    /// Permits are given back, or places in the line.
+    /// Releases permits, or leaves the wait queue.
     Release {
-        /// Which.
+        /// The permits.
         ids: Vec<PermitId>,
-        /// Whether they were waited for too long.
+        /// Whether their waits timed out.
         late: bool,
     },
 }
 
-/// What comes of it: for an ask, an answer.
+/// The reply to a request: for `Ask`, an answer.
 pub type Done = Result<Option<Answer>>;
 
 impl Job {
-    /// What is asked for.
+    /// The permit asked for.
     pub fn ask(&self) -> Option<&Ask> {
         match self {
             Self::Ask(ask) => Some(ask),
@@ -30,7 +30,7 @@ impl Job {
         }
     }
 
-    /// What is given back, each with whether it was waited for too long.
+    /// The released permits, each with whether its wait timed out.
     pub fn back(&self) -> impl Iterator<Item = (PermitId, bool)> {
         let (ids, late) = match self {
             Self::Ask(_) => (&[][..], false),
@@ -39,12 +39,12 @@ impl Job {
         ids.iter().map(move |id| (*id, late))
     }
 
-    /// An answer for each job, from those of the asks in their order.
+    /// One reply per request, from the answers of the asks in order.
     pub fn done(jobs: &[Self], mut next: impl FnMut() -> Result<Answer>) -> Vec<Done> {
         jobs.iter().map(|job| job.ask().map(|_| next()).transpose()).collect()
     }
 
-    /// The same trouble for each of so many.
+    /// The same error for each of `jobs` requests.
     pub fn failed(jobs: usize, error: crate::Error) -> Vec<Done> {
         let mut all: Vec<Done> = (1..jobs).map(|_| Err(error.echo())).collect();
         all.insert(0, Err(error));

@@ -8,9 +8,9 @@ use longshore_core::{
 };
 use proptest::prelude::*;
 
-use crate::machine::NOW;
+use crate::unit_state::NOW;
 
-fn heads() -> impl Strategy<Value = Head> {
+fn units() -> impl Strategy<Value = Head> {
     let state = (0..UnitState::ALL.len()).prop_map(|n| UnitState::ALL[n]);
     let counts = (0..7_u32, 0..7_u32, any::<bool>(), any::<bool>());
     let later = || proptest::option::of(0..5000_u64);
@@ -70,13 +70,13 @@ fn events(outcome: &Outcome) -> [Event<'_>; 9] {
 proptest! {
     #[test]
     fn every_step_lands_where_its_state_says(
-        unit in heads(), outcome in outcomes(), policy in policies()
+        unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome) {
             let Ok(step) = next(&unit, &event, &policy, NOW) else { continue };
             match step.state {
                 UnitState::Ready => {
-                    // Who did not have its turn goes back to its old place, others to the end.
+                    // A unit that did not run keeps its old rank; others go to the end.
                     let back = match event {
                         Event::Released | Event::Finished(Outcome::Interrupted) => true,
                         Event::Lost => !unit.started,
@@ -99,7 +99,7 @@ proptest! {
 
     #[test]
     fn only_a_retry_brings_an_ended_unit_back(
-        unit in heads(), outcome in outcomes(), policy in policies()
+        unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome).into_iter().filter(|_| unit.state.is_final()) {
             let back = next(&unit, &event, &policy, NOW).is_ok();
@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn attempts_never_grow_and_shrink_only_where_promised(
-        unit in heads(), outcome in outcomes(), policy in policies()
+        unit in units(), outcome in outcomes(), policy in policies()
     ) {
         for event in events(&outcome) {
             let Ok(step) = next(&unit, &event, &policy, NOW) else { continue };
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn nothing_runs_again_past_its_bounds(
-        unit in heads(), outcome in outcomes(), policy in policies()
+        unit in units(), outcome in outcomes(), policy in policies()
     ) {
         let unit = Head { state: UnitState::Leased, ..unit };
         let step = next(&unit, &Event::Finished(&outcome), &policy, NOW).unwrap();
@@ -146,12 +146,12 @@ proptest! {
 
     #[test]
     fn the_decision_depends_on_nothing_else(
-        unit in heads(), outcome in outcomes(), policy in policies(), shift in 0..1_000_000_i64
+        unit in units(), outcome in outcomes(), policy in policies(), shift in 0..1_000_000_i64
     ) {
         for event in events(&outcome) {
             let first = next(&unit, &event, &policy, NOW);
             prop_assert_eq!(&first, &next(&unit, &event, &policy, NOW));
-            // The same story an hour later ends the same.
+            // The same transition an hour later gives the same result.
             let by = Duration::from_micros(shift.unsigned_abs());
             let later = Head {
                 created_at: unit.created_at + by,

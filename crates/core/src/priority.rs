@@ -1,8 +1,8 @@
-//! Order: which ready unit goes first.
+//! Priorities, and the rank that orders ready units.
 //!
-//! `rank = ready_at + priority × STEP`, stored once, smallest first. Because the rank never
-//! changes while a unit waits, it can be an index; because it contains the time, a low unit that
-//! has waited long enough passes every newer high one: aging is linear and nobody starves.
+//! `rank = ready_at + priority × STEP`, stored once, smallest first. The rank never changes while a
+//! unit waits, so it can be indexed. It contains the time, so a low-priority unit that has waited
+//! long enough passes every newer high-priority one: aging is linear and no unit starves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// How long a unit must wait to weigh as much as one priority level. An hour: long enough that
-/// `high` overtakes an evening's backlog, short enough that `low` runs the same day.
+/// How long a unit must wait to make up for one priority level. An hour: long enough that `high`
+/// overtakes an evening's backlog, short enough that `low` runs the same day.
 pub const STEP: Duration = Duration::from_secs(3600);
 
 /// 1 (first) to 9 (last). `high` = 1, `normal` = 5, `low` = 9.
@@ -34,7 +34,7 @@ impl Priority {
     /// Last.
     pub const LOW: Self = Self(9);
 
-    /// Checks and wraps a number.
+    /// Validates and wraps a number.
     pub fn new(level: u8) -> Result<Self, PriorityError> {
         if (1..=9).contains(&level) {
             Ok(Self(level))
@@ -48,7 +48,7 @@ impl Priority {
         self.0
     }
 
-    /// Where a unit stands that became ready at `ready_at`.
+    /// The rank of a unit that became ready at `ready_at`.
     pub fn rank(self, ready_at: Timestamp) -> Timestamp {
         ready_at + STEP * u32::from(self.0)
     }

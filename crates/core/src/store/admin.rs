@@ -1,4 +1,4 @@
-//! Operating: what people and dashboards do to units, queues, batches and workers.
+//! Administration of units, queues, batches and workers, by operators and the dashboard.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -9,40 +9,41 @@ use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::session::Order;
 use crate::unit::UnitState;
 
-/// What is done to units.
+/// An action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnitAction {
-    /// Waiting units end now; running ones are asked to.
+    /// Cancels waiting units; asks running ones to stop.
     Cancel,
-    /// Failed, cancelled and scheduled units become ready, with fresh attempts. Of an ended batch
-    /// this opens a new generation.
+    /// Makes failed, cancelled and scheduled units ready, with all attempts. Opens a new generation
+    /// of an ended batch.
     Retry,
-    /// Scheduled units become ready, with the attempts that they have: what they wait for has come.
+    /// Makes scheduled units ready, with the attempts they have left: the event they wait for has
+    /// occurred.
     Wake,
 }
 
-/// Which units are meant.
+/// Selects units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitSelection {
-    /// These.
+    /// By id.
     Ids(Vec<UnitId>),
-    /// All of a queue in this state.
+    /// All units of a queue in this state.
     Queue(QueueName, UnitState),
 }
 
-/// What became of an operation on units.
+/// The result of an action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Operated {
-    /// Units that changed at once.
+    /// Units that were changed.
     pub changed: u64,
     /// Running units that were asked to stop.
     pub requested: u64,
-    /// Units whose state did not allow it.
+    /// Units in a state that did not permit the action.
     pub skipped: u64,
 }
 
-/// How much may be live in a queue or lane at once.
+/// How much may be live in a queue, lane or tenant at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Capacity {
     /// Units; `None` is unbounded.
@@ -51,33 +52,33 @@ pub struct Capacity {
     pub bytes: Option<u64>,
 }
 
-/// A change of a queue; `None` leaves a setting as it is.
+/// A change of a queue; `None` leaves a setting unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueChange {
-    /// Whether claims pass it by.
+    /// Whether claims skip it.
     pub paused: Option<bool>,
-    /// Its bound.
+    /// Its capacity.
     pub capacity: Option<Capacity>,
 }
 
-/// A change of one tenant's lane; `None` leaves a setting as it is.
+/// A change of one tenant's lane; `None` leaves a setting unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneChange {
-    /// Whether claims pass it by.
+    /// Whether claims skip it.
     pub paused: Option<bool>,
-    /// Its share against other lanes.
+    /// Its weight relative to other lanes.
     pub weight: Option<u32>,
-    /// How many of its units may be leased at once; `Some(None)` lifts the cap.
+    /// How many of its units may be leased at once; `Some(None)` removes the cap.
     pub cap: Option<Option<u32>>,
-    /// Its bound.
+    /// Its capacity.
     pub capacity: Option<Capacity>,
 }
 
-/// Operating.
+/// Administration.
 #[async_trait]
 pub trait Operate: Send + Sync + 'static {
-    /// Cancels or retries units. Ids outside `scope` or unknown are [`crate::Error::NotFound`]
-    /// and then nothing was changed.
+    /// Applies an action to units. [`crate::Error::NotFound`], without effect, if an id is unknown
+    /// or outside `scope`.
     async fn operate_units(
         &self,
         scope: &Scope,
@@ -93,8 +94,8 @@ pub trait Operate: Send + Sync + 'static {
         action: BatchAction,
     ) -> Result<Batch>;
 
-    /// Changes a queue, which need not exist yet. A tenant may change its own queues; a shared one
-    /// needs [`Scope::All`].
+    /// Changes a queue, which need not exist yet. A tenant may change its own queues; a shared
+    /// queue needs [`Scope::All`].
     async fn change_queue(
         &self,
         scope: &Scope,
@@ -111,6 +112,7 @@ pub trait Operate: Send + Sync + 'static {
         change: LaneChange,
     ) -> Result<()>;
 
-    /// Asks a worker to go quiet, drain or stop, or to go on; it hears of it with its next beat.
+    /// Commands a worker to work, go quiet, drain or stop. It receives the command with its next
+    /// heartbeat.
     async fn order(&self, session: SessionId, order: Order) -> Result<()>;
 }

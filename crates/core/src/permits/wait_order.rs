@@ -1,17 +1,18 @@
-//! The line before a pool: who is next.
+//! The order of a pool's wait queue.
 
 use std::time::Duration;
 
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::time::Timestamp;
 
-/// How long a waiter must wait to weigh as much as one priority level. Waits for permits are counted in
-/// seconds, not in hours as those of units ([`crate::rank::STEP`]): `high` passes everyone who came in
-/// the last minute, and nobody waits for ever.
+/// How long a waiter must wait to make up for one priority level. Waits for permits last seconds,
+/// not hours as those of units ([`crate::priority::STEP`]): `high` passes all waiters of the last
+/// minute, and no waiter starves.
 pub const STEP: Duration = Duration::from_secs(15);
 
-/// Where a waiter stands that came at `came`, smallest first. Back ends give each waiter a `came` later
-/// than the one before, whatever their clock does: first come, first served, within a priority.
+/// The rank of a waiter that arrived at `came`; the smallest goes first. Back ends make `came`
+/// strictly increasing, even if their clock is set back: first come, first served, within a
+/// priority.
 pub fn rank(priority: Priority, came: Timestamp) -> Timestamp {
     came + STEP * u32::from(priority.level())
 }

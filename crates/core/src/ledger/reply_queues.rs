@@ -1,4 +1,4 @@
-//! Reply queues: opened by who waits for replies, gone with the session that opened them.
+//! Reply queues: opened by a session that waits for replies, closed when it ends.
 
 use async_trait::async_trait;
 
@@ -10,9 +10,10 @@ use crate::unit::NewUnit;
 /// Reply queues.
 #[async_trait]
 pub trait Replies: Send + Sync + 'static {
-    /// Opens a reply queue for a session's life. [`crate::Error::Invalid`] if another session has
-    /// it: two who read one queue would take each other's replies. [`crate::Error::SessionGone`] if
-    /// this one has ended. Whoever adopts a session's leases has its reply queues too.
+    /// Opens a reply queue for a session's lifetime. [`crate::Error::Invalid`] if another session
+    /// has it open: two readers of one queue would take each other's replies.
+    /// [`crate::Error::SessionGone`] if the session has ended. A session that adopts another's
+    /// leases also gets its reply queues.
     async fn open_replies(
         &self,
         scope: &Scope,
@@ -21,7 +22,7 @@ pub trait Replies: Send + Sync + 'static {
         session: SessionId,
     ) -> Result<()>;
 
-    /// Closes it. What is left in it is cancelled, as it is when its session ends.
+    /// Closes it. Units left in it are cancelled, as when its session ends.
     async fn close_replies(
         &self,
         scope: &Scope,
@@ -29,12 +30,12 @@ pub trait Replies: Send + Sync + 'static {
         queue: &QueueName,
     ) -> Result<()>;
 
-    /// Sends a unit into a reply queue, if somebody has it open; `None` if nobody has, and nothing was
-    /// sent. Whoever closes it at the same time comes before, or cancels what was sent: no reply is
-    /// left in a queue that is gone.
+    /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
+    /// concurrent close either comes first, or cancels the unit: no reply is left in a closed
+    /// queue.
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>>;
 
-    /// Whether somebody has it open.
+    /// Whether it is open.
     async fn replies_open(
         &self,
         scope: &Scope,

@@ -11,7 +11,7 @@ use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
 
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_000_000_000_000);
 
-pub(crate) fn head(state: UnitState) -> Head {
+pub(crate) fn unit_in(state: UnitState) -> Head {
     Head {
         id: UnitId::from_bytes([7; 16]),
         state,
@@ -59,7 +59,7 @@ fn every_event_on_every_state() {
     ];
     for (event, row) in table {
         for (state, expected) in UnitState::ALL.into_iter().zip(row) {
-            let got = next(&head(state), &event, &Policy::default(), NOW);
+            let got = next(&unit_in(state), &event, &Policy::default(), NOW);
             assert_eq!(got.as_ref().ok().map(|step| step.state), expected, "{event:?} on {state}");
             if let Err(refused) = got {
                 assert_eq!(refused.state, state);
@@ -70,7 +70,7 @@ fn every_event_on_every_state() {
 
 #[test]
 fn every_outcome_has_its_end() {
-    let unit = head(Leased);
+    let unit = unit_in(Leased);
     let failure = Failure::new("broken", "it broke");
     let end = |outcome: &Outcome| step(&unit, &Event::Finished(outcome));
     assert_eq!(end(&Outcome::Done(None)).state, Done);
@@ -92,7 +92,7 @@ fn every_outcome_has_its_end() {
 
 #[test]
 fn a_retry_without_a_delay_waits_by_policy() {
-    let unit = head(Leased);
+    let unit = unit_in(Leased);
     let policy = RetryPolicy { base: secs(1000), ..RetryPolicy::default() };
     let delay = policy.delay(unit.id, 1);
     let policy = Policy { retry: policy, ..Policy::default() };
@@ -103,7 +103,7 @@ fn a_retry_without_a_delay_waits_by_policy() {
 #[test]
 fn the_last_attempt_and_old_age_end_retries() {
     let ends = |attempt, policy: RetryPolicy| {
-        let unit = Head { attempt, ..head(Leased) };
+        let unit = Head { attempt, ..unit_in(Leased) };
         let policy = Policy { retry: policy, ..Policy::default() };
         next(&unit, &Event::Finished(&retry(Some(secs(1)))), &policy, NOW).unwrap().state
     };
@@ -117,7 +117,7 @@ fn the_last_attempt_and_old_age_end_retries() {
 
 #[test]
 fn a_deadline_ends_what_would_run_after_it() {
-    let by = |deadline| Head { deadline: Some(deadline), ..head(Leased) };
+    let by = |deadline| Head { deadline: Some(deadline), ..unit_in(Leased) };
     let end = |unit: &Head, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
     let soon = by(NOW + secs(10));
     assert_eq!(end(&soon, &retry(Some(secs(9)))), Scheduled);
@@ -131,7 +131,7 @@ fn a_deadline_ends_what_would_run_after_it() {
 
 #[test]
 fn a_cancel_request_allows_no_further_run() {
-    let unit = Head { cancel_requested: true, ..head(Leased) };
+    let unit = Head { cancel_requested: true, ..unit_in(Leased) };
     for outcome in [retry(None), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         assert_eq!(step(&unit, &Event::Finished(&outcome)).state, Cancelled, "{outcome:?}");
     }
@@ -142,10 +142,10 @@ fn a_cancel_request_allows_no_further_run() {
 
 #[test]
 fn a_lost_run_counts_and_an_unstarted_one_does_not() {
-    let started = step(&head(Leased), &Event::Lost);
+    let started = step(&unit_in(Leased), &Event::Lost);
     assert_eq!((started.state, started.lost, started.attempt), (Ready, 1, 1));
     assert_eq!(started.failure.unwrap().code, "lost");
-    let unstarted = Head { started: false, attempt: 0, ..head(Leased) };
+    let unstarted = Head { started: false, attempt: 0, ..unit_in(Leased) };
     let waiting = step(&unstarted, &Event::Lost);
     assert_eq!((waiting.state, waiting.lost, waiting.failure), (Ready, 0, None));
 }
@@ -153,7 +153,7 @@ fn a_lost_run_counts_and_an_unstarted_one_does_not() {
 #[test]
 fn a_unit_lost_too_often_or_not_repeatable_fails() {
     let lost = |lost, policy: &Policy| {
-        next(&Head { lost, ..head(Leased) }, &Event::Lost, policy, NOW).unwrap()
+        next(&Head { lost, ..unit_in(Leased) }, &Event::Lost, policy, NOW).unwrap()
     };
     let policy = Policy { max_lost: 3, ..Policy::default() };
     assert_eq!(lost(1, &policy).state, Ready);
@@ -166,7 +166,7 @@ fn a_unit_lost_too_often_or_not_repeatable_fails() {
 fn a_unit_that_may_not_be_repeated_goes_on_from_its_checkpoint() {
     let policy = Policy { on_lost: OnLost::Fail, max_lost: 2, ..Policy::default() };
     let lost = |lost| {
-        let unit = Head { lost, checkpointed: true, ..head(Leased) };
+        let unit = Head { lost, checkpointed: true, ..unit_in(Leased) };
         next(&unit, &Event::Lost, &policy, NOW).unwrap().state
     };
     assert_eq!([lost(0), lost(1)], [Ready, Failed]);
@@ -174,7 +174,7 @@ fn a_unit_that_may_not_be_repeated_goes_on_from_its_checkpoint() {
 
 #[test]
 fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
-    let unit = Head { lost: 2, ..head(Leased) };
+    let unit = Head { lost: 2, ..unit_in(Leased) };
     for outcome in [retry(Some(secs(1))), Outcome::Snooze(secs(1)), Outcome::Interrupted] {
         assert_eq!(step(&unit, &Event::Finished(&outcome)).lost, 0, "{outcome:?}");
     }
@@ -183,7 +183,7 @@ fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
 
 #[test]
 fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
-    let by = |due| Head { not_before: Some(due), ..head(Blocked) };
+    let by = |due| Head { not_before: Some(due), ..unit_in(Blocked) };
     let unblocked = step(&by(NOW + secs(9)), &Event::Unblocked);
     assert_eq!((unblocked.state, unblocked.place), (Scheduled, NOW + secs(9)));
     assert_eq!(step(&by(NOW - secs(9)), &Event::Unblocked).state, Ready);
@@ -192,7 +192,7 @@ fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
 #[test]
 fn an_operators_retry_gives_fresh_attempts() {
     for state in [Failed, Cancelled, Scheduled] {
-        let unit = Head { attempt: 5, lost: 3, ..head(state) };
+        let unit = Head { attempt: 5, lost: 3, ..unit_in(state) };
         let got = step(&unit, &Event::Retry);
         assert_eq!((got.state, got.attempt, got.lost), (Ready, 0, 0));
     }
@@ -201,7 +201,7 @@ fn an_operators_retry_gives_fresh_attempts() {
 #[test]
 fn a_failed_dependency_is_named() {
     let id = UnitId::from_bytes([1; 16]);
-    let got = step(&head(Blocked), &Event::DependencyFailed(id));
+    let got = step(&unit_in(Blocked), &Event::DependencyFailed(id));
     let failure = got.failure.unwrap();
     assert!(failure.code == "dependency" && failure.message.contains(&id.to_string()));
 }

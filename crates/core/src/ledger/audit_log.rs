@@ -1,5 +1,5 @@
-//! The audit log: who asked for which change over the network. It is only ever added
-//! to; what was kept long enough is pruned ([`crate::store::Retention::deeds`]).
+//! The audit log of changes requested over the network. Entries are only appended; pruning removes
+//! old ones ([`crate::store::Retention::deeds`]).
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -9,31 +9,31 @@ use crate::name::{Scope, TenantId, TokenId};
 use crate::store::Page;
 use crate::time::Timestamp;
 
-/// A change that somebody asked for.
+/// A change that was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewDeed {
-    /// By which token; none where the door is open.
+    /// The token that was used; `None` where no authentication is required.
     pub token: Option<TokenId>,
-    /// Who it is, in words: the token's label, or where they came from.
+    /// The caller, for people: the token's label, or the client's address.
     pub by: String,
-    /// Whose things it is about; none where it is about all tenants'.
+    /// The tenant of the changed object; `None` if it concerns all tenants.
     pub tenant: Option<TenantId>,
-    /// What was asked, as `batch.pause`.
+    /// The action, as `batch.pause`.
     pub action: String,
-    /// Of which thing.
+    /// The changed object.
     pub target: String,
-    /// What else is worth knowing. Never a payload.
+    /// Further details. Never a payload.
     pub detail: String,
 }
 
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deed {
-    /// Its place in the log.
+    /// Its position in the log.
     pub seq: u64,
-    /// When.
+    /// When it was appended.
     pub at: Timestamp,
-    /// What.
+    /// The change.
     #[serde(flatten)]
     pub deed: NewDeed,
 }
@@ -41,9 +41,9 @@ pub struct Deed {
 /// The audit log.
 #[async_trait]
 pub trait Audit: Send + Sync + 'static {
-    /// Adds an entry.
+    /// Appends an entry.
     async fn note(&self, deed: NewDeed) -> Result<()>;
 
-    /// Entries, newest first. A tenant sees those about its own things only.
+    /// Entries, newest first. A tenant sees only entries about its own objects.
     async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>>;
 }

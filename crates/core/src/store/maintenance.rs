@@ -1,4 +1,4 @@
-//! Upkeep: what services do so that workers need not.
+//! Maintenance, by the engine's background services.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::name::SessionId;
 use crate::stall::Dead;
 
-/// What a reclaim found.
+/// The result of a reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reclaimed {
     /// Sessions ended.
@@ -19,27 +19,27 @@ pub struct Reclaimed {
     pub failed: u64,
 }
 
-/// What a promotion moved.
+/// The result of a promotion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Promoted {
     /// Scheduled units that became ready.
     pub due: u64,
-    /// Waiting units whose deadline had passed.
+    /// Waiting units past their deadline.
     pub expired: u64,
-    /// Units cancelled because their batch was given up.
+    /// Units cancelled because their batch failed or was cancelled.
     pub swept: u64,
-    /// Whether there is more to do at once.
+    /// Whether more work is left.
     pub more: bool,
 }
 
-/// How long ended units are kept.
+/// How long ended records are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Done and cancelled ones.
+    /// Done and cancelled units.
     pub done: Duration,
-    /// Failed ones.
+    /// Failed units.
     pub failed: Duration,
-    /// Ended batches, and the change feed's tail.
+    /// Ended batches, and the change feed.
     pub batches: Duration,
     /// Entries of the audit log.
     pub deeds: Duration,
@@ -57,7 +57,7 @@ impl Default for Retention {
     }
 }
 
-/// What a pruning removed.
+/// The result of pruning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pruned {
     /// Ended units.
@@ -66,26 +66,27 @@ pub struct Pruned {
     pub batches: u64,
     /// Entries of the audit log.
     pub deeds: u64,
-    /// Whether there is more to do at once.
+    /// Whether more work is left.
     pub more: bool,
 }
 
-/// Upkeep. Each verb does a bounded amount and says whether there is more.
+/// Maintenance. Each operation does a bounded amount of work and reports whether more is left.
 #[async_trait]
 pub trait Upkeep: Send + Sync + 'static {
-    /// Ends sessions whose beat is still what the watcher saw, and takes their units back.
+    /// Ends dead sessions, unless their heartbeat has moved since, and requeues their units.
     async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed>;
 
-    /// Makes due units ready, fails expired ones, cancels those of batches given up.
+    /// Makes due units ready, fails expired ones, cancels units of batches that failed or were
+    /// cancelled.
     async fn promote(&self, limit: u32) -> Result<Promoted>;
 
-    /// When the next scheduled unit is due, in time from now.
+    /// Time until the next scheduled unit is due.
     async fn next_due(&self) -> Result<Option<Duration>>;
 
-    /// Removes what was kept long enough.
+    /// Removes records that exceed the retention.
     async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned>;
 
-    /// Whether `session` leads `role` for the next `ttl`: one session at a time, by its own
-    /// claim or renewal. Services run where this is true.
+    /// Acquires or renews the leadership of `role` for `ttl`: one session at a time. Services run
+    /// where this returns true.
     async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
 }
