@@ -17,10 +17,10 @@ async fn a_storm_on_the_permits_of_a_file() {
     let path = folder.path().join("longshore.db");
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--exact", "permits_storm::one_of_many", "--ignored"]);
+        command.args(["--exact", "permits_chaos::one_of_many", "--ignored"]);
         Ok(command)
     };
-    // There is no server that could be restarted.
+    // There is no server to restart.
     let storm = Storm { restarts: 0, ..Storm::sized() };
     let place = path.to_str().unwrap();
     let report = storm.rage(open(&path), place, &start, &mut || ()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Parked questions and their shipments.
+//! Parked requests and their shipments to a provider's batch API.
 
 use longshore_core::ledger::{
     Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
@@ -11,7 +11,7 @@ use crate::tx::Tx;
 
 const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
 
-/// Parks what is not parked yet.
+/// Parks requests that are not parked yet.
 pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
     for item in items {
         let NewParked { custom_id, unit, prompt } = item;
@@ -25,7 +25,7 @@ pub(crate) fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Res
     Ok(())
 }
 
-/// What waits, the longest first.
+/// Waiting requests, longest waiting first.
 pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_parked
@@ -34,7 +34,7 @@ pub(crate) fn waiting(db: &Connection, batch: &BatchId, limit: u32) -> Result<Ve
     list(db, &sql, (batch.as_str(), limit), read)
 }
 
-/// Puts what waits into a new shipment.
+/// Puts waiting requests into a new shipment.
 pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
@@ -56,7 +56,7 @@ pub(crate) fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String])
     Ok(())
 }
 
-/// The shipments that are not closed.
+/// The open shipments.
 pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment>> {
     let sql =
         "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = ?1 ORDER BY num";
@@ -66,7 +66,7 @@ pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<Vec<Shipment
     })
 }
 
-/// What is in a shipment and not answered.
+/// The unanswered requests of a shipment.
 pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_parked WHERE batch = ?1 AND shipment = ?2 ORDER BY num"
@@ -74,13 +74,13 @@ pub(crate) fn contents(db: &Connection, batch: &BatchId, mark: &str) -> Result<V
     list(db, &sql, (batch.as_str(), mark), read)
 }
 
-/// Notes a shipment's ticket.
+/// Stores the provider's id of a shipment.
 pub(crate) fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_shipment SET ticket = ?3 WHERE batch = ?1 AND mark = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
 }
 
-/// Notes answers, the first to each.
+/// Stores the first answer to each request.
 pub(crate) fn deliver(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -103,7 +103,7 @@ pub(crate) fn deliver(
     Ok(units)
 }
 
-/// Forgets a shipment; what is left in it waits again.
+/// Deletes a shipment; its unanswered requests wait again.
 pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
     let tried = i64::from(how == Return::Tried);
     execute(
@@ -116,7 +116,7 @@ pub(crate) fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -
     execute(tx.db, sql, (batch.as_str(), mark)).map(drop)
 }
 
-/// How a question stands.
+/// The status of a request.
 pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Result<Standing> {
     let sql = "SELECT reply FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
     let found: Option<Option<Vec<u8>>> = db
@@ -132,7 +132,7 @@ pub(crate) fn standing(db: &Connection, batch: &BatchId, custom_id: &str) -> Res
     })
 }
 
-/// What was answered, with what it is to be told.
+/// Answered requests, with their answers.
 pub(crate) fn answered(
     db: &Connection,
     batch: &BatchId,
@@ -148,7 +148,7 @@ pub(crate) fn answered(
     })
 }
 
-/// How many wait, are out, and were answered.
+/// The number of requests that wait, were sent, and were answered.
 pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
     let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
                  count(shipment), count(reply)
@@ -159,7 +159,7 @@ pub(crate) fn counts(db: &Connection, batch: &BatchId) -> Result<ParkedCounts> {
     db.prepare_cached(sql).or_translate()?.query_row([batch.as_str()], read).or_translate()
 }
 
-/// Forgets a question.
+/// Deletes a request.
 pub(crate) fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
     let sql = "DELETE FROM longshore_parked WHERE batch = ?1 AND custom_id = ?2";
     execute(tx.db, sql, (batch.as_str(), custom_id)).map(drop)

@@ -1,7 +1,7 @@
-//! Admission: who may send, and whether a lane, its queue and its tenant have room.
+//! Admission of new units: suspension, and the capacity of lanes, queues and tenants.
 //!
-//! Bounds are looked up once per call, and live units are added up only where one is set: an
-//! unbounded queue counts nothing.
+//! Limits are looked up once per call, and live units are summed only where a limit is set: a queue
+//! without a limit costs nothing.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,104 +14,104 @@ use crate::error::Translate;
 use crate::tx::Tx;
 use crate::{finish, tenants};
 
-/// What one call has found out about bounds, and what it has taken of the room.
+/// The limits that a call has looked up, and the capacity it has used.
 #[derive(Default)]
-pub(crate) struct Rooms {
+pub(crate) struct CapacityCheck {
     suspended: HashMap<TenantId, bool>,
-    bounds: HashMap<i64, [Bounded; 3]>,
-    room: HashMap<Bounded, Option<Room>>,
+    scopes: HashMap<i64, [LimitScope; 3]>,
+    remaining: HashMap<LimitScope, Option<Remaining>>,
 }
 
-/// Something with a capacity, by its number.
+/// A lane, queue or tenant with a capacity, by row number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Bounded {
+enum LimitScope {
     Lane(i64),
     Queue(i64),
     /// 0 for a tenant without a record.
     Tenant(i64),
 }
 
-/// What is left under one bound.
-struct Room {
+/// Usage and limit of one scope.
+struct Remaining {
     live: u64,
     bytes: u64,
     max_units: Option<u64>,
     max_bytes: Option<u64>,
 }
 
-impl Rooms {
-    /// Refuses a new unit of a suspended tenant.
+impl CapacityCheck {
+    /// Rejects a new unit of a suspended tenant.
     pub(crate) fn refuse_suspended(
         &mut self,
         tx: &mut Tx<'_>,
         unit: &NewUnit,
     ) -> Result<Option<Refusal>> {
         let suspended = match self.suspended.get(&unit.tenant) {
-            Some(known) => *known,
+            Some(cached) => *cached,
             None => {
                 let found = tenants::is_suspended(tx.db, &unit.tenant)?;
                 self.suspended.insert(unit.tenant.clone(), found);
                 found
             }
         };
-        // What is in already was not sent now.
+        // A unit that is stored already is a repeat.
         if !suspended || finish::find(tx, unit.id)?.is_some() {
             return Ok(None);
         }
         Ok(Some(Refusal::Suspended(unit.tenant.clone())))
     }
 
-    /// Why the unit has no room, or takes its room.
+    /// Reserves capacity for a unit, or returns why there is none.
     pub(crate) fn admit(
         &mut self,
         tx: &mut Tx<'_>,
         lane: i64,
         unit: &NewUnit,
     ) -> Result<Option<Refusal>> {
-        let bounds = match self.bounds.entry(lane) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => *new.insert(Bounded::of(tx, lane)?),
+        let scopes = match self.scopes.entry(lane) {
+            Entry::Occupied(cached) => *cached.get(),
+            Entry::Vacant(new) => *new.insert(LimitScope::of(tx, lane)?),
         };
         let bytes = unit.payload.len() as u64;
-        for bounded in bounds {
-            if let Entry::Vacant(new) = self.room.entry(bounded) {
-                new.insert(bounded.room(tx)?);
+        for scope in scopes {
+            if let Entry::Vacant(new) = self.remaining.entry(scope) {
+                new.insert(scope.remaining(tx)?);
             }
         }
-        let any = bounds.iter().any(|bounded| matches!(self.room.get(bounded), Some(Some(_))));
+        let any = scopes.iter().any(|scope| matches!(self.remaining.get(scope), Some(Some(_))));
         if !any || finish::find(tx, unit.id)?.is_some() {
-            // What is in already takes no more room.
+            // A unit that is stored already uses no further capacity.
             return Ok(None);
         }
-        for bounded in bounds {
-            if let Some(Some(room)) = self.room.get(&bounded)
-                && let Some(limit) = room.exceeded(bytes)
+        for scope in scopes {
+            if let Some(Some(remaining)) = self.remaining.get(&scope)
+                && let Some(limit) = remaining.exceeded(bytes)
             {
-                let (bound, live, bytes) = (bounded.bound(), room.live, room.bytes);
+                let (bound, live, bytes) = (scope.bound(), remaining.live, remaining.bytes);
                 return Ok(Some(Refusal::Full { bound, live, bytes, limit }));
             }
         }
-        for bounded in bounds {
-            if let Some(Some(room)) = self.room.get_mut(&bounded) {
-                room.live += 1;
-                room.bytes += bytes;
+        for scope in scopes {
+            if let Some(Some(remaining)) = self.remaining.get_mut(&scope) {
+                remaining.live += 1;
+                remaining.bytes += bytes;
             }
         }
         Ok(None)
     }
 
-    /// A unit that ended as soon as it was in takes up no room.
-    pub(crate) fn leave(&mut self, lane: i64, unit: &NewUnit) {
-        for bounded in self.bounds.get(&lane).into_iter().flatten() {
-            if let Some(Some(room)) = self.room.get_mut(bounded) {
-                room.live -= 1;
-                room.bytes -= unit.payload.len() as u64;
+    /// Returns the capacity of a unit that ended as soon as it was stored.
+    pub(crate) fn release(&mut self, lane: i64, unit: &NewUnit) {
+        for scope in self.scopes.get(&lane).into_iter().flatten() {
+            if let Some(Some(remaining)) = self.remaining.get_mut(scope) {
+                remaining.live -= 1;
+                remaining.bytes -= unit.payload.len() as u64;
             }
         }
     }
 }
 
-impl Room {
+impl Remaining {
     fn exceeded(&self, bytes: u64) -> Option<String> {
         match (self.max_units, self.max_bytes) {
             (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
@@ -121,8 +121,8 @@ impl Room {
     }
 }
 
-impl Bounded {
-    /// Everything whose bound a unit of this lane must keep to.
+impl LimitScope {
+    /// All scopes that limit a unit of this lane.
     fn of(tx: &Tx<'_>, lane: i64) -> Result<[Self; 3]> {
         let (queue, tenant) = tx
             .db
@@ -144,8 +144,8 @@ impl Bounded {
         }
     }
 
-    /// Where the bound is kept, which lanes it is over, and its number.
-    fn place(self) -> (&'static str, &'static str, i64) {
+    /// The table with the limit, the condition for its lanes, and its row number.
+    fn table_and_lanes(self) -> (&'static str, &'static str, i64) {
         match self {
             Self::Lane(num) => ("longshore_lane", "= ?1", num),
             Self::Queue(num) => {
@@ -160,9 +160,9 @@ impl Bounded {
         }
     }
 
-    /// What is left under the bound; `None` where none is set.
-    fn room(self, tx: &Tx<'_>) -> Result<Option<Room>> {
-        let (table, lanes, num) = self.place();
+    /// Usage and limit; `None` if no limit is set.
+    fn remaining(self, tx: &Tx<'_>) -> Result<Option<Remaining>> {
+        let (table, lanes, num) = self.table_and_lanes();
         let limits: Option<(Option<u64>, Option<u64>)> = tx
             .db
             .prepare_cached(&format!("SELECT max_units, max_bytes FROM {table} WHERE num = ?1"))
@@ -185,6 +185,6 @@ impl Bounded {
             .or_translate()?
             .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
             .or_translate()?;
-        Ok(Some(Room { live, bytes, max_units, max_bytes }))
+        Ok(Some(Remaining { live, bytes, max_units, max_bytes }))
     }
 }

@@ -1,7 +1,8 @@
-//! Payloads, checkpoints and results: in the row while small, beside it when large.
+//! Payloads, checkpoints and results: small ones in the unit's row, large ones in a table of their
+//! own.
 //!
 //! SQLite rewrites a whole row when its state changes. A large payload in the row would be
-//! rewritten three times in a unit's life; in a table of its own it is written once.
+//! rewritten three times in a unit's life; in its own table it is written once.
 
 use longshore_core::{Payload, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension};
@@ -9,34 +10,34 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::Translate;
 use crate::row::flag;
 
-/// Larger ones go beside the row. A quarter of a page: rows stay several to a page.
-const INLINE: usize = 1024;
+/// Larger values go to the overflow table. A quarter of a page, so that several rows fit on a page.
+const MAX_INLINE_BYTES: usize = 1024;
 
-/// Which bytes of a unit.
+/// A value of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ValueKind {
     Payload = 0,
     Checkpoint = 1,
     Result = 2,
 }
 
-impl Part {
-    /// The flag that says it is beside the row.
+impl ValueKind {
+    /// The flag for a value in the overflow table.
     pub(crate) fn flag(self) -> i64 {
         flag::BODY[self as usize]
     }
 }
 
-/// Whether bytes are small enough for the row.
+/// Whether a value is small enough for the row.
 pub(crate) fn fits_in_row(bytes: &Payload) -> bool {
-    bytes.len() <= INLINE
+    bytes.len() <= MAX_INLINE_BYTES
 }
 
-/// Puts bytes away. Returns what belongs in the row, and the flag to set if it is not there.
-pub(crate) fn put<'b>(
+/// Stores a large value. Returns the value for the row, or the flag to set if it is not in the row.
+pub(crate) fn store<'b>(
     db: &Connection,
     unit: UnitId,
-    part: Part,
+    kind: ValueKind,
     bytes: &'b Payload,
 ) -> Result<(Option<&'b [u8]>, i64)> {
     if fits_in_row(bytes) {
@@ -47,16 +48,16 @@ pub(crate) fn put<'b>(
          ON CONFLICT (unit, part) DO UPDATE SET data = excluded.data",
     )
     .or_translate()?
-    .execute((unit.as_bytes(), part as u8, bytes.as_bytes()))
+    .execute((unit.as_bytes(), kind as u8, bytes.as_bytes()))
     .or_translate()?;
-    Ok((None, part.flag()))
+    Ok((None, kind.flag()))
 }
 
-/// Fetches bytes that lie beside the row.
-pub(crate) fn fetch(db: &Connection, unit: UnitId, part: Part) -> Result<Option<Payload>> {
+/// Loads a value from the overflow table.
+pub(crate) fn load(db: &Connection, unit: UnitId, kind: ValueKind) -> Result<Option<Payload>> {
     db.prepare_cached("SELECT data FROM longshore_body WHERE unit = ?1 AND part = ?2")
         .or_translate()?
-        .query_row((unit.as_bytes(), part as u8), |row| {
+        .query_row((unit.as_bytes(), kind as u8), |row| {
             Ok(Payload::from(row.get_ref(0)?.as_blob()?))
         })
         .optional()

@@ -1,4 +1,4 @@
-//! Reading, and waiting for news.
+//! Implements [`Inspect`]: queries, and waiting for changes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use longshore_core::{
 use tokio::sync::watch;
 
 use super::{Access, SqliteStore, connect};
-use crate::{batch, inspect, lists, migrate, session, verify};
+use crate::{batch, listing, migrate, queries, session, verify};
 
 #[async_trait]
 impl Inspect for SqliteStore {
     async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
         let scope = scope.clone();
-        self.read(move |db| inspect::one_unit(db, &scope, id)).await
+        self.read(move |db| queries::one_unit(db, &scope, id)).await
     }
 
     async fn units(
@@ -31,17 +31,17 @@ impl Inspect for SqliteStore {
         limit: u32,
     ) -> Result<Page<Unit>> {
         let (scope, filter, after) = (scope.clone(), filter.clone(), after.map(str::to_owned));
-        self.read(move |db| lists::units(db, &scope, &filter, after.as_deref(), limit)).await
+        self.read(move |db| listing::units(db, &scope, &filter, after.as_deref(), limit)).await
     }
 
     async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
         let scope = scope.clone();
-        self.read(move |db| inspect::failures(db, &scope, id)).await
+        self.read(move |db| queries::failures(db, &scope, id)).await
     }
 
     async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>> {
         let scope = scope.clone();
-        self.read(move |db| inspect::queues(db, &scope)).await
+        self.read(move |db| queries::queues(db, &scope)).await
     }
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
@@ -62,7 +62,7 @@ impl Inspect for SqliteStore {
         limit: u32,
     ) -> Result<Page<Batch>> {
         let (scope, after) = (scope.clone(), after.map(str::to_owned));
-        self.read(move |db| lists::batches(db, &scope, status, after.as_deref(), limit)).await
+        self.read(move |db| listing::batches(db, &scope, status, after.as_deref(), limit)).await
     }
 
     async fn sessions(&self) -> Result<Vec<Session>> {
@@ -71,19 +71,19 @@ impl Inspect for SqliteStore {
 
     async fn totals(&self, scope: &Scope, queues: &Queues) -> Result<Totals> {
         let (scope, queues) = (scope.clone(), queues.clone());
-        self.read(move |db| inspect::totals(db, &scope, &queues)).await
+        self.read(move |db| queries::totals(db, &scope, &queues)).await
     }
 
     async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
         let until = tokio::time::Instant::now() + wait;
         let mut changed = self.signals.changed.subscribe();
-        // "From now on" is from this moment, not from when the read gets its turn.
+        // "From now on" starts here, not when the read runs.
         let last = self.signals.last_change.load(Ordering::Relaxed);
         let mut since = if since == u64::MAX { last } else { since };
         loop {
             changed.mark_unchanged();
             let own = scope.clone();
-            let set = self.read(move |db| inspect::changes(db, &own, since)).await?;
+            let set = self.read(move |db| queries::changes(db, &own, since)).await?;
             if !set.changes.is_empty() || set.missed {
                 return Ok(set);
             }
@@ -97,7 +97,7 @@ impl Inspect for SqliteStore {
 
     async fn wake(&self, seen: u64, wait: Duration) -> u64 {
         let mut ready: watch::Receiver<u64> = self.signals.ready.subscribe();
-        // A timeout is an answer too.
+        // A timeout is a valid result.
         let _ = tokio::time::timeout(wait, ready.wait_for(|count| *count != seen)).await;
         *self.signals.ready.borrow()
     }
@@ -107,7 +107,7 @@ impl Inspect for SqliteStore {
         let run = move || migrate::migrate(&connect(&path, &options, Access::Write)?);
         tokio::task::spawn_blocking(run)
             .await
-            .map_err(|_| Error::unavailable("a migration did not come back"))?
+            .map_err(|_| Error::unavailable("the thread of a migration panicked"))?
     }
 
     async fn verify(&self) -> Result<Vec<Violation>> {

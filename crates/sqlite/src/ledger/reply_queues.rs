@@ -1,4 +1,4 @@
-//! Reply queues: opened for a session's life, gone with it.
+//! Reply queues: opened for a session's lifetime.
 
 use longshore_core::store::{Sent, UnitAction};
 use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, UnitState};
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::{Translate, damaged};
 use crate::send::{self, Admission};
 use crate::tx::Tx;
-use crate::{operate, session};
+use crate::{admin, session};
 
 /// Opens a reply queue for a session.
 pub(crate) fn open(
@@ -17,13 +17,13 @@ pub(crate) fn open(
     queue: &QueueName,
     session: SessionId,
 ) -> Result<()> {
-    may_have(scope, tenant, queue)?;
+    check_access(scope, tenant, queue)?;
     let num = session::number(tx.db, session)?;
-    match holder(tx.db, tenant, queue)? {
-        Some(holder) if holder == num => return Ok(()),
+    match owner(tx.db, tenant, queue)? {
+        Some(owner) if owner == num => return Ok(()),
         Some(_) => {
-            let words = format!("another session reads the replies of queue `{queue}`");
-            return Err(Error::Invalid(words));
+            let message = format!("another session reads the replies of queue `{queue}`");
+            return Err(Error::Invalid(message));
         }
         None => {}
     }
@@ -35,12 +35,12 @@ pub(crate) fn open(
     Ok(())
 }
 
-fn may_have(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
+fn check_access(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     let own = scope.covers(tenant) && queue.admits(tenant);
     own.then_some(()).ok_or_else(|| Error::not_found("queue", queue))
 }
 
-fn holder(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option<i64>> {
+fn owner(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option<i64>> {
     db.prepare_cached("SELECT session FROM longshore_reply WHERE tenant = ?1 AND queue = ?2")
         .or_translate()?
         .query_row((tenant.as_str(), queue.as_str()), |row| row.get(0))
@@ -48,19 +48,19 @@ fn holder(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Optio
         .or_translate()
 }
 
-/// Whether somebody has it open.
-pub(crate) fn are_open(
+/// Whether a session has it open.
+pub(crate) fn is_open(
     db: &Connection,
     scope: &Scope,
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<bool> {
-    Ok(scope.covers(tenant) && holder(db, tenant, queue)?.is_some())
+    Ok(scope.covers(tenant) && owner(db, tenant, queue)?.is_some())
 }
 
 /// Sends a unit into it, if it is open.
 pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
-    if holder(tx.db, &unit.tenant, &unit.queue)?.is_none() {
+    if owner(tx.db, &unit.tenant, &unit.queue)?.is_none() {
         return Ok(None);
     }
     let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, Admission::Bounded)?;
@@ -74,7 +74,7 @@ pub(crate) fn close(
     tenant: &TenantId,
     queue: &QueueName,
 ) -> Result<()> {
-    may_have(scope, tenant, queue)?;
+    check_access(scope, tenant, queue)?;
     let closed = tx
         .db
         .prepare_cached("DELETE FROM longshore_reply WHERE tenant = ?1 AND queue = ?2")
@@ -84,7 +84,7 @@ pub(crate) fn close(
     if closed == 0 { Ok(()) } else { cancel(tx, tenant, queue) }
 }
 
-/// Closes all that a session has open.
+/// Closes all reply queues of a session.
 pub(crate) fn close_all(tx: &mut Tx<'_>, session: i64) -> Result<()> {
     let queues: Vec<(String, String)> = tx
         .db
@@ -101,8 +101,8 @@ pub(crate) fn close_all(tx: &mut Tx<'_>, session: i64) -> Result<()> {
     Ok(())
 }
 
-/// The next life of a session has its reply queues.
-pub(crate) fn hand_over(tx: &Tx<'_>, from: i64, to: i64) -> Result<()> {
+/// Moves the reply queues of a session to the one that adopts it.
+pub(crate) fn transfer(tx: &Tx<'_>, from: i64, to: i64) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_reply SET session = ?2 WHERE session = ?1")
         .or_translate()?
@@ -111,12 +111,12 @@ pub(crate) fn hand_over(tx: &Tx<'_>, from: i64, to: i64) -> Result<()> {
     Ok(())
 }
 
-/// Nobody reads what is left: it is cancelled.
+/// Cancels the units of a reply queue that is not read any more.
 fn cancel(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     let own = Scope::Tenant(tenant.clone());
     for state in UnitState::ALL.into_iter().filter(|state| !state.is_final()) {
-        let left = operate::in_queue(tx.db, &own, queue, state)?;
-        operate::those_left(tx, &left, UnitAction::Cancel)?;
+        let left = admin::units_in_queue(tx.db, &own, queue, state)?;
+        admin::apply_to_existing(tx, &left, UnitAction::Cancel)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The clock that leases run by: the machine's own, since it started, the same in all its processes. Nobody
-//! can set it, so a jump of the wall clock takes nobody's permit; and it stands still while the machine
-//! sleeps, as everybody who holds does.
+//! The clock of leases: the machine's monotonic clock since boot, the same in all processes. It
+//! cannot be set, so a jump of the wall clock expires no permit; and it stands still while the
+//! machine is suspended, as all holders do.
 
 use longshore_core::{Result, Timestamp};
 use rusqlite::{Connection, OptionalExtension};
@@ -14,30 +14,30 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_micros(time.tv_sec * 1_000_000 + time.tv_nsec / 1_000)
 }
 
-/// Forgets who held and who waited, if the machine was started again since: then they are gone.
-pub(crate) fn begin(db: &Connection) -> Result<()> {
+/// Removes holders and waiters if the machine was rebooted since: they are gone.
+pub(crate) fn clear_after_reboot(db: &Connection) -> Result<()> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.trim();
-    if is_known(db, boot)? {
+    if is_same_boot(db, boot)? {
         return Ok(());
     }
     db.execute_batch("BEGIN IMMEDIATE").or_translate()?;
-    let done = begin_anew(db, boot);
+    let done = clear_permits(db, boot);
     db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).or_translate()?;
     done
 }
 
-fn is_known(db: &Connection, boot: &str) -> Result<bool> {
-    let known: Option<String> = db
+fn is_same_boot(db: &Connection, boot: &str) -> Result<bool> {
+    let stored: Option<String> = db
         .query_row("SELECT id FROM longshore_boot", [], |row| row.get(0))
         .optional()
         .or_translate()?;
-    Ok(known.as_deref() == Some(boot))
+    Ok(stored.as_deref() == Some(boot))
 }
 
-fn begin_anew(db: &Connection, boot: &str) -> Result<()> {
-    // Another process may have been faster, and somebody may hold by now.
-    if is_known(db, boot)? {
+fn clear_permits(db: &Connection, boot: &str) -> Result<()> {
+    // Another process may have cleared them meanwhile, and permits may be held again.
+    if is_same_boot(db, boot)? {
         return Ok(());
     }
     db.execute_batch(

@@ -1,7 +1,7 @@
-//! Wake-up across processes: watches the write-ahead log that every commit is appended to.
+//! Wakes processes after commits of other processes, by watching the write-ahead log.
 //!
-//! A look every half second besides covers what the watch cannot see (a log that was made anew).
-//! The look itself is SQLite's `data_version`, so our own commits wake nobody.
+//! A check every half second covers what inotify cannot see (a log that was created again). The
+//! check reads SQLite's `data_version`, so commits of this process wake no waiter.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -12,51 +12,51 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
-use crate::sync::log_of;
+use crate::wal_sync::wal_path;
 use crate::writer::Writer;
 
-/// Between two looks without a sign.
-const LOOK: Duration = Duration::from_millis(500);
-/// After a sign, so that a burst of commits costs one look.
-const GATHER: Duration = Duration::from_millis(1);
+/// Interval of checks without an inotify event.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Pause after an event, so that a burst of commits causes one check.
+const DEBOUNCE: Duration = Duration::from_millis(1);
 
 /// Watches until the writer is gone.
 pub(crate) fn start(database: &Path, writer: Weak<Writer>) -> std::io::Result<()> {
-    let watch = Watch { log: log_of(database), fd: open() };
+    let watcher = WalWatcher { log: wal_path(database), fd: open_inotify() };
     std::thread::Builder::new()
         .name("longshore-watch".to_owned())
-        .spawn(move || watch.run(&writer))
+        .spawn(move || watcher.run(&writer))
         .map(drop)
 }
 
-struct Watch {
+struct WalWatcher {
     log: PathBuf,
     fd: Option<OwnedFd>,
 }
 
-/// Without inotify (its limits are per user) the slow look remains.
-fn open() -> Option<OwnedFd> {
+/// Without inotify (its limits are per user) only the periodic check remains.
+fn open_inotify() -> Option<OwnedFd> {
     inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()
 }
 
-impl Watch {
+impl WalWatcher {
     fn run(&self, writer: &Weak<Writer>) {
         loop {
-            self.attach();
+            self.add_watch();
             let signalled = self.wait();
             let Some(writer) = writer.upgrade() else { return };
-            if writer.look_around().is_err() {
+            if writer.check_other_commits().is_err() {
                 return;
             }
             drop(writer);
             if signalled {
-                std::thread::sleep(GATHER);
+                std::thread::sleep(DEBOUNCE);
             }
         }
     }
 
-    /// Adding a watch that exists is free, and follows the log when its file was made anew.
-    fn attach(&self) {
+    /// Adding an existing watch is free, and follows the log if its file was created again.
+    fn add_watch(&self) {
         if let Some(fd) = &self.fd {
             let _ = inotify::add_watch(fd, &self.log, inotify::WatchFlags::MODIFY);
         }
@@ -64,10 +64,10 @@ impl Watch {
 
     fn wait(&self) -> bool {
         let Some(fd) = &self.fd else {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
             return false;
         };
-        let limit = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        let limit = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
         let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));
         if !matches!(ready, Ok(1..)) {
             return false;

@@ -1,4 +1,4 @@
-//! Takes units, by turns, as far as they fit.
+//! Selects units lane by lane, as far as the worker has capacity.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use longshore_core::store::{Claim, Claimed, HeldUnit};
 use longshore_core::{Payload, Policy, Priority, Result, UnitId, UnitState};
 use rusqlite::Connection;
 
-use super::lanes::{Candidate, Lane, candidates, take_from_tenant};
-use super::streams::Stream;
+use super::candidate_streams::Stream;
+use super::lanes::{Candidate, Lane, candidates, charge_tenant};
+use crate::claim_cache::CachedUnit;
 use crate::error::{Translate, damaged};
 use crate::finish::apply;
-use crate::hot::Hot;
-use crate::inspect::FullRow;
-use crate::known::Facts;
+use crate::prepared::PreparedSql;
+use crate::queries::FullRow;
 use crate::row::{ALONE, PARKED, Spec, UnitParts, UnitRow, code, flag, unit};
 use crate::tx::Tx;
 
-/// Looked at beyond what was asked for, in case some cannot be taken.
-pub(super) const SPARE: u64 = 16;
+/// Rows read beyond the requested number, in case some cannot be taken.
+pub(super) const SCAN_SLACK: u64 = 16;
 
-/// Takes units until the worker has what it can hold.
-pub(super) struct Taker<'c> {
+/// The units taken so far, and the worker's remaining capacity.
+pub(super) struct Selection<'c> {
     pub(super) claim: &'c Claim,
     pub(super) session: i64,
     pub(super) free: u32,
@@ -32,35 +32,36 @@ pub(super) struct Taker<'c> {
     pub(super) claimed: Claimed,
 }
 
-/// What to do with one candidate.
+/// What to do with a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// Take it and run it.
+pub(super) enum FitDecision {
+    /// Take it and start it.
     Start,
-    /// Take it for later.
+    /// Take it without starting it.
     Ahead,
-    /// Leave it and look further.
+    /// Skip it.
     Pass,
-    /// Nothing more of this lane.
+    /// Take nothing more from this lane.
     LeaveLane,
-    /// Leave it and take nothing after it.
+    /// Take nothing after it.
     Stop,
 }
 
-impl<'c> Taker<'c> {
+impl<'c> Selection<'c> {
     pub(super) fn new(claim: &'c Claim, session: i64) -> Self {
         let (free, ahead, resources) = (claim.free, claim.ahead, claim.resources.clone());
         Self { claim, session, free, ahead, resources, claimed: Claimed::default() }
     }
 
-    /// Gives empty hands a unit that must run alone, before anything else: while others come and
-    /// go it would never be its turn. Other hands only hear of it.
+    /// Gives a unit that must run alone to a worker that holds no unit, before anything else:
+    /// otherwise other units would always run beside it. Other workers are only told that it waits.
     pub(super) fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &[Lane<'_>]) -> Result<bool> {
         for lane in lanes.iter().filter(|lane| lane.share.available > 0) {
             for stream in &lane.streams {
-                for candidate in candidates(tx.db, stream.num, ALONE, Candidate::FIRST, SPARE)? {
+                for candidate in candidates(tx.db, stream.num, ALONE, Candidate::FIRST, SCAN_SLACK)?
+                {
                     let id = UnitId::from_bytes(candidate.id);
-                    let full = FullRow::load(tx.hot(Hot::FindFull)?, id)?;
+                    let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
                     if !self.fits_alone(tx, &full.row)? {
                         continue;
                     }
@@ -76,14 +77,14 @@ impl<'c> Taker<'c> {
         Ok(false)
     }
 
-    /// Whether this worker, once empty-handed, can run it.
+    /// Whether this worker can run it once it holds no unit.
     pub(super) fn fits_alone(&self, tx: &mut Tx<'_>, row: &UnitRow) -> Result<bool> {
         if expire(tx, row)? {
             return Ok(false);
         }
         let spec = Spec::parse(row.spec.as_deref())?;
         let capped = match (&spec.cap, &row.cap_key) {
-            (Some(cap), Some(key)) => leased_with(tx.db, key)? >= cap.limit,
+            (Some(cap), Some(key)) => count_leased_with_key(tx.db, key)? >= cap.limit,
             _ => false,
         };
         Ok(!capped && self.could_run(&spec))
@@ -95,32 +96,32 @@ impl<'c> Taker<'c> {
         Ok(spec.slots.unwrap_or(1) <= self.free && spec.resources.iter().all(has))
     }
 
-    /// Whether the worker has what the unit needs, free or not.
+    /// Whether the worker has what the unit needs in total.
     pub(super) fn could_run(&self, spec: &Spec) -> bool {
         let all = &self.claim.all_resources;
         spec.slots.unwrap_or(1) <= self.claim.slots
             && spec.resources.iter().all(|(name, amount)| all.get(name) >= Some(amount))
     }
 
-    /// One unit at a time from the lane whose turn it is.
-    pub(super) fn take_by_turns(&mut self, tx: &mut Tx<'_>, lanes: &mut [Lane<'_>]) -> Result<()> {
+    /// Takes one unit at a time from the next lane.
+    pub(super) fn take_by_stride(&mut self, tx: &mut Tx<'_>, lanes: &mut [Lane<'_>]) -> Result<()> {
         while self.free > 0 || self.ahead > 0 {
             let Some(at) = turn(lanes.iter().map(|lane| &lane.share)) else { break };
             let lane = &mut lanes[at];
-            let limit = u64::from(self.free) + u64::from(self.ahead) + SPARE;
+            let limit = u64::from(self.free) + u64::from(self.ahead) + SCAN_SLACK;
             let Some((candidate, stream)) = lane.next(tx.db, limit)? else {
                 lane.share.available = 0;
                 continue;
             };
             match self.consider(tx, lane.capped, stream, candidate)? {
-                Fit::Start | Fit::Ahead => {
+                FitDecision::Start | FitDecision::Ahead => {
                     lane.share.serve();
                     lane.taken += 1;
-                    take_from_tenant(lanes, at);
+                    charge_tenant(lanes, at);
                 }
-                Fit::Pass => {}
-                Fit::LeaveLane => lane.share.available = 0,
-                Fit::Stop => break,
+                FitDecision::Pass => {}
+                FitDecision::LeaveLane => lane.share.available = 0,
+                FitDecision::Stop => break,
             }
         }
         Ok(())
@@ -132,32 +133,35 @@ impl<'c> Taker<'c> {
         capped: bool,
         stream: &Stream,
         candidate: Candidate,
-    ) -> Result<Fit> {
-        let full = match fresh(tx, stream, candidate)? {
+    ) -> Result<FitDecision> {
+        let full = match load_fresh(tx, stream, candidate)? {
             Some(fresh) => fresh,
-            None => FullRow::load(tx.hot(Hot::FindFull)?, UnitId::from_bytes(candidate.id))?,
+            None => FullRow::load(
+                tx.prepared(PreparedSql::FindFull)?,
+                UnitId::from_bytes(candidate.id),
+            )?,
         };
         let fit = if full.row.has(flag::SPECIAL) {
             self.fit_special(tx, capped, &full.row)?
         } else {
             self.fit_plain(capped)
         };
-        if matches!(fit, Fit::Start | Fit::Ahead) {
-            self.take(tx, full, stream, fit == Fit::Start, false)?;
+        if matches!(fit, FitDecision::Start | FitDecision::Ahead) {
+            self.take(tx, full, stream, fit == FitDecision::Start, false)?;
         }
         Ok(fit)
     }
 
-    pub(super) fn fit_plain(&mut self, capped: bool) -> Fit {
+    pub(super) fn fit_plain(&mut self, capped: bool) -> FitDecision {
         if self.free > 0 {
             self.free -= 1;
-            return Fit::Start;
+            return FitDecision::Start;
         }
         if capped {
-            return Fit::LeaveLane;
+            return FitDecision::LeaveLane;
         }
         self.ahead -= 1;
-        Fit::Ahead
+        FitDecision::Ahead
     }
 
     pub(super) fn fit_special(
@@ -165,24 +169,24 @@ impl<'c> Taker<'c> {
         tx: &mut Tx<'_>,
         capped: bool,
         row: &UnitRow,
-    ) -> Result<Fit> {
+    ) -> Result<FitDecision> {
         if expire(tx, row)? {
-            return Ok(Fit::Pass);
+            return Ok(FitDecision::Pass);
         }
         let spec = Spec::parse(row.spec.as_deref())?;
         let slots = spec.slots.unwrap_or(1);
         if !self.could_run(&spec) {
-            return Ok(Fit::Pass);
+            return Ok(FitDecision::Pass);
         }
         if let (Some(cap), Some(key)) = (&spec.cap, &row.cap_key)
-            && leased_with(tx.db, key)? >= cap.limit
+            && count_leased_with_key(tx.db, key)? >= cap.limit
         {
             park(tx, row)?;
-            return Ok(Fit::Pass);
+            return Ok(FitDecision::Pass);
         }
         let lacks = |(name, amount): (&String, &u32)| self.resources.get(name) < Some(amount);
         if slots > self.free || spec.resources.iter().any(lacks) {
-            return Ok(self.does_not_fit_now(capped, slots, &spec));
+            return Ok(self.defer_or_reserve(capped, slots, &spec));
         }
         self.free -= slots;
         for (name, amount) in &spec.resources {
@@ -190,18 +194,23 @@ impl<'c> Taker<'c> {
                 *left -= amount;
             }
         }
-        Ok(Fit::Start)
+        Ok(FitDecision::Start)
     }
 
-    /// With no slot free a light unit may be for later; any other is waited for: slots and
-    /// resources are kept for it, or others would overtake it for ever.
-    pub(super) fn does_not_fit_now(&mut self, capped: bool, slots: u32, spec: &Spec) -> Fit {
+    /// If no slot is free, a light unit may be claimed ahead. For any other unit slots and
+    /// resources are reserved, or other units would overtake it for ever.
+    pub(super) fn defer_or_reserve(
+        &mut self,
+        capped: bool,
+        slots: u32,
+        spec: &Spec,
+    ) -> FitDecision {
         if slots > 1 || self.free > 0 {
             self.claimed.heavy_waiting = true;
-            return Fit::Stop;
+            return FitDecision::Stop;
         }
         let later = spec.cap.is_none() && spec.resources.is_empty();
-        if later { self.fit_plain(capped) } else { Fit::Pass }
+        if later { self.fit_plain(capped) } else { FitDecision::Pass }
     }
 
     pub(super) fn take(
@@ -214,7 +223,7 @@ impl<'c> Taker<'c> {
     ) -> Result<()> {
         let FullRow { mut row, mut parts } = full;
         let now = tx.now.as_micros();
-        tx.hot(Hot::Lease)?
+        tx.prepared(PreparedSql::Lease)?
             .execute((
                 row.id.as_bytes(),
                 now,
@@ -224,8 +233,8 @@ impl<'c> Taker<'c> {
                 started.then_some(now),
             ))
             .or_translate()?;
-        tx.moved(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
-        tx.known.remember(row.id, Facts { stream: row.stream, bytes: row.bytes });
+        tx.count_transition(row.stream, Some(UnitState::Ready), Some(UnitState::Leased), row.bytes);
+        tx.claim_cache.insert(row.id, CachedUnit { stream: row.stream, bytes: row.bytes });
         parts.fetch(tx.db, &row)?;
         row.code = code(UnitState::Leased);
         row.place = now;
@@ -239,13 +248,14 @@ impl<'c> Taker<'c> {
     }
 }
 
-/// The row of a unit of which only a few columns can hold anything: most that are claimed.
-pub(super) fn fresh(
+/// The row of a unit that has not run and has no special attributes, as most claimed units: few
+/// columns suffice.
+pub(super) fn load_fresh(
     tx: &mut Tx<'_>,
     stream: &Stream,
     candidate: Candidate,
 ) -> Result<Option<FullRow>> {
-    let mut rows = tx.hot(Hot::FindFresh)?.query([candidate.id]).or_translate()?;
+    let mut rows = tx.prepared(PreparedSql::FindFresh)?.query([candidate.id]).or_translate()?;
     let Some(row) = rows.next().or_translate()? else { return Ok(None) };
     let payload = row.get_ref(4).or_translate()?;
     let payload = payload.as_blob().map_err(|error| damaged(error.to_string()))?;
@@ -277,17 +287,17 @@ pub(super) fn fresh(
     Ok(Some(FullRow { row, parts }))
 }
 
-/// Fails a unit whose deadline has passed; whether it did.
+/// Fails a unit past its deadline; whether it did.
 pub(super) fn expire(tx: &mut Tx<'_>, row: &UnitRow) -> Result<bool> {
     if row.deadline.is_none_or(|deadline| deadline > tx.now.as_micros()) {
         return Ok(false);
     }
-    let step = next(&row.head()?, &Event::Expired, &Policy::default(), tx.now)?;
+    let step = next(&row.transition_input()?, &Event::Expired, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)?;
     Ok(true)
 }
 
-pub(super) fn leased_with(db: &Connection, key: &str) -> Result<u32> {
+pub(super) fn count_leased_with_key(db: &Connection, key: &str) -> Result<u32> {
     db.prepare_cached(
         "SELECT count(*) FROM longshore_unit INDEXED BY longshore_unit_cap
          WHERE cap_key = ?1 AND state = 3 AND state IN (3, 7)",
@@ -297,7 +307,7 @@ pub(super) fn leased_with(db: &Connection, key: &str) -> Result<u32> {
     .or_translate()
 }
 
-/// Puts a unit out of the way until another of its key leaves.
+/// Hides a unit from claims until another unit with its cap key leaves.
 pub(super) fn park(tx: &Tx<'_>, row: &UnitRow) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET state = ?2 WHERE id = ?1")

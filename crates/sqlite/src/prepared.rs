@@ -1,4 +1,4 @@
-//! The statements that run once per unit, prepared once per verb.
+//! Statements that run once per unit, prepared once per operation.
 //!
 //! Even a cached statement is looked up by its text; for a thousand units that costs as much as
 //! running it.
@@ -14,40 +14,40 @@ use crate::row::{UnitParts, UnitRow};
 
 /// A statement that runs once per unit.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Hot {
-    /// Reads what decisions need: [`UnitRow`].
+pub(crate) enum PreparedSql {
+    /// Reads the columns for decisions: [`UnitRow`].
     Find,
-    /// Reads everything: [`UnitRow`] and [`UnitParts`].
+    /// Reads all columns: [`UnitRow`] and [`UnitParts`].
     FindFull,
-    /// Reads what a claim needs of a unit that has not run before and has nothing special.
+    /// Reads what a claim needs of a unit that has not run and has no special attributes.
     FindFresh,
-    /// Takes a new unit in.
+    /// Inserts a new unit.
     Insert,
-    /// Gives a unit to a session.
+    /// Leases a unit to a session.
     Lease,
     /// Counts an attempt.
     Start,
-    /// Counts an attempt, if nothing speaks against it.
-    StartPlainly,
-    /// Ends a unit well, if there is nothing more to it.
-    FinishPlainly,
-    /// Writes a step of the state machine.
+    /// Counts an attempt, if nothing prevents the start.
+    StartFast,
+    /// Finishes a successful run, if it has no further consequences.
+    FinishFast,
+    /// Writes a transition.
     Apply,
     /// Reads what is needed to settle a call.
     FindCall,
-    /// Reads a call that another would be a duplicate of: [`call_row::COLUMNS`].
+    /// Reads the call that a new one would duplicate: [`call_row::COLUMNS`].
     DuplicateCall,
-    /// Writes a call, if it is not there yet.
+    /// Inserts a call, if it does not exist.
     InsertCall,
-    /// Writes [`call_row::TOGETHER`] calls that are not there yet.
+    /// Inserts [`call_row::INSERT_BATCH`] calls that do not exist.
     InsertCalls,
-    /// Writes a later word on a call that is open.
+    /// Updates an open call.
     UpdateCall,
 }
 
 const COUNT: usize = 14;
 
-impl Hot {
+impl PreparedSql {
     fn sql(self) -> &'static str {
         static FIND: LazyLock<String> = LazyLock::new(|| {
             format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS)
@@ -66,7 +66,8 @@ impl Hot {
         });
         static INSERT_CALL: LazyLock<String> =
             LazyLock::new(|| insert_calls(1) + " ON CONFLICT (id) DO NOTHING");
-        static INSERT_CALLS: LazyLock<String> = LazyLock::new(|| insert_calls(call_row::TOGETHER));
+        static INSERT_CALLS: LazyLock<String> =
+            LazyLock::new(|| insert_calls(call_row::INSERT_BATCH));
         match self {
             Self::FindCall => {
                 "SELECT status, tenant, opened_at, reserve_tokens, reserve_picos
@@ -75,7 +76,8 @@ impl Hot {
             Self::DuplicateCall => &DUPLICATE_CALL,
             Self::InsertCall => &INSERT_CALL,
             Self::InsertCalls => &INSERT_CALLS,
-            // Without the columns of the other indexes, so that only the one of open calls moves.
+            // Changes no column of the other indexes, so that only the index of open calls is
+            // updated.
             Self::UpdateCall => {
                 "UPDATE longshore_call SET profile = ?2, provider = ?3, model = ?4, worker = ?5,
                  reserve_tokens = ?6, reserve_picos = ?7, status = ?8, logged_at = ?9, code = ?10,
@@ -103,12 +105,12 @@ impl Hot {
             Self::Start => {
                 "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1 WHERE id = ?1"
             }
-            Self::StartPlainly => {
+            Self::StartFast => {
                 "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1
                  WHERE id = ?1 AND session = ?3 AND fence = ?4 AND started_at IS NULL
                  AND flags & 4 = 0 AND (deadline IS NULL OR deadline > ?2)"
             }
-            Self::FinishPlainly => {
+            Self::FinishFast => {
                 "UPDATE longshore_unit SET state = 4, place = ?2, session = NULL,
                  started_at = NULL, attempt = attempt + (started_at IS NULL), lost = 0,
                  progress = NULL, failure = NULL, result = ?5
@@ -125,25 +127,29 @@ impl Hot {
 }
 
 fn insert_calls(rows: usize) -> String {
-    let columns = call_row::WRITTEN;
+    let columns = call_row::INSERT_COLUMNS;
     let row = format!("({})", vec!["?"; columns.len()].join(", "));
     let rows = vec![row; rows].join(", ");
     format!("INSERT INTO longshore_call ({}) VALUES {rows}", columns.join(", "))
 }
 
-/// The statements a verb has used so far.
+/// The statements that an operation has used so far.
 #[derive(Default)]
-pub(crate) struct HotStatements<'c> {
+pub(crate) struct PreparedStatements<'c> {
     prepared: [Option<CachedStatement<'c>>; COUNT],
 }
 
-impl<'c> HotStatements<'c> {
-    /// A statement, prepared if this is its first use.
-    pub(crate) fn get(&mut self, db: &'c Connection, hot: Hot) -> Result<&mut CachedStatement<'c>> {
-        let place = &mut self.prepared[hot as usize];
-        match place {
+impl<'c> PreparedStatements<'c> {
+    /// A statement, prepared on first use.
+    pub(crate) fn get(
+        &mut self,
+        db: &'c Connection,
+        sql: PreparedSql,
+    ) -> Result<&mut CachedStatement<'c>> {
+        let slot = &mut self.prepared[sql as usize];
+        match slot {
             Some(statement) => Ok(statement),
-            None => Ok(place.insert(db.prepare_cached(hot.sql()).or_translate()?)),
+            None => Ok(slot.insert(db.prepare_cached(sql.sql()).or_translate()?)),
         }
     }
 }

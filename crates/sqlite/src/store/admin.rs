@@ -1,4 +1,4 @@
-//! What operators do.
+//! Implements [`Operate`].
 
 use async_trait::async_trait;
 use longshore_core::batch::BatchAction;
@@ -11,7 +11,7 @@ use longshore_core::{
 use super::SqliteStore;
 use crate::tx::Tx;
 use crate::writer::Durability::Durable;
-use crate::{maintain, operate, session};
+use crate::{admin, maintenance, session};
 
 #[async_trait]
 impl Operate for SqliteStore {
@@ -24,19 +24,19 @@ impl Operate for SqliteStore {
         let ids = match units {
             UnitSelection::Ids(ids) => {
                 let scope = scope.clone();
-                let verb = move |tx: &mut Tx<'_>| operate::units(tx, &scope, &ids, action);
-                return self.writer.call(Durable, verb).await;
+                let op = move |tx: &mut Tx<'_>| admin::units(tx, &scope, &ids, action);
+                return self.writer.call(Durable, op).await;
             }
             UnitSelection::Queue(queue, state) => {
                 let scope = scope.clone();
-                self.read(move |db| operate::in_queue(db, &scope, &queue, state)).await?
+                self.read(move |db| admin::units_in_queue(db, &scope, &queue, state)).await?
             }
         };
         let mut all = Operated::default();
-        for chunk in ids.chunks(operate::CHUNK as usize) {
+        for chunk in ids.chunks(admin::MAX_CHUNK as usize) {
             let chunk = chunk.to_vec();
-            let verb = move |tx: &mut Tx<'_>| operate::those_left(tx, &chunk, action);
-            let one = self.writer.call(Durable, verb).await?;
+            let op = move |tx: &mut Tx<'_>| admin::apply_to_existing(tx, &chunk, action);
+            let one = self.writer.call(Durable, op).await?;
             all.changed += one.changed;
             all.requested += one.requested;
             all.skipped += one.skipped;
@@ -51,10 +51,10 @@ impl Operate for SqliteStore {
         action: BatchAction,
     ) -> Result<Batch> {
         let (own, name) = (scope.clone(), id.clone());
-        let verb = move |tx: &mut Tx<'_>| operate::batch(tx, &own, &name, &action);
-        let batch = self.writer.call(Durable, verb).await?;
+        let op = move |tx: &mut Tx<'_>| admin::batch(tx, &own, &name, &action);
+        let batch = self.writer.call(Durable, op).await?;
         if batch.status.is_given_up() {
-            self.sweep().await?;
+            self.cancel_given_up().await?;
             return self.batch(scope, id).await;
         }
         Ok(batch)
@@ -67,7 +67,7 @@ impl Operate for SqliteStore {
         change: QueueChange,
     ) -> Result<()> {
         let (scope, queue) = (scope.clone(), queue.clone());
-        self.writer.call(Durable, move |tx| operate::queue(tx, &scope, &queue, change)).await
+        self.writer.call(Durable, move |tx| admin::queue(tx, &scope, &queue, change)).await
     }
 
     async fn change_lane(
@@ -78,22 +78,25 @@ impl Operate for SqliteStore {
         change: LaneChange,
     ) -> Result<()> {
         let (scope, queue, tenant) = (scope.clone(), queue.clone(), tenant.clone());
-        let verb = move |tx: &mut Tx<'_>| operate::lane(tx, &scope, &queue, &tenant, change);
-        self.writer.call(Durable, verb).await
+        let op = move |tx: &mut Tx<'_>| admin::lane(tx, &scope, &queue, &tenant, change);
+        self.writer.call(Durable, op).await
     }
 
     async fn order(&self, id: SessionId, order: Order) -> Result<()> {
-        self.writer.call(Durable, move |tx| session::give_order(tx, id, order)).await
+        self.writer.call(Durable, move |tx| session::set_command(tx, id, order)).await
     }
 }
 
 impl SqliteStore {
-    /// Cancels what waits of a batch given up, chunk by chunk. A crash in between is made good by
-    /// `promote`.
-    async fn sweep(&self) -> Result<()> {
+    /// Cancels the waiting units of batches that failed or were cancelled, in chunks. After a crash
+    /// in between, `promote` continues.
+    async fn cancel_given_up(&self) -> Result<()> {
         loop {
-            let swept = self.writer.call(Durable, |tx| maintain::sweep(tx, operate::CHUNK)).await?;
-            if swept < u64::from(operate::CHUNK) {
+            let swept = self
+                .writer
+                .call(Durable, |tx| maintenance::cancel_given_up(tx, admin::MAX_CHUNK))
+                .await?;
+            if swept < u64::from(admin::MAX_CHUNK) {
                 return Ok(());
             }
         }

@@ -1,4 +1,5 @@
-//! Upkeep: dead sessions, due units, old records. Each verb does a bounded amount.
+//! Maintenance: dead sessions, due units, old records. Each operation does a bounded amount of
+//! work.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::Translate;
 use crate::finish::{apply, load, unpark};
-use crate::session::{self, Leaving};
+use crate::session::{self, SessionEnd};
 use crate::tx::Tx;
 
-/// Ends one dead session, if its beat is still what the watcher saw.
+/// Ends a dead session, unless its heartbeat has moved since.
 pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
     let still: bool = tx
         .db
@@ -26,22 +27,23 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
     if !still {
         return Ok(Reclaimed::default());
     }
-    let (rescued, failed) = session::end(tx, dead.session, Leaving::Lost)?;
+    let (rescued, failed) = session::end(tx, dead.session, SessionEnd::Lost)?;
     Ok(Reclaimed { sessions: 1, rescued, failed })
 }
 
-/// Makes due units ready, fails expired ones, cancels those of batches given up.
+/// Makes due units ready, fails expired ones, cancels units of batches that failed or were
+/// cancelled.
 pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
     let now = tx.now.as_micros();
-    let due = step_all(tx, DUE, now, limit, &Event::Due)?;
-    let expired = step_all(tx, EXPIRED, now, limit, &Event::Expired)?;
-    let swept = sweep(tx, limit)?;
-    free_parked(tx)?;
+    let due = apply_event(tx, DUE, now, limit, &Event::Due)?;
+    let expired = apply_event(tx, EXPIRED, now, limit, &Event::Expired)?;
+    let swept = cancel_given_up(tx, limit)?;
+    unpark_uncapped(tx)?;
     let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     Ok(Promoted { due, expired, swept, more })
 }
 
-/// Streams with scheduled units are few; each gives its first due ones by index.
+/// Few streams have scheduled units; the index provides the first due ones of each.
 const DUE: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
     JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num AND u.state = 1
     AND u.place <= ?1 WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0
@@ -56,7 +58,13 @@ const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore
     AND u.state IN (0, 1, 2, 7, 8)
     WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
 
-fn step_all(tx: &mut Tx<'_>, select: &str, now: i64, limit: u32, event: &Event<'_>) -> Result<u64> {
+fn apply_event(
+    tx: &mut Tx<'_>,
+    select: &str,
+    now: i64,
+    limit: u32,
+    event: &Event<'_>,
+) -> Result<u64> {
     let ids: Vec<[u8; 16]> = tx
         .db
         .prepare_cached(select)
@@ -67,14 +75,14 @@ fn step_all(tx: &mut Tx<'_>, select: &str, now: i64, limit: u32, event: &Event<'
         .or_translate()?;
     for id in &ids {
         let row = load(tx, UnitId::from_bytes(*id))?;
-        let step = next(&row.head()?, event, &Policy::default(), tx.now)?;
+        let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         apply(tx, &row, &step, row.fence, None)?;
     }
     Ok(ids.len() as u64)
 }
 
-/// Cancels waiting units of batches that were given up, and asks running ones to stop.
-pub(crate) fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+/// Cancels waiting units of batches that failed or were cancelled, and asks running ones to stop.
+pub(crate) fn cancel_given_up(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     tx.db
         .prepare_cached(
             "UPDATE longshore_unit INDEXED BY longshore_unit_session SET flags = flags | 4
@@ -84,14 +92,15 @@ pub(crate) fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
         .or_translate()?
         .execute([])
         .or_translate()?;
-    step_all(tx, GIVEN_UP, 0, limit, &Event::Cancel)
+    apply_event(tx, GIVEN_UP, 0, limit, &Event::Cancel)
 }
 
-/// Units parked behind a cap that nothing holds any more. Leaving units let the next one back in;
-/// this catches one whose predecessor was itself hidden (its batch paused) when it did.
-fn free_parked(tx: &mut Tx<'_>) -> Result<()> {
+/// Makes units parked behind a cap claimable if no unit holds that cap any more. Normally the unit
+/// that leaves does this for the next one; this covers a unit that was itself hidden (its batch was
+/// paused) when it became claimable.
+fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
     let mut after = String::new();
-    // From key to key by the index, however many units are parked behind each.
+    // From key to key by the index, independent of the number of parked units.
     for _ in 0..1000 {
         let next: Option<(String, bool)> = tx
             .db
@@ -116,7 +125,7 @@ fn free_parked(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// When the next scheduled unit is due.
+/// Time until the next scheduled unit is due.
 pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duration>> {
     let due: Option<i64> = db
         .prepare_cached(
@@ -131,21 +140,21 @@ pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duratio
     Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
 }
 
-/// Removes what was kept long enough.
+/// Removes records that exceed the retention.
 pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
     let mut pruned = Pruned::default();
-    let keeps = [
+    let retained = [
         (4, "done", retention.done),
         (5, "failed", retention.failed),
         (6, "cancelled", retention.done),
     ];
-    for (state, column, keep) in keeps {
+    for (state, column, keep) in retained {
         let before = (tx.now - keep).as_micros();
         let left = u64::from(limit).saturating_sub(pruned.units);
         pruned.units += prune_state(tx.db, state, column, before, left)?;
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
-    pruned.deeds = prune_deeds(tx.db, (tx.now - retention.deeds).as_micros(), limit)?;
+    pruned.deeds = prune_audit_log(tx.db, (tx.now - retention.deeds).as_micros(), limit)?;
     pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
@@ -200,8 +209,9 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
     Ok(ids.len() as u64)
 }
 
-/// Removes the oldest entries of the audit log: they lie first, so that no index by time is needed.
-fn prune_deeds(db: &Connection, before: i64, limit: u32) -> Result<u64> {
+/// Removes the oldest entries of the audit log. They have the smallest numbers, so no index by time
+/// is needed.
+fn prune_audit_log(db: &Connection, before: i64, limit: u32) -> Result<u64> {
     let gone = db
         .prepare_cached(
             "DELETE FROM longshore_deed WHERE at <= ?1
@@ -213,7 +223,7 @@ fn prune_deeds(db: &Connection, before: i64, limit: u32) -> Result<u64> {
     Ok(gone as u64)
 }
 
-/// Removes ended batches whose units are all pruned, with their streams.
+/// Removes ended batches after all their units were pruned, with their streams.
 fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
     let nums: Vec<i64> = tx
         .db
@@ -238,7 +248,7 @@ fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
     Ok(nums.len() as u64)
 }
 
-/// Claims or renews the leadership of a role.
+/// Acquires or renews the leadership of a role.
 pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
     let holder: Option<([u8; 16], i64)> = tx
         .db
@@ -247,11 +257,11 @@ pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duratio
         .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .or_translate()?;
-    // A term that ends later than one from now would is from before the clock was set back.
+    // A term that ends later than a term starting now was set before the clock was set back.
     let in_term = tx.now.as_micros() + 1..=(tx.now + ttl).as_micros();
-    let led =
+    let has_leader =
         |(other, until): &([u8; 16], i64)| other != session.as_bytes() && in_term.contains(until);
-    if holder.as_ref().is_some_and(led) {
+    if holder.as_ref().is_some_and(has_leader) {
         return Ok(false);
     }
     tx.db

@@ -1,4 +1,4 @@
-//! What people do: cancel, retry, pause, resume.
+//! Administration: cancel, retry, pause, resume.
 
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::machine::{Event, next};
@@ -10,45 +10,49 @@ use rusqlite::Connection;
 
 use crate::error::Translate;
 use crate::finish::{apply, find, load};
-use crate::inspect::{stream_names, tenant};
+use crate::queries::{stream_names, tenant_filter};
 use crate::row::{Spec, UnitRow, codes, flag};
 use crate::tx::Tx;
 use crate::{batch, send, session};
 
-/// Units moved in one transaction.
-pub(crate) const CHUNK: u32 = 5_000;
+/// Most units changed in one transaction.
+pub(crate) const MAX_CHUNK: u32 = 5_000;
 
-/// Cancels or retries units, all or none.
+/// Applies an action to units, all or none.
 pub(crate) fn units(
     tx: &mut Tx<'_>,
     scope: &Scope,
     ids: &[UnitId],
     action: UnitAction,
 ) -> Result<Operated> {
-    let mut operated = Operated::default();
+    let mut result = Operated::default();
     for id in ids {
         let row = load(tx, *id)?;
         if !scope.covers(&stream_names(tx.db, row.stream)?.tenant) {
             return Err(Error::not_found("unit", id));
         }
-        one(tx, &row, action, &mut operated)?;
+        apply_one(tx, &row, action, &mut result)?;
     }
-    Ok(operated)
+    Ok(result)
 }
 
-/// Cancels or retries those units that are still there.
-pub(crate) fn those_left(tx: &mut Tx<'_>, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
-    let mut operated = Operated::default();
+/// Applies an action to the units that still exist.
+pub(crate) fn apply_to_existing(
+    tx: &mut Tx<'_>,
+    ids: &[UnitId],
+    action: UnitAction,
+) -> Result<Operated> {
+    let mut result = Operated::default();
     for id in ids {
         if let Some(row) = find(tx, *id)? {
-            one(tx, &row, action, &mut operated)?;
+            apply_one(tx, &row, action, &mut result)?;
         }
     }
-    Ok(operated)
+    Ok(result)
 }
 
 /// The units of a queue in one state.
-pub(crate) fn in_queue(
+pub(crate) fn units_in_queue(
     db: &Connection,
     scope: &Scope,
     queue: &QueueName,
@@ -66,7 +70,7 @@ pub(crate) fn in_queue(
             )
             .or_translate()?;
         let rows = statement
-            .query_map((queue.as_str(), tenant(scope), code), |row| {
+            .query_map((queue.as_str(), tenant_filter(scope), code), |row| {
                 Ok(UnitId::from_bytes(row.get(0)?))
             })
             .or_translate()?;
@@ -77,11 +81,16 @@ pub(crate) fn in_queue(
     Ok(ids)
 }
 
-fn one(tx: &mut Tx<'_>, row: &UnitRow, action: UnitAction, operated: &mut Operated) -> Result<()> {
+fn apply_one(
+    tx: &mut Tx<'_>,
+    row: &UnitRow,
+    action: UnitAction,
+    result: &mut Operated,
+) -> Result<()> {
     let state = row.state()?;
     if action == UnitAction::Cancel && state == UnitState::Leased {
         session::request_cancel(tx, row)?;
-        operated.requested += 1;
+        result.requested += 1;
         return Ok(());
     }
     let event = match action {
@@ -89,27 +98,27 @@ fn one(tx: &mut Tx<'_>, row: &UnitRow, action: UnitAction, operated: &mut Operat
         UnitAction::Wake => Event::Wake,
         _ => Event::Cancel,
     };
-    match next(&row.head()?, &event, &Policy::default(), tx.now) {
-        Err(_) => operated.skipped += 1,
+    match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+        Err(_) => result.skipped += 1,
         Ok(step) => {
             if action == UnitAction::Retry && state.is_final() {
-                if !take_key_again(tx, row)? {
-                    operated.skipped += 1;
+                if !reclaim_dedup_key(tx, row)? {
+                    result.skipped += 1;
                     return Ok(());
                 }
                 reopen_batch(tx, row.stream)?;
             }
             apply(tx, row, &step, row.fence, None)?;
-            operated.changed += 1;
+            result.changed += 1;
         }
     }
     Ok(())
 }
 
-/// A retried unit needs its dedup key back; false if another has it now.
-fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
-    let lent = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
-    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| lent) else {
+/// Gives a retried unit its dedup key back; false if another unit has it now.
+fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
+    let released = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
+    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| released) else {
         return Ok(true);
     };
     let lane: i64 = tx
@@ -128,10 +137,10 @@ fn take_key_again(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     Ok(taken > 0)
 }
 
-/// A unit that runs again after its batch's end opens a new generation of the batch.
+/// Opens a new generation of an ended batch, because a unit of it runs again.
 fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
     let Some(id) = stream_names(tx.db, stream)?.batch.clone() else { return Ok(()) };
-    // Counters of units moved before are still on their way.
+    // Write pending counter changes first.
     tx.flush()?;
     let batch = batch::load(tx.db, batch::number(tx.db, &Scope::All, &id)?)?;
     if batch.status.is_final() {
@@ -140,8 +149,8 @@ fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
     Ok(())
 }
 
-/// Applies an action to a batch's record and moves its failed units if it asks for that. Waiting
-/// units of a batch given up are cancelled afterwards, in chunks.
+/// Applies an action to a batch's record, and retries its failed units if the action says so.
+/// Waiting units of a batch that failed or was cancelled are cancelled afterwards, in chunks.
 pub(crate) fn batch(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -161,13 +170,14 @@ pub(crate) fn batch(
     batch::show(tx.db, num)
 }
 
-/// Makes a batch's failed units ready, save those whose key went to another; how many.
+/// Makes a batch's failed units ready, unless another unit has their dedup key now; returns how
+/// many.
 fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
     let mut retried = 0;
-    for id in failed(tx.db, batch)? {
+    for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;
-        if take_key_again(tx, &row)? {
-            let step = next(&row.head()?, &Event::Retry, &Policy::default(), tx.now)?;
+        if reclaim_dedup_key(tx, &row)? {
+            let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
         }
@@ -175,7 +185,7 @@ fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
     Ok(retried)
 }
 
-fn failed(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
+fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
     db.prepare_cached(
         "SELECT u.id FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_place
          ON u.stream = s.num AND u.state = 5 WHERE s.batch = ?1 AND s.batch <> 0",
@@ -204,10 +214,10 @@ pub(crate) fn queue(
     if !allowed {
         return Err(Error::not_found("queue", name));
     }
-    // A lane as well, so that the queue is listed before its first unit.
+    // Create a lane too, so that the queue is listed before its first unit.
     send::lane(tx, name.as_str(), owner.unwrap_or_default().as_str())?;
     let num = send::queue(tx, name.as_str())?;
-    set(tx, "longshore_queue", num, change.paused, change.capacity)?;
+    update_settings(tx, "longshore_queue", num, change.paused, change.capacity)?;
     tx.announce("queue", name.as_str(), None);
     Ok(())
 }
@@ -225,14 +235,14 @@ pub(crate) fn lane(
     }
     let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
     if settings && name.owner().is_none() && *scope != Scope::All {
-        // Its share of a shared queue is not a tenant's own to set.
+        // A tenant must not set its own share of a shared queue.
         return Err(Error::not_found("queue", name));
     }
     if change.weight == Some(0) {
-        return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
+        return Err(Error::Invalid("a lane's weight must be at least 1".to_owned()));
     }
     let num = send::lane(tx, name.as_str(), tenant.as_str())?;
-    set(tx, "longshore_lane", num, change.paused, change.capacity)?;
+    update_settings(tx, "longshore_lane", num, change.paused, change.capacity)?;
     if let Some(weight) = change.weight {
         let sql = "UPDATE longshore_lane SET weight = ?2 WHERE num = ?1";
         tx.db.execute(sql, (num, weight)).or_translate()?;
@@ -245,7 +255,7 @@ pub(crate) fn lane(
     Ok(())
 }
 
-fn set(
+fn update_settings(
     tx: &mut Tx<'_>,
     table: &str,
     num: i64,
@@ -256,19 +266,19 @@ fn set(
         let sql = format!("UPDATE {table} SET paused = ?2 WHERE num = ?1");
         tx.db.execute(&sql, (num, paused)).or_translate()?;
         if !paused {
-            level_again(tx, table, num)?;
+            mark_joining(tx, table, num)?;
         }
     }
     if let Some(Capacity { units, bytes }) = capacity {
         let sql = format!("UPDATE {table} SET max_units = ?2, max_bytes = ?3 WHERE num = ?1");
         tx.db.execute(&sql, (num, units, bytes)).or_translate()?;
     }
-    tx.woke = true;
+    tx.wake_workers = true;
     Ok(())
 }
 
-/// What was paused earned no credit by that: its lanes join the others anew.
-fn level_again(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
+/// Marks lanes as joining after a pause, during which they earned no credit.
+fn mark_joining(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
     let column = if table == "longshore_lane" { "num" } else { "queue" };
     let sql = format!("UPDATE longshore_lane SET joins = 1 WHERE {column} = ?1");
     tx.db.execute(&sql, [num]).or_translate()?;

@@ -1,7 +1,7 @@
-//! Reading many: pages of units and batches by cursor.
+//! Pages of units and batches by cursor.
 //!
-//! With a state, the index by stream and state gives a page without looking at other rows. With
-//! none, the newest rows are walked and filtered, a bounded number per page: a page may then be
+//! With a state, the index by stream and state provides a page without reading other rows. Without
+//! one, the newest rows are scanned and filtered, a bounded number per page: a page may then be
 //! short, or empty, and still have a next one.
 
 use std::collections::hash_map::Entry;
@@ -13,21 +13,21 @@ use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitState};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
-use crate::inspect::{session_id, stream_names, tenant};
+use crate::queries::{session_id, stream_names, tenant_filter};
 use crate::row::{StreamNames, UnitParts, UnitRow, codes, unit};
 use crate::{batch, checkpoint};
 
-/// Rows walked for one page without a state.
-const WALK: u32 = 20_000;
+/// Most rows scanned for one page without a state.
+const MAX_SCAN: u32 = 20_000;
 
-/// Names of streams, as far as they were needed.
-type Names = HashMap<i64, Arc<StreamNames>>;
+/// Names of streams, cached for one page.
+type NameCache = HashMap<i64, Arc<StreamNames>>;
 
-/// What a list is filtered by: tenant, queue, kind, batch.
-type Wanted<'f> = (Option<&'f str>, Option<&'f str>, Option<&'f str>, Option<&'f str>);
+/// A filter: tenant, queue, kind, batch.
+type StreamFilter<'f> = (Option<&'f str>, Option<&'f str>, Option<&'f str>, Option<&'f str>);
 
-/// The streams that a filter allows, by its four names.
-const ALLOWED: &str = "longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+/// The streams that match a filter, by its four names.
+const STREAMS_SQL: &str = "longshore_stream s JOIN longshore_lane l ON l.num = s.lane
      JOIN longshore_queue q ON q.num = l.queue
      WHERE (?1 IS NULL OR l.tenant = ?1) AND (?2 IS NULL OR q.name = ?2)
      AND (?3 IS NULL OR s.kind = ?3)
@@ -41,27 +41,27 @@ pub(crate) fn units(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Unit>> {
-    let wanted = (
-        tenant(scope),
+    let filter_by = (
+        tenant_filter(scope),
         filter.queue.as_ref().map(AsRef::as_ref),
         filter.kind.as_ref().map(AsRef::as_ref),
         filter.batch.as_ref().map(AsRef::as_ref),
     );
-    let after = after.map(Cursor::parse).transpose()?;
+    let after = after.map(UnitCursor::parse).transpose()?;
     match filter.state {
-        Some(state) => by_state(db, wanted, state, after, limit),
-        None => by_id(db, wanted, after, limit),
+        Some(state) => by_state(db, filter_by, state, after, limit),
+        None => by_id(db, filter_by, after, limit),
     }
 }
 
-/// Where a page ended.
+/// The sort key of the last unit of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Cursor {
+struct UnitCursor {
     place: i64,
     id: [u8; 16],
 }
 
-impl Cursor {
+impl UnitCursor {
     fn parse(text: &str) -> Result<Self> {
         let bad = || Error::Invalid(format!("`{text}` is not a page cursor"));
         let (place, id) = text.split_once('.').ok_or_else(bad)?;
@@ -76,15 +76,15 @@ impl Cursor {
 
 fn by_state(
     db: &Connection,
-    wanted: Wanted<'_>,
+    filter_by: StreamFilter<'_>,
     state: UnitState,
-    after: Option<Cursor>,
+    after: Option<UnitCursor>,
     limit: u32,
 ) -> Result<Page<Unit>> {
-    let after = after.unwrap_or(Cursor { place: i64::MAX, id: [0xff; 16] });
-    let mut found: Vec<Cursor> = Vec::new();
+    let after = after.unwrap_or(UnitCursor { place: i64::MAX, id: [0xff; 16] });
+    let mut found: Vec<UnitCursor> = Vec::new();
     for code in codes(state) {
-        for stream in heads(db, wanted, state, *code, after, limit as usize + 1)? {
+        for stream in newest_streams(db, filter_by, state, *code, after, limit as usize + 1)? {
             found.extend(newest(db, stream, *code, after, limit + 1)?);
         }
     }
@@ -95,22 +95,22 @@ fn by_state(
     page(db, found.iter().map(|at| at.id), next)
 }
 
-/// The streams whose newest units are the newest: a page of n has units of no others. One look each,
-/// in one statement, however many thousands of batches there are; of equals all.
-fn heads(
+/// The streams with the newest units: a page of n has units of no other stream. One look-up per
+/// stream, in one statement, even with thousands of batches; includes ties.
+fn newest_streams(
     db: &Connection,
-    (tenant, queue, kind, batch): Wanted<'_>,
+    (tenant, queue, kind, batch): StreamFilter<'_>,
     state: UnitState,
     code: u8,
-    after: Cursor,
-    most: usize,
+    after: UnitCursor,
+    limit: usize,
 ) -> Result<Vec<i64>> {
-    // Asked again whether it is null, SQLite would look twice.
+    // Without `IS NOT NULL`: SQLite would run the subquery twice.
     let sql = format!(
         "SELECT s.num, (SELECT u.place FROM longshore_unit u INDEXED BY longshore_unit_place
          WHERE u.stream = s.num AND u.state = ?5 AND (u.place, u.id) < (?6, ?7)
          ORDER BY u.place DESC, u.id DESC LIMIT 1)
-         FROM {ALLOWED} AND s.{state} > 0"
+         FROM {STREAMS_SQL} AND s.{state} > 0"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement
@@ -123,7 +123,7 @@ fn heads(
         }
     }
     heads.sort_unstable_by(|a, b| b.cmp(a));
-    let least = heads.get(most - 1).map_or(i64::MIN, |(place, _)| *place);
+    let least = heads.get(limit - 1).map_or(i64::MIN, |(place, _)| *place);
     Ok(heads.into_iter().take_while(|(place, _)| *place >= least).map(|(_, num)| num).collect())
 }
 
@@ -132,9 +132,9 @@ fn newest(
     db: &Connection,
     stream: i64,
     code: u8,
-    after: Cursor,
+    after: UnitCursor,
     limit: u32,
-) -> Result<Vec<Cursor>> {
+) -> Result<Vec<UnitCursor>> {
     db.prepare_cached(
         "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
          WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
@@ -142,7 +142,7 @@ fn newest(
     )
     .or_translate()?
     .query_map((stream, code, after.place, after.id, limit), |row| {
-        Ok(Cursor { place: row.get(0)?, id: row.get(1)? })
+        Ok(UnitCursor { place: row.get(0)?, id: row.get(1)? })
     })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()
@@ -151,44 +151,44 @@ fn newest(
 
 fn by_id(
     db: &Connection,
-    wanted: Wanted<'_>,
-    after: Option<Cursor>,
+    filter_by: StreamFilter<'_>,
+    after: Option<UnitCursor>,
     limit: u32,
 ) -> Result<Page<Unit>> {
     let before = after.map_or([0xff; 16], |after| after.id);
-    let allowed = allowed(db, wanted)?;
+    let streams = matching_streams(db, filter_by)?;
     let mut statement = db
         .prepare_cached(
             "SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
         )
         .or_translate()?;
-    let mut rows = statement.query((before, WALK)).or_translate()?;
-    let (mut ids, mut walked, mut last) = (Vec::new(), 0, None);
+    let mut rows = statement.query((before, MAX_SCAN)).or_translate()?;
+    let (mut ids, mut scanned, mut last) = (Vec::new(), 0, None);
     while let Some(row) = rows.next().or_translate()? {
         let id: [u8; 16] = row.get(0).or_translate()?;
         if ids.len() == limit as usize {
-            let next = last.map(|id| Cursor { place: 0, id }.text());
+            let next = last.map(|id| UnitCursor { place: 0, id }.text());
             return page(db, ids.into_iter(), next);
         }
-        walked += 1;
+        scanned += 1;
         last = Some(id);
         let stream = row.get(1).or_translate()?;
-        if allowed.as_ref().is_none_or(|allowed| allowed.contains(&stream)) {
+        if streams.as_ref().is_none_or(|streams| streams.contains(&stream)) {
             ids.push(id);
         }
     }
-    let next = last.filter(|_| walked == WALK).map(|id| Cursor { place: 0, id }.text());
+    let next = last.filter(|_| scanned == MAX_SCAN).map(|id| UnitCursor { place: 0, id }.text());
     page(db, ids.into_iter(), next)
 }
 
-/// The streams that a filter allows; `None` if it allows all.
-fn allowed(db: &Connection, wanted: Wanted<'_>) -> Result<Option<HashSet<i64>>> {
-    if wanted == (None, None, None, None) {
+/// The streams that match a filter; `None` if all do.
+fn matching_streams(db: &Connection, filter_by: StreamFilter<'_>) -> Result<Option<HashSet<i64>>> {
+    if filter_by == (None, None, None, None) {
         return Ok(None);
     }
-    let sql = format!("SELECT s.num FROM {ALLOWED}");
+    let sql = format!("SELECT s.num FROM {STREAMS_SQL}");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let nums = statement.query_map(wanted, |row| row.get(0)).or_translate()?;
+    let nums = statement.query_map(filter_by, |row| row.get(0)).or_translate()?;
     Ok(Some(nums.collect::<rusqlite::Result<_>>().or_translate()?))
 }
 
@@ -197,13 +197,13 @@ fn page(
     ids: impl Iterator<Item = [u8; 16]>,
     next: Option<String>,
 ) -> Result<Page<Unit>> {
-    let mut names = Names::new();
-    let items = ids.map(|id| light(db, &mut names, id)).collect::<Result<_>>()?;
+    let mut names = NameCache::new();
+    let items = ids.map(|id| load_without_values(db, &mut names, id)).collect::<Result<_>>()?;
     Ok(Page { items, next })
 }
 
-/// A unit without its bytes.
-fn light(db: &Connection, names: &mut Names, id: [u8; 16]) -> Result<Unit> {
+/// A unit without payload, checkpoint and result.
+fn load_without_values(db: &Connection, names: &mut NameCache, id: [u8; 16]) -> Result<Unit> {
     let sql = format!(
         "SELECT {}, u.failure, u.progress FROM longshore_unit u WHERE u.id = ?1",
         UnitRow::COLUMNS
@@ -220,7 +220,7 @@ fn light(db: &Connection, names: &mut Names, id: [u8; 16]) -> Result<Unit> {
         result: None,
     };
     let names = match names.entry(row.stream) {
-        Entry::Occupied(known) => known.into_mut(),
+        Entry::Occupied(cached) => cached.into_mut(),
         Entry::Vacant(new) => new.insert(stream_names(db, row.stream)?),
     };
     let session = session_id(db, row.session)?;
@@ -248,7 +248,8 @@ pub(crate) fn batches(
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);
-    let mut rows = statement.query((before, tenant(scope), status, limit + 1)).or_translate()?;
+    let mut rows =
+        statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
     let mut items = Vec::new();
     let mut last = 0;
     while let Some(row) = rows.next().or_translate()? {

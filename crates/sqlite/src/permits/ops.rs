@@ -1,4 +1,4 @@
-//! What the seam asks for, each in one transaction.
+//! The operations of [`longshore_core::Permits`], each in one transaction.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use longshore_core::permits::{Answer, Ask, Grant, Leaving, Otherwise};
 use longshore_core::{Error, PermitId, PoolName, Result, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
-use super::pool::{Place, Pool, moment};
-use super::steady;
+use super::boot_clock;
+use super::pool::{Pool, QueuePosition, read_timestamp};
 use crate::error::Translate;
 use crate::tx::Tx;
 
-/// What is known of one that asks.
-enum Known {
-    Holds(Grant),
-    Waits(Place),
-    Nothing,
+/// The stored state of a permit.
+enum PermitState {
+    Held(Grant),
+    Waiting(QueuePosition),
+    Absent,
 }
 
 /// Asks for a permit.
@@ -23,37 +23,37 @@ pub(crate) fn ask(tx: &mut Tx<'_>, name: &PoolName, ask: &Ask) -> Result<Answer>
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
-    let now = steady::now();
-    let mut pool = Pool::find_or_make(tx.db, name, ask.max)?;
-    let swept = pool.sweep(now)?;
-    let known = known(tx, &pool, ask.id)?;
-    if let Known::Holds(grant) = known {
+    let now = boot_clock::now();
+    let mut pool = Pool::find_or_create(tx.db, name, ask.max)?;
+    let expired = pool.expire(now)?;
+    let state = permit_state(tx, &pool, ask.id)?;
+    if let PermitState::Held(grant) = state {
         set_end(tx, &mut pool, ask.id, now + ask.ttl)?;
-        return close(tx, pool, Answer::Granted(grant));
+        return save(tx, pool, Answer::Granted(grant));
     }
     if ask.weight > pool.max {
         let answer = Answer::TooHeavy { max: pool.max };
-        return go(tx, pool, ask.id, answer, swept);
+        return leave_without_permit(tx, pool, ask.id, answer, expired);
     }
-    let place = match known {
-        Known::Waits(place) => place,
-        _ => pool.next_place(ask.priority, now),
+    let position = match state {
+        PermitState::Waiting(position) => position,
+        _ => pool.next_position(ask.priority, now),
     };
-    let is_first = pool.first()?.is_none_or(|first| place <= first);
+    let is_first = pool.head()?.is_none_or(|first| position <= first);
     if is_first && ask.weight <= pool.free() {
-        let grant = grant(tx, &mut pool, ask, place, now)?;
-        return close(tx, pool, Answer::Granted(grant));
+        let grant = grant(tx, &mut pool, ask, position, now)?;
+        return save(tx, pool, Answer::Granted(grant));
     }
     match ask.otherwise {
-        Otherwise::GoAway => go(tx, pool, ask.id, Answer::Full, swept),
-        Otherwise::Wait(keeps) => {
-            let answer = wait(tx, &mut pool, ask, place, now, keeps)?;
-            close(tx, pool, answer)
+        Otherwise::GoAway => leave_without_permit(tx, pool, ask.id, Answer::Full, expired),
+        Otherwise::Wait(queue_ttl) => {
+            let answer = wait(tx, &mut pool, ask, position, now, queue_ttl)?;
+            save(tx, pool, answer)
         }
     }
 }
 
-fn known(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<Known> {
+fn permit_state(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<PermitState> {
     let found = tx
         .db
         .prepare_cached(
@@ -61,59 +61,61 @@ fn known(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<Known> {
         )
         .or_translate()?
         .query_row((pool.num, id.as_bytes()), |row| {
-            let (came, fence): (_, Option<u64>) = (moment(row, 0)?, row.get(2)?);
+            let (came, fence): (_, Option<u64>) = (read_timestamp(row, 0)?, row.get(2)?);
             Ok(match fence {
-                Some(fence) => Known::Holds(Grant { fence, waited: moment(row, 3)?.since(came) }),
-                None => Known::Waits(Place { rank: moment(row, 1)?, came }),
+                Some(fence) => {
+                    PermitState::Held(Grant { fence, waited: read_timestamp(row, 3)?.since(came) })
+                }
+                None => PermitState::Waiting(QueuePosition { rank: read_timestamp(row, 1)?, came }),
             })
         })
         .optional()
         .or_translate()?;
-    Ok(found.unwrap_or(Known::Nothing))
+    Ok(found.unwrap_or(PermitState::Absent))
 }
 
-/// Ends a verb: writes the pool, and passes on who was told.
-fn close<T>(tx: &mut Tx<'_>, pool: Pool<'_>, answer: T) -> Result<T> {
+/// Ends an operation: writes the pool, and passes on the notified waiters.
+fn save<T>(tx: &mut Tx<'_>, pool: Pool<'_>, answer: T) -> Result<T> {
     pool.write()?;
-    tx.told.extend(pool.told);
+    tx.woken_permits.extend(pool.woken);
     Ok(answer)
 }
 
-/// One goes without a permit. Where nothing was there and nothing changed, nothing is committed.
-fn go(
+/// Answers a request without a permit. Rolls back if nothing was stored and nothing changed.
+fn leave_without_permit(
     tx: &mut Tx<'_>,
     mut pool: Pool<'_>,
     id: PermitId,
     answer: Answer,
-    swept: bool,
+    expired: bool,
 ) -> Result<Answer> {
     let left = pool.remove(id)?;
     if left {
-        pool.tell()?;
+        pool.notify_next()?;
     }
-    // A pool that was made just now was swept.
-    tx.abandon = !left && !swept;
-    close(tx, pool, answer)
+    // A new pool counts as changed: `expire` looked at it.
+    tx.roll_back = !left && !expired;
+    save(tx, pool, answer)
 }
 
 fn grant(
     tx: &Tx<'_>,
     pool: &mut Pool<'_>,
     ask: &Ask,
-    place: Place,
+    position: QueuePosition,
     now: Timestamp,
 ) -> Result<Grant> {
-    // At least the time: a power failure may take the last fences with it.
+    // At least the time: a power failure may lose the last fences.
     let wall = u64::try_from(tx.now.as_micros()).unwrap_or(0);
     pool.fence = wall.max(pool.fence + 1);
     pool.in_use += ask.weight;
     pool.acquired += 1;
-    let waited = now.since(place.came);
+    let waited = now.since(position.came);
     pool.waits.add(waited);
     let ends = now + ask.ttl;
     pool.next_end = pool.next_end.min(ends);
-    // Who comes and is served at once came no later than now.
-    let came = place.came.min(now);
+    // A request that is granted at once arrived no later than now.
+    let came = position.came.min(now);
     tx.db
         .prepare_cached(
             "INSERT OR REPLACE INTO longshore_permit
@@ -140,12 +142,12 @@ fn wait(
     tx: &Tx<'_>,
     pool: &mut Pool<'_>,
     ask: &Ask,
-    place: Place,
+    position: QueuePosition,
     now: Timestamp,
-    keeps: Duration,
+    queue_ttl: Duration,
 ) -> Result<Answer> {
-    pool.joined(place);
-    let ends = now + keeps;
+    pool.record_arrival(position);
+    let ends = now + queue_ttl;
     pool.next_end = pool.next_end.min(ends);
     tx.db
         .prepare_cached(
@@ -160,15 +162,15 @@ fn wait(
             &*ask.owner,
             ask.weight,
             ask.priority.level(),
-            place.came.as_micros(),
+            position.came.as_micros(),
             ends.as_micros(),
-            place.rank.as_micros(),
+            position.rank.as_micros(),
         ])
         .or_translate()?;
-    let (before, place_ends) = pool.before(place)?;
-    // Leases are for the first in line to watch, places for those behind.
-    let look = place_ends.unwrap_or(pool.next_end);
-    Ok(Answer::Waiting { before, look_again: look.since(now) })
+    let (before, before_ends) = pool.count_before(position)?;
+    // The first waiter watches leases; waiters behind it watch the places before them.
+    let ask_again = before_ends.unwrap_or(pool.next_end);
+    Ok(Answer::Waiting { before, look_again: ask_again.since(now) })
 }
 
 fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, ends: Timestamp) -> Result<bool> {
@@ -185,7 +187,7 @@ fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, ends: Timestamp) -> R
     Ok(held > 0)
 }
 
-/// Begins leases anew; those that are not held.
+/// Renews leases; returns the permits that are not held.
 pub(crate) fn extend(
     tx: &mut Tx<'_>,
     name: &PoolName,
@@ -193,18 +195,18 @@ pub(crate) fn extend(
     ttl: Duration,
 ) -> Result<Vec<PermitId>> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(ids.to_vec()) };
-    let now = steady::now();
-    pool.sweep(now)?;
+    let now = boot_clock::now();
+    pool.expire(now)?;
     let mut lost = Vec::new();
     for id in ids {
         if !set_end(tx, &mut pool, *id, now + ttl)? {
             lost.push(*id);
         }
     }
-    close(tx, pool, lost)
+    save(tx, pool, lost)
 }
 
-/// Gives permits back, and leaves the line.
+/// Releases permits, and removes waiters.
 pub(crate) fn release(tx: &mut Tx<'_>, name: &PoolName, ids: &[PermitId]) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     let mut any = false;
@@ -212,77 +214,78 @@ pub(crate) fn release(tx: &mut Tx<'_>, name: &PoolName, ids: &[PermitId]) -> Res
         any |= pool.remove(*id)?;
     }
     if any {
-        pool.tell()?;
+        pool.notify_next()?;
     }
-    tx.abandon = !any;
-    close(tx, pool, ())
+    tx.roll_back = !any;
+    save(tx, pool, ())
 }
 
-/// Leaves the line.
+/// Removes a waiter.
 pub(crate) fn leave(tx: &mut Tx<'_>, name: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     if !pool.remove(id)? {
-        tx.abandon = true;
+        tx.roll_back = true;
         return Ok(());
     }
     if why == Leaving::TimedOut {
         pool.timeouts += 1;
     }
-    pool.tell()?;
-    close(tx, pool, ())
+    pool.notify_next()?;
+    save(tx, pool, ())
 }
 
-/// Makes a pool known if it is not; else its maximum.
+/// Creates a pool; if it exists, returns its maximum.
 pub(crate) fn init(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<Option<u32>> {
     if let Some(pool) = Pool::find(tx.db, name)? {
-        tx.abandon = true;
+        tx.roll_back = true;
         return Ok(Some(pool.max));
     }
-    let pool = Pool::find_or_make(tx.db, name, max)?;
-    close(tx, pool, None)
+    let pool = Pool::find_or_create(tx.db, name, max)?;
+    save(tx, pool, None)
 }
 
-/// Sets the maximum. Those that are too heavy now leave the line, to be told so when they ask again.
+/// Sets the maximum. Waiters that are too heavy now are removed, and get the reason when they ask
+/// again.
 pub(crate) fn resize(tx: &mut Tx<'_>, name: &PoolName, max: u32) -> Result<()> {
-    let mut pool = Pool::find_or_make(tx.db, name, max)?;
-    pool.sweep(steady::now())?;
+    let mut pool = Pool::find_or_create(tx.db, name, max)?;
+    pool.expire(boot_clock::now())?;
     pool.max = max;
     let sql = "DELETE FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL AND weight > ?2
         RETURNING id";
-    send_off(tx, &mut pool, sql, max)?;
-    pool.tell()?;
-    close(tx, pool, ())
+    delete_and_wake(tx, &mut pool, sql, max)?;
+    pool.notify_next()?;
+    save(tx, pool, ())
 }
 
-/// Forgets everything but the maximum, and that fences go on.
+/// Resets everything but the maximum and the fence.
 pub(crate) fn reset(tx: &mut Tx<'_>, name: &PoolName) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     let sql = "DELETE FROM longshore_permit WHERE pool = ?1 AND ?2 = 0 RETURNING id";
-    send_off(tx, &mut pool, sql, 0)?;
+    delete_and_wake(tx, &mut pool, sql, 0)?;
     (pool.in_use, pool.acquired, pool.timeouts, pool.expired) = (0, 0, 0, 0);
     pool.waits = longshore_core::permits::Waits::default();
-    close(tx, pool, ())
+    save(tx, pool, ())
 }
 
-fn send_off(tx: &Tx<'_>, pool: &mut Pool<'_>, sql: &str, limit: u32) -> Result<()> {
+fn delete_and_wake(tx: &Tx<'_>, pool: &mut Pool<'_>, sql: &str, limit: u32) -> Result<()> {
     let mut statement = tx.db.prepare_cached(sql).or_translate()?;
     let gone: Vec<PermitId> = statement
         .query_map((pool.num, limit), |row| row.get(0).map(PermitId::from_bytes))
         .and_then(Iterator::collect)
         .or_translate()?;
-    pool.told.extend(gone);
+    pool.woken.extend(gone);
     Ok(())
 }
 
-/// Whether an alert may be told now.
+/// Whether an alert may be sent now.
 pub(crate) fn may_alert(
     tx: &mut Tx<'_>,
     name: &PoolName,
     alert: &str,
     every: Duration,
 ) -> Result<bool> {
-    let now = steady::now();
-    let told = tx
+    let now = boot_clock::now();
+    let updated = tx
         .db
         .execute(
             "INSERT INTO longshore_alert (pool, alert, until) VALUES (?1, ?2, ?3)
@@ -290,6 +293,6 @@ pub(crate) fn may_alert(
             params![name.as_str(), alert, (now + every).as_micros(), now.as_micros()],
         )
         .or_translate()?;
-    tx.abandon = told == 0;
-    Ok(told > 0)
+    tx.roll_back = updated == 0;
+    Ok(updated > 0)
 }

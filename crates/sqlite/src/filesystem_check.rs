@@ -1,7 +1,7 @@
-//! Where the database file may lie: not on a network file system.
+//! Rejects database files on network file systems.
 //!
 //! SQLite's write-ahead log needs shared memory and working locks between all processes that open
-//! the file. Network file systems have neither across hosts, and the damage shows only later.
+//! the file. Network file systems provide neither across hosts, and the damage shows only later.
 
 use std::path::Path;
 
@@ -22,12 +22,12 @@ const NETWORK: [(i64, &str); 12] = [
     (0x0116_1970, "GFS2"),
 ];
 
-/// Whether a store may lie in this folder: it exists, and is not on a network file system.
+/// Whether a store may be in this folder: it exists, and is not on a network file system.
 pub fn is_local(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|facts| network_name(facts.f_type).is_none())
 }
 
-/// Refuses a path on a network file system.
+/// Rejects a path on a network file system.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -40,7 +40,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Error> {
     match network_name(facts.f_type) {
         None => Ok(()),
         Some(name) => Err(Error::Unsupported(format!(
-            "{} lies on {name}, a network file system, where SQLite's locks do not hold",
+            "{} is on {name}, a network file system, where SQLite's locks do not work",
             path.display()
         ))),
     }
@@ -49,7 +49,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Error> {
 fn network_name(magic: i64) -> Option<&'static str> {
     // Some platforms sign-extend 32-bit magics.
     let magic = magic & 0xFFFF_FFFF;
-    NETWORK.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
+    NETWORK.iter().find(|(candidate, _)| *candidate == magic).map(|(_, name)| *name)
 }
 
 #[cfg(test)]

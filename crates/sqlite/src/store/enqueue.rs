@@ -1,4 +1,4 @@
-//! Sending.
+//! Implements [`Intake`].
 
 use async_trait::async_trait;
 use longshore_core::store::{Added, BatchChunk, Opened, Sent};
@@ -14,8 +14,8 @@ use crate::{batch, send};
 impl Intake for SqliteStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
         let scope = scope.clone();
-        let verb = move |tx: &mut Tx<'_>| send::send(tx, &scope, &units, 0, Admission::Bounded);
-        self.writer.call(Durable, verb).await
+        let op = move |tx: &mut Tx<'_>| send::send(tx, &scope, &units, 0, Admission::Bounded);
+        self.writer.call(Durable, op).await
     }
 
     async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {

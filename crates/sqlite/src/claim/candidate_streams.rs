@@ -1,4 +1,4 @@
-//! Which streams a claim may take from.
+//! The streams that a claim may take from.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::error::{Translate, damaged};
 use crate::row::StreamNames;
 
-/// A stream that this claim may take from.
+/// A stream that a claim may take from.
 pub(super) struct Stream {
     pub(super) num: i64,
     pub(super) lane: i64,
@@ -23,7 +23,7 @@ pub(super) struct Stream {
     pub(super) joins: bool,
 }
 
-pub(super) fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
+pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
@@ -43,10 +43,12 @@ pub(super) fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
         let as_text =
             |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
         let kind = as_text(2)?;
-        let Some(kind) = claim.kinds.iter().find(|known| known.as_str() == kind) else { continue };
+        let Some(kind) = claim.kinds.iter().find(|handled| handled.as_str() == kind) else {
+            continue;
+        };
         let (tenant, queue) = (as_text(4)?, as_text(8)?);
         let batch: Option<String> = row.get(9).or_translate()?;
-        if !wants(claim, tenant, queue, batch.as_deref()) {
+        if !matches_claim(claim, tenant, queue, batch.as_deref()) {
             continue;
         }
         streams.push(Stream {
@@ -64,18 +66,19 @@ pub(super) fn eligible(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
     Ok(streams)
 }
 
-pub(super) fn wants(claim: &Claim, tenant: &str, queue: &str, batch: Option<&str>) -> bool {
-    let own = match &claim.scope {
+pub(super) fn matches_claim(claim: &Claim, tenant: &str, queue: &str, batch: Option<&str>) -> bool {
+    let in_scope = match &claim.scope {
         Scope::All => true,
         Scope::Tenant(own) => own.as_str() == tenant,
     };
-    let here = match &claim.queues {
+    let queue_matches = match &claim.queues {
         Queues::All => true,
         Queues::Named(names) => names.iter().any(|name| name.as_str() == queue),
     };
-    let passed_over = claim.except.iter().any(|other| other.as_str() == tenant);
-    own && here
-        && !passed_over
+    let excluded = claim.except.iter().any(|other| other.as_str() == tenant);
+    in_scope
+        && queue_matches
+        && !excluded
         && claim.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::{ManualClock, World};
 
-/// A fresh store with a clock that tests move.
+/// A new store with a clock that tests move.
 pub(crate) async fn world() -> World {
     let (world, _) = world_at().await;
     world
 }
 
-/// The same, and where its file is.
+/// A new store, and the path of its file.
 pub(crate) async fn world_at() -> (World, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");

@@ -1,8 +1,8 @@
-//! The lanes' places in the order of turns (stride scheduling), as they are kept.
+//! The stored stride-scheduling positions of lanes.
 //!
-//! A lane that had nothing ready earns no credit by that. When it has something again it is marked
-//! as joining; the next claim that sees it beside other lanes levels it with them. Only lanes of the
-//! same claim count: others are served by other workers, faster or slower.
+//! A lane without ready units earns no credit. When it has ready units again it is marked as
+//! joining; the next claim that covers it together with other lanes moves it level with them. Only
+//! lanes of the same claim count: other workers serve the others, at another speed.
 
 use longshore_core::Result;
 use longshore_core::fair::{LaneShare, entry_pass};
@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::error::Translate;
 
-/// A stream of this lane has ready units again; if the lane had none at all, it joins anew.
+/// A stream of this lane has ready units again: if the lane had none, marks it as joining.
 pub(crate) fn mark_if_joining(db: &Connection, lane: i64, stream: i64) -> Result<()> {
     db.prepare_cached(
         "UPDATE longshore_lane SET joins = 1 WHERE num = ?1 AND joins = 0 AND NOT EXISTS
@@ -23,19 +23,21 @@ pub(crate) fn mark_if_joining(db: &Connection, lane: i64, stream: i64) -> Result
     Ok(())
 }
 
-/// Where a joining lane starts: level with the lane that is next, or with the furthest of those
-/// that join together.
-pub(crate) fn level<'l>(lanes: impl Iterator<Item = (&'l LaneShare, bool)> + Clone) -> Option<u64> {
+/// The pass at which joining lanes start: that of the next lane, or, if all are joining, the
+/// largest.
+pub(crate) fn entry_level<'l>(
+    lanes: impl Iterator<Item = (&'l LaneShare, bool)> + Clone,
+) -> Option<u64> {
     let settled = lanes.clone().filter(|(_, joins)| !joins).map(|(share, _)| share.pass);
     settled.min().or_else(|| lanes.map(|(share, _)| share.pass).max())
 }
 
-/// Moves a joining lane to the others' level.
-pub(crate) fn join(share: &mut LaneShare, level: Option<u64>) {
+/// Moves a joining lane level with the others.
+pub(crate) fn level_up(share: &mut LaneShare, level: Option<u64>) {
     share.pass = entry_pass(share.pass, level);
 }
 
-/// Keeps a lane's place.
+/// Stores a lane's pass.
 pub(crate) fn save(db: &Connection, lane: i64, share: LaneShare) -> Result<()> {
     db.prepare_cached("UPDATE longshore_lane SET pass = ?2, joins = 0 WHERE num = ?1")
         .or_translate()?

@@ -1,4 +1,4 @@
-//! Reading one thing: a unit, its failures, queues, totals, changes.
+//! Reads units, failures, queues, totals and changes.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use longshore_core::{
 use rusqlite::{Connection, OptionalExtension, Row, Statement};
 
 use crate::batch::read_counts;
-use crate::body::{self, Part};
 use crate::error::{Translate, damaged};
-use crate::hot::{Hot, HotStatements};
+use crate::overflow_values::{self, ValueKind};
+use crate::prepared::{PreparedSql, PreparedStatements};
 use crate::row::{StreamNames, UnitParts, UnitRow, flag, unit};
 
 /// All columns of a unit.
@@ -25,7 +25,7 @@ pub(crate) struct FullRow {
 }
 
 impl FullRow {
-    /// A unit that must be there, by [`Hot::FindFull`].
+    /// A unit that must exist, by [`PreparedSql::FindFull`].
     pub(crate) fn load(statement: &mut Statement<'_>, id: UnitId) -> Result<Self> {
         let mut rows = statement.query([id.as_bytes()]).or_translate()?;
         let row = rows.next().or_translate()?.ok_or_else(|| Error::not_found("unit", id))?;
@@ -34,18 +34,18 @@ impl FullRow {
 }
 
 impl UnitParts {
-    /// Fetches what lies beside the row.
+    /// Loads the values from the overflow table.
     pub(crate) fn fetch(&mut self, db: &Connection, row: &UnitRow) -> Result<()> {
         if row.flags & (flag::BODY[0] | flag::BODY[1] | flag::BODY[2]) == 0 {
             return Ok(());
         }
-        for (part, place) in [
-            (Part::Payload, &mut self.payload),
-            (Part::Checkpoint, &mut self.checkpoint),
-            (Part::Result, &mut self.result),
+        for (kind, value) in [
+            (ValueKind::Payload, &mut self.payload),
+            (ValueKind::Checkpoint, &mut self.checkpoint),
+            (ValueKind::Result, &mut self.result),
         ] {
-            if row.has(part.flag()) {
-                *place = body::fetch(db, row.id, part)?;
+            if row.has(kind.flag()) {
+                *value = overflow_values::load(db, row.id, kind)?;
             }
         }
         Ok(())
@@ -71,7 +71,7 @@ pub(crate) fn stream_names(db: &Connection, stream: i64) -> Result<Arc<StreamNam
     }))
 }
 
-/// A session's identity.
+/// A session's id.
 pub(crate) fn session_id(db: &Connection, num: Option<i64>) -> Result<Option<SessionId>> {
     let Some(num) = num else { return Ok(None) };
     db.prepare_cached("SELECT id FROM longshore_session WHERE num = ?1")
@@ -81,10 +81,10 @@ pub(crate) fn session_id(db: &Connection, num: Option<i64>) -> Result<Option<Ses
         .or_translate()
 }
 
-/// One unit, whole.
+/// One unit with all its values.
 pub(crate) fn one_unit(db: &Connection, scope: &Scope, id: UnitId) -> Result<Unit> {
-    let mut statements = HotStatements::default();
-    let FullRow { row, mut parts } = FullRow::load(statements.get(db, Hot::FindFull)?, id)?;
+    let mut statements = PreparedStatements::default();
+    let FullRow { row, mut parts } = FullRow::load(statements.get(db, PreparedSql::FindFull)?, id)?;
     let names = stream_names(db, row.stream)?;
     if !scope.covers(&names.tenant) {
         return Err(Error::not_found("unit", id));
@@ -94,7 +94,7 @@ pub(crate) fn one_unit(db: &Connection, scope: &Scope, id: UnitId) -> Result<Uni
     unit(row, parts, &names, session)
 }
 
-/// A unit in the hands of `session`.
+/// A unit leased by `session`.
 pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Result<HeldUnit> {
     let unit = one_unit(db, &Scope::All, id)?;
     let lease = Lease { unit: id, fence: unit.fence };
@@ -107,7 +107,7 @@ pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Resu
     })
 }
 
-/// The runs of a unit that did not end well.
+/// The runs of a unit that did not succeed.
 pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
     one_unit(db, scope, id)?;
     db.prepare_cached(
@@ -128,7 +128,7 @@ pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec
     .or_translate()
 }
 
-/// Every lane that `scope` covers.
+/// Every lane within `scope`.
 pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let mut statement = db
         .prepare_cached(
@@ -143,7 +143,7 @@ pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
              WHERE ?1 IS NULL OR l.tenant = ?1 GROUP BY l.num ORDER BY q.name, l.tenant",
         )
         .or_translate()?;
-    let mut rows = statement.query([tenant(scope)]).or_translate()?;
+    let mut rows = statement.query([tenant_filter(scope)]).or_translate()?;
     let mut queues = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         queues.push(queue_info(db, row)?);
@@ -152,7 +152,7 @@ pub(crate) fn queues(db: &Connection, scope: &Scope) -> Result<Vec<QueueInfo>> {
 }
 
 /// The tenant to filter by; `None` for all.
-pub(crate) fn tenant(scope: &Scope) -> Option<&str> {
+pub(crate) fn tenant_filter(scope: &Scope) -> Option<&str> {
     match scope {
         Scope::All => None,
         Scope::Tenant(tenant) => Some(tenant.as_str()),
@@ -183,7 +183,7 @@ fn queue_info(db: &Connection, row: &Row<'_>) -> Result<QueueInfo> {
     })
 }
 
-/// The head of each stream with ready units: as many look-ups as there are such streams.
+/// Looks up the first unit of each stream with ready units.
 fn oldest_ready(db: &Connection, lane: i64) -> Result<Option<Timestamp>> {
     let heads: Vec<(u8, i64)> = db
         .prepare_cached(
@@ -206,15 +206,15 @@ fn oldest_ready(db: &Connection, lane: i64) -> Result<Option<Timestamp>> {
     Ok(oldest)
 }
 
-/// Sums over the named queues, or all.
+/// Totals over the named queues, or all.
 pub(crate) fn totals(db: &Connection, scope: &Scope, queues: &Queues) -> Result<Totals> {
     let mut totals = Totals::default();
     for info in self::queues(db, scope)? {
-        let here = match queues {
+        let selected = match queues {
             Queues::All => true,
             Queues::Named(names) => names.contains(&info.queue),
         };
-        if here {
+        if selected {
             totals.counts += info.counts;
         }
     }
@@ -224,7 +224,7 @@ pub(crate) fn totals(db: &Connection, scope: &Scope, queues: &Queues) -> Result<
              AND status NOT IN ('failed', 'cancelled') AND (?1 IS NULL OR tenant = ?1)",
         )
         .or_translate()?
-        .query_row([tenant(scope)], |row| row.get(0))
+        .query_row([tenant_filter(scope)], |row| row.get(0))
         .or_translate()?;
     totals.sessions = db
         .query_row("SELECT count(*) FROM longshore_session", [], |row| row.get(0))
@@ -232,7 +232,7 @@ pub(crate) fn totals(db: &Connection, scope: &Scope, queues: &Queues) -> Result<
     Ok(totals)
 }
 
-/// What changed after `since`.
+/// Changes after `since`.
 pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<ChangeSet> {
     let (first, last): (u64, u64) = db
         .prepare_cached(
@@ -252,7 +252,7 @@ pub(crate) fn changes(db: &Connection, scope: &Scope, since: u64) -> Result<Chan
              ORDER BY seq LIMIT 1000",
         )
         .or_translate()?;
-    let mut rows = statement.query((since, tenant(scope))).or_translate()?;
+    let mut rows = statement.query((since, tenant_filter(scope))).or_translate()?;
     let mut changes = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let topic = topic(row.get(1).or_translate()?, row.get(2).or_translate()?)?;

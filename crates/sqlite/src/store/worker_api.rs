@@ -1,4 +1,4 @@
-//! Working: each verb as one transaction.
+//! Implements [`Leases`], each operation as one transaction.
 
 use async_trait::async_trait;
 use longshore_core::session::{Lease, NewSession};
@@ -24,8 +24,8 @@ impl Leases for SqliteStore {
     }
 
     async fn close_session(&self, id: SessionId) -> Result<()> {
-        let leaving = session::Leaving::Closed;
-        self.writer.call(Durable, move |tx| session::end(tx, id, leaving).map(drop)).await
+        let how = session::SessionEnd::Closed;
+        self.writer.call(Durable, move |tx| session::end(tx, id, how).map(drop)).await
     }
 
     async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
@@ -48,16 +48,16 @@ impl Leases for SqliteStore {
 
     async fn checkpoint(&self, id: SessionId, lease: Lease, kept: Kept) -> Result<bool> {
         longshore_core::unit::check_size("checkpoint", &kept.state)?;
-        let verb = move |tx: &mut Tx<'_>| checkpoint::keep(tx, id, &lease, &kept);
-        self.writer.call(Durable, verb).await
+        let op = move |tx: &mut Tx<'_>| checkpoint::save(tx, id, &lease, &kept);
+        self.writer.call(Durable, op).await
     }
 
     async fn progress(&self, id: SessionId, notes: Vec<ProgressNote>) -> Result<()> {
-        let verb = move |tx: &mut Tx<'_>| {
+        let op = move |tx: &mut Tx<'_>| {
             let num = session::number(tx.db, id)?;
             session::progress(tx, num, &notes)
         };
-        self.writer.call(Relaxed, verb).await
+        self.writer.call(Relaxed, op).await
     }
 
     async fn finish(&self, id: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>> {
