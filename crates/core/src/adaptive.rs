@@ -1,98 +1,98 @@
-//! How many calls to have out at once, when nobody knows what the other side can take.
+//! Adaptive concurrency limit: how many calls to keep in flight when the server's capacity is
+//! unknown.
 //!
-//! Additive increase, multiplicative decrease, with a look at latency: while calls take about as
-//! long as they did at their best, there is room for more; when they take clearly longer, they
-//! wait for each other, and more of them would only wait longer; when the other side says that it
-//! is too much, it is. A few failures say nothing: some calls fail however few there are. Pure:
-//! [`Adaptive::next`] is told what a window of time brought and says how many from now on.
+//! Additive increase, multiplicative decrease (AIMD), with latency as a further signal. While calls
+//! take about as long as at their best, the limit grows. When they take clearly longer, they queue
+//! on the server, and the limit shrinks. When the server rejects calls as too many, the limit
+//! shrinks by a factor. A few failures are ignored: some calls fail at any concurrency. Pure:
+//! [`Adaptive::next`] takes the measurements of a time window and returns the new limit.
 
 use std::time::Duration;
 
-/// The bounds and the present choice.
+/// The bounds and the current limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adaptive {
     min: f64,
     max: f64,
     limit: f64,
-    /// The least mean latency since the last probe.
+    /// The lowest mean latency since the last probe, in seconds.
     best: Option<f64>,
-    /// Windows until the next probe; in the last two of them calls are halved.
+    /// Windows until the next probe; in the last two of them the limit is halved.
     until_probe: u32,
-    /// Windows left in which nothing is added, after too much was said.
-    hold: u32,
-    recent: Recent,
-    slow: Slow,
+    /// Windows left without growth, after an overload.
+    hold_windows: u32,
+    recent: RecentCalls,
+    slow: SlowStreak,
 }
 
-/// What a window of time brought.
+/// The measurements of a time window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Window {
-    /// Calls that were answered.
+    /// Calls that succeeded.
     pub answered: u32,
-    /// Calls that the other side refused as too many (rate limit, overload).
+    /// Calls that the server rejected as too many (rate limit, overload).
     pub refused: u32,
-    /// Calls that came to nothing for a reason that may have to do with their number: not answered
-    /// in time, or the other side failed.
+    /// Calls that failed for a reason that may depend on their number: they timed out, or the
+    /// server returned an error.
     pub failed: u32,
-    /// Mean time of an answered call.
+    /// Mean latency of the calls that succeeded.
     pub latency: Duration,
-    /// Most calls out at once.
+    /// Most calls in flight at once.
     pub busiest: u32,
-    /// How long the calls that went out had waited for their turn, on the average.
+    /// Mean time that calls waited for the limit before they were sent.
     pub waited: Duration,
 }
 
-/// Latency up to this many times the best counts as the best: noise.
-const TOLERANCE: f64 = 1.5;
-/// What is left after "too much".
-const BACK: f64 = 0.7;
-/// Windows without growth after "too much".
-const HOLD: u32 = 5;
-/// The share of refused calls from which on it is too much.
-const REFUSED: f64 = 0.02;
-/// The share of failed calls from which on it is too much.
-const FAILED: f64 = 0.1;
-/// Windows from probe to probe. A probe halves the calls for two windows, one to settle and one to
-/// measure: only with few calls out can it be seen how long one takes by itself. Without it a side
-/// that became slower for good would be given less for ever, and a best that is forgotten little
-/// by little would drift up with the waiting that it allows.
-const PROBE_EVERY: u32 = 60;
-/// Windows in a row that were too slow, after which a probe does not wait for its time.
-const SLOW_ROW: u32 = 5;
-/// Half the calls that take at least this part of the time of all: they did not wait for each
-/// other.
-const SAME: f64 = 0.8;
+/// Latency up to this factor of the best counts as the best: noise.
+const LATENCY_TOLERANCE: f64 = 1.5;
+/// The limit is multiplied by this after an overload.
+const BACKOFF_FACTOR: f64 = 0.7;
+/// Windows without growth after an overload.
+const HOLD_WINDOWS: u32 = 5;
+/// A larger share of rejected calls counts as an overload.
+const MAX_REFUSED_SHARE: f64 = 0.02;
+/// A larger share of failed calls counts as an overload.
+const MAX_FAILED_SHARE: f64 = 0.1;
+/// Windows between probes. A probe halves the limit for two windows, one to settle and one to
+/// measure: only with few calls in flight can the latency of a single call be measured. Without
+/// probes, a server that became slower for good would be limited for ever, and a best latency that
+/// decays would drift up with the queueing that it permits.
+const PROBE_INTERVAL: u32 = 60;
+/// After this many slow windows in a row a probe starts early.
+const MAX_SLOW_WINDOWS: u32 = 5;
+/// If half the calls have at least this factor of the former latency, calls did not queue behind
+/// each other.
+const UNCHANGED_LATENCY: f64 = 0.8;
 
-/// Calls of the last few windows: one window may be too short to tell one in fifty from one in a
-/// hundred.
+/// Calls of the last few windows, decayed: one window may be too short to tell one failure in fifty
+/// from one in a hundred.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Recent {
+struct RecentCalls {
     answered: f64,
     refused: f64,
     failed: f64,
 }
 
-impl Recent {
-    fn note(&mut self, window: &Window) {
-        let note = |before: f64, now: u32| before * 0.8 + f64::from(now);
-        self.answered = note(self.answered, window.answered);
-        self.refused = note(self.refused, window.refused);
-        self.failed = note(self.failed, window.failed);
+impl RecentCalls {
+    fn record(&mut self, window: &Window) {
+        let decay = |before: f64, now: u32| before * 0.8 + f64::from(now);
+        self.answered = decay(self.answered, window.answered);
+        self.refused = decay(self.refused, window.refused);
+        self.failed = decay(self.failed, window.failed);
     }
 
-    /// Whether too many of the calls that might have been answered were not. One alone is an
-    /// accident.
+    /// Whether `bad` calls exceed `share` of all calls. A single one does not count.
     fn exceeds(&self, bad: f64, share: f64) -> bool {
         bad > 1.0 && bad > (self.answered + bad) * share
     }
 }
 
-/// Windows in a row that were too slow.
+/// Consecutive slow windows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Slow {
-    row: u32,
+struct SlowStreak {
+    windows: u32,
     /// The limit before the first of them.
-    from: f64,
+    limit_before: f64,
     /// Latency in the last of them.
     latency: f64,
 }
@@ -107,103 +107,104 @@ impl Adaptive {
             max,
             limit: f64::from(start).clamp(min, max),
             best: None,
-            until_probe: PROBE_EVERY,
-            hold: 0,
-            recent: Recent::default(),
-            slow: Slow::default(),
+            until_probe: PROBE_INTERVAL,
+            hold_windows: 0,
+            recent: RecentCalls::default(),
+            slow: SlowStreak::default(),
         }
     }
 
-    /// How many calls at once.
+    /// The current limit.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 1..=max")]
     pub fn limit(&self) -> u32 {
         let now = if self.until_probe < 2 { self.limit / 2.0 } else { self.limit };
         now.max(self.min).round() as u32
     }
 
-    /// Learns from a window, and says how many calls at once from now on.
+    /// Learns from a window, and returns the new limit.
     pub fn next(&mut self, window: &Window) -> u32 {
         let probing = self.until_probe < 2;
         let measured = self.until_probe == 0;
-        self.until_probe = self.until_probe.checked_sub(1).unwrap_or(PROBE_EVERY);
-        self.hold = self.hold.saturating_sub(1);
-        self.recent.note(window);
-        if self.is_too_much(window) {
+        self.until_probe = self.until_probe.checked_sub(1).unwrap_or(PROBE_INTERVAL);
+        self.hold_windows = self.hold_windows.saturating_sub(1);
+        self.recent.record(window);
+        if self.is_overloaded(window) {
             self.back_off();
         } else if measured && window.answered > 0 {
-            self.measure(seconds(window));
+            self.record_probe(latency_secs(window));
         } else if !probing && window.answered > 0 {
-            self.by_latency(window);
+            self.adjust_by_latency(window);
         }
         self.limit = self.limit.clamp(self.min, self.max);
         self.limit()
     }
 
-    fn is_too_much(&self, window: &Window) -> bool {
-        let Recent { refused, failed, .. } = self.recent;
-        (window.refused > 0 && self.recent.exceeds(refused, REFUSED))
-            || (window.failed > 0 && self.recent.exceeds(failed, FAILED))
+    fn is_overloaded(&self, window: &Window) -> bool {
+        let RecentCalls { refused, failed, .. } = self.recent;
+        (window.refused > 0 && self.recent.exceeds(refused, MAX_REFUSED_SHARE))
+            || (window.failed > 0 && self.recent.exceeds(failed, MAX_FAILED_SHARE))
     }
 
     fn back_off(&mut self) {
-        self.slow = Slow::default();
-        // The refusals of one moment are one piece of news.
-        if self.hold == 0 {
-            self.limit *= BACK;
-            self.hold = HOLD;
+        self.slow = SlowStreak::default();
+        // Rejections within a few windows are one overload: back off once.
+        if self.hold_windows == 0 {
+            self.limit *= BACKOFF_FACTOR;
+            self.hold_windows = HOLD_WINDOWS;
         }
     }
 
-    /// Learns from a probe how long a call takes by itself.
-    fn measure(&mut self, now: f64) {
+    /// Takes the latency measured by a probe.
+    fn record_probe(&mut self, now: f64) {
         let slow = std::mem::take(&mut self.slow);
-        if slow.row == 0 {
+        if slow.windows == 0 {
             self.best = Some(now);
-        } else if now >= slow.latency * SAME {
-            // Fewer calls are no faster: it is not their number, and there was no need for less.
+        } else if now >= slow.latency * UNCHANGED_LATENCY {
+            // Fewer calls are no faster: concurrency is not the cause, so restore the limit.
             self.best = Some(now);
-            self.limit = slow.from;
+            self.limit = slow.limit_before;
         } else {
-            // They still wait for each other, so this is not how long one takes by itself.
+            // Calls still queue behind each other, so this is not the latency of a single call.
             self.best = self.best.map(|best| best.min(now));
         }
     }
 
-    fn by_latency(&mut self, window: &Window) {
-        let now = seconds(window);
+    fn adjust_by_latency(&mut self, window: &Window) {
+        let now = latency_secs(window);
         let best = self.best.map_or(now, |best| best.min(now));
         self.best = Some(best);
-        let gradient = (best * TOLERANCE / now).clamp(0.5, 1.0);
+        let gradient = (best * LATENCY_TOLERANCE / now).clamp(0.5, 1.0);
         if gradient < 1.0 {
-            self.note_slow(now);
-            // Downwards at most a tenth at a time: one slow window is no trend.
+            self.record_slow_window(now);
+            // Shrink by at most a tenth per window: one slow window is no trend.
             self.limit *= gradient.max(0.9);
             return;
         }
-        self.slow = Slow::default();
-        if self.hold == 0 && f64::from(window.busiest) >= self.limit * 0.8 {
-            // More only if what is allowed is used: else nothing is known about more.
-            self.limit += (self.limit.sqrt() / 2.0).max(1.0) * haste(window);
+        self.slow = SlowStreak::default();
+        if self.hold_windows == 0 && f64::from(window.busiest) >= self.limit * 0.8 {
+            // Grow only if the limit is used; otherwise nothing is known about a higher one.
+            self.limit += (self.limit.sqrt() / 2.0).max(1.0) * growth_steps(window);
         }
     }
 
-    /// Whether calls wait for each other, or the other side is slower for good, only a probe tells.
-    fn note_slow(&mut self, latency: f64) {
-        let Slow { row, from, .. } = self.slow;
-        let from = if row == 0 { self.limit } else { from };
-        self.slow = Slow { row: row + 1, from, latency };
-        if row + 1 >= SLOW_ROW {
+    /// Counts a slow window. Only a probe tells whether calls queue or the server became slower for
+    /// good.
+    fn record_slow_window(&mut self, latency: f64) {
+        let SlowStreak { windows, limit_before, .. } = self.slow;
+        let limit_before = if windows == 0 { self.limit } else { limit_before };
+        self.slow = SlowStreak { windows: windows + 1, limit_before, latency };
+        if windows + 1 >= MAX_SLOW_WINDOWS {
             self.until_probe = self.until_probe.min(1);
         }
     }
 }
 
-/// How many steps at a time: with a backlog that waits longer than calls take, several.
-fn haste(window: &Window) -> f64 {
-    (window.waited.as_secs_f64() / seconds(window)).clamp(1.0, 4.0)
+/// Steps to grow by: several if calls wait for the limit longer than they take.
+fn growth_steps(window: &Window) -> f64 {
+    (window.waited.as_secs_f64() / latency_secs(window)).clamp(1.0, 4.0)
 }
 
-fn seconds(window: &Window) -> f64 {
+fn latency_secs(window: &Window) -> f64 {
     window.latency.as_secs_f64().max(1e-6)
 }
 
@@ -211,34 +212,39 @@ fn seconds(window: &Window) -> f64 {
 mod tests {
     use super::*;
 
-    /// A server that answers `capacity` calls at once in `base`; more wait for each other. Beyond
-    /// `refuses` calls a second it refuses. Of its answers this `lost` share does not arrive, and
-    /// of those beyond `drowns` calls at once none.
+    /// A server that answers `capacity` calls at once in `base` seconds; more calls queue. It
+    /// rejects calls above `rate_limit` per second. A share `lost_share` of its answers is lost,
+    /// and all answers above `drops_above` calls at once.
     #[derive(Clone, Copy)]
     struct Server {
         base: f64,
         capacity: f64,
-        refuses: f64,
-        lost: f64,
-        drowns: f64,
+        rate_limit: f64,
+        lost_share: f64,
+        drops_above: f64,
     }
 
-    /// Refuses nothing, loses nothing.
-    const GOOD: Server =
-        Server { base: 0.8, capacity: FREE, refuses: FREE, lost: 0.0, drowns: FREE };
+    /// Rejects nothing, loses nothing.
+    const GOOD: Server = Server {
+        base: 0.8,
+        capacity: UNLIMITED,
+        rate_limit: UNLIMITED,
+        lost_share: 0.0,
+        drops_above: UNLIMITED,
+    };
 
     impl Server {
-        /// The `at`th window, of `length` seconds, with `n` calls out at once.
+        /// The `at`th window, of `length` seconds, with `n` calls in flight.
         fn window(&self, at: u32, length: f64, n: u32) -> Window {
             let latency = self.base * (f64::from(n) / self.capacity).max(1.0);
             let offered = f64::from(n) / latency * length;
-            let refused = (offered - self.refuses * length).max(0.0);
-            let drowned = (1.0 - self.drowns / f64::from(n)).max(0.0);
-            let failed = (offered - refused) * (self.lost + drowned);
+            let refused = (offered - self.rate_limit * length).max(0.0);
+            let dropped = (1.0 - self.drops_above / f64::from(n)).max(0.0);
+            let failed = (offered - refused) * (self.lost_share + dropped);
             Window {
-                answered: whole(at, offered - refused - failed),
-                refused: whole(at, refused),
-                failed: whole(at, failed),
+                answered: calls_in(at, offered - refused - failed),
+                refused: calls_in(at, refused),
+                failed: calls_in(at, failed),
                 latency: Duration::from_secs_f64(latency),
                 busiest: n,
                 waited: Duration::ZERO,
@@ -253,25 +259,26 @@ mod tests {
         }
     }
 
-    /// Of an amount per window, what falls into the `at`th: whole calls, and none forgotten.
+    /// Calls in the `at`th window at `amount` calls per window: whole calls, fractions carried
+    /// over.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test")]
-    fn whole(at: u32, amount: f64) -> u32 {
+    fn calls_in(at: u32, amount: f64) -> u32 {
         let before = (f64::from(at) * amount).floor();
         ((f64::from(at) + 1.0) * amount).floor() as u32 - before as u32
     }
 
-    /// The least and the most of windows among which there should be no probe.
-    fn span(limits: &[u32]) -> (u32, u32) {
+    /// The lowest and highest limit.
+    fn min_max(limits: &[u32]) -> (u32, u32) {
         (*limits.iter().min().unwrap(), *limits.iter().max().unwrap())
     }
 
-    const FREE: f64 = f64::INFINITY;
+    const UNLIMITED: f64 = f64::INFINITY;
 
-    /// Below the capacity throughput is lost; beyond the tolerance calls only wait.
-    fn settled_at(capacity: f64, limits: &[u32]) {
-        let (low, high) = span(limits);
+    /// Below the capacity throughput is lost; beyond the tolerance calls only queue.
+    fn assert_settled_at(capacity: f64, limits: &[u32]) {
+        let (low, high) = min_max(limits);
         assert!(f64::from(low) >= capacity * 0.9, "{capacity}: {low}..{high}");
-        let most = capacity * TOLERANCE * 1.5 + 3.0;
+        let most = capacity * LATENCY_TOLERANCE * 1.5 + 3.0;
         assert!(f64::from(high) <= most, "{capacity}: {low}..{high}");
     }
 
@@ -281,7 +288,7 @@ mod tests {
             let server = Server { capacity, ..GOOD };
             let mut adaptive = Adaptive::new(1, 4, 1_000);
             let limits = server.run(&mut adaptive, 300);
-            settled_at(capacity, &limits[200..240]);
+            assert_settled_at(capacity, &limits[200..240]);
         }
     }
 
@@ -302,7 +309,7 @@ mod tests {
 
     #[test]
     fn it_stays_under_a_rate_limit_most_of_the_time() {
-        let server = Server { base: 1.0, refuses: 50.0, ..GOOD };
+        let server = Server { base: 1.0, rate_limit: 50.0, ..GOOD };
         let mut adaptive = Adaptive::new(1, 4, 1_000);
         let limits = server.run(&mut adaptive, 400);
         let settled = &limits[200..];
@@ -336,24 +343,24 @@ mod tests {
     #[test]
     fn one_lost_answer_in_a_hundred_does_not_keep_it_from_the_capacity() {
         for capacity in [4.0, 30.0, 200.0] {
-            let server = Server { capacity, lost: 0.01, ..GOOD };
+            let server = Server { capacity, lost_share: 0.01, ..GOOD };
             let limits = server.run(&mut Adaptive::new(1, 4, 1_000), 300);
-            settled_at(capacity, &limits[200..240]);
+            assert_settled_at(capacity, &limits[200..240]);
         }
     }
 
     #[test]
     fn a_server_that_loses_what_is_too_much_is_not_given_much_more() {
-        // It answers what it answers in no time, so that only the lost answers tell.
-        let server = Server { drowns: 40.0, ..GOOD };
+        // Latency stays low, so that only the lost answers indicate the overload.
+        let server = Server { drops_above: 40.0, ..GOOD };
         let limits = server.run(&mut Adaptive::new(1, 4, 1_000), 300);
-        let (low, high) = span(&limits[200..240]);
+        let (low, high) = min_max(&limits[200..240]);
         assert!(low >= 25 && high <= 60, "{low}..{high}");
     }
 
     #[test]
     fn a_server_that_answers_nothing_is_hardly_asked() {
-        let server = Server { lost: 1.0, ..GOOD };
+        let server = Server { lost_share: 1.0, ..GOOD };
         let limits = server.run(&mut Adaptive::new(1, 100, 1_000), 100);
         assert_eq!(limits[99], 1, "{limits:?}");
     }
@@ -376,7 +383,7 @@ mod tests {
         server.run(&mut adaptive, 110);
         let collapsed = Server { capacity: 4.0, ..server };
         let limits = collapsed.run(&mut adaptive, 150);
-        let (_, high) = span(&limits[100..]);
+        let (_, high) = min_max(&limits[100..]);
         assert!(high <= 12, "{limits:?}");
     }
 

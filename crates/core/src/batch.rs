@@ -1,7 +1,7 @@
-//! A batch: units counted together, from its first unit to the word that all have ended.
+//! A batch: units that are counted together, from the first unit to the callback after the last.
 //!
-//! [`advance`] is the whole state machine: stores call it, inside the same transaction, whenever a
-//! batch's counters or its seal moved. Operators' actions are in [`act`].
+//! [`advance`] is the whole state machine: stores call it, in the same transaction, whenever a
+//! batch's counters or its seal changed. [`act`] applies operators' actions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::name::{BatchId, Kind, QueueName, TenantId};
 use crate::time::Timestamp;
 use crate::unit::Payload;
 
-/// Where a batch stands.
+/// The status of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchStatus {
@@ -20,13 +20,13 @@ pub enum BatchStatus {
     Queued,
     /// Units are being worked on.
     Running,
-    /// No unit is claimed until it is resumed.
+    /// Not claimed until it is resumed.
     Paused,
     /// All units have ended.
     Complete,
-    /// Given up, by its failure threshold or by hand.
+    /// Failed by its failure threshold or by an operator.
     Failed,
-    /// Given up by request.
+    /// Cancelled by an operator.
     Cancelled,
 }
 
@@ -40,12 +40,12 @@ impl BatchStatus {
         matches!(self, Self::Queued | Self::Running)
     }
 
-    /// Whether the batch's remaining units are to be cancelled.
+    /// Whether the batch's remaining units must be cancelled.
     pub fn is_given_up(self) -> bool {
         matches!(self, Self::Failed | Self::Cancelled)
     }
 
-    /// Whether it has ended.
+    /// Whether the batch has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Complete | Self::Failed | Self::Cancelled)
     }
@@ -77,23 +77,23 @@ impl std::str::FromStr for BatchStatus {
     }
 }
 
-/// How many failures are too many, and what then.
+/// How many failures are too many, and what the batch does then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FailureThreshold {
-    /// Too many.
+    /// The limit.
     pub limit: FailureLimit,
-    /// What then.
+    /// What the batch does at the limit.
     pub then: OnThreshold,
 }
 
-/// How failures are measured.
+/// How failures are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureLimit {
-    /// This many units.
+    /// A number of units.
     Units(u64),
-    /// This share of the batch in percent; until it is sealed, of the ended units, and not before
-    /// a hundred have ended.
+    /// A percentage of the batch; until it is sealed, of the ended units, and only after a hundred
+    /// have ended.
     Percent(f64),
 }
 
@@ -101,7 +101,7 @@ pub enum FailureLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnThreshold {
-    /// It waits for someone to look.
+    /// It pauses, for an operator to look.
     #[default]
     Pause,
     /// It fails, and its remaining units are cancelled.
@@ -112,11 +112,11 @@ pub enum OnThreshold {
 /// `{"batch", "status", "generation", "counts", "data"}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
-    /// Where it waits. Exempt from the queue's capacity.
+    /// The queue it is sent to. Exempt from the queue's capacity.
     pub queue: QueueName,
-    /// Which handler runs it.
+    /// The kind of the unit.
     pub kind: Kind,
-    /// The sender's own part of the payload.
+    /// The initiator's own part of the payload.
     #[serde(default)]
     pub data: serde_json::Value,
 }
@@ -131,7 +131,7 @@ impl Callback {
     }
 }
 
-/// The largest [`Callback::data`]: with the counts around it, it must still fit a payload.
+/// The largest [`Callback::data`]: with the counts added, it must still fit into a payload.
 pub const MAX_CALLBACK_DATA: usize = 1024 * 1024;
 
 /// A batch as its initiator describes it.
@@ -139,27 +139,26 @@ pub const MAX_CALLBACK_DATA: usize = 1024 * 1024;
 pub struct NewBatch {
     /// Its name.
     pub id: BatchId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// What sort of batch, for people and reports.
+    /// A label for people and reports.
     pub kind: String,
-    /// Who or what started it.
+    /// The user or program that started it.
     pub initiated_by: String,
-    /// How many workers it asks for, if it says.
+    /// How many workers it asks for.
     pub workers: Option<u32>,
-    /// Words for people.
+    /// Notes for people.
     pub notes: String,
-    /// How many failures are too many.
+    /// The failure threshold.
     pub threshold: Option<FailureThreshold>,
-    /// What is sent at the end.
+    /// The unit to send at the end.
     pub callback: Option<Callback>,
-    /// What its workers must know, for them alone to understand; see
-    /// [`crate::store::Inspect::definition`].
+    /// Opaque data for its workers; see [`crate::store::Inspect::definition`].
     pub definition: Option<Payload>,
 }
 
 impl NewBatch {
-    /// Refuses what could not be carried out when the batch ends.
+    /// Rejects a batch that could not be completed.
     pub fn check(&self) -> Result<(), crate::Error> {
         if let Some(definition) = &self.definition {
             crate::unit::check_size("definition", definition)?;
@@ -167,7 +166,8 @@ impl NewBatch {
         let Some(callback) = &self.callback else { return Ok(()) };
         if !callback.queue.admits(&self.tenant) {
             let (queue, tenant) = (&callback.queue, &self.tenant);
-            let message = format!("the callback's queue `{queue}` is not tenant `{tenant}`'s");
+            let message =
+                format!("the callback's queue `{queue}` does not belong to tenant `{tenant}`");
             return Err(crate::Error::Invalid(message));
         }
         let data = Payload::from(callback.data.clone());
@@ -194,24 +194,24 @@ impl NewBatch {
     }
 }
 
-/// Named amounts of one run, added to its batch's [`Batch::sums`].
+/// Named amounts that a run adds to its batch's [`Batch::sums`].
 pub type Sums = BTreeMap<String, i64>;
 
-/// A batch as the store knows it.
+/// A batch as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// Its name.
     pub id: BatchId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// What sort of batch.
+    /// A label for people and reports.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Where it stands.
+    /// Its status.
     pub status: BatchStatus,
-    /// Why it was paused or given up.
+    /// Why it was paused, failed or cancelled.
     pub reason: Option<String>,
-    /// Who or what started it.
+    /// The user or program that started it.
     pub initiated_by: String,
     /// When its record was written.
     pub initiated_at: Timestamp,
@@ -219,48 +219,48 @@ pub struct Batch {
     pub started_at: Option<Timestamp>,
     /// When its last unit ended.
     pub completed_at: Option<Timestamp>,
-    /// How many workers it asked for.
+    /// How many workers it asks for.
     pub workers: Option<u32>,
-    /// Words for people.
+    /// Notes for people.
     pub notes: String,
-    /// Where its initiator is: opaque, moved with each chunk.
+    /// The initiator's position in its source: opaque, moved with each chunk.
     pub cursor: String,
     /// Whether all its units have been sent.
     pub sealed: bool,
-    /// 1, and one more each time its failures are retried after the end.
+    /// 1, plus one each time its failures are retried after the end.
     pub generation: u32,
-    /// How many failures are too many.
+    /// The failure threshold.
     pub threshold: Option<FailureThreshold>,
-    /// Failures that were there when it was last resumed: the threshold counts from them.
+    /// Failures at the last resume: the threshold does not count them.
     pub forgiven: u64,
-    /// What is sent at the end.
+    /// The unit to send at the end.
     pub callback: Option<Callback>,
-    /// The last generation whose end was announced.
+    /// The last generation with a sent callback.
     pub announced: u32,
     /// Its units by state.
     pub counts: Counts,
-    /// What its runs added up, as tokens or money: moved by checkpoints, each counted once.
+    /// Sums over its runs, such as tokens or money. Each checkpoint is counted once.
     #[serde(default)]
     pub sums: Sums,
 }
 
-/// What must be written after [`advance`] or [`act`].
+/// What a store must write after [`advance`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Step {
-    /// The callback is due: send it in this same transaction.
+    /// The callback is due: send it in the same transaction.
     pub announce: bool,
     /// Whether the record changed.
     pub changed: bool,
 }
 
-/// Moves `batch` on after its counters or seal changed. Idempotent.
+/// Updates `batch` after its counters or seal changed. Idempotent.
 pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
     let before = batch.clone();
-    let moved = batch.counts.leased + batch.counts.finished() > 0;
-    if batch.status == BatchStatus::Queued && moved {
+    let started = batch.counts.leased + batch.counts.finished() > 0;
+    if batch.status == BatchStatus::Queued && started {
         batch.status = BatchStatus::Running;
     }
-    if batch.started_at.is_none() && moved {
+    if batch.started_at.is_none() && started {
         batch.started_at = Some(now);
     }
     apply_threshold(batch);
@@ -278,11 +278,11 @@ pub fn advance(batch: &mut Batch, now: Timestamp) -> Step {
 }
 
 fn apply_threshold(batch: &mut Batch) {
-    // Forgiven failures that were retried are gone; they must not hide new ones.
+    // Failures that were retried are no longer failed; their forgiveness must not hide new ones.
     batch.forgiven = batch.forgiven.min(batch.counts.failed);
     let Some(threshold) = batch.threshold.filter(|_| batch.status.is_open()) else { return };
     let failed = batch.counts.failed.saturating_sub(batch.forgiven);
-    let Some(why) = exceeds(threshold.limit, failed, batch) else { return };
+    let Some(why) = threshold_exceeded(threshold.limit, failed, batch) else { return };
     batch.reason = Some(why);
     batch.status = match threshold.then {
         OnThreshold::Pause => BatchStatus::Paused,
@@ -290,76 +290,77 @@ fn apply_threshold(batch: &mut Batch) {
     };
 }
 
-/// Whether its failure threshold is what stopped this batch. Units that were running then may have
-/// ended well since, so that the share would be below the threshold now: the record's reason tells.
+/// Whether the failure threshold stopped this batch. Units that were running then may have
+/// succeeded since, so that the share is below the threshold now; therefore the record's reason
+/// decides.
 pub fn stopped_by_threshold(batch: &Batch) -> bool {
     let stopped = matches!(batch.status, BatchStatus::Paused | BatchStatus::Failed);
-    let by_threshold = |reason: &String| reason.contains(THE_THRESHOLD_IS);
+    let by_threshold = |reason: &String| reason.contains(THRESHOLD_MARKER);
     stopped && batch.threshold.is_some() && batch.reason.as_ref().is_some_and(by_threshold)
 }
 
-/// Stands in the reason of every batch that its threshold stopped.
-const THE_THRESHOLD_IS: &str = ", the threshold is ";
+/// Part of the reason of every batch that its threshold stopped.
+const THRESHOLD_MARKER: &str = ", the threshold is ";
 
 #[expect(clippy::cast_precision_loss, reason = "a percentage of a count")]
-fn exceeds(limit: FailureLimit, failed: u64, batch: &Batch) -> Option<String> {
+fn threshold_exceeded(limit: FailureLimit, failed: u64, batch: &Batch) -> Option<String> {
     match limit {
         FailureLimit::Units(most) => (failed >= most.max(1))
-            .then(|| format!("{failed} units failed{THE_THRESHOLD_IS}{most}")),
+            .then(|| format!("{failed} units failed{THRESHOLD_MARKER}{most}")),
         FailureLimit::Percent(most) => {
             let counts = &batch.counts;
             let base = if batch.sealed { counts.total() } else { counts.finished().max(100) };
             let share = failed as f64 * 100.0 / base.max(1) as f64;
             (failed > 0 && share >= most).then(|| {
-                format!("{failed} of {base} units failed ({share:.1} %){THE_THRESHOLD_IS}{most} %")
+                format!("{failed} of {base} units failed ({share:.1} %){THRESHOLD_MARKER}{most} %")
             })
         }
     }
 }
 
-/// What an operator does to a batch.
+/// An operator's action on a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchAction {
-    /// Claim no more of it.
+    /// Stop claiming its units.
     Pause {
         /// Why, for people.
         reason: String,
     },
-    /// Claim from it again; failures so far are forgiven.
+    /// Claim its units again; failures so far are forgiven.
     Resume,
-    /// Give it up: its waiting units are cancelled, its running ones asked to stop.
+    /// Cancel its waiting units, and ask its running ones to stop.
     Cancel,
-    /// The same, but as a failure.
+    /// Like `Cancel`, but the batch ends as failed.
     Fail {
         /// Why, for people.
         reason: String,
     },
     /// Run its failed units again; after the end this opens a new generation. Failures that were
-    /// pruned, or whose key is in use, stay as they are.
+    /// pruned, or that lost their dedup key to another unit, stay as they are.
     RetryFailed,
 }
 
-/// An action that a batch in this status does not take.
+/// The batch's status does not permit the action.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("batch `{batch}` is {status} and cannot be {wanted}")]
 pub struct BatchRefusal {
-    /// Which batch.
+    /// The batch.
     pub batch: BatchId,
-    /// Where it stands.
+    /// Its status.
     pub status: BatchStatus,
-    /// What was wanted of it.
+    /// The action, as a participle.
     pub wanted: &'static str,
 }
 
-/// Refuses a new generation in which nothing would run: its failures were pruned, or their keys
-/// went to others.
+/// The error for a new generation in which no unit would run: the failed units were pruned, or lost
+/// their dedup keys to other units.
 pub fn nothing_to_retry(batch: &Batch) -> BatchRefusal {
     let wanted = "retried: none of its failed units can run again";
     BatchRefusal { batch: batch.id.clone(), status: batch.status, wanted }
 }
 
-/// Applies an operator's action to the record. Moving the units is the store's part, followed by
+/// Applies an operator's action to the record. The store moves the units, and then calls
 /// [`advance`].
 pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> {
     use BatchStatus::{Cancelled, Complete, Failed, Paused, Running};
@@ -407,21 +408,21 @@ pub fn act(batch: &mut Batch, action: &BatchAction) -> Result<(), BatchRefusal> 
     Ok(())
 }
 
-/// Opens a new generation of a batch that has ended, because units of it run again.
+/// Opens a new generation of an ended batch, because some of its units run again.
 pub fn reopen(batch: &mut Batch) {
     batch.generation += 1;
     batch.completed_at = None;
     batch.status = BatchStatus::Running;
     batch.reason = None;
-    // What failed before does not count against the new generation.
+    // Earlier failures do not count against the new generation.
     batch.forgiven = batch.counts.failed;
-    // One given up before its initiator was through can take no more units.
+    // A batch that was stopped before its initiator had sent everything takes no more units.
     batch.sealed = true;
 }
 
 fn resume(batch: &mut Batch) {
-    let moved = batch.started_at.is_some();
-    batch.status = if moved { BatchStatus::Running } else { BatchStatus::Queued };
+    let started = batch.started_at.is_some();
+    batch.status = if started { BatchStatus::Running } else { BatchStatus::Queued };
     batch.forgiven = batch.counts.failed;
     batch.reason = None;
 }

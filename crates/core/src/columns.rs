@@ -1,6 +1,5 @@
-//! How SQL stores write a unit: state codes, flags, and the column for what few units have.
-//!
-//! In one place, so that the stores' tables mean the same and can be compared by eye.
+//! How SQL stores encode a unit: state codes, flags, and the column for rare attributes. Shared, so
+//! that the tables of all stores mean the same.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +10,12 @@ use crate::machine::runs_alone;
 use crate::retry::Policy;
 use crate::unit::{Cap, DedupWindow, NewUnit, OnDependencyFailure, UnitState, Weight};
 
-/// Ready, but its cap is reached: out of the way of claims until another unit of its key leaves.
+/// Ready, but its cap is reached: hidden from claims until another unit with its cap key leaves.
 pub const PARKED: u8 = 7;
-/// Ready, but must run alone: out of the way of claims that cannot take it.
+/// Ready, but must run alone: hidden from claims that cannot take it.
 pub const ALONE: u8 = 8;
 
-/// The code under which a state is stored.
+/// The code of a state.
 pub const fn code(state: UnitState) -> u8 {
     match state {
         UnitState::Blocked => 0,
@@ -29,23 +28,23 @@ pub const fn code(state: UnitState) -> u8 {
     }
 }
 
-/// The code for a unit that enters `state` after `lost` losses.
+/// The code for a unit that enters `state` after `lost` lost runs.
 pub fn entry_code(state: UnitState, lost: u32) -> u8 {
     if state == UnitState::Ready && runs_alone(lost) { ALONE } else { code(state) }
 }
 
-/// The state behind a code.
+/// The state of a code.
 pub fn state(code: u8) -> Result<UnitState> {
     match code {
         PARKED | ALONE => Ok(UnitState::Ready),
         _ => {
-            let known = UnitState::ALL.get(usize::from(code)).copied();
-            known.ok_or_else(|| damaged(format!("unit state {code}")))
+            let state = UnitState::ALL.get(usize::from(code)).copied();
+            state.ok_or_else(|| corrupt(format!("unit state {code}")))
         }
     }
 }
 
-fn damaged(what: impl std::fmt::Display) -> Error {
+fn corrupt(what: impl std::fmt::Display) -> Error {
     Error::Broken { message: format!("the database holds {what}"), source: None }
 }
 
@@ -62,25 +61,25 @@ pub const fn codes(state: UnitState) -> &'static [u8] {
     }
 }
 
-/// Bits of the `flags` column: what a verb must look at besides the plain columns.
+/// Bits of the `flags` column: what an operation must consider besides the plain columns.
 pub mod flag {
-    /// A claim must look closer: weight, resources, cap or deadline.
+    /// A claim must check weight, resources, cap or deadline.
     pub const SPECIAL: i64 = 1;
-    /// Other units wait for it.
+    /// Other units depend on it.
     pub const WAITED_ON: i64 = 2;
-    /// Someone wants it cancelled.
+    /// Its cancellation was requested.
     pub const CANCEL: i64 = 4;
     /// Its dedup key is free again once it has ended.
     pub const KEY_WHILE_LIVE: i64 = 8;
-    /// Its payload, checkpoint or result lies beside the row (SQLite): bits 4, 5 and 6.
+    /// Its payload, checkpoint or result is stored outside the row (SQLite): bits 4, 5 and 6.
     pub const BODY: [i64; 3] = [16, 32, 64];
     /// A failed dependency releases it instead of cancelling it.
     pub const RELEASED_BY_FAILURE: i64 = 128;
-    /// A run left a checkpoint.
+    /// It has a checkpoint.
     pub const CHECKPOINTED: i64 = 256;
-    /// Someone waits for its end.
+    /// A client waits for its end.
     pub const AWAITED: i64 = 512;
-    /// Its dedup key stays its own after its end, until one takes it that looks less far back.
+    /// It keeps its dedup key after its end, until a unit with a later `Since` window takes it.
     pub const KEY_SINCE: i64 = 1024;
 }
 
@@ -102,32 +101,32 @@ pub fn flags(unit: &NewUnit) -> i64 {
     flags
 }
 
-/// What few units have, in one column of JSON so that most rows have none.
+/// Rare attributes of a unit, as one JSON column, so that most rows store NULL.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spec {
     /// The dedup key, as the sender wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The slots it takes, if not one.
+    /// Slots, if not one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// The named resources it takes.
+    /// Named resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resources: BTreeMap<String, u32>,
-    /// Its cap.
+    /// The cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Cap>,
     /// The sender's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// The trace it belongs to.
+    /// The `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
 }
 
 impl Spec {
-    /// The column's text for a new unit; `None` for a plain one.
+    /// The column's text for a new unit; `None` if it has no rare attribute.
     pub fn text(unit: &NewUnit) -> Result<Option<String>> {
         let spec = Self {
             key: unit.dedup.as_ref().map(|dedup| dedup.key.clone()),
@@ -140,16 +139,16 @@ impl Spec {
         if spec == Self::default() {
             return Ok(None);
         }
-        serde_json::to_string(&spec).map(Some).map_err(damaged)
+        serde_json::to_string(&spec).map(Some).map_err(corrupt)
     }
 
-    /// Reads the column.
+    /// Parses the column.
     pub fn parse(text: Option<&str>) -> Result<Self> {
         let Some(text) = text else { return Ok(Self::default()) };
-        serde_json::from_str(text).map_err(|error| damaged(format!("a bad unit spec: {error}")))
+        serde_json::from_str(text).map_err(|error| corrupt(format!("a bad unit spec: {error}")))
     }
 
-    /// What the unit takes up.
+    /// The unit's weight.
     pub fn weight(&self) -> Weight {
         Weight { slots: self.slots.unwrap_or(1), resources: self.resources.clone() }
     }

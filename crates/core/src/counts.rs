@@ -1,25 +1,25 @@
-//! How many units stand in each state: kept, never counted.
+//! Units per state: maintained counters, never a `count(*)`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::unit::UnitState;
 
-/// Units by state. Moves in the same transaction as the units, so it is always exact.
+/// Units by state. Updated in the same transaction as the units, so always exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Waiting for other units.
+    /// Waiting for dependencies.
     pub blocked: u64,
-    /// Waiting for a time.
+    /// Waiting for their time.
     pub scheduled: u64,
     /// Waiting for a worker.
     pub ready: u64,
-    /// Held by a worker.
+    /// Leased by a worker.
     pub leased: u64,
-    /// Ended well.
+    /// Succeeded.
     pub done: u64,
-    /// Ended badly.
+    /// Failed.
     pub failed: u64,
-    /// Ended by request.
+    /// Cancelled.
     pub cancelled: u64,
 }
 
@@ -45,7 +45,7 @@ impl Counts {
         *copy.slot(state)
     }
 
-    /// The place where one state is counted.
+    /// The counter of one state.
     pub fn slot(&mut self, state: UnitState) -> &mut u64 {
         match state {
             UnitState::Blocked => &mut self.blocked,

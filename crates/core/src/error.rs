@@ -1,4 +1,4 @@
-//! What a store could not do, by what the caller can do about it.
+//! Errors of stores, by what the caller can do about them.
 
 use std::error::Error as StdError;
 
@@ -6,92 +6,92 @@ use crate::batch::BatchRefusal;
 use crate::machine::NotApplicable;
 use crate::name::SessionId;
 
-/// Shorthand for a store's answer.
+/// A store's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a store could not do.
+/// Why a store could not do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store cannot be reached or is overloaded. Try again later.
+    /// The store cannot be reached or is overloaded. Retry later.
     #[error("the store is unavailable: {message}")]
     Unavailable {
-        /// What was tried.
+        /// What was attempted.
         message: String,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
-    /// There is no room left. Try again when there is.
+    /// The disk is full. Retry when there is space.
     #[error("the store's disk is full")]
     DiskFull {
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
-    /// The session was ended or taken over; its leases are gone.
-    #[error("session {0} has ended: its leases were given to others")]
+    /// The session was ended or adopted; its leases are gone.
+    #[error("session {0} has ended: its leases were released")]
     SessionGone(SessionId),
-    /// Whoever asks may not: it has no token, a wrong one, or one that does not reach so far.
-    #[error("it is not allowed: {message}")]
+    /// The caller has no token, an invalid one, or one without the required role.
+    #[error("permission denied: {message}")]
     Denied {
-        /// What was said.
+        /// The reason.
         message: String,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
-    /// There is no such thing, or not for this tenant.
+    /// The object does not exist, or not within this tenant.
     #[error("there is no {what} `{name}`")]
     NotFound {
-        /// A unit, a batch, a queue…
+        /// The type of object: a unit, a batch, a queue…
         what: &'static str,
         /// Its name.
         name: String,
     },
-    /// The request makes no sense, whoever sends it.
+    /// The request is invalid. Retrying does not help.
     #[error("{0}")]
     Invalid(String),
-    /// More bytes than a unit may carry.
+    /// The value exceeds a size limit.
     #[error("the {what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
-        /// Payload, result or checkpoint.
+        /// The value: payload, result or checkpoint.
         what: String,
-        /// How many it has.
+        /// Its size.
         bytes: usize,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
-    /// The unit is in a state that does not allow it.
+    /// The unit's state does not permit the operation.
     #[error(transparent)]
     UnitRefuses(#[from] NotApplicable),
-    /// The batch is in a status that does not allow it.
+    /// The batch's status does not permit the operation.
     #[error(transparent)]
     BatchRefuses(#[from] BatchRefusal),
     /// The store was written by another version.
     #[error("the store has schema version {found}, this program knows {known}")]
     Schema {
-        /// The store's.
+        /// The store's version.
         found: u32,
-        /// Ours.
+        /// The version that this program supports.
         known: u32,
     },
-    /// The store does not offer this.
+    /// The store does not support this.
     #[error("{0}")]
     Unsupported(String),
-    /// The store's own data contradicts itself, or its driver broke. Not to be retried.
+    /// The store's data is inconsistent, or its driver failed. Do not retry.
     #[error("the store is broken: {message}")]
     Broken {
         /// What was found.
         message: String,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
 }
 
 impl Error {
-    /// Whether the same call may work later.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::DiskFull { .. } => true,
@@ -108,13 +108,13 @@ impl Error {
         }
     }
 
-    /// There is no such thing.
+    /// An object that does not exist.
     pub fn not_found(what: &'static str, name: impl ToString) -> Self {
         Self::NotFound { what, name: name.to_string() }
     }
 
-    /// The same for another who hears of it: what the caller can do is the same, what the driver said is
-    /// part of its words.
+    /// A copy for a further caller of the same operation. What the caller can do stays the same;
+    /// the driver's error is only kept as text.
     pub fn echo(&self) -> Self {
         match self {
             Self::Invalid(words) => Self::Invalid(words.clone()),
@@ -126,7 +126,7 @@ impl Error {
         }
     }
 
-    /// The store is out of reach for now.
+    /// The store cannot be reached for now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::Unavailable { message: message.into(), source: None }
     }

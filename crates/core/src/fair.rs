@@ -1,28 +1,29 @@
-//! Shares: how a claim is divided between the lanes of a queue.
+//! Stride scheduling: divides a claim between the lanes of a queue.
 //!
-//! Stride scheduling: each lane has a pass; the lane with the smallest pass goes next and its pass
-//! grows by `STRIDE / weight`. Over any stretch each lane is served in proportion to its weight,
-//! and a lane that was empty starts level with the others instead of with credit.
+//! Each lane has a pass; the lane with the smallest pass goes next and its pass grows by `STRIDE /
+//! weight`. Over any period each lane is served in proportion to its weight. A lane that was empty
+//! starts level with the others, without credit.
 
-/// How far a lane of weight 1 moves per unit.
+/// How far the pass of a lane of weight 1 moves per unit.
 pub const STRIDE: u64 = 1 << 20;
 
-/// A lane that has something to claim.
+/// A lane with claimable units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneShare {
-    /// Where it stands; smallest goes next.
+    /// Its position in the schedule; the smallest goes next.
     pub pass: u64,
-    /// Its share against the others. At least 1.
+    /// Its weight relative to the others. At least 1.
     pub weight: u32,
-    /// How many units it can give: what is ready, less what its cap forbids.
+    /// How many units it can provide: ready ones, as far as its cap permits.
     pub available: u64,
 }
 
-/// Divides `wanted` units between `lanes`: moves their passes and returns each lane's part.
+/// Divides `wanted` units between `lanes`: moves their passes and returns each lane's number of
+/// units.
 pub fn divide(lanes: &mut [LaneShare], wanted: u64) -> Vec<u64> {
     let mut parts = vec![0; lanes.len()];
     if let [only] = lanes {
-        // One lane competes with nobody; its pass need not move.
+        // A single lane competes with no other; its pass need not move.
         parts[0] = wanted.min(only.available);
         return parts;
     }
@@ -38,28 +39,28 @@ pub fn divide(lanes: &mut [LaneShare], wanted: u64) -> Vec<u64> {
     parts
 }
 
-/// Whose turn it is: the lane with the smallest pass that has something to give.
+/// The next lane: the smallest pass among lanes with available units.
 pub fn turn<'l>(lanes: impl Iterator<Item = &'l LaneShare>) -> Option<usize> {
     let open = lanes.enumerate().filter(|(_, lane)| lane.available > 0);
     open.min_by_key(|(at, lane)| (lane.pass, *at)).map(|(at, _)| at)
 }
 
 impl LaneShare {
-    /// The lane gives one unit.
+    /// Takes one unit from the lane.
     pub fn serve(&mut self) {
         self.available -= 1;
-        // At least one step: a lane whose weight is beyond all measure must not stand still.
+        // At least one step: a lane with a huge weight must still move.
         self.pass += (STRIDE / u64::from(self.weight.max(1))).max(1);
     }
 }
 
-/// A lane's share against the others: its own weight times its tenant's.
+/// A lane's effective weight: its own times its tenant's.
 pub fn share(lane: u32, tenant: u32) -> u32 {
     lane.saturating_mul(tenant)
 }
 
-/// The pass a lane starts with when it gets its first unit after a pause: level with the lane
-/// that is next, so that silence earns no credit.
+/// The pass of a lane with its first unit after a pause: level with the next lane, so that an idle
+/// lane earns no credit.
 pub fn entry_pass(own: u64, smallest_active: Option<u64>) -> u64 {
     smallest_active.map_or(own, |smallest| own.max(smallest))
 }

@@ -1,29 +1,28 @@
-//! Longshore's vocabulary, state machines, policies and seams.
+//! Longshore's vocabulary, state machines, policies and store traits.
 //!
-//! This crate decides and names; it does no I/O, reads no clock and spawns nothing. What a unit or
-//! a batch does next is a pure function ([`machine::next`], [`batch::advance`]), so every store
-//! reaches the same decision and tests can reach every state from data.
+//! This crate does no I/O, reads no clock and spawns nothing but the tasks of [`coalescer`]. What a
+//! unit or a batch does next is a pure function ([`machine::next`], [`batch::advance`]), so every
+//! store reaches the same decision and tests can reach every state from data.
 //!
-//! The seam to storage is [`Store`], seven small traits grouped by a unit's life:
-//! [`Intake`] (send), [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune),
-//! [`Operate`] (cancel, retry, pause), [`Inspect`] (read, changes, verify), [`Tenants`] (shares, caps
-//! and bounds of whole customers) and [`Schedules`] (put, fire). [`Ledger`] stands beside it: profiles,
-//! keys, calls and their cost, limits and budgets; and so does [`Permits`]: how many may use what is
-//! scarce at once.
+//! A store implements [`Store`], seven small traits grouped by a unit's life: [`Intake`] (send),
+//! [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune), [`Operate`] (cancel, retry,
+//! pause), [`Inspect`] (read, changes, verify), [`Tenants`] (weights, caps and capacities per
+//! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it: [`Ledger`]
+//! (profiles, keys, calls and their cost, limits and budgets) and [`Permits`] (bounded pools).
 
 pub mod adaptive;
 pub mod batch;
+pub mod coalescer;
 pub mod columns;
 pub mod counts;
 pub mod error;
 pub mod fair;
-pub mod gather;
 pub mod ledger;
 pub mod machine;
 pub mod name;
 pub mod outcome;
 pub mod permits;
-pub mod rank;
+pub mod priority;
 pub mod retry;
 pub mod schedule;
 pub mod session;
@@ -33,9 +32,9 @@ pub mod time;
 pub mod unit;
 
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
+pub use coalescer::Gather;
 pub use counts::Counts;
 pub use error::{Error, Result};
-pub use gather::Gather;
 pub use ledger::Ledger;
 pub use name::{
     BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,
@@ -43,7 +42,7 @@ pub use name::{
 };
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use permits::Permits;
-pub use rank::Priority;
+pub use priority::Priority;
 pub use retry::{OnLost, Policy, RetryPolicy};
 pub use schedule::{NewSchedule, Schedule};
 pub use store::{Inspect, Intake, Leases, Operate, Schedules, Store, Tenants, Upkeep};

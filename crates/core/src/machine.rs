@@ -1,6 +1,6 @@
 //! The unit's state machine: one pure function, [`next`].
 //!
-//! Stores load a unit's [`Head`], ask `next`, and write what it says. They decide nothing
+//! Stores load a unit's [`Head`], call `next`, and write its result. They decide nothing
 //! themselves, so memory, SQLite and PostgreSQL cannot disagree.
 //!
 //! ```text
@@ -14,35 +14,35 @@
 
 use crate::name::UnitId;
 use crate::outcome::{Failure, Outcome};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::retry::{OnLost, Policy};
 use crate::time::Timestamp;
 use crate::unit::UnitState;
 
-/// What the decision looks at.
+/// What a transition depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// Its identity, the source of the jitter.
+    /// The unit's id, which seeds the jitter.
     pub id: UnitId,
-    /// Where it stands.
+    /// Its state.
     pub state: UnitState,
-    /// How early it goes.
+    /// Its priority.
     pub priority: Priority,
-    /// Attempts used, the present one included once started.
+    /// Attempts used, including the current one once it has started.
     pub attempt: u32,
     /// Runs lost with their workers.
     pub lost: u32,
-    /// Whether the present lease has been started.
+    /// Whether the current lease has been started.
     pub started: bool,
     /// When it was sent.
     pub created_at: Timestamp,
-    /// No run after this.
+    /// No run starts after this.
     pub deadline: Option<Timestamp>,
-    /// Someone asked for it to be cancelled while it ran.
+    /// Its cancellation was requested while it ran.
     pub cancel_requested: bool,
-    /// An earlier run left a checkpoint: the next one goes on from there.
+    /// An earlier run left a checkpoint, from which the next run continues.
     pub checkpointed: bool,
-    /// Not ready before this, however soon what it waits for has ended.
+    /// Not ready before this, even if all dependencies have ended.
     pub not_before: Option<Timestamp>,
 }
 
@@ -50,55 +50,55 @@ pub struct Head {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Its handler answered.
+    /// Its handler returned an outcome.
     Finished(&'a Outcome),
-    /// Its holder gave it back without starting it.
+    /// Its worker released it without starting it.
     Released,
-    /// Its holder died.
+    /// Its worker died.
     Lost,
-    /// Its time came.
+    /// Its scheduled time has come.
     Due,
-    /// All it waited for has ended.
+    /// All its dependencies have ended.
     Unblocked,
-    /// Something it waited for did not end well.
+    /// A dependency failed or was cancelled.
     DependencyFailed(UnitId),
     /// Its deadline passed while it waited.
     Expired,
     /// An operator cancels it.
     Cancel,
-    /// An operator wants it run again.
+    /// An operator retries it.
     Retry,
-    /// What it waits for has come: it need not wait for its time.
+    /// The event it waits for has occurred: it need not wait for its scheduled time.
     Wake,
 }
 
-/// Where the unit goes.
+/// The unit's next state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transition {
     /// The new state.
     pub state: UnitState,
-    /// Its place within that state: the rank when ready, the due time when scheduled, the end
-    /// when final. Smaller comes first.
+    /// Its sort key within that state: the rank when ready, the due time when scheduled, the end
+    /// time when final. Smaller comes first.
     pub place: Timestamp,
     /// Attempts used from now on.
     pub attempt: u32,
-    /// Losses from now on.
+    /// Lost runs from now on.
     pub lost: u32,
-    /// What to record, for a run that did not end well.
+    /// The failure to record, for a run that did not succeed.
     pub failure: Option<Failure>,
 }
 
-/// Why an event does not apply to a unit.
+/// The unit's state does not permit the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a unit that is {state} cannot be {wanted}")]
 pub struct NotApplicable {
-    /// Where the unit stands.
+    /// The unit's state.
     pub state: UnitState,
-    /// What was wanted of it.
+    /// The event, as a participle.
     pub wanted: &'static str,
 }
 
-/// What `unit` does when `event` happens at `now`.
+/// The transition of `unit` when `event` happens at `now`.
 ///
 /// ```
 /// use longshore_core::machine::{Event, Head, next};
@@ -120,47 +120,47 @@ pub fn next(
     now: Timestamp,
 ) -> Result<Transition, NotApplicable> {
     use UnitState::{Blocked, Cancelled, Failed, Leased, Ready, Scheduled};
-    let step = Step { unit, now };
+    let context = TransitionContext { unit, now };
     match (event, unit.state) {
-        (Event::Released, Leased) => Ok(released(&step)),
-        (Event::Lost, Leased) => Ok(lost(&step, "its worker died while it ran", policy)),
-        (Event::Finished(outcome), Leased) => Ok(finished(&step, outcome, policy)),
-        (Event::Due | Event::Wake, Scheduled) => Ok(step.ready()),
-        (Event::Unblocked, Blocked) => Ok(step.at(unit.not_before.unwrap_or(now))),
+        (Event::Released, Leased) => Ok(released(&context)),
+        (Event::Lost, Leased) => Ok(lost(&context, "its worker died while it ran", policy)),
+        (Event::Finished(outcome), Leased) => Ok(finished(&context, outcome, policy)),
+        (Event::Due | Event::Wake, Scheduled) => Ok(context.ready()),
+        (Event::Unblocked, Blocked) => Ok(context.schedule(unit.not_before.unwrap_or(now))),
         (Event::DependencyFailed(_), Blocked) => {
-            Ok(step.ended(Cancelled, Some(dependency_failed(event))))
+            Ok(context.end(Cancelled, Some(dependency_failed(event))))
         }
         (Event::Expired, Blocked | Scheduled | Ready) => {
-            Ok(step.ended(Failed, Some(deadline_passed())))
+            Ok(context.end(Failed, Some(deadline_passed())))
         }
-        (Event::Cancel, Blocked | Scheduled | Ready) => Ok(step.ended(Cancelled, None)),
+        (Event::Cancel, Blocked | Scheduled | Ready) => Ok(context.end(Cancelled, None)),
         (Event::Retry, Failed | Cancelled | Scheduled) => {
-            Ok(Transition { attempt: 0, lost: 0, ..step.ready() })
+            Ok(Transition { attempt: 0, lost: 0, ..context.ready() })
         }
-        (event, state) => Err(NotApplicable { state, wanted: wanted(event) }),
+        (event, state) => Err(NotApplicable { state, wanted: event_name(event) }),
     }
 }
 
-struct Step<'a> {
+struct TransitionContext<'a> {
     unit: &'a Head,
     now: Timestamp,
 }
 
-impl Step<'_> {
+impl TransitionContext<'_> {
     fn ready(&self) -> Transition {
         self.to(UnitState::Ready, self.unit.priority.rank(self.now), None)
     }
 
-    /// Ready again at its old place: it did not have its turn.
-    fn back(&self) -> Transition {
+    /// Ready at its old rank: it did not run.
+    fn requeue(&self) -> Transition {
         self.to(UnitState::Ready, self.unit.priority.rank(self.unit.created_at), None)
     }
 
-    fn at(&self, due: Timestamp) -> Transition {
+    fn schedule(&self, due: Timestamp) -> Transition {
         if due <= self.now { self.ready() } else { self.to(UnitState::Scheduled, due, None) }
     }
 
-    fn ended(&self, state: UnitState, failure: Option<Failure>) -> Transition {
+    fn end(&self, state: UnitState, failure: Option<Failure>) -> Transition {
         self.to(state, self.now, failure)
     }
 
@@ -169,73 +169,75 @@ impl Step<'_> {
         Transition { state, place, attempt, lost, failure }
     }
 
-    /// The same step with this run's attempt given back.
-    fn refunded(&self, step: Transition) -> Transition {
+    /// `transition` with the attempt of the current run given back.
+    fn refund_attempt(&self, transition: Transition) -> Transition {
         let used = u32::from(self.unit.started);
-        Transition { attempt: self.unit.attempt.saturating_sub(used), ..step }
+        Transition { attempt: self.unit.attempt.saturating_sub(used), ..transition }
     }
 
-    fn is_late(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         self.unit.deadline.is_some_and(|deadline| deadline <= self.now)
     }
 }
 
-fn finished(step: &Step<'_>, outcome: &Outcome, policy: &Policy) -> Transition {
-    let unit = step.unit;
+fn finished(context: &TransitionContext<'_>, outcome: &Outcome, policy: &Policy) -> Transition {
+    let unit = context.unit;
     let to = match outcome {
-        // Late but done is done: work that was paid for is not thrown away.
-        Outcome::Done(_) => step.ended(UnitState::Done, None),
-        Outcome::Fail(failure) => step.ended(UnitState::Failed, Some(failure.clone())),
-        Outcome::Cancel => step.ended(UnitState::Cancelled, None),
-        _ if unit.cancel_requested => step.ended(UnitState::Cancelled, None),
+        // A late success is a success: work that was paid for is not thrown away.
+        Outcome::Done(_) => context.end(UnitState::Done, None),
+        Outcome::Fail(failure) => context.end(UnitState::Failed, Some(failure.clone())),
+        Outcome::Cancel => context.end(UnitState::Cancelled, None),
+        _ if unit.cancel_requested => context.end(UnitState::Cancelled, None),
         Outcome::Retry { failure, after } => {
             let delay = after.unwrap_or_else(|| policy.retry.delay(unit.id, unit.attempt));
-            let due = step.now + delay;
+            let due = context.now + delay;
             let in_time = unit.deadline.is_none_or(|deadline| due < deadline);
             let again = in_time && policy.retry.allows(unit.attempt, unit.created_at, due);
-            let to = if again { step.at(due) } else { step.ended(UnitState::Failed, None) };
+            let to =
+                if again { context.schedule(due) } else { context.end(UnitState::Failed, None) };
             Transition { failure: Some(failure.clone()), ..to }
         }
-        Outcome::Snooze(_) | Outcome::Interrupted if step.is_late() => {
-            step.ended(UnitState::Failed, Some(deadline_passed()))
+        Outcome::Snooze(_) | Outcome::Interrupted if context.is_past_deadline() => {
+            context.end(UnitState::Failed, Some(deadline_passed()))
         }
-        Outcome::Snooze(after) => step.refunded(step.at(step.now + *after)),
-        Outcome::Interrupted => step.refunded(step.back()),
-        Outcome::Lost(story) => return lost(step, story, policy),
+        Outcome::Snooze(after) => context.refund_attempt(context.schedule(context.now + *after)),
+        Outcome::Interrupted => context.refund_attempt(context.requeue()),
+        Outcome::Lost(reason) => return lost(context, reason, policy),
     };
-    to.cleared(unit)
+    to.clear_losses(unit)
 }
 
 impl Transition {
-    /// A run that came to an end, whichever, clears its unit of having killed earlier workers.
-    fn cleared(self, unit: &Head) -> Self {
+    /// A run that ended, with any outcome, clears its unit of the suspicion of having killed
+    /// earlier workers.
+    fn clear_losses(self, unit: &Head) -> Self {
         Self { lost: if unit.started { 0 } else { self.lost }, ..self }
     }
 }
 
-fn released(step: &Step<'_>) -> Transition {
-    if step.unit.cancel_requested {
-        return step.ended(UnitState::Cancelled, None);
+fn released(context: &TransitionContext<'_>) -> Transition {
+    if context.unit.cancel_requested {
+        return context.end(UnitState::Cancelled, None);
     }
-    step.refunded(step.back())
+    context.refund_attempt(context.requeue())
 }
 
-/// A unit that had not been started is not to blame and loses nothing.
-fn lost(step: &Step<'_>, story: &str, policy: &Policy) -> Transition {
-    let unit = step.unit;
+/// A unit that had not been started did not cause the loss, and keeps its attempts.
+fn lost(context: &TransitionContext<'_>, reason: &str, policy: &Policy) -> Transition {
+    let unit = context.unit;
     if unit.cancel_requested {
-        return step.ended(UnitState::Cancelled, None);
+        return context.end(UnitState::Cancelled, None);
     }
     if !unit.started {
-        return step.back();
+        return context.requeue();
     }
     let lost = unit.lost + 1;
-    let story = format!("{story} ({lost} of {} allowed)", policy.max_lost);
-    let failure = Some(Failure::new("lost", story));
-    // What was reached and kept need not be done, or paid, again: going on from it is no rerun.
+    let reason = format!("{reason} ({lost} of {} allowed)", policy.max_lost);
+    let failure = Some(Failure::new("lost", reason));
+    // Continuing from a checkpoint does not repeat work, or pay for it again, so it is not a rerun.
     let may_rerun = policy.on_lost == OnLost::Rerun || unit.checkpointed;
-    let again = may_rerun && lost < policy.max_lost && !step.is_late();
-    let to = if again { step.ready() } else { step.ended(UnitState::Failed, None) };
+    let again = may_rerun && lost < policy.max_lost && !context.is_past_deadline();
+    let to = if again { context.ready() } else { context.end(UnitState::Failed, None) };
     Transition { lost, failure, ..to }
 }
 
@@ -248,10 +250,10 @@ fn dependency_failed(event: &Event<'_>) -> Failure {
         Event::DependencyFailed(id) => id.to_string(),
         _ => "a unit".to_owned(),
     };
-    Failure::new("dependency", format!("{which}, which it waited for, did not end well"))
+    Failure::new("dependency", format!("its dependency {which} failed or was cancelled"))
 }
 
-fn wanted(event: &Event<'_>) -> &'static str {
+fn event_name(event: &Event<'_>) -> &'static str {
     match event {
         Event::Finished(_) => "finished",
         Event::Released => "released",
@@ -266,8 +268,8 @@ fn wanted(event: &Event<'_>) -> &'static str {
     }
 }
 
-/// Whether a unit must run with nothing beside it: it was there each time a worker died, and
-/// alone it either clears its name or is proven to be the cause.
+/// Whether a unit must run with no other beside it. It ran each time that a worker died; alone, it
+/// either succeeds and is cleared, or is proven to be the cause.
 pub fn runs_alone(lost: u32) -> bool {
     lost >= 2
 }

@@ -1,8 +1,8 @@
-//! Names and identities: who owns a unit, where it waits, what it is.
+//! Names and ids of tenants, queues, units and so on.
 //!
-//! Names that people write (tenant, queue, kind, batch, schedule) are checked once, when they enter, so that
-//! nothing behind this module has to ask again. Ids are UUIDs: the sender makes a unit's id, so a
-//! send that is repeated after a lost answer is recognised and not doubled.
+//! Names that people write (tenant, queue, kind, batch, schedule) are validated once, on
+//! construction, and nowhere else. Ids are UUIDs. The sender makes a unit's id, so a send that is
+//! repeated after a lost answer is recognised and not duplicated.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A name that breaks the rules, and which rule.
+/// An invalid name, and the rule it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} `{given}` {problem}")]
 pub struct NameError {
@@ -20,7 +20,7 @@ pub struct NameError {
     problem: &'static str,
 }
 
-/// Longest name accepted anywhere.
+/// Most bytes in a name.
 pub const MAX_NAME: usize = 128;
 
 fn check(what: &'static str, given: &str, also: &str) -> Result<(), NameError> {
@@ -48,7 +48,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and wraps a name.
+            /// Validates and wraps a name.
             pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
                 check($what, name.as_ref(), "")?;
                 Ok(Self(name.as_ref().into()))
@@ -97,22 +97,22 @@ macro_rules! name_traits {
 }
 
 name!(
-    /// A customer: owner of queues, batches, profiles and budgets.
+    /// A customer: owns queues, batches, profiles and budgets.
     TenantId,
     "tenant"
 );
 name!(
-    /// What a unit is, and so which handler runs it.
+    /// The kind of a unit, which selects its handler.
     Kind,
     "kind"
 );
 name!(
-    /// A batch's name, chosen by whoever starts it; unique within the store.
+    /// A batch's name, chosen by its initiator; unique within the store.
     BatchId,
     "batch"
 );
 name!(
-    /// A schedule's name, chosen by whoever adds it; unique within its tenant.
+    /// A schedule's name, chosen by its owner; unique within its tenant.
     ScheduleName,
     "schedule"
 );
@@ -129,8 +129,8 @@ name!(
 );
 
 impl BatchId {
-    /// A name made of a short word and a number: for whoever must make one that cannot be refused.
-    pub(crate) fn numbered(word: &'static str, number: u128) -> Self {
+    /// A name made of a short word and a number. It is always valid.
+    pub(crate) fn from_number(word: &'static str, number: u128) -> Self {
         Self(format!("{word}-{number:032x}").into())
     }
 }
@@ -141,8 +141,8 @@ impl Default for TenantId {
     }
 }
 
-/// A name that may have its owner before it.
-macro_rules! address {
+/// A name that may be prefixed with its owner.
+macro_rules! owned_name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ macro_rules! address {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and wraps an address.
+            /// Validates and wraps a name.
             pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
                 let (what, name) = ($what, name.as_ref());
                 check(what, name, "/")?;
@@ -171,8 +171,8 @@ macro_rules! address {
     };
 }
 
-address!(
-    /// A queue's address: `name`, shared by tenants, or `tenant/name`, owned by one.
+owned_name!(
+    /// A queue's name: `name`, shared by tenants, or `tenant/name`, owned by one.
     ///
     /// ```
     /// # use longshore_core::QueueName;
@@ -185,15 +185,15 @@ address!(
     QueueName,
     "queue"
 );
-address!(
-    /// A bounded pool's name, the same for all who share it: `name`, or `tenant/name` if a tenant owns it.
-    /// Processes are not held to that; who comes in over the network is.
+owned_name!(
+    /// A bounded pool's name: `name`, or `tenant/name` if a tenant owns it. Only the network API
+    /// enforces the ownership; processes with direct access to the store may use any pool.
     PoolName,
     "pool"
 );
 
 impl QueueName {
-    /// Whether a unit of `tenant` may wait here.
+    /// Whether units of `tenant` may be sent here.
     pub fn admits(&self, tenant: &TenantId) -> bool {
         self.owner().is_none_or(|owner| owner == tenant.as_str())
     }
@@ -213,17 +213,17 @@ macro_rules! id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A fresh identity.
+            /// A new id.
             #[expect(clippy::new_without_default, reason = "each call gives another value")]
             #[expect(clippy::disallowed_methods, reason = "the one place that makes ids")]
             pub fn new() -> Self {
                 Self($make)
             }
-            /// From its sixteen bytes.
+            /// From sixteen bytes.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(Uuid::from_bytes(bytes))
             }
-            /// Its sixteen bytes.
+            /// The sixteen bytes.
             pub const fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()
             }
@@ -248,44 +248,45 @@ macro_rules! id {
 }
 
 id!(
-    /// A unit's identity, made by its sender. Time-ordered, so that a store's newest rows lie
-    /// together and units of one sender keep their order.
+    /// A unit's id, made by its sender. Time-ordered, so that the newest rows of a store lie
+    /// together and the units of one sender keep their order.
     UnitId,
     Uuid::now_v7()
 );
 id!(
-    /// A call's identity, made by whoever makes it. Time-ordered, as a unit's.
+    /// A call's id, made by its caller. Time-ordered, like a unit's.
     CallId,
     Uuid::now_v7()
 );
 id!(
-    /// One life of one worker process. Random, never a host name: a restarted process must not be
-    /// taken for its former self.
+    /// The id of one run of a worker process. Random, never a host name: a restarted process must
+    /// not be taken for its former run.
     SessionId,
     Uuid::new_v4()
 );
 id!(
-    /// A token's identity: what it is called, not what it is. Time-ordered, as a unit's.
+    /// A token's id, not its secret. Time-ordered, like a unit's.
     TokenId,
     Uuid::now_v7()
 );
 id!(
-    /// A permit's identity, made by whoever asks for it. Random: nobody gives back what is another's.
+    /// A permit's id, made by the client that asks for it. Random, so that a client cannot release
+    /// another's permit.
     PermitId,
     Uuid::new_v4()
 );
 
-/// Whose things a call may touch. Every verb that reads or changes takes one.
+/// Which tenants' objects an operation may touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Every tenant: operators and workers of shared queues.
+    /// All tenants: operators, and workers of shared queues.
     All,
-    /// One tenant; whatever belongs to another does not exist.
+    /// One tenant; objects of other tenants do not exist for it.
     Tenant(TenantId),
 }
 
 impl Scope {
-    /// Whether something of `tenant` is inside.
+    /// Whether objects of `tenant` are included.
     pub fn covers(&self, tenant: &TenantId) -> bool {
         match self {
             Self::All => true,

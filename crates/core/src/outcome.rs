@@ -1,7 +1,7 @@
-//! What a handler says at the end of a run, and what may be committed with it.
+//! The outcome of a run, and the SQL that may be committed with it.
 //!
-//! An outcome is not an error: `Retry` and `Fail` are answers. Errors are what the store or the
-//! engine could not do.
+//! An outcome is not an error: `Retry` and `Fail` are results. Errors are failures of the store or
+//! the engine.
 
 use std::time::Duration;
 
@@ -9,47 +9,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::unit::Payload;
 
-/// A handler's word on one run of a unit.
+/// What a handler returns for one run of a unit.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is done; the result is kept for whoever asked for it.
+    /// It succeeded; the result is stored for clients that wait for it.
     Done(Option<Payload>),
-    /// It did not work this time. Uses up an attempt; `after` overrides the policy's delay.
+    /// This attempt failed. Uses up an attempt; `after` overrides the policy's delay.
     Retry {
-        /// Why, for the record and for the last attempt's failure.
+        /// Why, recorded for this attempt, and for the unit if it was the last one.
         failure: Failure,
-        /// Wait exactly this long instead of the policy's delay.
+        /// Exact delay instead of the policy's.
         after: Option<Duration>,
     },
-    /// Not now: come back after this long. No attempt is used.
+    /// Run again after this time. Uses no attempt.
     Snooze(Duration),
-    /// It cannot work: no further attempt.
+    /// It failed for good: no further attempt.
     Fail(Failure),
-    /// It should not be done any more.
+    /// It is not wanted any more.
     Cancel,
-    /// The worker had to stop (drain, deploy), or wants the slot for others. Goes back at once to its
-    /// place; no attempt is used.
+    /// The worker had to stop (drain, deploy), or needs the slot for other units. The unit is
+    /// requeued at its old rank; uses no attempt.
     Interrupted,
-    /// Whoever ran it for its holder is gone, in these words. Counts as a loss, as if the holder
-    /// itself had died.
+    /// The process that ran it for its worker is gone, for this reason. Counts as a lost run, as if
+    /// the worker itself had died.
     Lost(String),
 }
 
-/// Why a run or a unit failed: a short code to group by, and words for a person.
+/// Why a run or a unit failed: a short code to group by, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Short and stable, as `timeout`, `exit-code`, `bad-json`.
     pub code: String,
-    /// What happened, in words.
+    /// What happened.
     pub message: String,
 }
 
-/// Longest failure message kept; the rest is cut.
+/// Most bytes stored of a failure message; the rest is cut.
 pub const MAX_MESSAGE: usize = 4096;
 
 impl Failure {
-    /// A failure; an overlong message is cut at a character boundary.
+    /// A failure; a message that is too long is cut at a character boundary.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE {
@@ -68,14 +68,14 @@ impl std::fmt::Display for Failure {
 
 /// One SQL statement that commits together with the unit's finish, or not at all.
 ///
-/// Only where the rows live in the store's own database; the store refuses it otherwise.
+/// Only possible if the rows live in the store's own database; otherwise the store rejects it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
     /// The statement, with `?1`-style or `:name`-style parameters.
     pub sql: String,
-    /// Values in order of `?1`, or by name (without the colon).
+    /// Values in the order of `?1`, or by name (without the colon).
     pub params: Params,
-    /// How many rows it must change; anything else rolls the unit's effects back.
+    /// How many rows it must change; any other number rolls the unit's effects back.
     pub expected_rows: Option<u64>,
 }
 
@@ -84,18 +84,18 @@ pub struct Effect {
 pub enum Params {
     /// For `?1`, `?2`, …
     Ordered(Vec<SqlValue>),
-    /// For `:name`. Names the statement does not use are ignored.
+    /// For `:name`. Names that the statement does not use are ignored.
     Named(Vec<(String, SqlValue)>),
 }
 
-/// A value bound to SQL, never pasted into it.
+/// A value bound to a statement, never concatenated into it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SqlValue {
     /// NULL
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
     /// A floating-point number.
     Real(f64),

@@ -1,7 +1,7 @@
-//! When a unit that did not end well runs again.
+//! When a unit runs again after a run that did not succeed.
 //!
-//! The delay is exponential with full jitter. The jitter is a hash of the unit's id and attempt,
-//! so that the decision stays a pure function while units that failed together still spread out.
+//! The delay is exponential with full jitter. The jitter is a hash of the unit's id and attempt, so
+//! that the decision stays a pure function while units that failed together spread out.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use crate::name::UnitId;
 use crate::time::Timestamp;
 
-/// How often, how long and how far apart a unit is tried.
+/// How often, how long and how far apart a unit is attempted.
 ///
-/// Unknown fields are ignored when read: a newer worker's policies are kept in the store that an
-/// older one reads.
+/// Unknown fields are ignored on deserialisation: an older worker may read a policy that a newer
+/// one stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included. At least 1.
+    /// Attempts in total, including the first. At least 1.
     pub max_attempts: u32,
-    /// Longest wait before the second attempt; doubles with each further one.
+    /// Longest delay before the second attempt; doubles with each further one.
     pub base: Duration,
-    /// Longest wait ever.
+    /// Longest delay.
     pub cap: Duration,
     /// No attempt starts later than this after the unit was sent.
     pub max_age: Option<Duration>,
@@ -39,20 +39,20 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Never a second attempt.
+    /// A single attempt.
     pub fn never() -> Self {
         Self { max_attempts: 1, ..Self::default() }
     }
 
-    /// The wait after failed attempt number `attempt` (from 1), somewhere in `0..=ceiling`.
+    /// The delay after failed attempt number `attempt` (from 1), within `0..=ceiling`.
     pub fn delay(&self, unit: UnitId, attempt: u32) -> Duration {
         let ceiling = self.ceiling(attempt);
         let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
-        let share = (u128::from(micros) * u128::from(roll(unit, attempt))) >> 64;
+        let share = (u128::from(micros) * u128::from(hash(unit, attempt))) >> 64;
         Duration::from_micros(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// The longest wait after failed attempt number `attempt` (from 1).
+    /// The longest delay after failed attempt number `attempt` (from 1).
     pub fn ceiling(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         self.base.saturating_mul(1 << doublings).min(self.cap)
@@ -65,7 +65,7 @@ impl RetryPolicy {
 }
 
 /// 64 well-mixed bits of a unit's id and attempt (splitmix64's finaliser).
-fn roll(unit: UnitId, attempt: u32) -> u64 {
+fn hash(unit: UnitId, attempt: u32) -> u64 {
     let id = u128::from_be_bytes(*unit.as_bytes());
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     let mut x = (id as u64) ^ ((id >> 64) as u64).rotate_left(17) ^ (u64::from(attempt) << 40);
@@ -74,28 +74,28 @@ fn roll(unit: UnitId, attempt: u32) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What becomes of a unit whose worker died while it ran.
+/// What happens to a unit when its worker died while it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLost {
-    /// It runs again. Right for anything that can be repeated.
+    /// It runs again. For work that can be repeated.
     #[default]
     Rerun,
-    /// It fails. Right where running twice costs more than not running.
+    /// It fails. For work where running twice is worse than not running.
     Fail,
 }
 
-/// Everything that decides a unit's way after a run: the sender's, else its kind's.
+/// Decides what happens after a run: the sender's policy, else that of the unit's kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
-    /// After an outcome that asks for another attempt.
+    /// For outcomes that ask for another attempt.
     pub retry: RetryPolicy,
-    /// Longest run; `None` leaves it to the deadline.
+    /// Longest run; `None` limits it by the deadline only.
     pub timeout: Option<Duration>,
-    /// After the worker died.
+    /// For runs lost with their worker.
     pub on_lost: OnLost,
-    /// Runs lost with their workers before the unit fails. From the second on it runs alone.
+    /// After this many lost runs the unit fails. From the second on it runs alone.
     pub max_lost: u32,
 }
 

@@ -1,11 +1,11 @@
-//! Schedules: what is sent at which times, and what happens when a time was missed or comes too
-//! early.
+//! Schedules: which unit is sent at which times, and what happens to times that were missed or
+//! overlap.
 //!
-//! This module names and decides; it knows neither cron expressions nor time zones. Whoever fires a
-//! schedule passes a function that says which time follows another (the engine's `Timetable`), so
-//! every policy can be reached from data. [`decide`] is the policy; [`Template::unit`] makes the
-//! unit of one firing, with an id that follows from tenant, schedule and time: a firing that is
-//! repeated after a lost answer is recognised.
+//! This module knows neither cron expressions nor time zones. Its caller passes a function that
+//! returns the time after another (the engine's `Timetable`), so that every policy can be reached
+//! from data. [`decide`] is the policy. [`Template::unit`] makes the unit of one firing, with an id
+//! derived from tenant, schedule and time: a firing that is repeated after a lost answer is
+//! recognised.
 
 mod firing;
 mod policy;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{Kind, QueueName, ScheduleName, TenantId};
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::retry::Policy;
 use crate::store::ScheduleSwitch;
 use crate::time::Timestamp;
@@ -26,20 +26,20 @@ use crate::unit::{Cap, Payload, Weight};
 pub use firing::{batch_of, unit_of};
 pub use policy::{Decision, GRACE, Previous, Step, decide};
 
-/// The most missed times that are made up for, one by one.
+/// Most missed times that are caught up, one by one.
 pub const MAX_CATCH_UP: u32 = 1_000;
 
-/// What becomes of times that passed while nothing could fire: no worker ran, or the store was
-/// away. A time counts as missed once it is [`GRACE`] old.
+/// What happens to times that passed while nothing could fire: no worker ran, or the store was
+/// unavailable. A time counts as missed once it is [`GRACE`] old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// They are left out.
+    /// They are skipped.
     Skip,
-    /// One firing makes up for all of them.
+    /// One firing stands for all of them.
     #[default]
     Once,
-    /// Each fires, oldest first; of more than this many the newest.
+    /// Each fires, oldest first; only the newest of more than this many.
     All(u32),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Missed {
     }
 }
 
-/// `skip`, `once`, `all` (at most a hundred) or `all:LIMIT`.
+/// Parses `skip`, `once`, `all` (at most a hundred) or `all:LIMIT`.
 impl FromStr for Missed {
     type Err = String;
 
@@ -73,17 +73,17 @@ impl FromStr for Missed {
     }
 }
 
-/// What happens at a time while what the previous firing started is still live.
+/// What happens at a time while the previous firing is still live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It fires beside it.
+    /// It fires all the same.
     Allow,
     /// It does not fire.
     #[default]
     Skip,
-    /// It fires when the previous has ended. Times that come meanwhile become one, unless all
-    /// missed ones are wanted.
+    /// It fires when the previous firing has ended. Times that come meanwhile are merged into one,
+    /// unless all missed times are wanted.
     Wait,
 }
 
@@ -114,49 +114,49 @@ impl FromStr for Overlap {
     }
 }
 
-/// What must have ended before a firing counts as ended.
+/// When a firing counts as ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Starts {
-    /// The unit that was sent.
+    /// When the unit that was sent has ended.
     #[default]
     Unit,
-    /// That unit, and the batch that it opens under the name of [`batch_of`]. Its payload is an
-    /// object; `batch` and `fired_for` are added to it.
+    /// When that unit and the batch that it opens, named [`batch_of`], have ended. The payload is
+    /// an object; `batch` and `fired_for` are added to it.
     Batch,
 }
 
 /// The unit that a schedule sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// Which handler runs it.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it waits.
+    /// Its queue.
     pub queue: QueueName,
-    /// How early it goes.
+    /// Its priority.
     #[serde(default)]
     pub priority: Priority,
-    /// How long after the firing it may run; it fails instead.
+    /// Its deadline, counted from the firing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// How its runs are repeated; `None` leaves it to its kind.
+    /// Its policy; `None` leaves it to its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// What it takes up.
+    /// Its weight.
     #[serde(default)]
     pub weight: Weight,
-    /// How many like it may run at once.
+    /// Its cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<Cap>,
-    /// What must have ended before the firing counts as ended.
+    /// When a firing counts as ended.
     #[serde(default)]
     pub starts: Starts,
-    /// What the handler reads. Stores keep it apart: see [`Plan::split`].
-    #[serde(skip_deserializing, default = "nothing")]
+    /// The payload. Stores keep it separately: see [`Plan::split`].
+    #[serde(skip_deserializing, default = "empty_payload")]
     pub payload: Payload,
 }
 
-fn nothing() -> Payload {
+fn empty_payload() -> Payload {
     Payload::from(Vec::new())
 }
 
@@ -177,33 +177,33 @@ impl Template {
     }
 }
 
-/// What its owner says about a schedule.
+/// The part of a schedule that its owner sets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// At which times: a cron expression, which the store does not look into.
+    /// A cron expression, opaque to the store.
     pub cron: String,
-    /// In which time zone: an IANA name.
+    /// The time zone: an IANA name.
     pub zone: String,
-    /// What becomes of missed times.
+    /// The policy for missed times.
     #[serde(default)]
     pub missed: Missed,
-    /// What happens while the previous firing is live.
+    /// The policy for overlapping firings.
     #[serde(default)]
     pub overlap: Overlap,
-    /// What is sent.
+    /// The unit to send.
     pub template: Template,
 }
 
 impl Plan {
-    /// The plan as a store keeps it: text without the payload, and the payload as it is.
+    /// The plan as a store keeps it: JSON without the payload, and the payload.
     pub fn split(&self) -> Result<(String, Payload), crate::Error> {
-        let template = Template { payload: nothing(), ..self.template.clone() };
+        let template = Template { payload: empty_payload(), ..self.template.clone() };
         let text = serde_json::to_string(&Self { template, ..self.clone() });
         let text = text.map_err(|error| crate::Error::Invalid(error.to_string()))?;
         Ok((text, self.template.payload.clone()))
     }
 
-    /// Puts together what [`Self::split`] took apart.
+    /// The inverse of [`Self::split`].
     pub fn join(text: &str, payload: Payload) -> serde_json::Result<Self> {
         let mut plan: Self = serde_json::from_str(text)?;
         plan.template.payload = payload;
@@ -216,62 +216,62 @@ impl Plan {
 pub struct NewSchedule {
     /// Its name, unique within its tenant.
     pub name: ScheduleName,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// What it does.
+    /// Its plan.
     pub plan: Plan,
-    /// Whether it begins paused.
+    /// Whether it starts paused.
     pub paused: bool,
-    /// The first time it fires: the first of its times after now. `None` if there is none.
+    /// The first of its times after now. `None` if there is none.
     pub next_fire: Option<Timestamp>,
 }
 
 impl NewSchedule {
-    /// Refuses what could never be sent.
+    /// Rejects a schedule if its units could never be sent.
     pub fn check(&self) -> Result<(), crate::Error> {
         let Template { starts, payload, .. } = &self.plan.template;
         let object = || payload.parse::<serde_json::Map<String, serde_json::Value>>();
         if *starts == Starts::Batch && object().is_err() {
-            let message = "the payload of what opens a batch must be a JSON object";
+            let message = "the payload of a unit that opens a batch must be a JSON object";
             return Err(crate::Error::Invalid(message.into()));
         }
         if self.plan.missed == Missed::All(0) {
-            return Err(crate::Error::Invalid("to make up for 0 missed times, say skip".into()));
+            return Err(crate::Error::Invalid("to catch up 0 missed times, use `skip`".into()));
         }
         let (tenant, name, epoch) = (&self.tenant, &self.name, Timestamp::ZERO);
         self.plan.template.unit(tenant, name, epoch, epoch).check()
     }
 }
 
-/// A schedule as the store knows it. Read without its template's payload, which stands apart.
+/// A schedule as stored. Read without its template's payload, which is stored separately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Its name.
     pub name: ScheduleName,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// What it does.
+    /// Its plan.
     #[serde(flatten)]
     pub plan: Plan,
-    /// Whether it fires.
+    /// Whether it is paused.
     pub paused: bool,
-    /// Raised by every change of its owner's: a firing by an old plan is refused.
+    /// Incremented by every change of the owner: a firing by an older plan is rejected.
     pub revision: u64,
     /// When it was added.
     pub created_at: Timestamp,
-    /// The time it last fired for.
+    /// The time of its last firing.
     pub last_fire: Option<Timestamp>,
-    /// The time it fires for next; may be past for a moment. `None`: never again.
+    /// The time of its next firing; may be shortly in the past. `None`: never again.
     pub next_fire: Option<Timestamp>,
-    /// How often it fired.
+    /// Number of firings.
     pub fired: u64,
-    /// Times left out because the previous firing was live.
+    /// Times skipped because the previous firing was live.
     pub skipped: u64,
-    /// Times left out because they were missed.
+    /// Times skipped because they were missed.
     pub missed_times: u64,
 }
 
-/// What stores do to a record; the writing is theirs.
+/// Changes to a record; stores write the result.
 impl Schedule {
     /// A schedule that was just put.
     pub fn new(new: NewSchedule, now: Timestamp) -> Self {
@@ -290,7 +290,7 @@ impl Schedule {
         }
     }
 
-    /// Takes over another plan; the past and the counters stay.
+    /// Replaces the plan; history and counters stay.
     pub fn replace(&mut self, new: NewSchedule) {
         self.plan = new.plan;
         self.paused = new.paused;
@@ -298,7 +298,7 @@ impl Schedule {
         self.revision += 1;
     }
 
-    /// Pauses or resumes it; false if it was so already.
+    /// Pauses or resumes it; false if it already is paused or active.
     pub fn switch(&mut self, switch: ScheduleSwitch) -> bool {
         match switch {
             ScheduleSwitch::Pause if !self.paused => self.paused = true,

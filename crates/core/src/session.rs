@@ -1,4 +1,4 @@
-//! Sessions and leases: who works, and what each holds.
+//! Worker sessions and their leases.
 
 use std::collections::BTreeMap;
 
@@ -8,85 +8,85 @@ use crate::name::{Kind, SessionId, UnitId};
 use crate::retry::Policy;
 use crate::time::Timestamp;
 
-/// One life of one worker process, as it announces itself.
+/// One run of a worker process, as it registers itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewSession {
-    /// Fresh at each start.
+    /// New at each start.
     pub id: SessionId,
-    /// For people: host, process id, program.
+    /// Host, process id and program, for people.
     pub label: String,
     /// Longshore's version, for people and rolling upgrades.
     pub version: String,
-    /// The kinds it handles, each with its policy. A dead worker's units are judged by these.
+    /// The kinds it handles, each with its policy, which applies to its units if it dies.
     pub kinds: BTreeMap<Kind, Policy>,
-    /// How many slots it has.
+    /// Number of slots.
     pub slots: u32,
-    /// After this long without a beat it counts as dead.
+    /// Without a heartbeat for this long it counts as dead.
     pub ttl: std::time::Duration,
 }
 
-/// A session as the store knows it.
+/// A session as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// Its identity.
     pub id: SessionId,
-    /// For people.
+    /// Host, process id and program, for people.
     pub label: String,
-    /// Longshore's version there.
+    /// Its version of Longshore.
     pub version: String,
     /// The kinds it handles.
     pub kinds: Vec<Kind>,
-    /// How many slots it has.
+    /// Number of slots.
     pub slots: u32,
-    /// After this long without a beat it counts as dead.
+    /// Without a heartbeat for this long it counts as dead.
     pub ttl: std::time::Duration,
-    /// How often it has beaten. Reclaimers watch this number, not a clock.
+    /// Number of heartbeats. The failure detector watches this number, not a clock.
     pub beats: u64,
-    /// When it began.
+    /// When it was opened.
     pub opened_at: Timestamp,
-    /// When it last beat, for people only.
+    /// When it last sent a heartbeat, for people only.
     pub beat_at: Timestamp,
-    /// CPU time that it and its children had used at its last beat, if it says.
+    /// CPU time of it and its children at its last heartbeat, if it reports that.
     pub cpu: Option<std::time::Duration>,
-    /// How many units it holds.
+    /// Number of units it holds.
     pub held: u64,
-    /// What it has been asked to do.
+    /// The command that an operator gave it.
     pub order: Order,
 }
 
-/// So many slots are no number that anybody chose: they are those of a server that hands units on.
-const MANY: u32 = 1_000_000;
+/// A larger number of slots belongs to a server that forwards units to other workers.
+const MAX_OWN_SLOTS: u32 = 1_000_000;
 
 impl Session {
-    /// The slots that units run in. None of a process that only keeps its books under a session, and none of
-    /// a server that hands units on to however many workers come.
+    /// The slots in which units run: none for a process that has a session only for its reply
+    /// queues, and none for a server that forwards units to any number of workers.
     pub fn own_slots(&self) -> u32 {
-        if self.slots > MANY { 0 } else { self.slots }
+        if self.slots > MAX_OWN_SLOTS { 0 } else { self.slots }
     }
 }
 
-/// What an operator asks of a worker. In order of strength.
+/// An operator's command to a worker, in order of strength.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Go on.
+    /// Work normally.
     #[default]
     Work,
     /// Claim nothing new.
     Quiet,
-    /// Finish what is held, then end.
+    /// Finish the units it holds, then exit.
     Drain,
-    /// End now; what runs is interrupted.
+    /// Exit now; running units are interrupted.
     Stop,
 }
 
-/// A session's claim on a unit.
+/// A session's lease on a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The unit.
     pub unit: UnitId,
-    /// Its fence when it was claimed; it moves whenever the unit changes hands.
+    /// The unit's fence when it was claimed; it changes whenever the unit changes hands.
     pub fence: u64,
 }

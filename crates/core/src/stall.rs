@@ -1,9 +1,9 @@
-//! Which sessions are dead, judged by this process' own monotonic clock.
+//! Failure detector: finds dead sessions by this process' monotonic clock.
 //!
-//! A session is dead when its beat counter has not moved for its TTL *while we watched*. Wall
-//! clocks are not asked, so a clock that jumps takes nobody's lease; and a store that was away
-//! makes us see the same counters again only after it is back, so its outage starts the watch
-//! anew instead of condemning everyone.
+//! A session is dead when its heartbeat counter has not moved for its TTL *while this process
+//! watched*. Wall clocks are not used, so a clock that jumps revokes no lease. If the store was
+//! unavailable, the observation starts anew afterwards, so that an outage does not make all
+//! sessions look dead.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,49 +11,50 @@ use std::time::{Duration, Instant};
 use crate::name::SessionId;
 use crate::session::Session;
 
-/// A dead session and the beat it was last seen at. Reclaiming compares the beat again.
+/// A dead session and its last heartbeat. Reclaiming compares the counter again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dead {
     /// The session.
     pub session: SessionId,
-    /// Its last beat.
+    /// Its heartbeat counter.
     pub beats: u64,
 }
 
-/// Remembers when each session's beat last moved.
+/// Stores when each session's heartbeat counter last moved.
 #[derive(Debug, Default)]
 pub struct StallWatch {
-    seen: HashMap<SessionId, (u64, Instant)>,
-    looked: Option<Instant>,
+    last_beats: HashMap<SessionId, (u64, Instant)>,
+    polled_at: Option<Instant>,
 }
 
 impl StallWatch {
-    /// Takes a fresh look at all sessions at `at`; returns those that have stalled. Call it at
-    /// least every `patience`: a longer gap means that we were away, and the watch starts anew.
+    /// Compares the sessions at `at` with earlier polls; returns the dead ones. Call it at least
+    /// every `patience`: a longer gap means that this process was suspended, and the observation
+    /// starts anew.
     pub fn look(&mut self, sessions: &[Session], at: Instant, patience: Duration) -> Vec<Dead> {
-        if self.looked.is_some_and(|last| at.duration_since(last) > patience) {
-            self.seen.clear();
+        if self.polled_at.is_some_and(|last| at.duration_since(last) > patience) {
+            self.last_beats.clear();
         }
-        self.looked = Some(at);
-        let mut seen = HashMap::with_capacity(sessions.len());
+        self.polled_at = Some(at);
+        let mut last_beats = HashMap::with_capacity(sessions.len());
         let mut dead = Vec::new();
         for session in sessions {
-            let since = match self.seen.get(&session.id) {
+            let since = match self.last_beats.get(&session.id) {
                 Some((beats, since)) if *beats == session.beats => *since,
                 _ => at,
             };
             if at.duration_since(since) >= session.ttl {
                 dead.push(Dead { session: session.id, beats: session.beats });
             }
-            seen.insert(session.id, (session.beats, since));
+            last_beats.insert(session.id, (session.beats, since));
         }
-        self.seen = seen;
+        self.last_beats = last_beats;
         dead
     }
 
-    /// Forgets everything, as after the store was unreachable.
+    /// Restarts the observation, as after an outage of the store.
     pub fn forget(&mut self) {
-        self.seen.clear();
+        self.last_beats.clear();
     }
 }
 
@@ -88,7 +89,7 @@ mod tests {
         let mut look = |seconds, beats| {
             watch.look(&[session(id, beats)], start + Duration::from_secs(seconds), TTL).len()
         };
-        assert_eq!(look(0, 7), 0, "however long it was silent before, we have only just looked");
+        assert_eq!(look(0, 7), 0, "however long it was silent before, we have only just polled_at");
         assert_eq!(look(9, 7), 0);
         assert_eq!(look(10, 8), 0, "it moved");
         assert_eq!(look(19, 8), 0);

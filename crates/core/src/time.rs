@@ -1,8 +1,8 @@
-//! Points in time and where they come from.
+//! Timestamps and clocks.
 //!
 //! A [`Timestamp`] is wall-clock time in microseconds: it orders units and is shown to people.
-//! Liveness never depends on it: that is measured on monotonic clocks (see [`crate::stall`]), so
-//! a clock that jumps an hour delays or hastens schedules but takes no lease away.
+//! Liveness never depends on it, but on monotonic clocks (see [`crate::stall`]), so a clock that
+//! jumps an hour shifts schedules but revokes no lease.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The smallest time that can be shown; everything is due after it.
+    /// The epoch: the smallest time that can be shown.
     pub const ZERO: Self = Self(0);
 
     /// From microseconds since the epoch.
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where a store reads the time. Tests pass one they can move.
+/// Where a store reads the time. Tests pass a clock that they can move.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;

@@ -1,4 +1,4 @@
-//! A unit: one piece of work, as it is sent and as it is kept.
+//! A unit: one piece of work, as it is sent and as it is stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
 use crate::outcome::Failure;
-use crate::rank::Priority;
+use crate::priority::Priority;
 use crate::retry::Policy;
 use crate::time::Timestamp;
 
-/// Where a unit stands. The first four are live, the last three final.
+/// The state of a unit. The first four are live, the last three final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnitState {
-    /// Waits for other units to end.
+    /// Waits for dependencies.
     Blocked,
     /// Waits for its time.
     Scheduled,
     /// Waits for a worker.
     Ready,
-    /// Held by a worker, under a lease.
+    /// Leased by a worker.
     Leased,
-    /// Ended well.
+    /// Succeeded.
     Done,
-    /// Ended badly.
+    /// Failed.
     Failed,
-    /// Ended by request.
+    /// Cancelled.
     Cancelled,
 }
 
@@ -78,11 +78,11 @@ impl std::str::FromStr for UnitState {
     }
 }
 
-/// The largest payload, checkpoint or result accepted, in bytes. A unit is a message: what is
-/// larger belongs in a file or a table, with its address in the payload.
+/// The largest payload, checkpoint or result, in bytes. A unit is a message: larger data belongs in
+/// a file or a table, with its address in the payload.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 
-/// What a unit carries: bytes that the store does not look into, JSON by convention.
+/// A unit's data: bytes that the store does not interpret, JSON by convention.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Arc<[u8]>);
 
@@ -92,7 +92,7 @@ impl Payload {
         serde_json::to_vec(value).map(Self::from)
     }
 
-    /// Reads the bytes as JSON.
+    /// Deserialises the bytes as JSON.
     pub fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_slice(&self.0)
     }
@@ -107,7 +107,7 @@ impl Payload {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -131,15 +131,14 @@ impl From<serde_json::Value> for Payload {
     }
 }
 
-/// Shows the size only: payloads may hold what a log must not.
+/// Shows the size only: payloads may hold data that must not be logged.
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Payload({} bytes)", self.0.len())
     }
 }
 
-/// JSON bytes are serialised as the JSON they are; other text as a string; other bytes as
-/// `{"base16": "…"}`.
+/// JSON is serialised as it is; other text as a string; other bytes as `{"base16": "…"}`.
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Ok(value) = serde_json::from_slice::<&serde_json::value::RawValue>(&self.0) {
@@ -163,37 +162,37 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// How a sender recognises a unit that was sent before.
+/// How a repeated unit is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dedup {
     /// Unique within the unit's tenant and queue.
     pub key: String,
-    /// How long the key is taken.
+    /// How long the key is reserved.
     #[serde(default)]
     pub window: DedupWindow,
-    /// What the sender wants to hear about a second unit with the key.
+    /// The answer to a second unit with the key.
     #[serde(default)]
     pub on_duplicate: OnDuplicate,
 }
 
-/// How long a dedup key is taken.
+/// How long a dedup key is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DedupWindow {
-    /// Until the unit has ended: the same row may be worked on again tomorrow.
+    /// Until the unit has ended: the same row may be processed again tomorrow.
     #[default]
     WhileLive,
-    /// Until the unit's record is pruned: the same request is answered once.
+    /// Until the unit's record is pruned: the same request is processed once.
     WhileKept,
-    /// As long as the unit is kept, for senders that look back far enough: a later unit with such
-    /// a window may take the key if the first ended before the time it names. What a sender read
-    /// after that time it read after the first one's end.
+    /// As long as the unit is stored, but a later unit with a `Since` window may take the key if
+    /// the first one ended before the time in that window. What the sender read after that time, it
+    /// read after the first unit's end.
     Since(Timestamp),
 }
 
 impl DedupWindow {
-    /// Whether a unit with this window that ended at `ended` (`None`: it is live) still has its
-    /// key when another comes along with the window `other`.
+    /// Whether a unit with this window that ended at `ended` (`None`: it is live) keeps its key
+    /// against a new unit with the window `other`.
     pub fn holds_against(self, ended: Option<Timestamp>, other: Self) -> bool {
         let Some(ended) = ended else { return true };
         match (self, other) {
@@ -205,18 +204,18 @@ impl DedupWindow {
     }
 }
 
-/// What a sender hears about a second unit with a taken key.
+/// The answer to a second unit with a reserved key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDuplicate {
-    /// The id of the first.
+    /// The id of the first unit.
     #[default]
     Existing,
-    /// A refusal.
+    /// A rejection.
     Refused,
 }
 
-/// What a unit takes up while it runs.
+/// What a unit occupies while it runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Weight {
@@ -233,7 +232,7 @@ impl Default for Weight {
     }
 }
 
-/// At most `limit` units of a tenant's lane with the same `key` are leased at once.
+/// At most `limit` units of a lane with the same `key` are leased at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
     /// Units with the same key share the limit.
@@ -242,59 +241,59 @@ pub struct Cap {
     pub limit: u32,
 }
 
-/// Units that must be done before this one is ready.
+/// Dependencies: units that must succeed before this one is ready.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct After {
-    /// The units waited for.
+    /// The dependencies.
     pub units: Vec<UnitId>,
-    /// What happens when one of them does not end well.
+    /// What happens when a dependency fails or is cancelled.
     #[serde(default)]
     pub on_failure: OnDependencyFailure,
 }
 
-/// What a blocked unit does when one it waits for failed or was cancelled.
+/// What a blocked unit does when a dependency failed or was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDependencyFailure {
-    /// It is cancelled, and so are those that wait for it.
+    /// It is cancelled, and so are its dependants.
     #[default]
     Cancel,
-    /// It counts as ended; the unit runs once all have ended.
+    /// It treats the dependency as done, and runs once all have ended.
     Release,
 }
 
 /// A unit as its sender describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewUnit {
-    /// Made by the sender; sending the same id again changes nothing.
+    /// Made by the sender; sending the same id again has no effect.
     pub id: UnitId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Where it waits.
+    /// Its queue.
     pub queue: QueueName,
-    /// Which handler runs it.
+    /// Its kind, which selects the handler.
     pub kind: Kind,
-    /// What the handler reads.
+    /// Input for the handler.
     pub payload: Payload,
-    /// How early it goes.
+    /// Its priority.
     pub priority: Priority,
-    /// Recognises a second sending.
+    /// Deduplication.
     pub dedup: Option<Dedup>,
     /// Not ready before this.
     pub not_before: Option<Timestamp>,
-    /// No run starts or goes on after this; the unit fails instead.
+    /// No run starts or continues after this; the unit fails instead.
     pub deadline: Option<Timestamp>,
-    /// What it takes up.
+    /// What it occupies while it runs.
     pub weight: Weight,
-    /// How many like it may run at once.
+    /// How many units with the same cap key may run at once.
     pub cap: Option<Cap>,
-    /// What it waits for.
+    /// Its dependencies.
     pub after: After,
-    /// How its runs are repeated; `None` leaves it to its kind.
+    /// Its policy; `None` leaves it to its kind.
     pub policy: Option<Policy>,
-    /// W3C `traceparent` of whoever sent it.
+    /// W3C `traceparent` of the sender.
     pub trace: Option<String>,
-    /// Someone will wait for it: its end has an entry of its own in the change feed.
+    /// A client will wait for it: its end gets its own entry in the change feed.
     pub awaited: bool,
 }
 
@@ -320,35 +319,40 @@ impl NewUnit {
         }
     }
 
-    /// Refuses what no store should have to handle.
+    /// Rejects invalid units.
     pub fn check(&self) -> Result<(), crate::Error> {
         let invalid = |message: String| Err(crate::Error::Invalid(message));
         if !self.queue.admits(&self.tenant) {
-            return invalid(format!("queue `{}` is not tenant `{}`'s", self.queue, self.tenant));
+            return invalid(format!(
+                "queue `{}` does not belong to tenant `{}`",
+                self.queue, self.tenant
+            ));
         }
         check_size("payload", &self.payload)?;
         if self.weight.slots == 0 {
-            return invalid("a unit weighs at least one slot".into());
+            return invalid("a unit must weigh at least one slot".into());
         }
         if self.cap.as_ref().is_some_and(|cap| cap.limit == 0) {
-            return invalid("a cap of 0 would never run".into());
+            return invalid("a cap must be at least 1: with 0 the unit would never run".into());
         }
         if self.policy.as_ref().is_some_and(|policy| policy.retry.max_attempts == 0) {
-            return invalid("max_attempts of 0 would never run".into());
+            return invalid(
+                "max_attempts must be at least 1: with 0 the unit would never run".into(),
+            );
         }
         let key = self.dedup.as_ref().map_or("", |dedup| &dedup.key);
         let cap = self.cap.as_ref().map_or("", |cap| &cap.key);
         if key.len() > 512 || cap.len() > 512 {
-            return invalid("a key is at most 512 bytes long".into());
+            return invalid("a key may have at most 512 bytes".into());
         }
         if self.after.units.contains(&self.id) {
-            return invalid("a unit cannot wait for itself".into());
+            return invalid("a unit cannot depend on itself".into());
         }
         Ok(())
     }
 }
 
-/// Refuses bytes larger than [`MAX_PAYLOAD`].
+/// Rejects data larger than [`MAX_PAYLOAD`].
 pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
     if bytes.len() <= MAX_PAYLOAD {
         return Ok(());
@@ -356,75 +360,75 @@ pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
     Err(crate::Error::TooLarge { what: what.to_owned(), bytes: bytes.len(), limit: MAX_PAYLOAD })
 }
 
-/// How far a running unit says it is.
+/// The progress that a running unit reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Between 0 and 1, if known.
     pub fraction: Option<f64>,
-    /// A few words, if any.
+    /// A short message, if any.
     pub message: Option<String>,
 }
 
-/// A unit as the store knows it.
+/// A unit as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Unit {
-    /// Its identity.
+    /// Its id.
     pub id: UnitId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Where it waits.
+    /// Its queue.
     pub queue: QueueName,
-    /// Which handler runs it.
+    /// Its kind, which selects the handler.
     pub kind: Kind,
-    /// What it is counted with.
+    /// Its batch.
     pub batch: Option<BatchId>,
-    /// Where it stands.
+    /// Its state.
     pub state: UnitState,
-    /// How early it goes.
+    /// Its priority.
     pub priority: Priority,
     /// Attempts used so far.
     pub attempt: u32,
     /// Runs lost with their workers.
     pub lost: u32,
-    /// Raised each time the unit changes hands.
+    /// Incremented each time the unit changes hands.
     pub fence: u64,
-    /// Who holds it.
+    /// The session that holds it.
     pub session: Option<SessionId>,
     /// When it was sent.
     pub created_at: Timestamp,
     /// When it is due (scheduled), became ready, was leased, or ended.
     pub since: Timestamp,
-    /// When the present run began.
+    /// When the current run started.
     pub started_at: Option<Timestamp>,
-    /// No run after this.
+    /// No run starts after this.
     pub deadline: Option<Timestamp>,
-    /// The sender's key.
+    /// Its dedup key.
     pub key: Option<String>,
-    /// What it takes up.
+    /// What it occupies while it runs.
     pub weight: Weight,
-    /// How many like it may run at once.
+    /// How many units with the same cap key may run at once.
     pub cap: Option<Cap>,
-    /// The sender's policy, if it had one.
+    /// The sender's policy, if set.
     pub policy: Option<Policy>,
-    /// W3C `traceparent` of whoever sent it.
+    /// W3C `traceparent` of the sender.
     pub trace: Option<String>,
-    /// How far the present run is.
+    /// The progress of the current run.
     pub progress: Option<Progress>,
-    /// Why it failed, or why its last run did.
+    /// Why it failed, or why its last run failed.
     pub failure: Option<Failure>,
-    /// Someone asked for it to be cancelled while it ran.
+    /// Its cancellation was requested while it ran.
     pub cancel_requested: bool,
-    /// What the handler reads.
+    /// Input for the handler.
     pub payload: Payload,
-    /// Where the last run left off.
+    /// The checkpoint of the last run.
     pub checkpoint: Option<Payload>,
-    /// What the handler answered.
+    /// The handler's result.
     pub result: Option<Payload>,
 }
 
 impl Unit {
-    /// How long the present or next run may take at `now`, by timeout and deadline. Pass the store's
-    /// time (`started_at`), so that a worker's own clock does not matter.
+    /// How long a run that starts at `now` may take, by timeout and deadline. Pass the store's time
+    /// (`started_at`), so that the worker's clock does not matter.
     pub fn time_allowed(&self, policy: &Policy, now: Timestamp) -> Option<Duration> {
         let left = self.deadline.map(|deadline| deadline.since(now));
         match (policy.timeout, left) {

@@ -1,10 +1,10 @@
-//! From a PostgreSQL URL to how a connection is made: where, as whom, and whom we believe to be the
-//! server. The store, rows of batches and database workers all read their URLs here, so that
-//! `sslmode` means the same everywhere.
+//! Parses PostgreSQL URLs: host, credentials, and which TLS certificates the client accepts. The
+//! store, the rows of batches and database workers all parse their URLs here, so that `sslmode`
+//! means the same everywhere.
 
-mod address;
 mod pool;
 mod tls;
+mod url;
 
-pub use address::{Address, AddressError, Roots, Tls, read};
 pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};
+pub use url::{Address, AddressError, Roots, Tls, read};

@@ -1,4 +1,4 @@
-//! TLS by rustls, on ring. Who the server must be is `sslmode`'s to say.
+//! TLS by rustls, on ring. `sslmode` decides how the server's certificate is verified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,40 +13,43 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::address::{AddressError, Roots, Tls};
+use crate::url::{AddressError, Roots, Tls};
 
-/// Where systems keep their lists of authorities.
-const SYSTEM: [&str; 3] =
+/// Where distributions keep their lists of authorities.
+const SYSTEM_CA_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// What makes connections secure. Where they are not to be, it is not asked.
+/// Makes TLS connections. Not used where TLS is off.
 pub(crate) fn connector(tls: &Tls) -> Result<MakeRustlsConnect, AddressError> {
     let provider = Arc::new(ring::default_provider());
-    let known = match tls {
+    let verifier = match tls {
         Tls::Off | Tls::Unchecked => None,
-        Tls::Signed(roots) | Tls::Full(roots) => Some(known(roots, &provider)?),
+        Tls::Signed(roots) | Tls::Full(roots) => Some(build_verifier(roots, &provider)?),
     };
-    let named = matches!(tls, Tls::Full(_));
-    let check = Check { known, named, provider: Arc::clone(&provider) };
+    let check_name = matches!(tls, Tls::Full(_));
+    let check = CertificateVerifier { verifier, check_name, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| AddressError(format!("no TLS: {error}")))?
+        .map_err(|error| AddressError(format!("TLS is not available: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn known(
+fn build_verifier(
     roots: &Roots,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<WebPkiServerVerifier>, AddressError> {
     let path = match roots {
         Roots::File(path) => path,
         Roots::System => {
-            let found = SYSTEM.iter().map(Path::new).find(|path| path.is_file());
+            let found = SYSTEM_CA_FILES.iter().map(Path::new).find(|path| path.is_file());
             found.ok_or_else(|| {
-                AddressError("no list of authorities here: name one with sslrootcert".into())
+                AddressError(
+                    "no system list of certificate authorities found: name a file with sslrootcert"
+                        .into(),
+                )
             })?
         }
     };
@@ -60,17 +63,17 @@ fn known(
         .map_err(|error| refused(error.to_string()))
 }
 
-/// Whom we believe.
+/// Verifies the server's certificate as `sslmode` asks.
 #[derive(Debug)]
-struct Check {
-    /// Who must have signed; nobody in particular if there is none.
-    known: Option<Arc<WebPkiServerVerifier>>,
-    /// Whether the certificate must name the host.
-    named: bool,
+struct CertificateVerifier {
+    /// Verifies the signature; `None` accepts any certificate.
+    verifier: Option<Arc<WebPkiServerVerifier>>,
+    /// Whether the certificate must be issued for the host's name.
+    check_name: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Check {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -79,12 +82,12 @@ impl ServerCertVerifier for Check {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(known) = &self.known else { return Ok(ServerCertVerified::assertion()) };
-        match known.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+        let Some(verifier) = &self.verifier else { return Ok(ServerCertVerified::assertion()) };
+        match verifier.verify_server_cert(certificate, intermediates, name, ocsp, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if !self.named => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
+            )) if !self.check_name => Ok(ServerCertVerified::assertion()),
+            result => result,
         }
     }
 

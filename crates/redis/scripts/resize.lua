@@ -1,20 +1,22 @@
--- Sets the maximum. What is held stays held.
--- ARGV  a word, max, and of the server: run, started, trusted, the pool's birth as this client knows it
-recall(ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[2])
+-- Sets the maximum. Held permits stay held.
+-- ARGV  a placeholder, max, then of the server: run id, start time, whether it keeps its data; the pool's
+--       creation time as this client knows it
+detect_data_loss(ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[2])
 local smaller = tonumber(ARGV[2]) < max
 max = tonumber(ARGV[2])
-tidy()
+expire_due()
 if smaller then
-  -- Those who are too heavy now would be in the way for ever. They are told, and hear why when they ask.
-  for _, id in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+  -- A waiter heavier than the new maximum would block the queue for ever: remove and notify it; its next request
+  -- gets the reason.
+  for _, id in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
     local heavy = redis.call('HGET', pool, id)
     local weight, client = string.match(heavy, '^%a:(%d+):%d+:%d+:([^:]*):')
     if tonumber(weight) > max then
-      take_out(id, heavy)
-      hint(client, id)
+      remove_permit(id, heavy)
+      notify(client, id)
     end
   end
 end
-tell()
+notify_waiters()
 save()
-return born
+return created

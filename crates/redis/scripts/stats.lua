@@ -1,10 +1,10 @@
--- Everything that is known of a pool, read at one moment.
+-- Returns everything known about a pool, read at one moment.
 if not max then return {} end
-tidy()
-tell()
+expire_due()
+notify_waiters()
 save()
 local left = math.max(quarantine_left(), 0)
 return {
-  now, left, redis.call('HGETALL', pool), redis.call('ZRANGE', ends, 0, -1, 'WITHSCORES'),
-  redis.call('ZRANGE', line, 0, -1),
+  now, left, redis.call('HGETALL', pool), redis.call('ZRANGE', expiries, 0, -1, 'WITHSCORES'),
+  redis.call('ZRANGE', waiters, 0, -1),
 }

@@ -1,15 +1,17 @@
-//! What Redis says, as what the caller can do about it.
+//! Maps Redis errors to [`Error`].
 
 use longshore_core::Error;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// Translates the driver's error.
+/// Maps a driver error to a store error.
 pub(crate) fn translate(error: RedisError) -> Error {
     let code = error.code().unwrap_or_default().to_owned();
     match (error.kind(), code.as_str()) {
         _ if error.is_timeout() => unavailable("Redis did not answer in time", error),
         (ErrorKind::Io, _) => match certificate(&error) {
-            Some(doubt) => broken(&format!("Redis may be somebody else: {doubt}"), error),
+            Some(problem) => {
+                broken(&format!("TLS certificate verification failed for Redis: {problem}"), error)
+            }
             None => unavailable("the connection to Redis was lost", error),
         },
         (ErrorKind::AuthenticationFailed, _) | (_, "WRONGPASS" | "NOAUTH") => {
@@ -17,28 +19,27 @@ pub(crate) fn translate(error: RedisError) -> Error {
         }
         (ErrorKind::InvalidClientConfig, _) => Error::Invalid(words(&error)),
         (ErrorKind::Parse | ErrorKind::UnexpectedReturnType, _) => {
-            broken("this does not answer as Redis does", error)
+            broken("the server does not speak the Redis protocol", error)
         }
         (ErrorKind::Server(kind), _) => refused(kind, error),
         (_, "OOM") => unavailable("Redis has no memory left", error),
         (_, "MISCONF") => unavailable("Redis cannot write to its disk", error),
-        (_, "BUSY") => unavailable("Redis is busy with somebody's script", error),
-        (_, "NOREPLICAS") => unavailable("Redis misses its replicas", error),
+        (_, "BUSY") => unavailable("Redis is running another client's script", error),
+        (_, "NOREPLICAS") => unavailable("Redis has too few replicas", error),
         _ => broken("Redis refused a command", error),
     }
 }
 
 fn refused(kind: ServerErrorKind, error: RedisError) -> Error {
     match kind {
-        ServerErrorKind::BusyLoading => unavailable("Redis is reading its data", error),
+        ServerErrorKind::BusyLoading => unavailable("Redis is loading its data", error),
         ServerErrorKind::ReadOnly => unavailable("this Redis is a replica", error),
         ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown | ServerErrorKind::TryAgain => {
-            unavailable("Redis is not whole at the moment", error)
+            unavailable("Redis has lost its master or part of its cluster", error)
         }
         ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => {
             Error::Unsupported(
-                "this is one node of a Redis cluster, which has pools on several: name a Redis of \
-                 its own"
+                "this is a node of a Redis cluster, which is not supported: use a standalone Redis"
                     .to_owned(),
             )
         }
@@ -47,7 +48,7 @@ fn refused(kind: ServerErrorKind, error: RedisError) -> Error {
     }
 }
 
-/// What is wrong with the server's certificate. It stays so, however often it is looked at.
+/// The problem with the server's certificate, if that is the cause. Retrying does not help.
 fn certificate(error: &RedisError) -> Option<String> {
     let words = error.to_string();
     words.contains("certificate").then_some(words)
@@ -63,19 +64,19 @@ fn broken(message: &str, source: RedisError) -> Error {
     Error::Broken { message, source: Some(Box::new(source)) }
 }
 
-/// What the server said, or else the driver.
+/// The server's message, else the driver's.
 fn words(error: &RedisError) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
 
-/// An answer, or data, that this program could not have made.
+/// A reply, or stored data, that this program could not have written.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::Broken { message: format!("Redis holds {what}"), source: None }
+    Error::Broken { message: format!("invalid data from Redis: {what}"), source: None }
 }
 
-/// `?` from the driver's error to ours.
+/// Maps driver errors with `?`.
 pub(crate) trait Translate<T> {
-    /// Translates the error, keeps the value.
+    /// Maps the error, keeps the value.
     fn or_translate(self) -> Result<T, Error>;
 }
 

@@ -1,26 +1,26 @@
 //! Longshore's bounded pools on Redis or Valkey.
 //!
-//! A permit is a lease: an entry of a sorted set with the time at which it runs out, by the server's
-//! clock. Each verb is one script and so atomic, and each may be repeated. Nobody ever blocks on the
-//! server: who waits stands in a line there, and is told through a channel of its process when it is
-//! worth asking again. That is a hint; without it, it looks again after a while.
+//! A permit is a lease: an entry of a sorted set with its expiry, by the server's clock. Each
+//! operation is one script and so atomic, and may be repeated. No request blocks on the server:
+//! waiters are queued there, and a message on a channel of their process tells them when to ask
+//! again. Without a message they ask again after a while.
 //!
-//! What is promised depends on what the server remembers. With an append-only file a restart forgets
-//! nothing (with `appendfsync everysec` a power failure may take the last second). Without one, or on a
-//! replica that was made a master, leases that are still good may be forgotten: then nothing is given
-//! until they have run out, one lease's length later. The same after `FLUSHALL`, as soon as somebody asks
-//! or extends who knew the pool. A server that may evict any key at all is refused.
+//! The guarantees depend on what the server keeps. With an append-only file a restart loses nothing
+//! (with `appendfsync everysec` a power failure may lose the last second). Without one, or on a
+//! replica that was promoted to master, leases that are still valid may be lost: then nothing is
+//! granted for the longest TTL, until they have expired. This also holds after `FLUSHALL`, as soon
+//! as a client that knew the pool acquires or renews. A server that may evict any key is refused.
 
-mod answer;
+mod batched;
+mod connection;
 mod error;
-mod gathered;
-mod hints;
-mod link;
+mod inner;
+mod notifications;
 mod permits;
-mod pools;
+mod registry;
+mod reply;
 mod script;
-mod server;
-mod shared;
+mod server_info;
 mod stats;
 
 pub use permits::{RedisOptions, RedisPermits};

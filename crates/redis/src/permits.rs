@@ -1,4 +1,4 @@
-//! The seam, verb by verb.
+//! Implements [`Permits`] for [`RedisPermits`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use redis::cmd;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
+use crate::connection::{ServerConnection, push_args};
 use crate::error::damaged;
-use crate::hints::Hints;
-use crate::link::{Link, add};
-use crate::pools::{self, Pools};
+use crate::inner::PermitsInner;
+use crate::notifications::Notifications;
+use crate::registry::{self, PoolRegistry};
 use crate::script::{ALERT, EXTEND, INIT, RESET, RESIZE, STATS};
-use crate::server::micros;
-use crate::shared::Shared;
+use crate::server_info::micros;
 use crate::stats;
 
-/// How a Redis is spoken to.
+/// How to connect to Redis.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// How long a verb may take.
+    /// How long a request may take.
     pub patience: Duration,
 }
 
@@ -32,67 +32,73 @@ impl Default for RedisOptions {
     }
 }
 
-/// Where a script wants an id and there is none to name.
-const ANY: &str = "-";
-/// How soon whoever waits looks again while no hints come.
-const UNHINTED: Duration = Duration::from_millis(250);
+/// Placeholder where a script expects an id first but needs none.
+const NO_ID: &str = "-";
+/// How soon a waiter asks again while notifications cannot be received.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Bounded pools on a Redis or Valkey: one connection for all verbs, one for hints.
+/// Bounded pools on Redis or Valkey. Uses one connection for requests and one for notifications.
 #[derive(Debug)]
 pub struct RedisPermits {
-    shared: Arc<Shared>,
-    pools: Pools,
-    /// Listens for hints once somebody waits; ends with us.
+    inner: Arc<PermitsInner>,
+    registry: PoolRegistry,
+    /// Receives notifications; started by the first wait, aborted on drop.
     listener: Mutex<JoinSet<()>>,
-    /// Whether the first who waited have waited for that.
-    listened: OnceCell<()>,
+    /// Set once the first waiter has waited for the subscription.
+    subscribed: OnceCell<()>,
 }
 
 impl RedisPermits {
-    /// Reads `redis://USER:PASSWORD@HOST:PORT/NUMBER`, or `rediss://…` with TLS. Connects when it is first
-    /// needed; see [`Self::check`].
+    /// Parses `redis://USER:PASSWORD@HOST:PORT/NUMBER`, or `rediss://…` with TLS. Connects on first
+    /// use; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
-        let link = Link::new(url, options.patience)?;
-        let shared = Arc::new(Shared { link, hints: Arc::new(Hints::new()) });
-        let (pools, listener) = (Pools::default(), Mutex::default());
-        Ok(Self { shared, pools, listener, listened: OnceCell::new() })
+        let connection = ServerConnection::new(url, options.patience)?;
+        let inner =
+            Arc::new(PermitsInner { connection, notifications: Arc::new(Notifications::new()) });
+        let (registry, listener) = (PoolRegistry::default(), Mutex::default());
+        Ok(Self { inner, registry, listener, subscribed: OnceCell::new() })
     }
 
-    /// Connects, and says what is wrong if there is no Redis that can be trusted with permits.
+    /// Connects. Fails if the server is unreachable or cannot be trusted with permits.
     pub async fn check(&self) -> Result<()> {
-        self.shared.link.live().await.map(drop)
+        self.inner.connection.get().await.map(drop)
     }
 
-    /// Takes care that hints come, from the first wait on.
+    /// Starts the subscription at the first wait.
     async fn listen(&self) {
         {
             let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
             if listener.is_empty() {
-                let hints = Arc::clone(&self.shared.hints);
-                listener.spawn(
-                    hints.listen(self.shared.link.client().clone(), self.shared.link.patience()),
-                );
+                let notifications = Arc::clone(&self.inner.notifications);
+                listener.spawn(notifications.listen(
+                    self.inner.connection.client().clone(),
+                    self.inner.connection.timeout(),
+                ));
             }
         }
-        // Once: without hints it is slower, but it goes on.
-        self.listened.get_or_init(|| self.shared.hints.settled()).await;
+        // Only once: without notifications waiting is slower, but works.
+        self.subscribed.get_or_init(|| self.inner.notifications.wait_until_subscribed()).await;
     }
 
-    /// Does it alone, or with what others want of the same pool meanwhile.
-    async fn have_done(&self, pool: &PoolName, job: Job) -> Done {
-        let known = self.pools.known(pool);
-        let (shared, name) = (Arc::clone(&self.shared), pool.clone());
-        let its = Arc::clone(&known);
+    /// Sends a request, coalesced with concurrent requests to the same pool.
+    async fn submit(&self, pool: &PoolName, job: Job) -> Done {
+        let entry = self.registry.entry(pool);
+        let (inner, name) = (Arc::clone(&self.inner), pool.clone());
+        let target = Arc::clone(&entry);
         let call = move |jobs| {
-            let (shared, name, its) = (Arc::clone(&shared), name.clone(), Arc::clone(&its));
-            async move { shared.carry(&name, &its, jobs).await }
+            let (inner, name, target) = (Arc::clone(&inner), name.clone(), Arc::clone(&target));
+            async move { inner.run(&name, &target, jobs).await }
         };
-        known.jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("it came to no end")))
+        entry
+            .jobs
+            .run(job, call)
+            .await
+            .unwrap_or_else(|| Err(damaged("a request ended without a reply")))
     }
 
-    async fn give_back(&self, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
-        ids.iter().for_each(|id| self.shared.hints.forget(pool, *id));
-        self.have_done(pool, Job::Release { ids: ids.to_vec(), late }).await.map(drop)
+    async fn release_ids(&self, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
+        ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
+        self.submit(pool, Job::Release { ids: ids.to_vec(), late }).await.map(drop)
     }
 }
 
@@ -102,32 +108,32 @@ impl Permits for RedisPermits {
         if ask.weight == 0 {
             return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
         }
-        if let Some(grant) = self.shared.hints.handed(pool, ask.id) {
-            self.shared.hints.forget(pool, ask.id);
+        if let Some(grant) = self.inner.notifications.take_grant(pool, ask.id) {
+            self.inner.notifications.remove(pool, ask.id);
             return Ok(Answer::Granted(grant));
         }
-        if let Otherwise::Wait(place) = ask.otherwise {
+        if let Otherwise::Wait(queue_ttl) = ask.otherwise {
             self.listen().await;
-            self.shared.hints.expect(pool, ask.id, place);
+            self.inner.notifications.register(pool, ask.id, queue_ttl);
         }
-        let done = self.have_done(pool, Job::Ask(ask.clone())).await?;
-        let answer = done.ok_or_else(|| damaged("no answer for an ask"))?;
+        let done = self.submit(pool, Job::Ask(ask.clone())).await?;
+        let answer = done.ok_or_else(|| damaged("no reply to an acquire"))?;
         Ok(match answer {
             Answer::Waiting { before, look_again } => {
-                self.shared.hints.rests(pool, ask.id);
-                let hinted = self.shared.hints.is_listening();
-                let most = if hinted { look_again } else { UNHINTED };
-                Answer::Waiting { before, look_again: look_again.min(most) }
+                self.inner.notifications.mark_inactive(pool, ask.id);
+                let subscribed = self.inner.notifications.is_subscribed();
+                let limit = if subscribed { look_again } else { POLL_INTERVAL };
+                Answer::Waiting { before, look_again: look_again.min(limit) }
             }
             Answer::Granted(_) | Answer::Full | Answer::TooHeavy { .. } => {
-                self.shared.hints.forget(pool, ask.id);
+                self.inner.notifications.remove(pool, ask.id);
                 answer
             }
         })
     }
 
     async fn turn(&self, pool: &PoolName, id: PermitId) {
-        self.shared.hints.hinted(pool, id).await;
+        self.inner.notifications.wait(pool, id).await;
     }
 
     async fn extend(
@@ -136,15 +142,15 @@ impl Permits for RedisPermits {
         ids: &[PermitId],
         ttl: Duration,
     ) -> Result<Vec<PermitId>> {
-        let known = self.pools.known(pool);
-        let born = known.born();
+        let entry = self.registry.entry(pool);
+        let created_at = entry.created_at();
         let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let gone: Vec<String> = self
-            .shared
-            .link
-            .script(&EXTEND, &known.keys, |_, command| {
-                command.arg(ANY).arg(micros(ttl)).arg(&born);
-                add(command, &texts);
+            .inner
+            .connection
+            .script(&EXTEND, &entry.keys, |_, command| {
+                command.arg(NO_ID).arg(micros(ttl)).arg(&created_at);
+                push_args(command, &texts);
             })
             .await?;
         Ok(ids
@@ -156,77 +162,77 @@ impl Permits for RedisPermits {
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.give_back(pool, ids, false).await
+        self.release_ids(pool, ids, false).await
     }
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.give_back(pool, &[id], why == Leaving::TimedOut).await
+        self.release_ids(pool, &[id], why == Leaving::TimedOut).await
     }
 
     async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        let known = self.pools.known(pool);
-        let knew = known.born();
-        let (born, its_max): (String, String) = self
-            .shared
-            .link
-            .script(&INIT, &known.keys, |server, command| {
-                command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
-                command.arg(u8::from(server.trusted)).arg(&knew);
+        let entry = self.registry.entry(pool);
+        let known_created_at = entry.created_at();
+        let (created_at, known_max): (String, String) = self
+            .inner
+            .connection
+            .script(&INIT, &entry.keys, |server, command| {
+                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
+                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
             })
             .await?;
-        self.shared.met(pool, &known, born).await;
-        Ok(its_max.parse().ok())
+        self.inner.register_pool(pool, &entry, created_at).await;
+        Ok(known_max.parse().ok())
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        let known = self.pools.known(pool);
-        let knew = known.born();
-        let born: String = self
-            .shared
-            .link
-            .script(&RESIZE, &known.keys, |server, command| {
-                command.arg(ANY).arg(max).arg(&server.run).arg(server.started);
-                command.arg(u8::from(server.trusted)).arg(&knew);
+        let entry = self.registry.entry(pool);
+        let known_created_at = entry.created_at();
+        let created_at: String = self
+            .inner
+            .connection
+            .script(&RESIZE, &entry.keys, |server, command| {
+                command.arg(NO_ID).arg(max).arg(&server.run_id).arg(server.started_at);
+                command.arg(u8::from(server.keeps_data)).arg(&known_created_at);
             })
             .await?;
-        self.shared.met(pool, &known, born).await;
+        self.inner.register_pool(pool, &entry, created_at).await;
         Ok(())
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
-        let known = self.pools.known(pool);
-        self.shared
-            .link
-            .script(&RESET, &known.keys, |_, command| {
-                command.arg(ANY);
+        let entry = self.registry.entry(pool);
+        self.inner
+            .connection
+            .script(&RESET, &entry.keys, |_, command| {
+                command.arg(NO_ID);
             })
             .await
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        let known = self.pools.known(pool);
-        let asked = self.shared.link.script(&STATS, &known.keys, |_, command| {
-            command.arg(ANY);
+        let entry = self.registry.entry(pool);
+        let raw = self.inner.connection.script(&STATS, &entry.keys, |_, command| {
+            command.arg(NO_ID);
         });
-        let raw = asked.await?;
-        stats::read(raw)
+        let raw = raw.await?;
+        stats::parse(raw)
     }
 
     async fn pools(&self) -> Result<Vec<PoolName>> {
-        let listed = self.shared.link.run(|_| {
+        let listed = self.inner.connection.run(|_| {
             let mut command = cmd("SMEMBERS");
-            command.arg(pools::ALL);
+            command.arg(registry::POOL_NAMES_KEY);
             command
         });
         let listed: Vec<String> = listed.await?;
         let mut names = Vec::new();
         for name in listed.iter().filter_map(|name| name.parse::<PoolName>().ok()) {
-            let there = self.shared.link.run(|_| {
+            let exists = self.inner.connection.run(|_| {
                 let mut command = cmd("HEXISTS");
-                command.arg(pools::pool_key(&name)).arg("state");
+                command.arg(registry::pool_key(&name)).arg("state");
                 command
             });
-            if there.await? {
+            if exists.await? {
                 names.push(name);
             }
         }
@@ -235,12 +241,12 @@ impl Permits for RedisPermits {
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
-        let (key, token) = (pools::alert_key(pool, alert), SessionId::new().to_string());
+        let (key, token) = (registry::alert_key(pool, alert), SessionId::new().to_string());
         let millis = u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1);
         let keys = [key];
-        let told = self.shared.link.script(&ALERT, &keys, |_, command| {
+        let acquired = self.inner.connection.script(&ALERT, &keys, |_, command| {
             command.arg(&token).arg(millis);
         });
-        told.await
+        acquired.await
     }
 }

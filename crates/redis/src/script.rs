@@ -1,10 +1,10 @@
-//! The scripts: one per verb, each a file that says why.
+//! The Lua scripts, one per operation; each file documents itself.
 
 use std::sync::LazyLock;
 
-use redis::Script as Loaded;
+use redis::Script as RedisScript;
 
-/// A script, and the name by which the server knows it.
+/// A script, and the hash that `EVALSHA` takes.
 pub(crate) struct Script {
     text: &'static str,
     hash: LazyLock<String>,
@@ -14,28 +14,36 @@ macro_rules! script {
     ($name:ident, $($file:literal),+) => {
         pub(crate) static $name: Script = {
             const TEXT: &str = concat!($(include_str!(concat!("../scripts/", $file, ".lua")), "\n"),+);
-            Script { text: TEXT, hash: LazyLock::new(|| Loaded::new(TEXT).get_hash().to_owned()) }
+            Script { text: TEXT, hash: LazyLock::new(|| RedisScript::new(TEXT).get_hash().to_owned()) }
         };
     };
 }
 
-script!(ASK, "open", "ask_at_once", "pool", "recall", "ask", "ask_one");
-script!(GATHERED, "open", "now", "pool", "recall", "ask", "gathered");
-script!(EXTEND, "open", "now", "pool", "extend");
-script!(RELEASE, "open", "release_at_once", "now", "pool", "release");
-script!(INIT, "open", "now", "pool", "recall", "init");
-script!(RESIZE, "open", "now", "pool", "recall", "resize");
-script!(RESET, "open", "now", "pool", "reset");
-script!(STATS, "open", "now", "pool", "stats");
+script!(
+    ACQUIRE,
+    "load_state",
+    "acquire_fast",
+    "pool_ops",
+    "detect_data_loss",
+    "acquire",
+    "acquire_one"
+);
+script!(BATCHED, "load_state", "read_clock", "pool_ops", "detect_data_loss", "acquire", "batched");
+script!(EXTEND, "load_state", "read_clock", "pool_ops", "extend");
+script!(RELEASE, "load_state", "release_fast", "read_clock", "pool_ops", "release");
+script!(INIT, "load_state", "read_clock", "pool_ops", "detect_data_loss", "init");
+script!(RESIZE, "load_state", "read_clock", "pool_ops", "detect_data_loss", "resize");
+script!(RESET, "load_state", "read_clock", "pool_ops", "reset");
+script!(STATS, "load_state", "read_clock", "pool_ops", "stats");
 script!(ALERT, "alert");
 
 impl Script {
-    /// What the server keeps it under once it has seen it.
+    /// The SHA-1 by which the server caches it.
     pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// All of it.
+    /// The source.
     pub(crate) fn text(&self) -> &str {
         self.text
     }

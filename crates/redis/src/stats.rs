@@ -1,4 +1,4 @@
-//! What the script `stats` answers, as figures.
+//! Decodes the reply of the script `stats`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use longshore_core::{PermitId, Priority, Result};
 use redis::{FromRedisValue, Value};
 
 use crate::error::{Translate, damaged};
-use crate::server::micros;
+use crate::server_info::micros;
 
-/// `None` if there is no such pool.
-pub(crate) fn read(raw: Vec<Value>) -> Result<Option<PoolStats>> {
+/// Decodes a reply; `None` if the pool does not exist.
+pub(crate) fn parse(raw: Vec<Value>) -> Result<Option<PoolStats>> {
     let Ok([now, left, pool, ends, line]) = <[Value; 5]>::try_from(raw) else {
         return Ok(None);
     };
@@ -39,7 +39,7 @@ fn part<T: FromRedisValue>(value: Value) -> Result<T> {
     T::from_redis_value(value).map_err(redis::RedisError::from).or_translate()
 }
 
-/// `max:used:waiting:fence:…` and what is counted beside it.
+/// Reads `max:used:waiting:fence:…` and the counters beside it.
 fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     let number = |name: &str| pool.get(name).and_then(|text| text.parse().ok()).unwrap_or(0_u64);
     let state = pool.get("state").map_or("", String::as_str);
@@ -53,7 +53,7 @@ fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     for (step, count) in waits.0.iter_mut().enumerate().skip(1) {
         *count = number(&format!("waits{step}"));
     }
-    // Those below a millisecond are not counted one by one.
+    // Waits below a millisecond are not counted one by one.
     waits.0[0] = acquired.saturating_sub(waits.0.iter().sum());
     Ok(PoolStats {
         max: small(max),
@@ -66,7 +66,7 @@ fn figures(pool: &HashMap<String, String>) -> Result<PoolStats> {
     })
 }
 
-/// `weight:fence:since:waited:owner`, without the `h:`.
+/// Reads `weight:fence:since:waited:owner`, without the `h:`.
 fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
     let bad = || damaged(format_args!("a holder `{record}`"));
     let mut parts = record.splitn(5, ':');
@@ -88,13 +88,13 @@ fn holder(id: &str, record: &str, now: u64, ends: f64) -> Result<Holder> {
     })
 }
 
-/// `state:weight:behind:came:client:ttl:owner`.
+/// Reads `state:weight:rank_offset:came:client:ttl:owner`.
 fn waiter(id: &str, record: &str, now: u64) -> Result<Waiter> {
     let bad = || damaged(format_args!("a waiter `{record}`"));
     let mut parts = record.splitn(7, ':').skip(1);
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or_else(bad);
-    let (weight, behind, came) = (number()?, number()?, number()?);
-    let level = u8::try_from(behind / micros(STEP)).map_err(|_| bad())?;
+    let (weight, rank_offset, came) = (number()?, number()?, number()?);
+    let level = u8::try_from(rank_offset / micros(STEP)).map_err(|_| bad())?;
     Ok(Waiter {
         id: id.parse::<PermitId>().map_err(|_| bad())?,
         owner: parts.nth(2).ok_or_else(bad)?.into(),

@@ -1,4 +1,4 @@
-//! Batches: their records, their cursor, and what follows when their counters move.
+//! Batches: records, cursors, and updates when their counters change.
 
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ use crate::row::{json, to_json};
 use crate::send::{Admission, send};
 use crate::tx::Tx;
 
-/// Writes a batch's record, or finds it.
+/// Writes a batch's record, or finds the existing one.
 pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
     if !scope.covers(&new.tenant) {
         return Err(Error::not_found("tenant", &new.tenant));
@@ -32,7 +32,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     if let Some(num) = num {
         let batch = show(tx.db, num)?;
         if batch.tenant != new.tenant {
-            // Names are unique in the store; whose it is, is not for others to know.
+            // Names are unique in the store; do not reveal the tenant that has it.
             return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
         }
         return Ok(Opened::Existing(batch));
@@ -61,7 +61,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     Ok(Opened::Created(load(tx.db, num)?))
 }
 
-/// Takes in a chunk and moves the cursor, both or neither.
+/// Stores a chunk and moves the cursor, both or neither.
 pub(crate) fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -79,13 +79,13 @@ pub(crate) fn add(
     }
     if let Some(unit) = chunk.units.iter().find(|unit| unit.tenant != batch.tenant) {
         return Err(Error::Invalid(format!(
-            "unit {} is tenant `{}`'s, batch `{id}` is tenant `{}`'s",
+            "unit {} belongs to tenant `{}`, batch `{id}` to tenant `{}`",
             unit.id, unit.tenant, batch.tenant
         )));
     }
     let answers = send(tx, scope, &chunk.units, num, Admission::Bounded)?;
-    if answers.iter().any(keeps_out) {
-        tx.abandon = true;
+    if answers.iter().any(rejects_chunk) {
+        tx.roll_back = true;
         return Ok(Added::Committed(answers));
     }
     tx.db
@@ -96,11 +96,11 @@ pub(crate) fn add(
     Ok(Added::Committed(answers))
 }
 
-fn keeps_out(answer: &Sent) -> bool {
+fn rejects_chunk(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
-/// Says that all units are in.
+/// Marks that all units are sent.
 pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch> {
     let num = number(tx.db, scope, id)?;
     tx.db
@@ -122,13 +122,13 @@ pub(crate) fn act(
     let mut batch = load(tx.db, num)?;
     machine::act(&mut batch, action)?;
     write(tx, num, &batch)?;
-    // Workers give back what is paused; waiters hear of what is resumed.
-    tx.woke = true;
+    // Workers release paused units; waiting workers wake up for resumed ones.
+    tx.wake_workers = true;
     tx.touch_batch(num);
     Ok(num)
 }
 
-/// Moves a batch on after its counters or its seal changed.
+/// Updates a batch after its counters or its seal changed.
 pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
     let mut batch = load(tx.db, num)?;
     let step = machine::advance(&mut batch, tx.now);
@@ -170,7 +170,7 @@ fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-/// A batch's number, if it exists within the scope.
+/// A batch's row number, if it exists within the scope.
 pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64> {
     let found: Option<(i64, String)> = db
         .prepare_cached("SELECT num, tenant FROM longshore_batch WHERE name = ?1")
@@ -184,17 +184,17 @@ pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64
     }
 }
 
-/// The columns that [`read`] reads.
+/// The columns for [`read`].
 pub(crate) const COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.reason,
     b.initiated_by, b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor,
     b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced";
 
-/// One batch with all that others see of it.
+/// One batch with counts and sums.
 pub(crate) fn show(db: &Connection, num: i64) -> Result<Batch> {
     Ok(Batch { sums: checkpoint::sums(db, num)?, ..load(db, num)? })
 }
 
-/// What a batch's workers must know.
+/// The opaque data for a batch's workers.
 pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
     let num = number(db, scope, id)?;
     let found: Option<Vec<u8>> = db
@@ -205,7 +205,7 @@ pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result
     Ok(found.map(Payload::from))
 }
 
-/// One batch with its counts, without its sums: nothing is decided by those.
+/// One batch with its counts, without its sums, which no decision needs.
 pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
     let sql = format!("SELECT {COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
@@ -214,7 +214,7 @@ pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
     read(db, row)
 }
 
-/// Reads [`COLUMNS`] and sums the batch's streams.
+/// Reads [`COLUMNS`] and sums the counters of the batch's streams.
 pub(crate) fn read(db: &Connection, row: &Row<'_>) -> Result<Batch> {
     let num: i64 = row.get(0).or_translate()?;
     let text = |at: usize| row.get::<_, String>(at).or_translate();
@@ -257,7 +257,7 @@ fn counts(db: &Connection, num: i64) -> Result<Counts> {
     .or_translate()
 }
 
-/// Reads the seven counters that begin at column `at`.
+/// Reads the seven counters that start at column `at`.
 pub(crate) fn read_counts(row: &Row<'_>, at: usize) -> rusqlite::Result<Counts> {
     Ok(Counts {
         blocked: row.get(at)?,
@@ -270,7 +270,7 @@ pub(crate) fn read_counts(row: &Row<'_>, at: usize) -> rusqlite::Result<Counts> 
     })
 }
 
-/// Opens a new generation of a batch that has ended, for units that run again.
+/// Opens a new generation of an ended batch, because some of its units run again.
 pub(crate) fn reopen(tx: &mut Tx<'_>, id: &BatchId) -> Result<()> {
     let num = number(tx.db, &Scope::All, id)?;
     let mut batch = load(tx.db, num)?;

@@ -1,4 +1,4 @@
-//! Checkpoints: what a run has reached, and what it added to its batch's sums.
+//! Checkpoints of runs, and the sums they add to their batch.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use longshore_core::store::Kept;
 use longshore_core::{Payload, Result, SessionId};
 use rusqlite::{Connection, OptionalExtension};
 
-use crate::body::{self, Part};
 use crate::error::Translate;
 use crate::ledger::calls;
+use crate::overflow_values::{self, ValueKind};
 use crate::row::{UnitRow, flag};
 use crate::tx::Tx;
 use crate::{finish, session};
 
-/// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
-/// a repeat after a lost answer. False if the lease is lost.
-pub(crate) fn keep(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept) -> Result<bool> {
+/// Stores a run's checkpoint and adds its sums. If the stored checkpoint is identical, this is a
+/// repeat after a lost answer and adds nothing. False if the lease is lost.
+pub(crate) fn save(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept) -> Result<bool> {
     let Kept { state, sums, calls } = new;
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
-    let Some(row) = session::held(tx, num, lease)? else { return Ok(false) };
-    if kept(tx.db, &row)?.as_ref() == Some(state) {
+    let Some(row) = session::held_row(tx, num, lease)? else { return Ok(false) };
+    if stored(tx.db, &row)?.as_ref() == Some(state) {
         return Ok(true);
     }
-    finish::keep(tx, lease.unit, Part::Checkpoint, state)?;
+    finish::save_value(tx, lease.unit, ValueKind::Checkpoint, state)?;
     if !sums.is_empty() {
         tx.sums.push((row.stream, sums.clone()));
     }
@@ -32,12 +32,12 @@ pub(crate) fn keep(tx: &mut Tx<'_>, holder: SessionId, lease: &Lease, new: &Kept
     Ok(true)
 }
 
-fn kept(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
+fn stored(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
     if !row.has(flag::CHECKPOINTED) {
         return Ok(None);
     }
-    if row.has(Part::Checkpoint.flag()) {
-        return body::fetch(db, row.id, Part::Checkpoint);
+    if row.has(ValueKind::Checkpoint.flag()) {
+        return overflow_values::load(db, row.id, ValueKind::Checkpoint);
     }
     db.prepare_cached("SELECT checkpoint FROM longshore_unit WHERE id = ?1")
         .or_translate()?
@@ -46,8 +46,8 @@ fn kept(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
         .or_translate()
 }
 
-/// Adds to the sums of the streams' batches. Beyond the largest integer SQLite would go on as REAL,
-/// which nobody could read back; the cast stops there.
+/// Adds to the sums of the streams' batches. Above the largest integer SQLite would switch to REAL,
+/// which could not be read back; the cast saturates.
 pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums)>) -> Result<()> {
     let mut all: BTreeMap<(i64, &str), i64> = BTreeMap::new();
     for (stream, sums) in sums {
@@ -73,7 +73,7 @@ pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums
     Ok(())
 }
 
-/// What the runs of a batch added up.
+/// The sums of a batch.
 pub(crate) fn sums(db: &Connection, batch: i64) -> Result<Sums> {
     let mut statement = db
         .prepare_cached("SELECT name, amount FROM longshore_sum WHERE batch = ?1")

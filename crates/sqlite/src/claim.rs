@@ -1,36 +1,36 @@
-//! Claiming: streams first, then rows by index.
+//! Claiming: first selects streams, then rows by index.
 //!
-//! Paused queues, lanes and batches, suspended tenants, kinds the worker does not have and other
-//! tenants fall away with their streams, before any row is looked at. Lanes share by stride; within a lane the
-//! smallest rank goes first, whichever stream it is in.
+//! Streams of paused queues, lanes and batches, of suspended or other tenants, and of kinds that
+//! the worker does not handle are excluded before any row is read. Lanes are served by stride
+//! scheduling; within a lane the smallest rank goes first, over all its streams.
 
+mod candidate_streams;
 mod lanes;
-mod streams;
-mod taker;
+mod selection;
 
 use longshore_core::Result;
 use longshore_core::store::{Claim, Claimed};
 
-use crate::fairness;
+use crate::stride_state;
 use crate::tx::Tx;
-use lanes::by_lane;
-use streams::eligible;
-use taker::Taker;
+use candidate_streams::eligible_streams;
+use lanes::group_by_lane;
+use selection::Selection;
 
-/// Takes units for a session.
+/// Leases units for a session.
 pub(crate) fn claim(tx: &mut Tx<'_>, claim: &Claim) -> Result<Claimed> {
     let session = crate::session::number(tx.db, claim.session)?;
-    let streams = eligible(tx.db, claim)?;
-    let mut taker = Taker::new(claim, session);
-    let mut lanes = by_lane(tx.db, &streams)?;
-    if taker.take_alone(tx, &lanes)? {
-        return Ok(taker.claimed);
+    let streams = eligible_streams(tx.db, claim)?;
+    let mut selection = Selection::new(claim, session);
+    let mut lanes = group_by_lane(tx.db, &streams)?;
+    if selection.take_alone(tx, &lanes)? {
+        return Ok(selection.claimed);
     }
-    taker.take_by_turns(tx, &mut lanes)?;
+    selection.take_by_stride(tx, &mut lanes)?;
     if lanes.len() > 1 {
         for lane in lanes.iter().filter(|lane| lane.taken > 0 || lane.joins) {
-            fairness::save(tx.db, lane.num, lane.share)?;
+            stride_state::save(tx.db, lane.num, lane.share)?;
         }
     }
-    Ok(taker.claimed)
+    Ok(selection.claimed)
 }

@@ -1,7 +1,7 @@
-//! SQL effects: the caller's own statements, committed with a unit's finish or not at all.
+//! SQL effects: the caller's statements, committed with a unit's finish or not at all.
 //!
-//! They are data from outside. They may change rows and nothing else: a statement that would end
-//! the store's transaction, or reach beyond the database, is refused.
+//! They come from outside. They may only change rows: a statement that would end the store's
+//! transaction, or access anything outside the database, is rejected.
 
 use longshore_core::outcome::Params;
 use longshore_core::{Effect, Error, Failure, Result, SqlValue};
@@ -10,7 +10,7 @@ use rusqlite::{CachedStatement, ToSql};
 use crate::error::Translate;
 use crate::tx::Tx;
 
-/// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
+/// Runs a unit's effects in a savepoint; returns the failure if they were rolled back.
 pub(crate) fn run(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     if effects.is_empty() {
         return Ok(None);
@@ -18,9 +18,10 @@ pub(crate) fn run(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     statement(tx, "SAVEPOINT effects")?;
     let failure = effects.iter().find_map(|effect| run_one(tx, effect).err());
     if tx.db.is_autocommit() {
-        // `OR ROLLBACK`, or a trigger that says so: everything since BEGIN is gone, and this verb
-        // with it. Whoever sent the effect hears of it; the others of the group try again.
-        return Err(Error::Invalid("an effect rolled the store's transaction back".to_owned()));
+        // `OR ROLLBACK`, or a trigger with RAISE(ROLLBACK): everything since BEGIN is gone,
+        // including this operation. Its caller gets this error; the other operations of the group
+        // are run again.
+        return Err(Error::Invalid("an effect rolled back the store's transaction".to_owned()));
     }
     if failure.is_some() {
         statement(tx, "ROLLBACK TO effects")?;
@@ -29,7 +30,7 @@ pub(crate) fn run(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     Ok(failure)
 }
 
-/// Prepared once: each unit with effects has two of these.
+/// Runs a cached statement: each unit with effects needs two of these.
 fn statement(tx: &Tx<'_>, sql: &str) -> Result<()> {
     tx.db.prepare_cached(sql).or_translate()?.execute([]).or_translate()?;
     Ok(())
@@ -50,7 +51,7 @@ fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
         returned += 1;
     }
     drop(rows);
-    // With RETURNING, as many rows as it returned; else what SQLite counted.
+    // With RETURNING, the number of returned rows; else SQLite's count.
     let changed = if statement.column_count() > 0 { returned } else { tx.db.changes() };
     match effect.expected_rows {
         Some(expected) if expected != changed => Err(Failure::new(
@@ -61,7 +62,7 @@ fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
     }
 }
 
-/// Whether a statement begins as one that changes rows (comments aside).
+/// Whether a statement starts as one that changes rows (after comments).
 fn changes_rows_only(sql: &str) -> bool {
     let mut rest = sql.trim_start();
     loop {
@@ -76,7 +77,7 @@ fn changes_rows_only(sql: &str) -> bool {
     ["INSERT", "UPDATE", "DELETE", "REPLACE", "WITH"].contains(&word.to_ascii_uppercase().as_str())
 }
 
-/// Binds every parameter; one without a value would silently be NULL.
+/// Binds every parameter: SQLite would treat an unbound one as NULL.
 fn bind(statement: &mut CachedStatement<'_>, effect: &Effect) -> Result<(), Failure> {
     let refused =
         |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
@@ -92,7 +93,7 @@ fn bind(statement: &mut CachedStatement<'_>, effect: &Effect) -> Result<(), Fail
         let value = match &effect.params {
             Params::Ordered(values) => values.get(at - 1),
             Params::Named(values) => {
-                let own = |(known, _): &&(String, SqlValue)| Some(known) == name.as_ref();
+                let own = |(candidate, _): &&(String, SqlValue)| Some(candidate) == name.as_ref();
                 values.iter().find(own).map(|(_, value)| value)
             }
         };
@@ -101,14 +102,14 @@ fn bind(statement: &mut CachedStatement<'_>, effect: &Effect) -> Result<(), Fail
             let words = format!("parameter `{name}` has no value: {}", effect.sql);
             return Err(Failure::new("effect", words));
         };
-        statement.raw_bind_parameter(at, Bound(value)).map_err(refused)?;
+        statement.raw_bind_parameter(at, BoundValue(value)).map_err(refused)?;
     }
     Ok(())
 }
 
-struct Bound<'v>(&'v SqlValue);
+struct BoundValue<'v>(&'v SqlValue);
 
-impl ToSql for Bound<'_> {
+impl ToSql for BoundValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
         match self.0 {
             SqlValue::Null => Ok(rusqlite::types::ToSqlOutput::Owned(rusqlite::types::Value::Null)),

@@ -1,9 +1,9 @@
-//! What SQLite says, as what the caller can do about it.
+//! Maps SQLite errors to [`Error`].
 
 use longshore_core::Error;
 use rusqlite::ErrorCode;
 
-/// Translates the driver's error.
+/// Maps a driver error to a store error.
 pub(crate) fn translate(error: rusqlite::Error) -> Error {
     let code = error.sqlite_error_code();
     match code {
@@ -19,7 +19,7 @@ pub(crate) fn translate(error: rusqlite::Error) -> Error {
         Some(ErrorCode::NotADatabase) => broken("the file is not a SQLite database", error),
         Some(ErrorCode::DatabaseCorrupt) => broken("the database file is damaged", error),
         Some(ErrorCode::ReadOnly) => broken("the database file or its folder is read-only", error),
-        _ => broken("SQLite refused a statement", error),
+        _ => broken("SQLite rejected a statement", error),
     }
 }
 
@@ -36,9 +36,9 @@ pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::Broken { message: format!("the database holds {what}"), source: None }
 }
 
-/// `?` from SQLite's error to ours.
+/// Maps SQLite errors with `?`.
 pub(crate) trait Translate<T> {
-    /// Translates the error, keeps the value.
+    /// Maps the error, keeps the value.
     fn or_translate(self) -> Result<T, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! The ends of runs: what the state machine decided is written, effects and all, or nothing is.
+//! Writes the ends of runs: the transition, effects and calls, all or nothing.
 
 use longshore_core::machine::{Event, Transition, next};
 use longshore_core::store::{Finish, Finished};
@@ -6,16 +6,16 @@ use longshore_core::unit::check_size;
 use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
-use crate::body::{self, Part};
 use crate::effects;
 use crate::error::Translate;
-use crate::hot::Hot;
 use crate::ledger::calls;
+use crate::overflow_values::{self, ValueKind};
+use crate::prepared::PreparedSql;
 use crate::row::{Spec, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
 
-/// Records the ends of runs, each for itself.
+/// Records the ends of runs, independently of each other.
 pub(crate) fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -25,7 +25,7 @@ pub(crate) fn finish(
     let holder = crate::session::find(tx.db, session)?;
     finishes
         .iter()
-        .map(|end| match finish_plainly(tx, holder, end)? {
+        .map(|end| match try_fast_finish(tx, holder, end)? {
             true => {
                 calls::record(tx, &end.calls)?;
                 Ok(Finished::Recorded(UnitState::Done))
@@ -35,25 +35,31 @@ pub(crate) fn finish(
         .collect()
 }
 
-/// Ends a unit well in one statement if we claimed it and there is nothing more to it, as with
-/// most: no effects, no large result, nobody waits for it, no key, no cap.
-fn finish_plainly(tx: &mut Tx<'_>, holder: Option<i64>, end: &Finish) -> Result<bool> {
+/// Finishes a successful run in one statement if this process claimed the unit and nothing else
+/// depends on it, as for most units: no effects, no large result, no waiting client or dependant,
+/// no dedup key, no cap.
+fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &Finish) -> Result<bool> {
     let Outcome::Done(result) = &end.outcome else { return Ok(false) };
-    let small = result.as_ref().is_none_or(body::fits_in_row);
+    let small = result.as_ref().is_none_or(overflow_values::fits_in_row);
     let (Some(holder), true) =
         (holder, end.effects.is_empty() && end.checkpoint.is_none() && small)
     else {
         return Ok(false);
     };
-    let Some(facts) = tx.known.take(end.lease.unit) else { return Ok(false) };
+    let Some(cached) = tx.claim_cache.take(end.lease.unit) else { return Ok(false) };
     let now = tx.now.as_micros();
     let result = result.as_ref().map(longshore_core::Payload::as_bytes);
     let ended = tx
-        .hot(Hot::FinishPlainly)?
+        .prepared(PreparedSql::FinishFast)?
         .execute((end.lease.unit.as_bytes(), now, holder, end.lease.fence, result))
         .or_translate()?;
     if ended == 1 {
-        tx.moved(facts.stream, Some(UnitState::Leased), Some(UnitState::Done), facts.bytes);
+        tx.count_transition(
+            cached.stream,
+            Some(UnitState::Leased),
+            Some(UnitState::Done),
+            cached.bytes,
+        );
     }
     Ok(ended == 1)
 }
@@ -70,7 +76,7 @@ fn finish_one(
         return Ok(Finished::LeaseLost);
     }
     if row.session.is_none() {
-        // The fence has not moved, so it was this lease that ended the run: its answer got lost.
+        // The fence is unchanged, so this lease has ended the run already: its answer was lost.
         return Ok(Finished::Recorded(row.state()?));
     }
     if row.session != holder {
@@ -86,61 +92,61 @@ fn finish_one(
         return Ok(Finished::EffectFailed(failure));
     }
     let policy = match end.outcome {
-        // Most runs end well, and for those no policy is asked.
+        // Most runs succeed, and a success needs no policy.
         Outcome::Done(_) => Policy::default(),
         _ => policies.of(tx, &row)?,
     };
-    row.begin(tx.now);
-    let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    row.count_attempt(tx.now);
+    let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
-        keep(tx, row.id, Part::Result, result)?;
+        save_value(tx, row.id, ValueKind::Result, result)?;
     }
     if let Some(state) = &end.checkpoint {
-        keep(tx, row.id, Part::Checkpoint, state)?;
+        save_value(tx, row.id, ValueKind::Checkpoint, state)?;
     }
     calls::record(tx, &end.calls)?;
     Ok(Finished::Recorded(step.state))
 }
 
-/// Puts a checkpoint or result away.
-pub(crate) fn keep(
+/// Stores a checkpoint or result.
+pub(crate) fn save_value(
     tx: &Tx<'_>,
     unit: UnitId,
-    part: Part,
+    kind: ValueKind,
     bytes: &longshore_core::Payload,
 ) -> Result<()> {
-    let (inline, beside) = body::put(tx.db, unit, part, bytes)?;
-    let column = match part {
-        Part::Payload => "payload",
-        Part::Checkpoint => "checkpoint",
-        Part::Result => "result",
+    let (inline, overflow) = overflow_values::store(tx.db, unit, kind, bytes)?;
+    let column = match kind {
+        ValueKind::Payload => "payload",
+        ValueKind::Checkpoint => "checkpoint",
+        ValueKind::Result => "result",
     };
     let sql = format!(
         "UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1"
     );
-    let mark = if part == Part::Checkpoint { flag::CHECKPOINTED } else { 0 };
+    let mark = if kind == ValueKind::Checkpoint { flag::CHECKPOINTED } else { 0 };
     tx.db
         .prepare_cached(&sql)
         .or_translate()?
-        .execute((unit.as_bytes(), inline, part.flag(), beside | mark))
+        .execute((unit.as_bytes(), inline, kind.flag(), overflow | mark))
         .or_translate()?;
     Ok(())
 }
 
-/// The row of a unit that must be there.
+/// The row of a unit; an error if it does not exist.
 pub(crate) fn load(tx: &mut Tx<'_>, id: UnitId) -> Result<UnitRow> {
     find(tx, id)?.ok_or_else(|| Error::not_found("unit", id))
 }
 
-/// The row of a unit, if it is there.
+/// The row of a unit, if it exists.
 pub(crate) fn find(tx: &mut Tx<'_>, id: UnitId) -> Result<Option<UnitRow>> {
-    let mut rows = tx.hot(Hot::Find)?.query([id.as_bytes()]).or_translate()?;
+    let mut rows = tx.prepared(PreparedSql::Find)?.query([id.as_bytes()]).or_translate()?;
     rows.next().or_translate()?.map(UnitRow::read).transpose()
 }
 
-/// Writes a step of the state machine: the row, its counts, and what waits for it. `fence` is the
-/// unit's fence from now on; `by` is who ran it.
+/// Writes a transition: the row, its counters, and the consequences for dependants. `fence` is the
+/// unit's fence from now on; `by` is the session that ran it.
 pub(crate) fn apply(
     tx: &mut Tx<'_>,
     row: &UnitRow,
@@ -150,7 +156,7 @@ pub(crate) fn apply(
 ) -> Result<()> {
     let (from, to) = (row.state()?, step.state);
     let failure = step.failure.as_ref().map(to_json).transpose()?;
-    tx.hot(Hot::Apply)?
+    tx.prepared(PreparedSql::Apply)?
         .execute((
             row.id.as_bytes(),
             entry_code(to, step.lost),
@@ -163,21 +169,21 @@ pub(crate) fn apply(
         ))
         .or_translate()?;
     if to.is_final() && row.has(flag::KEY_WHILE_LIVE) {
-        free_key(tx, row.id)?;
+        release_dedup_key(tx, row.id)?;
     }
-    tx.moved(row.stream, Some(from), Some(to), row.bytes);
+    tx.count_transition(row.stream, Some(from), Some(to), row.bytes);
     if let Some(failure) = &step.failure {
         log_failure(tx, row, failure, by)?;
     }
     if to.is_final() && row.has(flag::WAITED_ON) {
-        tx.ended(row.id, to == UnitState::Done);
+        tx.record_end(row.id, to == UnitState::Done);
     }
     if to.is_final() && row.has(flag::AWAITED) {
-        let names = crate::inspect::stream_names(tx.db, row.stream)?;
+        let names = crate::queries::stream_names(tx.db, row.stream)?;
         tx.announce("unit", row.id.to_string(), Some(names.tenant.as_str()));
     }
     if from == UnitState::Blocked {
-        forget_dependencies(tx, row.id)?;
+        delete_dependencies(tx, row.id)?;
     }
     if let Some(key) = &row.cap_key {
         unpark(tx, key)?;
@@ -185,8 +191,9 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// A unit that waits no more must not be found by what it waited for: it may be pruned by then.
-fn forget_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
+/// Deletes the dependencies of a unit that is not blocked any more: it may be pruned before they
+/// end.
+fn delete_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     tx.db
         .prepare_cached("DELETE FROM longshore_dependency WHERE unit = ?1")
         .or_translate()?
@@ -195,7 +202,7 @@ fn forget_dependencies(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn free_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
+pub(crate) fn release_dedup_key(tx: &Tx<'_>, unit: UnitId) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET dedup = NULL WHERE id = ?1")
         .or_translate()?
@@ -223,7 +230,7 @@ fn log_failure(tx: &Tx<'_>, row: &UnitRow, failure: &Failure, by: Option<Session
     Ok(())
 }
 
-/// Lets the next unit of a cap key back among the ready ones.
+/// Makes the next unit with a cap key claimable again.
 pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
     let woken = tx
         .db
@@ -234,12 +241,12 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
         .or_translate()?
         .execute([key])
         .or_translate()?;
-    tx.woke |= woken > 0;
+    tx.wake_workers |= woken > 0;
     Ok(())
 }
 
-/// Tells the units that wait for `needs` that it ended.
-pub(crate) fn release_dependants(tx: &mut Tx<'_>, needs: UnitId, well: bool) -> Result<()> {
+/// Unblocks or cancels the units that depend on `needs`, which has ended.
+pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool) -> Result<()> {
     let waiting: Vec<[u8; 16]> = tx
         .db
         .prepare_cached("DELETE FROM longshore_dependency WHERE needs = ?1 RETURNING unit")
@@ -253,11 +260,11 @@ pub(crate) fn release_dependants(tx: &mut Tx<'_>, needs: UnitId, well: bool) -> 
         if row.state()? != UnitState::Blocked {
             continue;
         }
-        if well || row.has(flag::RELEASED_BY_FAILURE) {
+        if succeeded || row.has(flag::RELEASED_BY_FAILURE) {
             unblock(tx, &row)?;
         } else {
             let event = Event::DependencyFailed(needs);
-            let step = next(&row.head()?, &event, &Policy::default(), tx.now)?;
+            let step = next(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
         }
     }
@@ -280,11 +287,11 @@ fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
             .or_translate()?;
         return Ok(());
     }
-    let step = next(&row.head()?, &Event::Unblocked, &Policy::default(), tx.now)?;
+    let step = next(&row.transition_input()?, &Event::Unblocked, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)
 }
 
-/// The unit's own policy, if its sender gave one.
-pub(crate) fn own_policy(row: &UnitRow) -> Result<Option<Policy>> {
+/// The sender's policy, if set.
+pub(crate) fn unit_policy(row: &UnitRow) -> Result<Option<Policy>> {
     Ok(Spec::parse(row.spec.as_deref())?.policy)
 }

@@ -1,48 +1,48 @@
 //! Longshore's embedded store: one SQLite file, many processes.
 //!
-//! One writer thread per process commits whatever has gathered in one transaction, and a second
-//! one brings the log to disk meanwhile; reads have connections of their own. What `send` and
-//! `finish` confirmed survives a power failure (the promise of `synchronous=FULL`, the default).
-//! Claims, starts and beats do not wait for the disk, since after a power failure their session is
-//! gone too.
+//! One writer thread per process commits all pending operations in one transaction, and a second
+//! thread syncs the log to disk meanwhile; reads have their own connections. What `send` and
+//! `finish` confirmed survives a power failure (the guarantee of `synchronous=FULL`, the default).
+//! Claims, starts and heartbeats do not wait for the disk, since their session does not survive a
+//! power failure either.
 //!
 //! Several processes may share the file; they wake each other by watching its `-wal`. Network file
-//! systems are refused: their locks and shared memory do not hold.
+//! systems are rejected: locks and shared memory do not work there.
 
+mod admin;
 mod batch;
-mod body;
-mod busy;
-mod capacity;
+mod busy_retry;
 mod checkpoint;
 mod claim;
+mod claim_cache;
 mod effects;
 mod error;
-mod fairness;
+mod filesystem_check;
 mod finish;
-mod hot;
-mod inspect;
-mod known;
 mod ledger;
-mod lists;
-mod location;
-mod maintain;
+mod listing;
+mod maintenance;
 mod migrate;
-mod operate;
+mod overflow_values;
 mod permits;
+mod prepared;
+mod queries;
+mod queue_limits;
 mod row;
 mod schedules;
 mod send;
 mod session;
 mod store;
-mod sync;
+mod stride_state;
 mod tenants;
 mod tx;
 mod verify;
-mod watch;
+mod wal_sync;
+mod wal_watcher;
 mod writer;
 
-pub use location::is_local;
+pub use filesystem_check::is_local;
 pub use store::{SqliteOptions, SqliteStore, Synchronous};
 
-/// The driver, for callers who bring their own transaction to [`SqliteStore::send_in`].
+/// The driver, for callers that pass their own transaction to [`SqliteStore::send_in`].
 pub use rusqlite;

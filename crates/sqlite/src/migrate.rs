@@ -1,7 +1,7 @@
-//! The schema and its versions.
+//! The schema and its migrations.
 //!
-//! Migrations are embedded, applied one by one under the write lock, and remembered with a
-//! checksum: a database that was migrated by a changed file is refused instead of guessed at.
+//! Migrations are embedded, applied one by one under the write lock, and recorded with a checksum:
+//! a database that was migrated by a changed file is rejected.
 
 use longshore_core::{Error, Result};
 use rusqlite::Connection;
@@ -40,26 +40,26 @@ const MIGRATIONS: &[Migration] = &[
     Migration { version: 11, name: "cpu", sql: include_str!("../migrations/011_cpu.sql") },
 ];
 
-/// The newest version this program knows.
-pub(crate) const NEWEST: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+/// The newest version that this program supports.
+pub(crate) const LATEST_VERSION: u32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
 /// Brings the schema up to date; returns its version.
 pub(crate) fn migrate(db: &Connection) -> Result<u32> {
-    if version(db)? != NEWEST {
+    if version(db)? != LATEST_VERSION {
         db.execute_batch("BEGIN IMMEDIATE").or_translate()?;
         let done = apply_missing(db);
         db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).or_translate()?;
         done?;
     }
     check(db)?;
-    Ok(NEWEST)
+    Ok(LATEST_VERSION)
 }
 
-/// Refuses a schema that this program does not know.
+/// Rejects a schema that this program does not support.
 fn check(db: &Connection) -> Result<()> {
     let found = version(db)?;
-    if found != NEWEST {
-        return Err(Error::Schema { found, known: NEWEST });
+    if found != LATEST_VERSION {
+        return Err(Error::Schema { found, known: LATEST_VERSION });
     }
     for migration in MIGRATIONS {
         let sum: String = db
@@ -76,7 +76,7 @@ fn check(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Zero where there is no schema yet. Not `user_version`: that may be the application's.
+/// Zero if there is no schema yet. Not `user_version`, which the application may use.
 fn version(db: &Connection) -> Result<u32> {
     let known: u32 = db
         .query_row(
@@ -94,8 +94,8 @@ fn version(db: &Connection) -> Result<u32> {
 
 fn apply_missing(db: &Connection) -> Result<()> {
     let found = version(db)?;
-    if found > NEWEST {
-        return Err(Error::Schema { found, known: NEWEST });
+    if found > LATEST_VERSION {
+        return Err(Error::Schema { found, known: LATEST_VERSION });
     }
     if found == 0 {
         db.execute_batch(
@@ -114,7 +114,7 @@ fn apply_missing(db: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// FNV-1a: it guards against accidents, not against forgers.
+/// FNV-1a: detects accidental changes, not forgery.
 fn checksum(text: &str) -> String {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,14 +1,14 @@
 //! Bounded pools in the file, for processes of one machine.
 //!
-//! `verbs` are what the seam asks for, `pool` is a pool's row and its line, `hints` tells whoever waits,
-//! `steady` is the clock. Nothing here waits for the disk but a change of a maximum: a machine that lost
-//! power has no holders.
+//! `ops` implements the operations, `pool` a pool's row and its wait queue, `wakeups` wakes
+//! waiters, `boot_clock` is the clock. Only changes of a maximum wait for the disk: a machine that
+//! lost power has no holders.
 
-mod hints;
+pub(crate) mod boot_clock;
+pub(crate) mod ops;
 mod pool;
 mod stats;
-pub(crate) mod steady;
-pub(crate) mod verbs;
+mod wakeups;
 
-pub(crate) use hints::Hints;
 pub(crate) use stats::{names, stats};
+pub(crate) use wakeups::PermitWakeups;

@@ -1,4 +1,4 @@
-//! Rows of `longshore_unit`: what is in them and how they become [`Unit`]s.
+//! Rows of `longshore_unit`, and their conversion to [`Unit`]s.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Translate, damaged};
 
 pub(crate) use longshore_core::columns::{
-    ALONE, PARKED, Spec, code, codes, entry_code, flag, state,
+    ALONE, PARKED, Spec, code, codes, entry_code, flag, flags, state,
 };
 
-/// The columns that decisions need.
+/// The columns for decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct UnitRow {
     pub(crate) id: UnitId,
@@ -38,7 +38,7 @@ pub(crate) struct UnitRow {
 }
 
 impl UnitRow {
-    /// The columns that [`UnitRow::read`] reads, in its order.
+    /// The columns for [`UnitRow::read`], in order.
     pub(crate) const COLUMNS: &'static str = "u.id, u.stream, u.state, u.place, u.priority, \
         u.attempt, u.lost, u.fence, u.session, u.started_at, u.created_at, u.deadline, u.flags, \
         u.bytes, u.cap_key, u.spec";
@@ -66,7 +66,7 @@ impl UnitRow {
         })
     }
 
-    /// Where the unit stands.
+    /// The unit's state.
     pub(crate) fn state(&self) -> Result<UnitState> {
         state(self.code)
     }
@@ -76,16 +76,16 @@ impl UnitRow {
         self.flags & flag != 0
     }
 
-    /// Counts its attempt, if it was not yet.
-    pub(crate) fn begin(&mut self, now: Timestamp) {
+    /// Counts the attempt, if it is not counted yet.
+    pub(crate) fn count_attempt(&mut self, now: Timestamp) {
         if self.started_at.is_none() {
             self.attempt += 1;
             self.started_at = Some(now.as_micros());
         }
     }
 
-    /// What the state machine looks at.
-    pub(crate) fn head(&self) -> Result<Head> {
+    /// The input of the state machine.
+    pub(crate) fn transition_input(&self) -> Result<Head> {
         Ok(Head {
             id: self.id,
             state: self.state()?,
@@ -103,7 +103,8 @@ impl UnitRow {
     }
 }
 
-/// What a stream's units have in common. Shared, so that a claim of thousands copies no names.
+/// The names that a stream's units share. Shared by `Arc`, so that a claim of thousands copies no
+/// names.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamNames {
     pub(crate) tenant: TenantId,
@@ -112,7 +113,7 @@ pub(crate) struct StreamNames {
     pub(crate) batch: Option<BatchId>,
 }
 
-/// The columns that make a whole [`Unit`] beside [`UnitRow`].
+/// The columns of a [`Unit`] that [`UnitRow`] lacks.
 pub(crate) struct UnitParts {
     pub(crate) failure: Option<String>,
     pub(crate) progress: Option<String>,
@@ -122,11 +123,11 @@ pub(crate) struct UnitParts {
 }
 
 impl UnitParts {
-    /// The columns that [`UnitParts::read`] reads after [`UnitRow::COLUMNS`].
+    /// The columns for [`UnitParts::read`], after [`UnitRow::COLUMNS`].
     pub(crate) const COLUMNS: &'static str =
         "u.failure, u.progress, u.payload, u.checkpoint, u.result";
 
-    /// Reads [`Self::COLUMNS`], which begin at column `at`.
+    /// Reads [`Self::COLUMNS`], which start at column `at`.
     pub(crate) fn read(row: &Row<'_>, at: usize) -> Result<Self> {
         let blob = |at: usize| -> Result<Option<Payload>> {
             let value = row.get_ref(at).or_translate()?;
@@ -143,7 +144,7 @@ impl UnitParts {
     }
 }
 
-/// Puts a unit together. `place` is the row's present place.
+/// Builds a unit from its columns.
 pub(crate) fn unit(
     row: UnitRow,
     parts: UnitParts,
@@ -187,7 +188,7 @@ pub(crate) fn unit(
     })
 }
 
-/// Reads a column of JSON.
+/// Parses a JSON column.
 pub(crate) fn json<T: for<'de> Deserialize<'de>>(text: Option<&str>) -> Result<Option<T>> {
     text.map(|text| {
         serde_json::from_str(text).map_err(|error| damaged(format!("bad JSON: {error}")))
@@ -195,7 +196,7 @@ pub(crate) fn json<T: for<'de> Deserialize<'de>>(text: Option<&str>) -> Result<O
     .transpose()
 }
 
-/// Writes a column of JSON.
+/// Serialises a JSON column.
 pub(crate) fn to_json<T: Serialize>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|error| damaged(error.to_string()))
 }

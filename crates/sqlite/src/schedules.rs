@@ -1,4 +1,4 @@
-//! Schedules: kept as rows, fired by compare-and-set in the transaction that sends their units.
+//! Schedules: stored as rows, fired by compare-and-set in the transaction that sends their units.
 
 use longshore_core::schedule::{NewSchedule, Plan, Schedule};
 use longshore_core::store::{
@@ -12,7 +12,7 @@ use crate::error::{Translate, damaged};
 use crate::send::{Admission, send};
 use crate::tx::Tx;
 
-/// Puts a schedule, or finds the one with its name.
+/// Adds or replaces a schedule, or keeps the one with its name.
 pub(crate) fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -69,7 +69,7 @@ pub(crate) fn switch(
     Ok(schedule)
 }
 
-/// Takes one step and sends what it sends, both or neither.
+/// Takes one step and sends its units, both or neither.
 pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fired> {
     firing.check()?;
     let mut schedule = show(tx.db, scope, &firing.tenant, &firing.name)?;
@@ -86,7 +86,7 @@ pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fi
         Sent::Created(_) | Sent::Existing(_) => None,
     });
     if let Some(refusal) = refused {
-        tx.abandon = true;
+        tx.roll_back = true;
         return Ok(Fired::Refused(refusal));
     }
     firing.apply(&mut schedule);
@@ -194,7 +194,7 @@ pub(crate) fn list(
     Ok(page(rows, limit))
 }
 
-/// Those that are due, and when the next one is.
+/// Schedules that are due, and when the next one is.
 pub(crate) fn due(
     db: &Connection,
     now: Timestamp,
@@ -202,7 +202,7 @@ pub(crate) fn due(
     limit: u32,
 ) -> Result<DueSchedules> {
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
-    // By the index on the time: what is due is little, however many schedules there are.
+    // By the index on the time: few schedules are due, independent of their total number.
     let rows = db
         .prepare_cached(&format!(
             "{SELECT} INDEXED BY longshore_schedule_due WHERE paused = 0

@@ -1,31 +1,31 @@
-//! Taking units in.
+//! Stores new units.
 
 use std::collections::HashMap;
 
 use longshore_core::machine::{Event, Head, next};
 use longshore_core::store::{Refusal, Sent};
 use longshore_core::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState, unit};
+use longshore_core::{Error, NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
-use crate::body::{self, Part};
-use crate::capacity::Rooms;
 use crate::error::Translate;
 use crate::finish;
-use crate::hot::Hot;
-use crate::row::{Spec, code, flag, state};
+use crate::overflow_values::{self, ValueKind};
+use crate::prepared::PreparedSql;
+use crate::queue_limits::CapacityCheck;
+use crate::row::{Spec, code, flag, flags, state};
 use crate::tx::Tx;
 
-/// Whether bounds and suspension apply.
+/// Whether capacity and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// A sender's units.
     Bounded,
-    /// Callbacks: the end of a batch must not wait for room.
+    /// Callbacks: the end of a batch must not wait for capacity.
     Exempt,
 }
 
-/// Takes units in, in order; one answer each.
+/// Stores units, in order; one result each.
 pub(crate) fn send(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -33,34 +33,34 @@ pub(crate) fn send(
     batch: i64,
     admission: Admission,
 ) -> Result<Vec<Sent>> {
-    let (mut lanes, mut rooms) = (Lanes::default(), Rooms::default());
+    let (mut streams, mut capacity) = (StreamCache::default(), CapacityCheck::default());
     let mut answers = Vec::with_capacity(units.len());
     for unit in units {
         unit.check()?;
         if !scope.covers(&unit.tenant) {
             return Err(Error::not_found("tenant", &unit.tenant));
         }
-        answers.push(send_one(tx, (&mut lanes, &mut rooms), unit, batch, admission)?);
+        answers.push(send_one(tx, (&mut streams, &mut capacity), unit, batch, admission)?);
     }
     Ok(answers)
 }
 
 fn send_one(
     tx: &mut Tx<'_>,
-    (lanes, rooms): (&mut Lanes, &mut Rooms),
+    (streams, capacity): (&mut StreamCache, &mut CapacityCheck),
     unit: &NewUnit,
     batch: i64,
     admission: Admission,
 ) -> Result<Sent> {
     if admission == Admission::Bounded
-        && let Some(suspended) = rooms.refuse_suspended(tx, unit)?
+        && let Some(suspended) = capacity.refuse_suspended(tx, unit)?
     {
         return Ok(Sent::Refused(suspended));
     }
-    let (stream, lane) = lanes.stream(tx, unit, batch)?;
+    let (stream, lane) = streams.resolve(tx, unit, batch)?;
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
-        (Some(wanted), Some(key)) => holder(tx, key, wanted.window)?,
+        (Some(wanted), Some(key)) => key_holder(tx, key, wanted.window)?,
         _ => None,
     };
     if let Some(taken) = taken.filter(|taken| *taken != unit.id) {
@@ -69,19 +69,19 @@ fn send_one(
             _ => Sent::Existing(taken),
         });
     }
-    let waits = match waits(tx, unit)? {
-        Ok(waits) => waits,
+    let dependencies = match load_dependencies(tx, unit)? {
+        Ok(dependencies) => dependencies,
         Err(refusal) => return Ok(Sent::Refused(refusal)),
     };
     if admission == Admission::Bounded
-        && let Some(full) = rooms.admit(tx, lane, unit)?
+        && let Some(full) = capacity.admit(tx, lane, unit)?
     {
         return Ok(Sent::Refused(full));
     }
-    if insert(tx, unit, &Place::of(tx.now, unit, &waits), stream, lane, dedup)? {
-        waits.record(tx, unit)?;
-        if waits.failed.is_some() && admission == Admission::Bounded {
-            rooms.leave(lane, unit);
+    if insert(tx, unit, &InitialState::of(tx.now, unit, &dependencies), stream, lane, dedup)? {
+        dependencies.record(tx, unit)?;
+        if dependencies.failed.is_some() && admission == Admission::Bounded {
+            capacity.release(lane, unit);
         }
     }
     Ok(Sent::Created(unit.id))
@@ -92,8 +92,8 @@ pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
     format!("{lane}:{key}")
 }
 
-/// The unit that has a key. One that does not hold it against `window` gives it up.
-fn holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId>> {
+/// The unit that has a dedup key. A unit that does not keep it against `window` loses it.
+fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId>> {
     let found: Option<([u8; 16], i64, u8, i64)> = tx
         .db
         .prepare_cached("SELECT id, flags, state, place FROM longshore_unit WHERE dedup = ?1")
@@ -105,7 +105,7 @@ fn holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId
     let id = UnitId::from_bytes(id);
     let place = Timestamp::from_micros(place);
     let ended = state(code)?.is_final().then_some(place);
-    // Its own time plays no part once it has ended.
+    // Its own time does not matter once it has ended.
     let own = match flags & flag::KEY_SINCE {
         0 => DedupWindow::WhileKept,
         _ => DedupWindow::Since(place),
@@ -113,57 +113,57 @@ fn holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<UnitId
     if own.holds_against(ended, window) {
         return Ok(Some(id));
     }
-    finish::free_key(tx, id)?;
+    finish::release_dedup_key(tx, id)?;
     Ok(None)
 }
 
-/// Where a new unit begins.
-struct Place {
+/// The state in which a new unit starts.
+struct InitialState {
     state: UnitState,
     place: Timestamp,
     waits_for: usize,
 }
 
-impl Place {
-    fn of(now: Timestamp, unit: &NewUnit, waits: &Waits) -> Self {
+impl InitialState {
+    fn of(now: Timestamp, unit: &NewUnit, dependencies: &Dependencies) -> Self {
         let later = unit.not_before.filter(|at| *at > now);
         let (state, place) = match later {
-            _ if !waits.open.is_empty() => {
+            _ if !dependencies.open.is_empty() => {
                 (UnitState::Blocked, unit.not_before.unwrap_or(Timestamp::ZERO))
             }
             Some(at) => (UnitState::Scheduled, at),
             None => (UnitState::Ready, unit.priority.rank(now)),
         };
-        Self { state, place, waits_for: waits.open.len() }
+        Self { state, place, waits_for: dependencies.open.len() }
     }
 }
 
-/// Writes the row; false if the id is known already.
+/// Inserts the row; false if the id exists already.
 fn insert(
     tx: &mut Tx<'_>,
     unit: &NewUnit,
-    place: &Place,
+    initial: &InitialState,
     stream: i64,
     lane: i64,
     dedup: Option<String>,
 ) -> Result<bool> {
-    let inline = body::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
-    let beside = if inline.is_some() { 0 } else { Part::Payload.flag() };
+    let inline = overflow_values::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
+    let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
     let now = tx.now.as_micros();
     let inserted = tx
-        .hot(Hot::Insert)?
+        .prepared(PreparedSql::Insert)?
         .execute((
             unit.id.as_bytes(),
             stream,
-            code(place.state),
-            place.place.as_micros(),
+            code(initial.state),
+            initial.place.as_micros(),
             unit.priority.level(),
             now,
             unit.deadline.map(Timestamp::as_micros),
-            flags(unit) | beside,
-            place.waits_for,
+            flags(unit) | overflow,
+            initial.waits_for,
             bytes,
             dedup,
             cap_key,
@@ -172,42 +172,22 @@ fn insert(
         ))
         .or_translate()?;
     if inserted == 1 {
-        // Only now: the id may be another unit's, whose payload is not to be touched.
-        body::put(tx.db, unit.id, Part::Payload, &unit.payload)?;
-        tx.moved(stream, None, Some(place.state), bytes);
+        // Only now: the id may belong to another unit, and its payload must not be overwritten.
+        overflow_values::store(tx.db, unit.id, ValueKind::Payload, &unit.payload)?;
+        tx.count_transition(stream, None, Some(initial.state), bytes);
     }
     Ok(inserted == 1)
 }
 
-fn flags(unit: &NewUnit) -> i64 {
-    let plain = unit.weight == unit::Weight::default();
-    let mut flags = 0;
-    if !plain || unit.cap.is_some() || unit.deadline.is_some() {
-        flags |= flag::SPECIAL;
-    }
-    flags |= match unit.dedup.as_ref().map(|dedup| dedup.window) {
-        Some(DedupWindow::WhileLive) => flag::KEY_WHILE_LIVE,
-        Some(DedupWindow::Since(_)) => flag::KEY_SINCE,
-        Some(DedupWindow::WhileKept) | None => 0,
-    };
-    if unit.after.on_failure == OnDependencyFailure::Release {
-        flags |= flag::RELEASED_BY_FAILURE;
-    }
-    if unit.awaited {
-        flags |= flag::AWAITED;
-    }
-    flags
-}
-
-/// What a new unit waits for.
+/// The dependencies of a new unit.
 #[derive(Default)]
-struct Waits {
+struct Dependencies {
     open: Vec<UnitId>,
     failed: Option<UnitId>,
 }
 
-fn waits(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Waits, Refusal>> {
-    let mut waits = Waits::default();
+fn load_dependencies(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Dependencies, Refusal>> {
+    let mut dependencies = Dependencies::default();
     let release = unit.after.on_failure == OnDependencyFailure::Release;
     for needs in &unit.after.units {
         let found: Option<u8> = tx
@@ -225,21 +205,21 @@ fn waits(tx: &Tx<'_>, unit: &NewUnit) -> Result<Result<Waits, Refusal>> {
             Some(UnitState::Done) => {}
             Some(state) if state.is_final() => {
                 if !release {
-                    waits.failed = Some(*needs);
+                    dependencies.failed = Some(*needs);
                 }
             }
-            Some(_) if waits.open.contains(needs) => {}
-            Some(_) => waits.open.push(*needs),
+            Some(_) if dependencies.open.contains(needs) => {}
+            Some(_) => dependencies.open.push(*needs),
         }
     }
-    if waits.failed.is_some() {
-        // It ends at once; there is nothing to wait for.
-        waits.open.clear();
+    if dependencies.failed.is_some() {
+        // It ends at once, so it waits for nothing.
+        dependencies.open.clear();
     }
-    Ok(Ok(waits))
+    Ok(Ok(dependencies))
 }
 
-impl Waits {
+impl Dependencies {
     fn record(&self, tx: &mut Tx<'_>, unit: &NewUnit) -> Result<()> {
         for needs in &self.open {
             tx.db
@@ -255,15 +235,15 @@ impl Waits {
         }
         let Some(failed) = self.failed else { return Ok(()) };
         let row = finish::load(tx, unit.id)?;
-        let head = Head { state: UnitState::Blocked, ..row.head()? };
+        let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
         let step = next(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
         finish::apply(tx, &row, &step, row.fence, None)
     }
 }
 
-/// Streams looked up once per call.
+/// Streams, looked up once per call.
 #[derive(Default)]
-struct Lanes {
+struct StreamCache {
     streams: HashMap<StreamKey, (i64, i64)>,
     last: Option<(StreamKey, (i64, i64))>,
 }
@@ -275,10 +255,10 @@ struct StreamKey {
     kind: longshore_core::Kind,
 }
 
-impl Lanes {
-    /// The unit's stream and lane, made if they are new.
-    fn stream(&mut self, tx: &mut Tx<'_>, unit: &NewUnit, batch: i64) -> Result<(i64, i64)> {
-        // Nearly always the same as the unit before.
+impl StreamCache {
+    /// The unit's stream and lane, created if necessary.
+    fn resolve(&mut self, tx: &mut Tx<'_>, unit: &NewUnit, batch: i64) -> Result<(i64, i64)> {
+        // Nearly always the stream of the previous unit.
         if let Some((key, found)) = &self.last
             && key.queue == unit.queue
             && key.tenant == unit.tenant
@@ -304,9 +284,9 @@ impl Lanes {
     }
 }
 
-/// A queue's number; made if it is new.
+/// A queue's row number; inserted if it is new.
 pub(crate) fn queue(tx: &Tx<'_>, name: &str) -> Result<i64> {
-    number(
+    find_or_insert(
         tx,
         "SELECT num FROM longshore_queue WHERE name = ?1",
         "INSERT INTO longshore_queue (name) VALUES (?1)",
@@ -314,10 +294,10 @@ pub(crate) fn queue(tx: &Tx<'_>, name: &str) -> Result<i64> {
     )
 }
 
-/// A lane's number; made if it is new.
+/// A lane's row number; inserted if it is new.
 pub(crate) fn lane(tx: &Tx<'_>, queue_name: &str, tenant: &str) -> Result<i64> {
     let queue = queue(tx, queue_name)?;
-    number(
+    find_or_insert(
         tx,
         "SELECT num FROM longshore_lane WHERE queue = ?1 AND tenant = ?2",
         "INSERT INTO longshore_lane (queue, tenant) VALUES (?1, ?2)",
@@ -326,7 +306,7 @@ pub(crate) fn lane(tx: &Tx<'_>, queue_name: &str, tenant: &str) -> Result<i64> {
 }
 
 fn stream(tx: &Tx<'_>, lane: i64, kind: &str, batch: i64) -> Result<i64> {
-    number(
+    find_or_insert(
         tx,
         "SELECT num FROM longshore_stream WHERE lane = ?1 AND kind = ?2 AND batch = ?3",
         "INSERT INTO longshore_stream (lane, kind, batch) VALUES (?1, ?2, ?3)",
@@ -334,7 +314,7 @@ fn stream(tx: &Tx<'_>, lane: i64, kind: &str, batch: i64) -> Result<i64> {
     )
 }
 
-fn number(
+fn find_or_insert(
     tx: &Tx<'_>,
     find: &str,
     make: &str,

@@ -1,4 +1,4 @@
-//! Sessions: who works, their signs of life, and what each holds.
+//! Sessions: heartbeats, leases and their end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -14,14 +14,14 @@ use longshore_core::{
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::{Translate, damaged};
-use crate::finish::{apply, find as find_unit, own_policy};
-use crate::hot::Hot;
-use crate::inspect;
-use crate::ledger::{calls, replies};
+use crate::finish::{apply, find as find_unit, unit_policy};
+use crate::ledger::{calls, reply_queues};
+use crate::prepared::PreparedSql;
+use crate::queries;
 use crate::row::{UnitRow, flag, to_json};
 use crate::tx::Tx;
 
-/// Announces a worker.
+/// Opens a session.
 pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     tx.db
         .execute(
@@ -42,7 +42,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     Ok(())
 }
 
-/// A session's number, if it lives.
+/// A session's row number, if it is open.
 pub(crate) fn find(db: &Connection, session: SessionId) -> Result<Option<i64>> {
     db.prepare_cached("SELECT num FROM longshore_session WHERE id = ?1")
         .or_translate()?
@@ -51,12 +51,12 @@ pub(crate) fn find(db: &Connection, session: SessionId) -> Result<Option<i64>> {
         .or_translate()
 }
 
-/// A session's number; gone is an error.
+/// A session's row number; an error if it has ended.
 pub(crate) fn number(db: &Connection, session: SessionId) -> Result<i64> {
     find(db, session)?.ok_or(Error::SessionGone(session))
 }
 
-/// A sign of life.
+/// Records a heartbeat.
 pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
     let num = number(tx.db, session)?;
     tx.db
@@ -77,21 +77,21 @@ pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<B
         .or_translate()?
         .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
         .or_translate()?;
-    let cancel = ids(tx.db, "u.flags & 4", num)?;
-    let unwanted = ids(
+    let cancel = held_units(tx.db, "u.flags & 4", num)?;
+    let unwanted = held_units(
         tx.db,
         "u.started_at IS NULL AND (l.paused OR q.paused OR coalesce(t.suspended, 0)
          OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
-    Ok(BeatAnswer { order: order(&wanted)?, cancel, unwanted, held })
+    Ok(BeatAnswer { order: parse_command(&wanted)?, cancel, unwanted, held })
 }
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn ids(db: &Connection, condition: &str, session: i64) -> Result<Vec<UnitId>> {
+fn held_units(db: &Connection, condition: &str, session: i64) -> Result<Vec<UnitId>> {
     let sql = format!(
         "SELECT u.id FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
          JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
@@ -106,7 +106,7 @@ fn ids(db: &Connection, condition: &str, session: i64) -> Result<Vec<UnitId>> {
         .or_translate()
 }
 
-/// Keeps how far units are.
+/// Stores the progress of units.
 pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
     for note in notes {
         tx.db
@@ -125,36 +125,36 @@ pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) ->
     Ok(())
 }
 
-/// How a session's units leave it.
+/// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum SessionEnd {
     /// In good order: no attempt is used.
     Closed,
-    /// It died.
+    /// Its worker died.
     Lost,
 }
 
-/// Ends a session; returns how many of its units go on and how many failed.
-pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, leaving: Leaving) -> Result<(u64, u64)> {
+/// Ends a session; returns how many of its units run again and how many failed.
+pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Result<(u64, u64)> {
     let Some(num) = find(tx.db, session)? else { return Ok((0, 0)) };
     let mut policies = Policies::default();
     let (mut rescued, mut failed) = (0, 0);
     for lease in leases(tx.db, num)? {
         let Some(row) = find_unit(tx, lease.unit)? else { continue };
         let interrupted = Outcome::Interrupted;
-        let event = match leaving {
-            Leaving::Lost => Event::Lost,
-            Leaving::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
-            Leaving::Closed => Event::Released,
+        let event = match how {
+            SessionEnd::Lost => Event::Lost,
+            SessionEnd::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
+            SessionEnd::Closed => Event::Released,
         };
         let policy = policies.of(tx, &row)?;
-        let step = next(&row.head()?, &event, &policy, tx.now)?;
+        let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
         apply(tx, &row, &step, row.fence + 1, Some(session))?;
         failed += u64::from(step.state == UnitState::Failed);
         rescued += u64::from(!step.state.is_final());
     }
-    calls::give_up(tx, session)?;
-    replies::close_all(tx, num)?;
+    calls::mark_lost(tx, session)?;
+    reply_queues::close_all(tx, num)?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
     tx.db
         .execute("DELETE FROM longshore_leader WHERE session = ?1", [session.as_bytes()])
@@ -163,36 +163,36 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, leaving: Leaving) -> Resu
     Ok((rescued, failed))
 }
 
-/// Moves the leases of a former life to a new one, with fresh fences.
+/// Moves the leases of a session to the next run of its process, with new fences.
 pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>> {
     if from == to {
         return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
     }
-    let heir = number(tx.db, to)?;
+    let to_num = number(tx.db, to)?;
     let Some(num) = find(tx.db, from)? else {
-        // Asked again after a lost answer: what it adopted is there already.
-        let held = leases(tx.db, heir)?;
+        // A repeat after a lost answer: the leases were moved already.
+        let held = leases(tx.db, to_num)?;
         if held.is_empty() {
             return Err(Error::SessionGone(from));
         }
-        return held.iter().map(|lease| inspect::held_unit(tx.db, lease.unit, to)).collect();
+        return held.iter().map(|lease| queries::held_unit(tx.db, lease.unit, to)).collect();
     };
     let held = leases(tx.db, num)?;
     tx.db
         .execute(
             "UPDATE longshore_unit SET session = ?2, fence = fence + 1 WHERE session = ?1",
-            (num, heir),
+            (num, to_num),
         )
         .or_translate()?;
     // Its calls ended with its process; its replies are still wanted.
-    calls::give_up(tx, from)?;
-    replies::hand_over(tx, num, heir)?;
+    calls::mark_lost(tx, from)?;
+    reply_queues::transfer(tx, num, to_num)?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
     tx.announce("session", from.to_string(), None);
-    held.iter().map(|lease| inspect::held_unit(tx.db, lease.unit, to)).collect()
+    held.iter().map(|lease| queries::held_unit(tx.db, lease.unit, to)).collect()
 }
 
-/// Everything a session holds.
+/// All leases of a session.
 pub(crate) fn leases(db: &Connection, session: i64) -> Result<Vec<Lease>> {
     db.prepare_cached("SELECT id, fence FROM longshore_unit WHERE session = ?1")
         .or_translate()?
@@ -204,20 +204,21 @@ pub(crate) fn leases(db: &Connection, session: i64) -> Result<Vec<Lease>> {
         .or_translate()
 }
 
-/// Gives back units that were not started.
+/// Requeues units that were not started.
 pub(crate) fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
     let num = number(tx.db, session)?;
     for lease in leases {
-        let Some(row) = held(tx, num, lease)? else { continue };
+        let Some(row) = held_row(tx, num, lease)? else { continue };
         if row.started_at.is_none() {
-            let step = next(&row.head()?, &Event::Released, &Policy::default(), tx.now)?;
+            let step =
+                next(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence + 1, Some(session))?;
         }
     }
     Ok(())
 }
 
-/// Counts the attempts of units claimed ahead.
+/// Counts the attempts of units that were claimed ahead.
 pub(crate) fn start(
     tx: &mut Tx<'_>,
     session: SessionId,
@@ -225,47 +226,50 @@ pub(crate) fn start(
 ) -> Result<Vec<Option<Timestamp>>> {
     let num = number(tx.db, session)?;
     let mut open = HashMap::new();
-    let calm = !anything_closed(tx.db)?;
+    let none_paused = !any_paused(tx.db)?;
     leases
         .iter()
-        .map(|lease| match calm && start_plainly(tx, num, lease)? {
+        .map(|lease| match none_paused && try_fast_start(tx, num, lease)? {
             true => Ok(Some(tx.now)),
-            false => start_carefully(tx, num, lease, &mut open),
+            false => start_slow(tx, num, lease, &mut open),
         })
         .collect()
 }
 
-/// Starts a unit in one statement if nothing speaks against it, as is nearly always so.
-fn start_plainly(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<bool> {
+/// Starts a unit in one statement if nothing prevents it, which is nearly always the case.
+fn try_fast_start(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<bool> {
     let now = tx.now.as_micros();
     let started = tx
-        .hot(Hot::StartPlainly)?
+        .prepared(PreparedSql::StartFast)?
         .execute((lease.unit.as_bytes(), now, session, lease.fence))
         .or_translate()?;
     Ok(started == 1)
 }
 
-fn start_carefully(
+fn start_slow(
     tx: &mut Tx<'_>,
     session: i64,
     lease: &Lease,
     open: &mut HashMap<i64, bool>,
 ) -> Result<Option<Timestamp>> {
     let now = tx.now;
-    let Some(row) = held(tx, session, lease)? else { return Ok(None) };
+    let Some(row) = held_row(tx, session, lease)? else { return Ok(None) };
     if let Some(before) = row.started_at {
         return Ok(Some(Timestamp::from_micros(before)));
     }
     let late = row.deadline.is_some_and(|deadline| deadline <= now.as_micros());
-    if late || row.has(flag::CANCEL) || !is_open(tx.db, open, row.stream)? {
+    if late || row.has(flag::CANCEL) || !is_stream_open(tx.db, open, row.stream)? {
         return Ok(None);
     }
-    tx.hot(Hot::Start)?.execute((lease.unit.as_bytes(), now.as_micros())).or_translate()?;
+    tx.prepared(PreparedSql::Start)?
+        .execute((lease.unit.as_bytes(), now.as_micros()))
+        .or_translate()?;
     Ok(Some(now))
 }
 
-/// Whether any queue, lane, tenant or batch with leased units is paused, suspended or given up.
-fn anything_closed(db: &Connection) -> Result<bool> {
+/// Whether any queue or lane is paused, any tenant suspended, or any batch with live units paused
+/// or ended.
+fn any_paused(db: &Connection) -> Result<bool> {
     db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM longshore_queue WHERE paused)
          OR EXISTS (SELECT 1 FROM longshore_lane WHERE paused)
@@ -280,9 +284,10 @@ fn anything_closed(db: &Connection) -> Result<bool> {
     .or_translate()
 }
 
-/// Whether nothing that a stream belongs to is paused, suspended or given up. Asked once per stream and call.
-fn is_open(db: &Connection, known: &mut HashMap<i64, bool>, stream: i64) -> Result<bool> {
-    if let Some(open) = known.get(&stream) {
+/// Whether a stream's queue, lane, tenant and batch all permit a start. Queried once per stream and
+/// call.
+fn is_stream_open(db: &Connection, cache: &mut HashMap<i64, bool>, stream: i64) -> Result<bool> {
+    if let Some(open) = cache.get(&stream) {
         return Ok(*open);
     }
     let open = db
@@ -296,23 +301,23 @@ fn is_open(db: &Connection, known: &mut HashMap<i64, bool>, stream: i64) -> Resu
         .or_translate()?
         .query_row([stream], |row| row.get(0))
         .or_translate()?;
-    known.insert(stream, open);
+    cache.insert(stream, open);
     Ok(open)
 }
 
 /// The row of a unit, if this lease still holds it.
-pub(crate) fn held(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<Option<UnitRow>> {
+pub(crate) fn held_row(tx: &mut Tx<'_>, session: i64, lease: &Lease) -> Result<Option<UnitRow>> {
     let row = find_unit(tx, lease.unit)?;
     Ok(row.filter(|row| row.session == Some(session) && row.fence == lease.fence))
 }
 
-/// Asks a worker to go quiet, drain or stop.
-pub(crate) fn give_order(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
+/// Commands a worker to go quiet, drain or stop.
+pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
     let changed = tx
         .db
         .execute(
             "UPDATE longshore_session SET wanted = ?2 WHERE id = ?1",
-            (session.as_bytes(), order_name(order)),
+            (session.as_bytes(), command_name(order)),
         )
         .or_translate()?;
     if changed == 0 {
@@ -322,7 +327,7 @@ pub(crate) fn give_order(tx: &mut Tx<'_>, session: SessionId, order: Order) -> R
     Ok(())
 }
 
-fn order_name(order: Order) -> &'static str {
+fn command_name(order: Order) -> &'static str {
     match order {
         Order::Work => "work",
         Order::Quiet => "quiet",
@@ -331,14 +336,14 @@ fn order_name(order: Order) -> &'static str {
     }
 }
 
-fn order(name: &str) -> Result<Order> {
+fn parse_command(name: &str) -> Result<Order> {
     [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
         .into_iter()
-        .find(|order| order_name(*order) == name)
+        .find(|order| command_name(*order) == name)
         .ok_or_else(|| damaged(format!("the order `{name}`")))
 }
 
-/// All workers.
+/// All sessions.
 pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
     let mut statement = db
         .prepare_cached(
@@ -371,7 +376,7 @@ fn read(row: &Row<'_>) -> Result<Session> {
         beat_at: Timestamp::from_micros(row.get(8).or_translate()?),
         cpu: row.get::<_, Option<u64>>(11).or_translate()?.map(Duration::from_micros),
         held: row.get(10).or_translate()?,
-        order: order(&wanted)?,
+        order: parse_command(&wanted)?,
     })
 }
 
@@ -379,7 +384,7 @@ fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
     serde_json::from_str(text).map_err(|error| damaged(format!("bad session kinds: {error}")))
 }
 
-/// The policies that judge units: the sender's, else what the session says of the kind.
+/// The policies of units: the sender's, else the session's for the kind.
 #[derive(Default)]
 pub(crate) struct Policies {
     sessions: HashMap<i64, BTreeMap<Kind, Policy>>,
@@ -387,18 +392,18 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The policy of a unit that a session holds.
+    /// The policy of a leased unit.
     pub(crate) fn of(&mut self, tx: &Tx<'_>, row: &UnitRow) -> Result<Policy> {
-        if let Some(own) = own_policy(row)? {
+        if let Some(own) = unit_policy(row)? {
             return Ok(own);
         }
         let Some(session) = row.session else { return Ok(Policy::default()) };
         let kinds = match self.sessions.entry(session) {
-            Entry::Occupied(known) => known.into_mut(),
+            Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(new) => new.insert(session_kinds(tx.db, session)?),
         };
         let kind = match self.kinds.entry(row.stream) {
-            Entry::Occupied(known) => known.into_mut(),
+            Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(new) => new.insert(stream_kind(tx.db, row.stream)?),
         };
         Ok(kinds.get(kind).cloned().unwrap_or_default())
@@ -422,7 +427,7 @@ fn stream_kind(db: &Connection, stream: i64) -> Result<Kind> {
     Kind::from_str(&kind).map_err(damaged)
 }
 
-/// Marks a running unit for cancellation; its worker hears of it with its next beat.
+/// Marks a running unit for cancellation; its worker learns of it with its next heartbeat.
 pub(crate) fn request_cancel(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")

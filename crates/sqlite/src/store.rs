@@ -1,16 +1,17 @@
-//! [`SqliteStore`]: opens the file. Its parts hand each verb to the writer or to a reader.
+//! [`SqliteStore`]: opens the file. The submodules implement the store traits with the writer or a
+//! reader.
 
-mod inspect;
-mod intake;
-mod leases;
+mod admin;
+mod enqueue;
 mod ledger;
-mod operate;
-mod parking;
+mod maintenance;
 mod permits;
+mod provider_batches;
+mod queries;
 mod schedules;
 mod tenants;
 mod tokens;
-mod upkeep;
+mod worker_api;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,34 +22,34 @@ use longshore_core::{Clock, Error, NewUnit, Result, Scope, SessionId, SystemCloc
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::busy::patiently;
+use crate::busy_retry::retry_while_busy;
+use crate::claim_cache::ClaimCache;
 use crate::error::Translate;
-use crate::known::Known;
-use crate::permits::steady;
+use crate::permits::boot_clock;
 use crate::send::Admission;
-use crate::sync::Syncer;
 use crate::tx::Tx;
+use crate::wal_sync::WalSyncer;
 use crate::writer::{Signals, Writer};
-use crate::{finish, location, migrate, send, watch as wal};
+use crate::{filesystem_check, finish, migrate, send, wal_watcher};
 
-/// How sure a commit is.
+/// How durable a commit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
     /// Survives a power failure: one fsync per group of commits.
     #[default]
     Full,
-    /// Survives the process; a power failure may take the last moments.
+    /// Survives the process; a power failure may lose the last commits.
     Normal,
 }
 
-/// How a store is opened.
+/// How to open a store.
 #[derive(Clone)]
 pub struct SqliteOptions {
-    /// How sure a commit is.
+    /// How durable a commit is.
     pub synchronous: Synchronous,
-    /// Where the time comes from.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// How long a commit waits for other processes' write lock before it is an error.
+    /// How long a commit waits for the write lock of other processes before it fails.
     pub busy_timeout: Duration,
 }
 
@@ -73,7 +74,8 @@ impl std::fmt::Debug for SqliteOptions {
 pub struct SqliteStore {
     path: PathBuf,
     options: SqliteOptions,
-    /// Before the writer: the connection that closes last removes the log, and must be able to.
+    /// Declared before the writer: the connection that closes last removes the log, and must be
+    /// able to write.
     readers: Arc<Mutex<Vec<Connection>>>,
     writer: Arc<Writer>,
     signals: Arc<Signals>,
@@ -86,29 +88,29 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a database file, makes it if there is none, and brings its schema up to date.
+    /// Opens a database file, creates it if necessary, and brings its schema up to date.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
-        location::check(path)?;
+        filesystem_check::check(path)?;
         let db = connect(path, &options, Access::Write)?;
-        // SQLite puts the log beside the file itself, not beside a link to it; and a relative path
-        // means another file once the process has moved.
+        // SQLite puts the log beside the file itself, not beside a symbolic link to it; and a
+        // relative path would name another file after the process changes its directory.
         let path = &path.canonicalize().map_err(|error| Error::Unavailable {
-            message: format!("{} cannot be found again", path.display()),
+            message: format!("the path of {} cannot be resolved", path.display()),
             source: Some(Box::new(error)),
         })?;
-        location::check(path)?;
+        filesystem_check::check(path)?;
         migrate::migrate(&db)?;
-        steady::begin(&db)?;
+        boot_clock::clear_after_reboot(&db)?;
         let signals = Arc::new(Signals::new());
         let syncer = match options.synchronous {
-            Synchronous::Full => Some(Syncer::start(path)?),
+            Synchronous::Full => Some(WalSyncer::start(path)?),
             Synchronous::Normal => None,
         };
         let clock = Arc::clone(&options.clock);
         let writer = Writer::start(db, syncer, options.busy_timeout, clock, Arc::clone(&signals))?;
         let writer = Arc::new(writer);
-        wal::start(path, Arc::downgrade(&writer)).map_err(|error| Error::Unavailable {
-            message: "no thread for watching the database".to_owned(),
+        wal_watcher::start(path, Arc::downgrade(&writer)).map_err(|error| Error::Unavailable {
+            message: "the thread that watches the database could not be started".to_owned(),
             source: Some(Box::new(error)),
         })?;
         let readers = Arc::default();
@@ -120,8 +122,8 @@ impl SqliteStore {
         &self.path
     }
 
-    /// Sends units inside the caller's own transaction on the same file: they are there if and
-    /// only if the caller commits. Begin it with `BEGIN IMMEDIATE`, on a connection from
+    /// Sends units inside the caller's own transaction on the same file: they are stored if and
+    /// only if the caller commits. Start it with `BEGIN IMMEDIATE`, on a connection from
     /// [`Self::connect`] or one with a busy timeout.
     pub fn send_in(
         &self,
@@ -147,9 +149,9 @@ impl SqliteStore {
         transaction: &rusqlite::Transaction<'_>,
         verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut known = Known::default();
-        let mut tx = Tx::new(transaction, self.options.clock.now(), &mut known);
-        // Of a verb that fails nothing may stay behind, should the caller commit all the same.
+        let mut claim_cache = ClaimCache::default();
+        let mut tx = Tx::new(transaction, self.options.clock.now(), &mut claim_cache);
+        // A failed operation must leave nothing behind, even if the caller commits.
         transaction.execute_batch("SAVEPOINT longshore").or_translate()?;
         let done = verb(&mut tx).and_then(|answer| tx.flush().map(|()| answer));
         let end = match done {
@@ -160,12 +162,12 @@ impl SqliteStore {
         done
     }
 
-    /// A connection of the caller's own, set up as the store's are.
+    /// A connection for the caller, configured like the store's.
     pub fn connect(&self) -> Result<Connection> {
         connect(&self.path, &self.options, Access::Write)
     }
 
-    /// Runs a read on a connection of its own, off the async threads.
+    /// Runs a read on its own connection, on a blocking thread.
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -181,11 +183,11 @@ impl SqliteStore {
         };
         tokio::task::spawn_blocking(run)
             .await
-            .map_err(|_| Error::unavailable("a read did not come back"))?
+            .map_err(|_| Error::unavailable("the thread of a read panicked"))?
     }
 }
 
-/// Several statements, one state of the database.
+/// Runs several statements on one snapshot of the database.
 fn snapshot<T>(db: &Connection, read: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
     db.execute_batch("BEGIN").or_translate()?;
     let answer = read(db);
@@ -207,13 +209,13 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .or_translate()?;
     db.set_prepared_statement_cache_capacity(128);
-    // Without this SQLite compares bound values with partial indexes' conditions, and compiles a
-    // statement anew whenever a value changed: a third of the writer's time.
+    // Otherwise SQLite compares bound values with the conditions of partial indexes, and recompiles
+    // a statement whenever a value changed: a third of the writer's time.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_translate()?;
     db.busy_timeout(options.busy_timeout).or_translate()?;
     if access == Access::Write {
-        // Of several processes that open a fresh file at once, one makes the switch.
-        let mode: String = patiently(options.busy_timeout, || {
+        // Of several processes that open a new file at once, one switches it to WAL.
+        let mode: String = retry_while_busy(options.busy_timeout, || {
             db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
         })?;
         if mode != "wal" {

@@ -1,4 +1,4 @@
-//! Tenants: their records, and what their lanes add up to.
+//! Tenants: their records, and the counters of their lanes.
 
 use longshore_core::store::{Capacity, Tenant, TenantChange, in_charge_of_tenants};
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
@@ -6,10 +6,10 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::batch::read_counts;
 use crate::error::{Translate, damaged};
-use crate::inspect;
+use crate::queries;
 use crate::tx::Tx;
 
-/// Changes a tenant's record, which is made if there is none.
+/// Changes a tenant's record, or creates it.
 pub(crate) fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -18,15 +18,15 @@ pub(crate) fn put(
 ) -> Result<Tenant> {
     in_charge_of_tenants(scope, id)?;
     change.check()?;
-    let found = one(tx.db, id)?;
+    let found = find(tx.db, id)?;
     let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
     if tenant.suspended && change.suspended == Some(false) {
-        level_again(tx.db, id)?;
+        mark_joining(tx.db, id)?;
     }
     tenant.apply(change);
     write(tx.db, &tenant)?;
-    steered(tx, id);
-    one(tx.db, id)?.ok_or_else(|| damaged("a tenant that was just written"))
+    announce_change(tx, id);
+    find(tx.db, id)?.ok_or_else(|| damaged("a tenant that was just written"))
 }
 
 fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
@@ -50,17 +50,17 @@ fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
     Ok(())
 }
 
-/// What was suspended earned no credit by that: its lanes join the others anew.
-fn level_again(db: &Connection, id: &TenantId) -> Result<()> {
+/// Marks lanes as joining after a suspension, during which they earned no credit.
+fn mark_joining(db: &Connection, id: &TenantId) -> Result<()> {
     let sql = "UPDATE longshore_lane SET joins = 1 WHERE tenant = ?1";
     db.execute(sql, [id.as_str()]).or_translate()?;
     Ok(())
 }
 
-/// Removes a tenant's record and the settings of its lanes.
+/// Removes a tenant's record and resets its lanes.
 pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
     in_charge_of_tenants(scope, id)?;
-    let tenant = one(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
+    let tenant = find(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
     let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = ?1";
     let schedules = tx.db.query_row(sql, [id.as_str()], |row| row.get(0)).or_translate()?;
     tenant.check_removable(schedules)?;
@@ -72,16 +72,16 @@ pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()
             [id.as_str()],
         )
         .or_translate()?;
-    steered(tx, id);
+    announce_change(tx, id);
     Ok(())
 }
 
-fn steered(tx: &mut Tx<'_>, id: &TenantId) {
+fn announce_change(tx: &mut Tx<'_>, id: &TenantId) {
     tx.announce("setting", "tenant", Some(id.as_str()));
-    tx.woke = true;
+    tx.wake_workers = true;
 }
 
-/// Everything a tenant shows: its record and the sums over its lanes' streams.
+/// A tenant's record, and the sums over its lanes' streams.
 const SELECT: &str = "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended,
     t.created_at, coalesce(sum(s.blocked), 0), coalesce(sum(s.scheduled), 0),
     coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0), coalesce(sum(s.done), 0),
@@ -93,7 +93,7 @@ const SELECT: &str = "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, 
 /// The tenants that have a record.
 pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<Tenant>> {
     let mut statement = db.prepare_cached(SELECT).or_translate()?;
-    let mut rows = statement.query([inspect::tenant(scope)]).or_translate()?;
+    let mut rows = statement.query([queries::tenant_filter(scope)]).or_translate()?;
     let mut tenants = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         tenants.push(read(row)?);
@@ -101,7 +101,7 @@ pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<Tenant>> {
     Ok(tenants)
 }
 
-fn one(db: &Connection, id: &TenantId) -> Result<Option<Tenant>> {
+fn find(db: &Connection, id: &TenantId) -> Result<Option<Tenant>> {
     Ok(list(db, &Scope::Tenant(id.clone()))?.pop())
 }
 
@@ -119,7 +119,7 @@ fn read(row: &Row<'_>) -> Result<Tenant> {
     })
 }
 
-/// Whether a tenant's sends are refused.
+/// Whether a tenant is suspended.
 pub(crate) fn is_suspended(db: &Connection, id: &TenantId) -> Result<bool> {
     let found: Option<bool> = db
         .prepare_cached("SELECT suspended FROM longshore_tenant WHERE name = ?1")

@@ -1,7 +1,8 @@
-//! One verb's part of a transaction: the connection, the time, and what must move with the rows.
+//! One operation's part of a transaction: the connection, the time, and pending consequences.
 //!
-//! Verbs say which unit moved ([`Tx::moved`]); counters, batches, dependants and the change feed
-//! follow in [`Tx::flush`], inside the same transaction, once per verb and not once per unit.
+//! Operations report which units changed their state ([`Tx::count_transition`]). [`Tx::flush`]
+//! updates counters, batches, dependants and the change feed in the same transaction, once per
+//! operation and not once per unit.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,41 +10,41 @@ use longshore_core::batch::Sums;
 use longshore_core::{PermitId, Result, Timestamp, UnitId, UnitState};
 use rusqlite::{CachedStatement, Connection};
 
+use crate::claim_cache::ClaimCache;
 use crate::error::Translate;
-use crate::hot::{Hot, HotStatements};
-use crate::known::Known;
-use crate::ledger::budgets::MonthMoves;
+use crate::ledger::budgets::MonthDeltas;
+use crate::prepared::{PreparedSql, PreparedStatements};
 use crate::row::code;
-use crate::{batch, fairness, finish};
+use crate::{batch, finish, stride_state};
 
-/// One verb's part of a transaction.
+/// One operation's part of a transaction.
 pub(crate) struct Tx<'c> {
     pub(crate) db: &'c Connection,
     pub(crate) now: Timestamp,
-    /// Something became claimable: wake workers after the commit.
-    pub(crate) woke: bool,
-    /// The last entry this verb made in the change feed; 0 for none.
+    /// Units became claimable: wake workers after the commit.
+    pub(crate) wake_workers: bool,
+    /// This operation's last entry in the change feed; 0 for none.
     pub(crate) last_change: u64,
-    /// Roll this verb back although it has an answer.
-    pub(crate) abandon: bool,
-    /// Those that wait for a permit and were told to ask again.
-    pub(crate) told: Vec<PermitId>,
-    /// What is to be added to the sums of batches, by stream. The writer does it, once for all
-    /// verbs of a commit.
+    /// Roll this operation back although it has a result.
+    pub(crate) roll_back: bool,
+    /// Waiters for permits that were notified to ask again.
+    pub(crate) woken_permits: Vec<PermitId>,
+    /// Amounts to add to the sums of batches, by stream. The writer adds them once for all
+    /// operations of a commit.
     pub(crate) sums: Vec<(i64, Sums)>,
-    /// How the months of tenants move by the calls of this verb.
-    pub(crate) months: MonthMoves,
-    deltas: HashMap<i64, Delta>,
+    /// Changes of tenants' months by the calls of this operation.
+    pub(crate) months: MonthDeltas,
+    deltas: HashMap<i64, CounterDelta>,
     batches: BTreeSet<i64>,
     ended: Vec<(UnitId, bool)>,
     topics: BTreeSet<TopicRow>,
-    statements: HotStatements<'c>,
-    pub(crate) known: &'c mut Known,
+    statements: PreparedStatements<'c>,
+    pub(crate) claim_cache: &'c mut ClaimCache,
 }
 
-/// How a stream's counters move.
+/// Changes of a stream's counters.
 #[derive(Default)]
-struct Delta {
+struct CounterDelta {
     counts: [i64; 7],
     bytes: i64,
 }
@@ -56,33 +57,34 @@ struct TopicRow {
 }
 
 impl<'c> Tx<'c> {
-    /// A part of the transaction that `db` has open.
-    pub(crate) fn new(db: &'c Connection, now: Timestamp, known: &'c mut Known) -> Self {
+    /// A part of the open transaction of `db`.
+    pub(crate) fn new(db: &'c Connection, now: Timestamp, claim_cache: &'c mut ClaimCache) -> Self {
         Self {
             db,
             now,
-            woke: false,
+            wake_workers: false,
             last_change: 0,
-            abandon: false,
-            told: Vec::new(),
+            roll_back: false,
+            woken_permits: Vec::new(),
             sums: Vec::new(),
-            months: MonthMoves::default(),
+            months: MonthDeltas::default(),
             deltas: HashMap::new(),
             batches: BTreeSet::new(),
             ended: Vec::new(),
             topics: BTreeSet::new(),
-            statements: HotStatements::default(),
-            known,
+            statements: PreparedStatements::default(),
+            claim_cache,
         }
     }
 
     /// A statement that runs once per unit.
-    pub(crate) fn hot(&mut self, hot: Hot) -> Result<&mut CachedStatement<'c>> {
-        self.statements.get(self.db, hot)
+    pub(crate) fn prepared(&mut self, sql: PreparedSql) -> Result<&mut CachedStatement<'c>> {
+        self.statements.get(self.db, sql)
     }
 
-    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while live.
-    pub(crate) fn moved(
+    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while the unit
+    /// is live.
+    pub(crate) fn count_transition(
         &mut self,
         stream: i64,
         from: Option<UnitState>,
@@ -98,20 +100,20 @@ impl<'c> Tx<'c> {
             delta.counts[usize::from(code(to))] += 1;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
-        self.woke |= to == Some(UnitState::Ready);
+        self.wake_workers |= to == Some(UnitState::Ready);
     }
 
-    /// Remembers a unit that ended, for those that wait for it.
-    pub(crate) fn ended(&mut self, unit: UnitId, well: bool) {
-        self.ended.push((unit, well));
+    /// Records a unit that ended and has dependants.
+    pub(crate) fn record_end(&mut self, unit: UnitId, succeeded: bool) {
+        self.ended.push((unit, succeeded));
     }
 
-    /// Remembers a batch whose record must be looked at.
+    /// Records a batch that must be updated.
     pub(crate) fn touch_batch(&mut self, num: i64) {
         self.batches.insert(num);
     }
 
-    /// Announces a change.
+    /// Adds an entry to the change feed.
     pub(crate) fn announce(
         &mut self,
         topic: &'static str,
@@ -122,12 +124,12 @@ impl<'c> Tx<'c> {
         self.topics.insert(TopicRow { topic, name: name.into(), tenant });
     }
 
-    /// Moves everything that follows from what moved. Each round may move more (a dependant, a
-    /// callback), so it goes on until nothing is left.
+    /// Applies the pending consequences. These may cause more (a dependant, a callback), so it
+    /// repeats until none is left.
     pub(crate) fn flush(&mut self) -> Result<()> {
         loop {
-            while let Some((unit, well)) = self.ended.pop() {
-                finish::release_dependants(self, unit, well)?;
+            while let Some((unit, succeeded)) = self.ended.pop() {
+                finish::resolve_dependants(self, unit, succeeded)?;
             }
             for (stream, delta) in std::mem::take(&mut self.deltas) {
                 self.count(stream, &delta)?;
@@ -143,7 +145,7 @@ impl<'c> Tx<'c> {
         self.write_topics()
     }
 
-    fn count(&mut self, stream: i64, delta: &Delta) -> Result<()> {
+    fn count(&mut self, stream: i64, delta: &CounterDelta) -> Result<()> {
         let [blocked, scheduled, ready, leased, done, failed, cancelled] = delta.counts;
         self.db
             .prepare_cached(
@@ -183,10 +185,10 @@ impl<'c> Tx<'c> {
         if batch != 0 {
             self.batches.insert(batch);
         }
-        // A place under the lane's or the tenant's cap came free.
-        self.woke |= capped && leased < 0;
+        // A unit left a capped lane or tenant: another may be leased.
+        self.wake_workers |= capped && leased < 0;
         if ready > 0 && now_ready == ready {
-            fairness::mark_if_joining(self.db, lane, stream)?;
+            stride_state::mark_if_joining(self.db, lane, stream)?;
         }
         self.announce("queue", queue, Some(&tenant));
         Ok(())
@@ -205,7 +207,7 @@ impl<'c> Tx<'c> {
             self.last_change = seq.unsigned_abs();
             if seq % 1000 == 0 {
                 self.db
-                    .execute("DELETE FROM longshore_change WHERE seq <= ?1", [seq - FEED])
+                    .execute("DELETE FROM longshore_change WHERE seq <= ?1", [seq - FEED_LENGTH])
                     .or_translate()?;
             }
         }
@@ -214,4 +216,4 @@ impl<'c> Tx<'c> {
 }
 
 /// How many changes the feed keeps: enough for a reader that was away for a moment.
-pub(crate) const FEED: i64 = 20_000;
+pub(crate) const FEED_LENGTH: i64 = 20_000;

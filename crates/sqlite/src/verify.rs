@@ -1,4 +1,4 @@
-//! Recounts everything against the kept counts and checks what must always hold.
+//! Recounts all units, compares with the stored counters, and checks the invariants.
 
 use longshore_core::store::Violation;
 use longshore_core::{Result, UnitState};
@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::error::Translate;
 
-/// All violations, at most a hundred of each rule.
+/// All violations, at most a hundred per rule.
 pub(crate) fn verify(db: &Connection) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
     for state in UnitState::ALL {
@@ -77,7 +77,7 @@ const RULES: [(&str, &str); 9] = [
           AND s.blocked + s.scheduled + s.ready + s.leased > 0) LIMIT 100",
     ),
     (
-        // What the months say, less what the calls say, is nothing.
+        // The months minus the calls must be zero.
         "books_are_exact",
         "SELECT 'tenant ' || tenant || ' in ' || month || ': the month counts ' ||
          sum(spent_tokens) || ' tokens and ' || sum(spent_picos) || ' picos more as spent, ' ||

@@ -1,15 +1,16 @@
-//! The process' one writer: a thread that commits whatever has gathered in one transaction.
+//! The process' only writer: a thread that commits all pending operations in one transaction.
 //!
-//! While a commit is under way, further verbs gather; the next commit takes them all. No timer
-//! delays a lone one. Each verb has a savepoint of its own: one that fails takes nothing of its
-//! neighbours with it. What shows at COMMIT alone (an effect may break a deferred foreign key) is
-//! nobody's savepoint to undo: then each verb of the group runs again in a transaction of its own.
+//! While a commit is in progress, further operations queue; the next commit takes them all. No
+//! timer delays a single one. Each operation has its own savepoint, so a failure affects no other.
+//! An error that shows only at COMMIT (an effect may violate a deferred foreign key) cannot be
+//! attributed to a savepoint: then each operation of the group runs again in a transaction of its
+//! own.
 //!
-//! Commits themselves do not wait for the disk: verbs that must survive a power failure are
-//! answered by the [`Syncer`] once the log is on disk, while the writer goes on. So claims and
-//! beats never wait behind an fsync, and one fsync serves every caller that was waiting.
+//! Commits do not wait for the disk: the [`WalSyncer`] replies to operations that must survive a
+//! power failure once the log is on disk, while the writer continues. So claims and heartbeats
+//! never wait for an fsync, and one fsync serves all waiting callers.
 
-mod verb;
+mod write_op;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -21,127 +22,134 @@ use longshore_core::{Clock, Error, Result};
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::watch;
 
-use crate::busy::patiently;
+use crate::busy_retry::retry_while_busy;
 use crate::checkpoint;
+use crate::claim_cache::ClaimCache;
 use crate::error::{Translate, translate};
-use crate::known::Known;
-use crate::permits::Hints;
-use crate::sync::Syncer;
+use crate::permits::PermitWakeups;
 use crate::tx::Tx;
-pub(crate) use verb::Verb;
-use verb::{Call, Ran};
+use crate::wal_sync::WalSyncer;
+pub(crate) use write_op::WriteOp;
+use write_op::{OpReport, PendingOp};
 
-/// What must be true of a verb when it returns.
+/// What an operation guarantees when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// It survives a power failure (as far as the store's `synchronous` promises).
+    /// It survives a power failure (as far as the store's `synchronous` guarantees).
     Durable,
     /// It survives this process.
     Relaxed,
 }
 
-/// Verbs in one transaction at most, so that no caller waits for a commit without end.
-const GROUP: usize = 512;
+/// Most operations in one transaction, so that no caller waits too long for a commit.
+const MAX_GROUP: usize = 512;
 
-/// How long the writer looks for more before it sleeps.
-const LINGER: Duration = Duration::from_micros(300);
+/// How long the writer spins before it sleeps.
+const SPIN_TIME: Duration = Duration::from_micros(300);
 
-/// Tells this process' waiters what happened.
+/// Notifies the waiters of this process.
 pub(crate) struct Signals {
-    /// Counts commits after which something may be claimable.
+    /// Counts commits after which units may be claimable.
     pub(crate) ready: watch::Sender<u64>,
     /// Counts commits.
     pub(crate) changed: watch::Sender<u64>,
-    /// The last entry of the change feed that we know of.
+    /// The last known entry of the change feed.
     pub(crate) last_change: AtomicU64,
-    /// Who waits for a permit.
-    pub(crate) hints: Hints,
+    /// Waiters for permits.
+    pub(crate) wakeups: PermitWakeups,
 }
 
 impl Signals {
     pub(crate) fn new() -> Self {
         let (ready, changed) = (watch::Sender::new(1), watch::Sender::new(1));
-        Self { ready, changed, last_change: AtomicU64::new(0), hints: Hints::default() }
+        Self { ready, changed, last_change: AtomicU64::new(0), wakeups: PermitWakeups::default() }
     }
 
-    fn raise(&self, woke: bool, last_change: u64) {
+    fn raise(&self, wake_workers: bool, last_change: u64) {
         self.last_change.fetch_max(last_change, Ordering::Relaxed);
         self.changed.send_modify(|count| *count += 1);
-        if woke {
+        if wake_workers {
             self.ready.send_modify(|count| *count += 1);
         }
     }
 }
 
-/// The way to the writer thread.
+/// A handle of the writer thread.
 pub(crate) struct Writer {
-    jobs: Mutex<Option<mpsc::Sender<Message>>>,
+    requests: Mutex<Option<mpsc::Sender<Message>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 enum Message {
-    Job(Job),
-    /// Look whether another process has committed.
-    LookAround,
+    Write(WriteRequest),
+    /// Check whether another process has committed.
+    CheckOtherCommits,
 }
 
-struct Job {
+struct WriteRequest {
     durability: Durability,
-    verb: Box<dyn Verb>,
+    op: Box<dyn WriteOp>,
 }
 
 impl Writer {
-    /// Starts the thread on a connection of its own.
+    /// Starts the thread with its own connection.
     pub(crate) fn start(
         db: Connection,
-        syncer: Option<Syncer>,
+        syncer: Option<WalSyncer>,
         busy_timeout: Duration,
         clock: Arc<dyn Clock>,
         signals: Arc<Signals>,
     ) -> Result<Self> {
-        let (jobs, inbox) = mpsc::channel();
+        let (requests, inbox) = mpsc::channel();
         db.busy_timeout(Duration::ZERO).or_translate()?;
         db.pragma_update(None, "synchronous", "NORMAL").or_translate()?;
-        let mut state =
-            State { db, syncer, busy_timeout, clock, signals, known: Known::default(), seen: 0 };
-        state.seen = state.data_version()?;
-        state.signals.last_change.store(state.last_change()?, Ordering::Relaxed);
+        let mut thread_state = WriterThread {
+            db,
+            syncer,
+            busy_timeout,
+            clock,
+            signals,
+            claim_cache: ClaimCache::default(),
+            data_version: 0,
+        };
+        thread_state.data_version = thread_state.data_version()?;
+        thread_state.signals.last_change.store(thread_state.last_change()?, Ordering::Relaxed);
         let thread = std::thread::Builder::new()
             .name("longshore-sqlite".to_owned())
-            .spawn(move || state.serve(&inbox))
+            .spawn(move || thread_state.serve(&inbox))
             .map_err(|error| Error::Unavailable {
-                message: "no thread for the database writer".to_owned(),
+                message: "the thread of the database writer could not be started".to_owned(),
                 source: Some(Box::new(error)),
             })?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { requests: Mutex::new(Some(requests)), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Runs a verb in the next transaction and waits for its commit. It may run more than once;
-    /// what counts is the run that was committed.
+    /// Runs an operation in the next transaction and waits for its commit. It may run more than
+    /// once; the run that was committed counts.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         durability: Durability,
-        verb: impl Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
+        op: impl Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (call, answered) = Call::new(verb);
-        self.post(Message::Job(Job { durability, verb: Box::new(call) }))?;
-        answered.await.map_err(|_| closed())?
+        let (pending, reply) = PendingOp::new(op);
+        self.send(Message::Write(WriteRequest { durability, op: Box::new(pending) }))?;
+        reply.await.map_err(|_| closed())?
     }
 
-    /// Asks for a look whether another process has committed.
-    pub(crate) fn look_around(&self) -> Result<()> {
-        self.post(Message::LookAround)
+    /// Requests a check whether another process has committed.
+    pub(crate) fn check_other_commits(&self) -> Result<()> {
+        self.send(Message::CheckOtherCommits)
     }
 
-    fn post(&self, message: Message) -> Result<()> {
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.as_ref().and_then(|jobs| jobs.send(message).ok()).ok_or_else(closed)
+    fn send(&self, message: Message) -> Result<()> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.as_ref().and_then(|requests| requests.send(message).ok()).ok_or_else(closed)
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // The thread ends once its inbox is closed; a panic there was already reported.
@@ -154,127 +162,130 @@ fn closed() -> Error {
     Error::unavailable("the database writer has ended")
 }
 
-struct State {
+struct WriterThread {
     db: Connection,
-    /// Waits for the disk; none where the store promises nothing against power failures.
-    syncer: Option<Syncer>,
+    /// Syncs the log; `None` if the store guarantees nothing against power failures.
+    syncer: Option<WalSyncer>,
     busy_timeout: Duration,
     clock: Arc<dyn Clock>,
     signals: Arc<Signals>,
-    known: Known,
-    /// SQLite's count of other connections' commits.
-    seen: i64,
+    claim_cache: ClaimCache,
+    /// SQLite's counter of other connections' commits.
+    data_version: i64,
 }
 
-impl State {
+impl WriterThread {
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
-        let mut patience = Patience::default();
-        while let Some(first) = patience.receive(inbox) {
-            let mut jobs = Vec::new();
-            let mut look = false;
+        let mut spin = SpinWait::default();
+        while let Some(first) = spin.receive(inbox) {
+            let mut requests = Vec::new();
+            let mut check = false;
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Job(job) => jobs.push(job),
-                    Message::LookAround => look = true,
+                    Message::Write(request) => requests.push(request),
+                    Message::CheckOtherCommits => check = true,
                 }
-                next = if jobs.len() < GROUP { inbox.try_recv().ok() } else { None };
+                next = if requests.len() < MAX_GROUP { inbox.try_recv().ok() } else { None };
             }
-            if !jobs.is_empty() {
-                self.commit(jobs);
+            if !requests.is_empty() {
+                self.commit(requests);
             }
-            if look {
-                self.look_around();
+            if check {
+                self.check_other_commits();
             }
         }
     }
 
-    fn commit(&mut self, mut jobs: Vec<Job>) {
+    fn commit(&mut self, mut requests: Vec<WriteRequest>) {
         if let Err(error) = self.begin() {
-            for mut job in jobs {
-                job.verb.refuse(copy(&error));
-                job.verb.answer(Ok(()));
+            for mut request in requests {
+                request.op.fail(copy_error(&error));
+                request.op.reply(Ok(()));
             }
             return;
         }
-        let alone = jobs.len() == 1;
-        let ran: Vec<Ran> = jobs.iter_mut().map(|job| self.run(job, alone)).collect();
-        let committed =
-            self.add_sums(&ran).and_then(|()| self.end(ran.iter().any(|ran| ran.commit)));
+        let alone = requests.len() == 1;
+        let reports: Vec<OpReport> =
+            requests.iter_mut().map(|request| self.run(request, alone)).collect();
+        let committed = self
+            .add_sums(&reports)
+            .and_then(|()| self.end(reports.iter().any(|report| report.commit)));
         if !alone && matches!(committed, Err(Error::Invalid(_))) {
-            // SQLite does not say whose fault it is.
-            for job in jobs {
-                self.commit(vec![job]);
+            // SQLite does not tell which operation caused it.
+            for request in requests {
+                self.commit(vec![request]);
             }
             return;
         }
-        self.answer(jobs, &ran, &committed);
+        self.reply(requests, &reports, &committed);
     }
 
-    /// Adds what all verbs of a commit have for the sums of batches: once per sum, and not once per
-    /// verb.
-    fn add_sums(&self, ran: &[Ran]) -> Result<()> {
+    /// Adds the sums of all operations of a commit: once per sum, and not once per operation.
+    fn add_sums(&self, reports: &[OpReport]) -> Result<()> {
         if self.db.is_autocommit() {
             return Err(rolled_back());
         }
-        let added = checkpoint::add(&self.db, ran.iter().flat_map(|ran| &ran.sums));
+        let added = checkpoint::add(&self.db, reports.iter().flat_map(|report| &report.sums));
         if added.is_err() {
             let _ = self.end(false);
         }
         added
     }
 
-    /// Tells the callers, and this process' waiters.
-    fn answer(&self, jobs: Vec<Job>, ran: &[Ran], committed: &Result<()>) {
+    /// Replies to the callers, and notifies the waiters of this process.
+    fn reply(&self, requests: Vec<WriteRequest>, reports: &[OpReport], committed: &Result<()>) {
         if committed.is_ok() {
-            let last_change = ran.iter().map(|ran| ran.last_change).max();
-            self.signals.raise(ran.iter().any(|ran| ran.woke), last_change.unwrap_or(0));
-            self.signals.hints.tell(ran.iter().flat_map(|ran| &ran.told));
+            let last_change = reports.iter().map(|report| report.last_change).max();
+            self.signals
+                .raise(reports.iter().any(|report| report.wake_workers), last_change.unwrap_or(0));
+            self.signals.wakeups.wake(reports.iter().flat_map(|report| &report.woken_permits));
         }
         let mut waiting = Vec::new();
-        for (job, ran) in jobs.into_iter().zip(ran) {
+        for (request, report) in requests.into_iter().zip(reports) {
             match (committed, &self.syncer) {
-                (Ok(()), Some(_)) if ran.commit && job.durability == Durability::Durable => {
-                    waiting.push(job.verb);
+                (Ok(()), Some(_)) if report.commit && request.durability == Durability::Durable => {
+                    waiting.push(request.op);
                 }
-                _ => job.verb.answer(committed.as_ref().copied().map_err(copy)),
+                _ => request.op.reply(committed.as_ref().copied().map_err(copy_error)),
             }
         }
         if let Some(syncer) = self.syncer.as_ref().filter(|_| !waiting.is_empty()) {
-            syncer.answer_when_on_disk(waiting);
+            syncer.reply_after_sync(waiting);
         }
     }
 
     fn begin(&mut self) -> Result<()> {
-        patiently(self.busy_timeout, || {
+        retry_while_busy(self.busy_timeout, || {
             self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
         })
     }
 
-    /// Runs one verb, in a savepoint of its own unless it is the only one.
-    fn run(&mut self, job: &mut Job, alone: bool) -> Ran {
-        // A verb before it may have lost the transaction: nothing of it may be committed alone.
+    /// Runs one operation, in its own savepoint unless it is the only one.
+    fn run(&mut self, request: &mut WriteRequest, alone: bool) -> OpReport {
+        // An earlier operation may have lost the transaction: then this one must not be committed
+        // alone.
         let lost = self.db.is_autocommit().then(rolled_back);
-        let begun = lost.map_or_else(|| self.begin_verb(alone), Err);
+        let begun = lost.map_or_else(|| self.begin_op(alone), Err);
         if let Err(error) = begun {
-            job.verb.refuse(error);
-            return Ran::default();
+            request.op.fail(error);
+            return OpReport::default();
         }
-        let ran = job.verb.run(&self.db, self.clock.as_ref(), &mut self.known);
+        let report = request.op.run(&self.db, self.clock.as_ref(), &mut self.claim_cache);
         if !alone && !self.db.is_autocommit() {
-            self.end_verb(ran.commit);
+            self.end_op(report.commit);
         }
-        ran
+        report
     }
 
-    fn begin_verb(&self, alone: bool) -> Result<()> {
+    fn begin_op(&self, alone: bool) -> Result<()> {
         if alone { Ok(()) } else { self.statement("SAVEPOINT verb") }
     }
 
-    fn end_verb(&self, commit: bool) {
+    fn end_op(&self, commit: bool) {
         let kept = if commit { Ok(()) } else { self.statement("ROLLBACK TO verb") };
         if let Err(error) = kept.and_then(|()| self.statement("RELEASE verb")) {
-            tracing::error!(%error, "a savepoint cannot be ended: the transaction is given up");
+            tracing::error!(%error, "a savepoint could not be released: rolling back the transaction");
             let _ = self.db.execute_batch("ROLLBACK");
         }
     }
@@ -284,7 +295,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends the transaction. [`Error::Invalid`] if what was written may not be committed.
+    /// Ends the transaction. [`Error::Invalid`] if a constraint prevents the commit.
     fn end(&self, commit: bool) -> Result<()> {
         // A full disk or an I/O error may have ended the transaction already.
         if self.db.is_autocommit() {
@@ -297,7 +308,7 @@ impl State {
                 let _ = self.db.execute_batch("ROLLBACK");
             }
             return Err(match error.sqlite_error_code() {
-                Some(ErrorCode::ConstraintViolation) => unfit(&error),
+                Some(ErrorCode::ConstraintViolation) => constraint_error(&error),
                 _ => translate(error),
             });
         }
@@ -320,58 +331,58 @@ impl State {
             .or_translate()
     }
 
-    fn look_around(&mut self) {
+    fn check_other_commits(&mut self) {
         if let Ok(version) = self.data_version()
-            && version != self.seen
+            && version != self.data_version
         {
-            self.seen = version;
+            self.data_version = version;
             self.signals.raise(true, self.last_change().unwrap_or(0));
-            if let Err(error) = self.signals.hints.look(&self.db) {
-                tracing::warn!(%error, "who may have a permit now could not be read");
+            if let Err(error) = self.signals.wakeups.wake_after_external_commit(&self.db) {
+                tracing::warn!(%error, "the wait queues of permits could not be read");
             }
         }
     }
 }
 
-fn unfit(error: &rusqlite::Error) -> Error {
-    Error::Invalid(format!("what was written cannot be committed: {error}"))
+fn constraint_error(error: &rusqlite::Error) -> Error {
+    Error::Invalid(format!("a constraint prevents the commit: {error}"))
 }
 
 fn rolled_back() -> Error {
-    Error::unavailable("SQLite rolled the transaction back")
+    Error::unavailable("SQLite rolled back the transaction")
 }
 
-/// How the writer waits for messages. Looks for a moment before it sleeps: a send is followed by a
-/// claim, a claim by a finish, and waking a sleeping thread takes longer than any of them. Where
-/// nothing came in such a moment twice in a row it sleeps at once, until something comes as quickly:
-/// looking would cost more than all the work of a store that is written to now and then.
+/// How the writer waits for messages. It spins for a moment before it sleeps: a claim follows a
+/// send, a finish follows a claim, and waking a sleeping thread takes longer than any of them.
+/// After two spins in a row without a message it sleeps at once, until a message comes as quickly:
+/// in a store that is written to now and then, spinning would cost more than all the work.
 #[derive(Default)]
-struct Patience {
-    in_vain: u32,
+struct SpinWait {
+    misses: u32,
 }
 
-impl Patience {
+impl SpinWait {
     fn receive(&mut self, inbox: &mpsc::Receiver<Message>) -> Option<Message> {
         let began = Instant::now();
-        let looks = self.in_vain < 2;
+        let spins = self.misses < 2;
         let message = loop {
             match inbox.try_recv() {
                 Ok(message) => break Some(message),
                 Err(mpsc::TryRecvError::Disconnected) => return None,
-                Err(mpsc::TryRecvError::Empty) if looks && began.elapsed() < LINGER => {
+                Err(mpsc::TryRecvError::Empty) if spins && began.elapsed() < SPIN_TIME => {
                     std::thread::yield_now();
                 }
                 Err(mpsc::TryRecvError::Empty) => break inbox.recv().ok(),
             }
         };
-        let quick = began.elapsed() < LINGER;
-        self.in_vain = if quick { 0 } else { self.in_vain.saturating_add(1) };
+        let quick = began.elapsed() < SPIN_TIME;
+        self.misses = if quick { 0 } else { self.misses.saturating_add(1) };
         message
     }
 }
 
-/// The same news for each caller of a group.
-pub(crate) fn copy(error: &Error) -> Error {
+/// A copy of an error for each caller of a group.
+pub(crate) fn copy_error(error: &Error) -> Error {
     match error {
         Error::DiskFull { .. } => Error::DiskFull { source: None },
         Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },

@@ -186,7 +186,7 @@ fn who_cannot_get_through_hears_why_and_what_to_do() {
     office.run(&list, "lsh_wrong").ends(1).says("token is not valid").says("--token-file");
     office.run(&list, "").ends(1).says("no token was given").says("LONGSHORE_TOKEN");
     office.run(&["queue", "pause", "default"], &token).ends(1).says("needs role").says("hint: ");
-    office.run(&["workers"], &token).ends(1).says("it is not allowed").says("hint: ");
+    office.run(&["workers"], &token).ends(1).says("permission denied").says("hint: ");
     office
         .run(&["unit", "show", "019a8d2e-0000-7000-8000-000000000000"], &token)
         .ends(1)

@@ -1,72 +1,76 @@
-//! Token buckets: how much may be taken now.
+//! Token buckets.
 //!
-//! Pure. A bucket fills at its rate up to its capacity and keeps fractions. Rate and capacity come
-//! with every draw, so a changed limit holds from the next draw on, and a bucket needs no set-up.
+//! Pure. A bucket refills at its rate up to its capacity, in fractions. Rate and capacity come with
+//! every request, so a changed limit applies to the next request, and a bucket needs no set-up.
 
 use std::time::Duration;
 
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// A wish of one bucket.
+/// A request to one bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Draw {
-    /// Which bucket, as `tenant/acme/requests`.
+    /// The bucket, as `tenant/acme/requests`.
     pub bucket: String,
-    /// How much flows in per minute.
+    /// The refill rate per minute.
     pub per_minute: f64,
-    /// How much it holds at most.
+    /// The capacity.
     pub capacity: f64,
-    /// How much is wanted; below zero it is given back.
+    /// The amount to take; a negative amount is returned to the bucket.
     pub want: f64,
-    /// Less than this is of no use: then nothing is taken. More than the capacity is had from a full
-    /// bucket, which is then in debt. At zero or below, all of `want` is taken, debt or not: what has
-    /// been used must be accounted for.
+    /// Take nothing if less than this is available. If this exceeds the capacity, a full bucket
+    /// grants it and goes into debt. At zero or below, all of `want` is taken, in debt or not:
+    /// consumption that has happened must be accounted for.
     pub at_least: f64,
 }
 
 impl Draw {
-    /// Refuses what is no number.
+    /// Rejects numbers that are not finite.
     pub fn check(&self) -> Result<()> {
         if [self.per_minute, self.capacity, self.want, self.at_least].iter().all(|n| n.is_finite())
         {
             return Ok(());
         }
-        Err(Error::Invalid(format!("a draw of bucket `{}` must be a number", self.bucket)))
+        Err(Error::Invalid(format!(
+            "the amounts for bucket `{}` must be finite numbers",
+            self.bucket
+        )))
     }
 }
 
-/// What a draw brought.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drawn {
-    /// How much was taken.
+    /// The amount taken.
     pub got: f64,
-    /// If nothing: how long until `at_least` could be had, as things stand.
+    /// If nothing was taken: how long until `at_least` is available, as things stand.
     pub wait: Duration,
 }
 
-/// A bucket as it is kept.
+/// A bucket as stored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
-    /// How much is in it; below zero it is in debt.
+    /// The fill level; negative in debt.
     pub level: f64,
-    /// When that was so.
+    /// When the level was computed.
     pub at: Timestamp,
 }
 
-/// The longest wait that is told: a rate of nothing would make it endless.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// The longest wait that is reported: at a rate of zero it would be infinite.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// Takes from a bucket. One that was never drawn from (`None`) is full.
-pub fn draw(kept: Option<Level>, now: Timestamp, draw: &Draw) -> (Drawn, Level) {
+/// Takes from a bucket. A bucket that was never used (`None`) is full.
+pub fn draw(stored: Option<Level>, now: Timestamp, draw: &Draw) -> (Drawn, Level) {
     let capacity = draw.capacity.max(0.0);
     let per_second = draw.per_minute.max(0.0) / 60.0;
-    let level = kept.map_or(capacity, |kept| {
-        let flowed = now.since(kept.at).as_secs_f64() * per_second;
-        (kept.level + flowed).min(capacity)
+    let level = stored.map_or(capacity, |stored| {
+        let inflow = now.since(stored.at).as_secs_f64() * per_second;
+        (stored.level + inflow).min(capacity)
     });
-    // A clock that was put back fills nothing, and does not fill twice when it catches up.
-    let at = kept.map_or(now, |kept| kept.at.max(now));
+    // If the clock was set back, nothing flows in, and it does not flow in twice when the clock
+    // catches up.
+    let at = stored.map_or(now, |stored| stored.at.max(now));
     let enough = draw.at_least.min(capacity);
     let got = if draw.at_least <= 0.0 {
         draw.want
@@ -76,7 +80,7 @@ pub fn draw(kept: Option<Level>, now: Timestamp, draw: &Draw) -> (Drawn, Level) 
         0.0
     };
     let wait = if draw.at_least > 0.0 && got == 0.0 {
-        Duration::try_from_secs_f64((enough - level) / per_second).unwrap_or(LONGEST).min(LONGEST)
+        Duration::try_from_secs_f64((enough - level) / per_second).unwrap_or(MAX_WAIT).min(MAX_WAIT)
     } else {
         Duration::ZERO
     };
@@ -91,42 +95,42 @@ mod tests {
         Timestamp::from_micros((seconds * 1e6) as i64)
     }
 
-    fn wish(want: f64, at_least: f64) -> Draw {
+    fn request(want: f64, at_least: f64) -> Draw {
         Draw { bucket: "b".into(), per_minute: 60.0, capacity: 10.0, want, at_least }
     }
 
     #[test]
     fn a_new_bucket_is_full_and_an_empty_one_says_how_long() {
-        let (drawn, level) = draw(None, at(0.0), &wish(25.0, 1.0));
+        let (drawn, level) = draw(None, at(0.0), &request(25.0, 1.0));
         assert_eq!((drawn.got, level.level), (10.0, 0.0));
-        let (drawn, level) = draw(Some(level), at(0.25), &wish(1.0, 1.0));
+        let (drawn, level) = draw(Some(level), at(0.25), &request(1.0, 1.0));
         assert_eq!((drawn.got, drawn.wait), (0.0, Duration::from_millis(750)));
-        let (drawn, _) = draw(Some(level), at(1.0), &wish(1.0, 1.0));
-        assert_eq!(drawn.got, 1.0, "fractions were kept");
+        let (drawn, _) = draw(Some(level), at(1.0), &request(1.0, 1.0));
+        assert_eq!(drawn.got, 1.0, "fractions were stored");
     }
 
     #[test]
     fn more_than_it_holds_is_had_from_a_full_bucket_and_paid_off_later() {
-        let (drawn, level) = draw(None, at(0.0), &wish(25.0, 25.0));
+        let (drawn, level) = draw(None, at(0.0), &request(25.0, 25.0));
         assert_eq!((drawn.got, level.level), (25.0, -15.0));
-        let (drawn, _) = draw(Some(level), at(1.0), &wish(1.0, 1.0));
+        let (drawn, _) = draw(Some(level), at(1.0), &request(1.0, 1.0));
         assert_eq!((drawn.got, drawn.wait), (0.0, Duration::from_secs(15)));
     }
 
     #[test]
     fn what_is_given_back_never_overflows_and_what_was_used_is_always_charged() {
-        let (_, level) = draw(None, at(0.0), &wish(-5.0, 0.0));
+        let (_, level) = draw(None, at(0.0), &request(-5.0, 0.0));
         assert_eq!(level.level, 10.0);
-        let (drawn, level) = draw(Some(level), at(0.0), &wish(12.0, 0.0));
+        let (drawn, level) = draw(Some(level), at(0.0), &request(12.0, 0.0));
         assert_eq!((drawn.got, level.level), (12.0, -2.0));
     }
 
     #[test]
     fn a_clock_that_is_put_back_does_not_fill_twice() {
-        let (_, level) = draw(None, at(100.0), &wish(10.0, 1.0));
-        let (drawn, level) = draw(Some(level), at(40.0), &wish(1.0, 1.0));
+        let (_, level) = draw(None, at(100.0), &request(10.0, 1.0));
+        let (drawn, level) = draw(Some(level), at(40.0), &request(1.0, 1.0));
         assert_eq!(drawn.got, 0.0);
-        let (drawn, _) = draw(Some(level), at(100.0), &wish(1.0, 1.0));
+        let (drawn, _) = draw(Some(level), at(100.0), &request(1.0, 1.0));
         assert_eq!(drawn.got, 0.0);
     }
 
@@ -135,12 +139,12 @@ mod tests {
         fn no_window_gives_more_than_its_inflow_and_one_capacity(
             steps in proptest::collection::vec((0_u32..3_000_000, 0.1_f64..4.0), 1..200),
         ) {
-            let (mut now, mut kept, mut taken) = (0_i64, None, Vec::new());
+            let (mut now, mut stored, mut taken) = (0_i64, None, Vec::new());
             for (pause, want) in steps {
                 now += i64::from(pause);
                 let at = Timestamp::from_micros(now);
-                let (drawn, level) = draw(kept, at, &wish(want, want));
-                kept = Some(level);
+                let (drawn, level) = draw(stored, at, &request(want, want));
+                stored = Some(level);
                 taken.push((now, drawn.got));
             }
             for begin in 0..taken.len() {

@@ -1,7 +1,7 @@
-//! Monthly budgets: what is reserved before a call and settled after it.
+//! Monthly budgets: reserved before a call, settled after it.
 //!
-//! Pure. Exact however many call at once, because a store takes the decision ([`BudgetState::admit`])
-//! and writes its consequence in one transaction.
+//! Pure. Exact with any number of concurrent calls, because a store decides
+//! ([`BudgetState::admit`]) and writes the consequence in one transaction.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use crate::name::TenantId;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// What a tenant may use in a calendar month (UTC).
+/// What a tenant may use per calendar month (UTC).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Tokens, in and out together.
+    /// Tokens, input and output together.
     #[serde(default)]
     pub tokens: Option<u64>,
-    /// Money, in millionths of a millionth of a dollar.
+    /// Cost, in picodollars (10⁻¹² USD).
     #[serde(default)]
     pub cost_picos: Option<i64>,
-    /// From this part on, 0 to 1, callers are warned.
+    /// From this share on, 0 to 1, callers are warned.
     #[serde(default = "warn_at")]
     pub warn_at: f64,
 }
@@ -29,53 +29,52 @@ fn warn_at() -> f64 {
 }
 
 impl Budget {
-    /// Refuses what cannot be meant.
+    /// Rejects values out of range.
     pub fn check(&self) -> Result<()> {
         if !(0.0..=1.0).contains(&self.warn_at) {
-            let words =
-                format!("a budget warns from a part between 0 and 1 on, not {}", self.warn_at);
+            let words = format!("a budget's warn_at must be between 0 and 1, not {}", self.warn_at);
             return Err(Error::Invalid(words));
         }
         let too_many = self.tokens.is_some_and(|tokens| i64::try_from(tokens).is_err());
         if too_many || self.cost_picos.is_some_and(|picos| picos < 0) {
-            return Err(Error::Invalid("a budget of this size cannot be kept".to_owned()));
+            return Err(Error::Invalid("a budget's tokens or cost are out of range".to_owned()));
         }
         Ok(())
     }
 }
 
-/// A tenant's month.
+/// A tenant's usage in a month.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BudgetState {
-    /// Whose.
+    /// The tenant.
     pub tenant: TenantId,
-    /// Which month, as `2026-11`.
+    /// The month, as `2026-11`.
     pub month: String,
-    /// What it may use, if that is bounded.
+    /// The budget, if there is one.
     pub budget: Option<Budget>,
     /// Tokens of calls that ended.
     pub spent_tokens: u64,
     /// Cost of calls that ended.
     pub spent_picos: i64,
-    /// Tokens that calls under way may use.
+    /// Tokens reserved by open calls.
     pub reserved_tokens: u64,
-    /// What calls under way may cost.
+    /// Cost reserved by open calls.
     pub reserved_picos: i64,
 }
 
-/// A budget's word on a call.
+/// Whether a call fits into a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// It fits.
     Fits,
-    /// It fits, and this part of the budget is used with it.
+    /// It fits; with it, this share of the budget is used.
     FitsNearly(f64),
     /// It does not fit.
     Over,
 }
 
 impl BudgetState {
-    /// A month of which nothing is used.
+    /// A month without usage.
     pub fn new(tenant: TenantId, month: String, budget: Option<Budget>) -> Self {
         Self {
             tenant,
@@ -88,12 +87,12 @@ impl BudgetState {
         }
     }
 
-    /// The month that a time is in.
+    /// The month of a time.
     pub fn month_of(time: Timestamp) -> String {
         time.to_string().chars().take(7).collect()
     }
 
-    /// Counts a call: what it came to, or may come to.
+    /// Adds a call: its actual usage, or what it reserves.
     pub fn count(&mut self, call: &Call) {
         match &call.end {
             Some(end) => {
@@ -108,7 +107,7 @@ impl BudgetState {
         }
     }
 
-    /// Takes back what [`Self::count`] counted. Sums that went beyond all counting end at nothing.
+    /// Subtracts what [`Self::count`] added. Sums that saturated stop at zero.
     pub fn discount(&mut self, call: &Call) {
         match &call.end {
             Some(end) => {
@@ -123,7 +122,7 @@ impl BudgetState {
         }
     }
 
-    /// Whether a call fits that may use so much, after what is spent and reserved.
+    /// Whether a call that may use so much fits, beside what is spent and reserved.
     pub fn admit(&self, tokens: u64, picos: i64) -> Verdict {
         let Some(budget) = &self.budget else { return Verdict::Fits };
         let tokens = self.spent_tokens.saturating_add(self.reserved_tokens).saturating_add(tokens);

@@ -1,4 +1,4 @@
-//! Calls that may cost something: journalled before, settled after, one row each.
+//! Calls to providers: one row each, written before the call and settled after it.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -12,43 +12,43 @@ use crate::{Error, Result};
 /// A call that is about to be made: the intent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewCall {
-    /// Its identity, made by the caller.
+    /// Its id, made by the caller.
     pub id: CallId,
-    /// What the caller recognises the question by: the same when it is asked again after a crash.
+    /// The caller's id of the request: the same if it is sent again after a crash.
     pub request_id: String,
-    /// Who pays.
+    /// The tenant that pays.
     pub tenant: TenantId,
-    /// By which profile.
+    /// The profile.
     pub profile: ProfileName,
-    /// Who is asked.
+    /// The provider.
     pub provider: String,
-    /// Which model is asked.
+    /// The requested model.
     pub model: String,
-    /// The unit that asks, if it is one.
+    /// The unit that makes the call, if any.
     pub unit: Option<UnitId>,
-    /// The batch it belongs to.
+    /// The batch of that unit.
     pub batch: Option<BatchId>,
-    /// The session that asks: with it, the call becomes [`CallStatus::MaybeBilled`].
+    /// The session that makes the call. If it dies, the call becomes [`CallStatus::MaybeBilled`].
     pub session: Option<SessionId>,
-    /// Who asks, for people.
+    /// The worker, for people.
     pub worker: String,
-    /// The tokens it may use, as estimated.
+    /// The estimated tokens, reserved until it ends.
     pub reserve_tokens: u64,
-    /// What it may cost, as estimated.
+    /// The estimated cost, reserved until it ends.
     pub reserve_picos: i64,
 }
 
-/// More than any call uses, and little enough that sums of many calls are exact.
-const MOST_TOKENS: u64 = 1 << 40;
+/// Above the usage of any call, and small enough that sums of many calls are exact.
+const MAX_TOKENS: u64 = 1 << 40;
 
 impl NewCall {
-    /// Refuses numbers that no store should have to add up.
+    /// Rejects numbers that stores could not add up.
     pub fn check(&self) -> Result<()> {
         check_tokens(self.reserve_tokens)?;
         check_cost(self.reserve_picos)
     }
 
-    /// What it came to when whoever made it died: as much as it might have.
+    /// The end of a call that was open when its session died: all that it reserved.
     pub fn maybe_billed(&self) -> CallEnd {
         CallEnd {
             status: CallStatus::MaybeBilled,
@@ -70,32 +70,32 @@ impl NewCall {
 }
 
 fn check_tokens(tokens: u64) -> Result<()> {
-    if tokens <= MOST_TOKENS {
+    if tokens <= MAX_TOKENS {
         return Ok(());
     }
-    Err(Error::Invalid(format!("a call uses at most {MOST_TOKENS} tokens, not {tokens}")))
+    Err(Error::Invalid(format!("a call may use at most {MAX_TOKENS} tokens, not {tokens}")))
 }
 
 fn check_cost(picos: i64) -> Result<()> {
     if picos >= 0 {
         return Ok(());
     }
-    Err(Error::Invalid(format!("a call cannot cost {picos} picos: less than nothing")))
+    Err(Error::Invalid(format!("a call cannot have a negative cost of {picos} picos")))
 }
 
-/// How a call stands.
+/// The status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// It is under way.
+    /// In progress.
     Open,
-    /// It was answered.
+    /// Answered.
     Success,
-    /// It came to an error.
+    /// Ended with an error.
     Error,
-    /// It was sent, and what became of it is not known: whoever made it died, its time ran out, the
-    /// connection broke, or the answer was cut. It counts with what came of the answer, or else with
-    /// what was reserved.
+    /// It was sent, but its outcome is unknown: the session died, it timed out, the connection
+    /// broke, or the answer was truncated. It counts with the part of the answer that arrived, or
+    /// else with what was reserved.
     MaybeBilled,
 }
 
@@ -110,7 +110,8 @@ impl CallStatus {
         }
     }
 
-    /// Whether another call for the same thing would be one too many: it is being answered, or was.
+    /// Whether a further call for the same request would be a duplicate: this one is open or was
+    /// answered.
     pub fn answers(self) -> bool {
         matches!(self, Self::Open | Self::Success)
     }
@@ -120,10 +121,10 @@ impl CallStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallMode {
-    /// By itself.
+    /// As a request of its own.
     #[default]
     Direct,
-    /// With many others, through a provider's batch API.
+    /// Through a provider's batch API.
     Batch,
 }
 
@@ -137,102 +138,105 @@ impl CallMode {
     }
 }
 
-/// What a call came to.
+/// How a call ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallEnd {
     /// Success, error, or maybe billed.
     pub status: CallStatus,
-    /// What went wrong, in the words of the contract.
+    /// The error code of the contract.
     pub code: Option<String>,
     /// The model that answered, as the provider names it.
     pub model: String,
-    /// Tokens of the question, cached ones included.
+    /// Input tokens, cached ones included.
     pub tokens_in: u64,
-    /// Tokens of the answer.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Those of the question that were read from a cache.
+    /// Input tokens that were read from a cache.
     pub tokens_cached: u64,
-    /// Those of the question that were written to a cache.
+    /// Input tokens that were written to a cache.
     pub tokens_cache_write: u64,
-    /// Those of them that the cache keeps for an hour.
+    /// Of these, tokens that the cache keeps for an hour.
     #[serde(default)]
     pub tokens_cache_write_long: u64,
-    /// How long it took, waiting and all tries included.
+    /// Total time, waiting and all attempts included.
     pub latency_ms: u64,
-    /// How often the provider was asked.
+    /// How often the provider was called.
     pub attempts: u32,
-    /// What it cost, in millionths of a millionth of a dollar.
+    /// The cost, in picodollars (10⁻¹² USD).
     pub cost_picos: i64,
-    /// The tokens are our own estimate.
+    /// Whether the tokens are an estimate of ours.
     pub estimated: bool,
     /// How it was made.
     #[serde(default)]
     pub mode: CallMode,
-    /// The tier in which the provider served it, if it names one.
+    /// The provider's service tier, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
 }
 
 impl CallEnd {
-    /// What a budget counts: tokens in and out together.
+    /// Tokens that a budget counts: input and output together.
     pub fn tokens(&self) -> u64 {
         self.tokens_in.saturating_add(self.tokens_out)
     }
 
-    /// Refuses an end that is none, and numbers that no store should have to add up.
+    /// Rejects the status `Open`, and numbers that stores could not add up.
     pub fn check(&self) -> Result<()> {
         if self.status == CallStatus::Open {
-            return Err(Error::Invalid("a call cannot end as open".to_owned()));
+            return Err(Error::Invalid("a call cannot end with status open".to_owned()));
         }
         let asked = [self.tokens_in, self.tokens_cached, self.tokens_cache_write];
         for tokens in asked.into_iter().chain([self.tokens_cache_write_long, self.tokens_out]) {
             check_tokens(tokens)?;
         }
         if i64::try_from(self.latency_ms).is_err() {
-            return Err(Error::Invalid(format!("a call does not take {} ms", self.latency_ms)));
+            return Err(Error::Invalid(format!(
+                "a call's latency of {} ms is out of range",
+                self.latency_ms
+            )));
         }
         check_cost(self.cost_picos)
     }
 }
 
-/// A call, and its end if it has one. Written as one row, whether the intent was journalled before
-/// or not: what is written later wins, except that an end stays, and that who asks for what (tenant,
-/// request, unit, batch and session) is as it was first written.
+/// A call, and its end if it has one. Written as one row, whether the intent was written before or
+/// not. A later write wins, except that an end stays, and that tenant, request, unit, batch and
+/// session stay as first written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallRecord {
     /// The call.
     pub call: NewCall,
-    /// What it came to.
+    /// How it ended.
     pub end: Option<CallEnd>,
 }
 
 impl CallRecord {
-    /// Refuses what no store should have to handle.
+    /// Rejects numbers that stores could not handle.
     pub fn check(&self) -> Result<()> {
         self.call.check()?;
         self.end.as_ref().map_or(Ok(()), CallEnd::check)
     }
 }
 
-/// A call as it is kept.
+/// A call as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// The call.
     #[serde(flatten)]
     pub call: NewCall,
-    /// How it stands.
+    /// Its status.
     pub status: CallStatus,
-    /// What it came to; nothing while it is open. After [`CallStatus::MaybeBilled`] it holds an
+    /// How it ended; `None` while it is open. After [`CallStatus::MaybeBilled`] it holds an
     /// estimate.
     pub end: Option<CallEnd>,
-    /// When it was journalled.
+    /// When its intent was written.
     pub opened_at: Timestamp,
     /// When it ended.
     pub logged_at: Option<Timestamp>,
 }
 
 impl Call {
-    /// A call as it is kept, opened at `opened_at` and, if it has an end, ended `now`.
+    /// A call as stored, opened at `opened_at` and, if it has an end, ended at `now`.
     pub fn new(record: CallRecord, opened_at: Timestamp, now: Timestamp) -> Self {
         let CallRecord { call, end } = record;
         let status = end.as_ref().map_or(CallStatus::Open, |end| end.status);
@@ -240,69 +244,71 @@ impl Call {
         Self { call, status, end, opened_at, logged_at }
     }
 
-    /// Whether `new` would be one too many: see [`Calls::admit_calls`].
+    /// Whether `new` would be a duplicate of it: see [`Calls::admit_calls`].
     pub fn is_duplicated_by(&self, new: &NewCall) -> bool {
         let same = self.call.tenant == new.tenant && self.call.request_id == new.request_id;
         same && self.status.answers() && self.call.unit != new.unit
     }
 }
 
-/// The ledger's word on a call.
+/// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
-    /// Journalled and reserved.
+    /// The intent is written, and its usage reserved.
     Admitted,
-    /// The same, and this part of the tenant's budget is used with it.
+    /// Admitted; with it, this share of the tenant's budget is used.
     NearBudget(f64),
-    /// It does not fit into the tenant's budget. Nothing was journalled.
+    /// It does not fit into the tenant's budget. Nothing was written.
     OverBudget(super::BudgetState),
-    /// The same request of the same tenant is being answered, or was, by another unit. Nothing was
-    /// journalled.
+    /// A call of another unit for the same request and tenant is open or was answered. Nothing was
+    /// written.
     Duplicate(Box<Call>),
 }
 
-/// A corrected price.
+/// A corrected cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recost {
-    /// Of which call.
+    /// The call.
     pub id: CallId,
-    /// What it costs now.
+    /// Its new cost.
     pub cost_picos: i64,
 }
 
 impl Recost {
-    /// Refuses a price below nothing.
+    /// Rejects a negative cost.
     pub fn check(&self) -> Result<()> {
         check_cost(self.cost_picos)
     }
 
-    /// Why a call that has not ended has no price.
+    /// The error for a call that has not ended.
     pub fn is_open(&self) -> Error {
-        Error::Invalid(format!("call {} is under way: it has no price yet", self.id))
+        Error::Invalid(format!(
+            "call {} is still open: its cost can be corrected once it has ended",
+            self.id
+        ))
     }
 }
 
-/// Calls and what they came to.
+/// Calls, and their cost.
 #[async_trait]
 pub trait Calls: Send + Sync + 'static {
-    /// Journals calls before they are made, and reserves what they may use. Survives the death of
-    /// the process, but need not survive a power failure. Decided in the order of the list, each
-    /// seeing those before it.
+    /// Writes the intents of calls, and reserves what they may use. Survives the death of the
+    /// process, but need not survive a power failure. Decided in the order of the list, each call
+    /// seeing the ones before it.
     ///
-    /// A call is a duplicate of one with the same tenant and request id that is open or was
-    /// answered, unless both are of the same unit (it was retried, or falls back to another
-    /// profile), or neither is of a unit. One with an id that is known already is a repeat:
-    /// admitted, and counted once. [`Error::SessionGone`] if a session that asks has ended: its
-    /// calls would never be settled.
+    /// A call is a duplicate of a call with the same tenant and request id that is open or was
+    /// answered, unless both belong to the same unit (it was retried, or falls back to another
+    /// profile), or neither belongs to a unit. A known id is a repeat: admitted, and counted once.
+    /// [`Error::SessionGone`] if the session of a call has ended: its calls would never be settled.
     async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<Admission>>;
 
-    /// Writes calls that are no unit's, or whose unit goes on. Those of a unit that ends travel with
-    /// its end, those of one that keeps what it reached with that. What a call may use and cost is
-    /// counted in the month in which it was opened. One without an end whose session has ended is
-    /// written as [`CallStatus::MaybeBilled`].
+    /// Writes calls without a unit, or of a unit that continues. Calls of a unit that ends are
+    /// written with its finish, and calls of a unit that checkpoints with its checkpoint. Usage and
+    /// cost count in the month in which the call was opened. A call without an end is written, if
+    /// its session has ended, as [`CallStatus::MaybeBilled`].
     async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()>;
 
-    /// Calls, the newest first.
+    /// Calls, newest first.
     async fn calls(
         &self,
         scope: &Scope,
@@ -311,11 +317,11 @@ pub trait Calls: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<Call>>;
 
-    /// What calls came to, summed up, by name of the group. The day of a call is that on which it
-    /// was journalled, in UTC.
+    /// Usage summed by group, ordered by the group's name. The day of a call is the UTC day of its
+    /// intent.
     async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>>;
 
-    /// Corrects what calls cost, and with it the months they were paid in, all or nothing.
-    /// [`Error::NotFound`] for one that is not there, [`Error::Invalid`] for one that is open.
+    /// Corrects the cost of calls, and the months they were opened in; all or nothing.
+    /// [`Error::NotFound`] for an unknown call, [`Error::Invalid`] for an open one.
     async fn recost(&self, scope: &Scope, recosts: Vec<Recost>) -> Result<()>;
 }

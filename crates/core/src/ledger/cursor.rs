@@ -1,4 +1,4 @@
-//! Where a page of a ledger's lists ended. No name holds a `/`.
+//! Page cursors of the ledger's lists. Names contain no `/`.
 
 use std::str::FromStr;
 
@@ -7,55 +7,55 @@ use crate::name::{CallId, KeyName, ProfileName, TenantId};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// Behind this profile.
+/// The cursor after this profile.
 pub fn after_profile(profile: &ProfileRecord) -> String {
     format!("{}/{}", profile.tenant, profile.name)
 }
 
-/// Whose profile, and which, a list goes on behind.
+/// Parses a cursor into tenant and profile.
 pub fn profile(cursor: &str) -> Result<(TenantId, ProfileName)> {
-    let (tenant, name) = cursor.split_once('/').ok_or_else(|| bad(cursor))?;
-    Ok((part(cursor, tenant)?, part(cursor, name)?))
+    let (tenant, name) = cursor.split_once('/').ok_or_else(|| invalid(cursor))?;
+    Ok((parse_part(cursor, tenant)?, parse_part(cursor, name)?))
 }
 
-/// Behind this version of a key.
-pub fn after_key(kept: &KeyRecord) -> String {
-    format!("{}/{}/{}", kept.key.tenant, kept.key.name, kept.key.version)
+/// The cursor after this version of a key.
+pub fn after_key(record: &KeyRecord) -> String {
+    format!("{}/{}/{}", record.key.tenant, record.key.name, record.key.version)
 }
 
-/// Whose key, which, and which version a list goes on behind.
+/// Parses a cursor into tenant, key and version.
 pub fn key(cursor: &str) -> Result<(TenantId, KeyName, u32)> {
-    let (tenant, rest) = cursor.split_once('/').ok_or_else(|| bad(cursor))?;
-    let (name, version) = rest.split_once('/').ok_or_else(|| bad(cursor))?;
-    Ok((part(cursor, tenant)?, part(cursor, name)?, part(cursor, version)?))
+    let (tenant, rest) = cursor.split_once('/').ok_or_else(|| invalid(cursor))?;
+    let (name, version) = rest.split_once('/').ok_or_else(|| invalid(cursor))?;
+    Ok((parse_part(cursor, tenant)?, parse_part(cursor, name)?, parse_part(cursor, version)?))
 }
 
-/// Behind this call.
+/// The cursor after this call.
 pub fn after_call(call: &Call) -> String {
     format!("{}/{}", call.opened_at.as_micros(), call.call.id)
 }
 
-/// When the call was opened that a list goes on behind, and which it is.
+/// Parses a cursor into the call's opening time and id.
 pub fn call(cursor: &str) -> Result<(Timestamp, CallId)> {
-    let (micros, id) = cursor.split_once('/').ok_or_else(|| bad(cursor))?;
-    Ok((Timestamp::from_micros(part(cursor, micros)?), part(cursor, id)?))
+    let (micros, id) = cursor.split_once('/').ok_or_else(|| invalid(cursor))?;
+    Ok((Timestamp::from_micros(parse_part(cursor, micros)?), parse_part(cursor, id)?))
 }
 
-/// Behind this entry of the audit log.
+/// The cursor after this entry of the audit log.
 pub fn after_deed(deed: &Deed) -> String {
     deed.seq.to_string()
 }
 
-/// The place in the audit log that a list goes on behind.
+/// Parses a cursor into a position in the audit log.
 pub fn deed(cursor: &str) -> Result<i64> {
-    part(cursor, cursor)
+    parse_part(cursor, cursor)
 }
 
-fn part<T: FromStr>(cursor: &str, text: &str) -> Result<T> {
-    text.parse().map_err(|_| bad(cursor))
+fn parse_part<T: FromStr>(cursor: &str, text: &str) -> Result<T> {
+    text.parse().map_err(|_| invalid(cursor))
 }
 
-fn bad(cursor: &str) -> Error {
+fn invalid(cursor: &str) -> Error {
     Error::Invalid(format!("`{cursor}` is not a cursor of this list"))
 }
 

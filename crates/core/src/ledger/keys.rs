@@ -1,4 +1,4 @@
-//! Sealed keys. The store never sees one open.
+//! Encrypted keys. The store never sees the plain text.
 
 use std::fmt;
 
@@ -14,67 +14,67 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyStatus {
-    /// It is the one to use.
+    /// The version to use.
     Active,
-    /// A newer one has taken its place; until `retires_at` whoever still holds it may use it.
+    /// Replaced by a newer version; clients that hold it may use it until `retires_at`.
     Retiring,
-    /// It may not be used.
+    /// Must not be used.
     Revoked,
 }
 
-/// A key, sealed: a secret under a data key of its own, and that under the master key.
+/// An encrypted key: the secret under a data key of its own, and the data key under the master key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewKey {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Its name, unique within its tenant.
     pub name: KeyName,
-    /// Its version: one more than the newest, 1 for the first.
+    /// Its version: the newest plus one, 1 for the first.
     pub version: u32,
-    /// What it opens, for people.
+    /// The provider it is for, for people.
     pub provider: String,
-    /// The secret, sealed with the data key.
+    /// The secret, encrypted with the data key.
     pub sealed: Vec<u8>,
-    /// The data key, wrapped by the master key.
+    /// The data key, encrypted with the master key.
     pub wrapped: Vec<u8>,
-    /// Which master key that is.
+    /// The id of that master key.
     pub master: String,
 }
 
 impl NewKey {
-    /// Why a version that is not `next` is refused.
+    /// The error for a version that is not `next`.
     pub fn not_the_next(&self, next: u32) -> Error {
         let Self { name, version, .. } = self;
         Error::Invalid(format!("the next version of key `{name}` is {next}, not {version}"))
     }
 }
 
-/// A version of a key as it is kept.
+/// A version of a key as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
     /// The key.
     pub key: NewKey,
     /// Whether it may be used.
     pub status: KeyStatus,
-    /// When it was made.
+    /// When it was added.
     pub created_at: Timestamp,
-    /// Until when a retiring one may be used.
+    /// Until when a retiring version may be used.
     pub retires_at: Option<Timestamp>,
 }
 
 impl fmt::Debug for NewKey {
-    /// Without its bytes: sealed or not, they are nobody's business.
+    /// Omits the bytes: even encrypted they do not belong in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tenant, name, version, provider, master, .. } = self;
         write!(f, "NewKey({tenant}/{name} v{version}, {provider}, wrapped by {master})")
     }
 }
 
-/// Sealed keys. All verbs see only what is within `scope`; the rest does not exist.
+/// Encrypted keys. Every operation sees only keys within `scope`.
 #[async_trait]
 pub trait Keys: Send + Sync + 'static {
-    /// Keeps a new version, which is active from now on; an active one before it retires at
-    /// `retires_at`, at once without. [`crate::Error::Invalid`] if its version is not the next.
+    /// Adds a new version, which is active from now on. The version that was active retires at
+    /// `retires_at`, or at once without. [`crate::Error::Invalid`] if the version is not the next.
     /// Announced as [`crate::store::Topic::Setting`] `key`.
     async fn add_key(
         &self,
@@ -83,7 +83,8 @@ pub trait Keys: Send + Sync + 'static {
         retires_at: Option<Timestamp>,
     ) -> Result<()>;
 
-    /// Revokes one version, or all of a key. Announced in the same way.
+    /// Revokes one version, or all versions of a key. Announced as [`crate::store::Topic::Setting`]
+    /// `key`.
     async fn revoke_key(
         &self,
         scope: &Scope,
@@ -92,7 +93,7 @@ pub trait Keys: Send + Sync + 'static {
         version: Option<u32>,
     ) -> Result<()>;
 
-    /// All versions of one key, the newest first; none if there is none.
+    /// All versions of one key, newest first; empty if the key does not exist.
     async fn key(&self, scope: &Scope, tenant: &TenantId, name: &KeyName)
     -> Result<Vec<KeyRecord>>;
 
@@ -100,7 +101,7 @@ pub trait Keys: Send + Sync + 'static {
     async fn keys(&self, scope: &Scope, after: Option<&str>, limit: u32)
     -> Result<Page<KeyRecord>>;
 
-    /// Puts a data key wrapped anew in the place of the one wrapped by `from`. False if it is
-    /// wrapped by another: then somebody was faster. What is sealed with it stays.
+    /// Replaces a data key that `from` had encrypted. False if another master key encrypts it: a
+    /// concurrent call was faster. The secret stays as it is.
     async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool>;
 }

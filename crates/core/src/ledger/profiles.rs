@@ -1,4 +1,4 @@
-//! Profiles: documents with an owner. What is in them is not the store's business.
+//! Profiles: documents that belong to a tenant. The store does not interpret them.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -9,74 +9,75 @@ use crate::store::Page;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// A profile as it is kept.
+/// A profile as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfileRecord {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Its name, unique within its tenant.
     pub name: ProfileName,
-    /// What it says.
+    /// The document.
     pub body: Value,
-    /// It may not be used now.
+    /// Whether it must not be used now.
     pub suspended: bool,
-    /// Moves with every change.
+    /// Incremented with every change.
     pub revision: u64,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
 }
 
-/// A profile to be written.
+/// A profile to write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PutProfile {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
     /// Its name.
     pub name: ProfileName,
-    /// What it says; `None` leaves that as it is.
+    /// The document; `None` leaves it unchanged.
     pub body: Option<Value>,
-    /// Whether it is suspended; `None` leaves that as it is.
+    /// Whether it is suspended; `None` leaves that unchanged.
     pub suspended: Option<bool>,
-    /// Only if this is its revision; 0 means only if there is none. `None` is whatever there is,
-    /// but not a profile without a body.
+    /// Write only if this is its revision; 0 only if it does not exist. `None` writes in any case,
+    /// but never a profile without a document.
     pub expected: Option<u64>,
 }
 
 impl PutProfile {
-    /// The profile as it is to be kept, given the one that is there.
+    /// The profile to store, given the existing one.
     pub fn apply(self, found: Option<ProfileRecord>, now: Timestamp) -> Result<ProfileRecord> {
         let Self { tenant, name, body, suspended, expected } = self;
         let revision = found.as_ref().map_or(0, |found| found.revision);
         if let Some(expected) = expected.filter(|expected| *expected != revision) {
-            let words = match (expected, revision) {
-                (0, _) => format!("there is a profile `{name}` already"),
+            let message = match (expected, revision) {
+                (0, _) => format!("profile `{name}` already exists"),
                 (_, 0) => format!("there is no profile `{name}`"),
                 _ => format!("profile `{name}` has revision {revision}, not {expected}"),
             };
-            return Err(Error::Invalid(words));
+            return Err(Error::Invalid(message));
         }
-        let (kept, was_suspended, created_at) = match found {
+        let (old_body, was_suspended, created_at) = match found {
             Some(found) => (Some(found.body), found.suspended, found.created_at),
             None => (None, false, now),
         };
-        let body = body.or(kept);
-        let body = body.ok_or_else(|| Error::Invalid(format!("profile `{name}` says nothing")))?;
+        let body = body.or(old_body);
+        let body =
+            body.ok_or_else(|| Error::Invalid(format!("profile `{name}` has no document")))?;
         let suspended = suspended.unwrap_or(was_suspended);
         let revision = revision + 1;
         Ok(ProfileRecord { tenant, name, body, suspended, revision, created_at, updated_at: now })
     }
 }
 
-/// Profiles. All verbs see only what is within `scope`; the rest does not exist.
+/// Profiles. Every operation sees only profiles within `scope`.
 #[async_trait]
 pub trait Profiles: Send + Sync + 'static {
-    /// Writes a profile. [`crate::Error::Invalid`] if it is not as expected. Announced as
+    /// Writes a profile. [`crate::Error::Invalid`] if its revision is not as expected. Announced as
     /// [`crate::store::Topic::Setting`] `profile`.
     async fn put_profile(&self, scope: &Scope, put: PutProfile) -> Result<ProfileRecord>;
 
-    /// Removes a profile. Announced in the same way.
+    /// Removes a profile. Announced as [`crate::store::Topic::Setting`] `profile`.
     async fn remove_profile(
         &self,
         scope: &Scope,
@@ -100,7 +101,7 @@ pub trait Profiles: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<ProfileRecord>>;
 
-    /// Whether a tenant is suspended ([`crate::store::Tenants::put_tenant`]), and so none of its
-    /// profiles may be used.
+    /// Whether a tenant is suspended ([`crate::store::Tenants::put_tenant`]), so that its profiles
+    /// must not be used.
     async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool>;
 }

@@ -1,5 +1,4 @@
-//! API tokens: who may come in over the network, as whom, and how far. The store never sees one: it
-//! keeps what a token hashes to.
+//! API tokens: authentication and roles of network clients. The store keeps only their hashes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +10,26 @@ use crate::name::{Scope, TenantId, TokenId};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// How far a token reaches. Each role may also do what those before it may.
+/// What a token permits. Each role includes the ones before it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Look at the tenant's things.
+    /// Read the tenant's data.
     #[default]
     Read,
     /// Send units, and wait for them.
     Submit,
     /// Cancel, retry, pause, resume.
     Operate,
-    /// Every tenant's counters and switches, workers and pools; payloads of its own tenant only.
+    /// Read counters and change settings of every tenant, workers and pools; payloads of its own
+    /// tenant only.
     Admin,
 }
 
 impl Role {
-    /// Every role, the weakest first.
+    /// Every role, weakest first.
     pub const ALL: [Self; 4] = [Self::Read, Self::Submit, Self::Operate, Self::Admin];
 
     /// Its name, as in JSON, SQL and on the command line.
@@ -58,8 +58,8 @@ impl FromStr for Role {
     }
 }
 
-/// What a token hashes to (SHA-256). Neither slow nor salted: a token is 256 random bits, so there
-/// is nothing to guess, and whoever reads the store cannot turn it back.
+/// SHA-256 of a token. Neither slow nor salted: a token is 256 random bits, so it cannot be
+/// guessed, and the hash cannot be inverted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenHash(pub [u8; 32]);
 
@@ -69,58 +69,59 @@ impl fmt::Debug for TokenHash {
     }
 }
 
-/// A token to be kept.
+/// A token to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// Its identity; not a secret.
+    /// Its id; not a secret.
     pub id: TokenId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// How far it reaches.
+    /// What it permits.
     pub role: Role,
-    /// For people: who has it.
+    /// Its owner, for people.
     pub label: String,
-    /// What it hashes to.
+    /// Its hash.
     pub hash: TokenHash,
-    /// It is good until then; for ever without.
+    /// When it expires; never without.
     pub expires_at: Option<Timestamp>,
 }
 
 impl NewToken {
-    /// Refuses what nobody may give: another tenant's token, and power over all by one of them.
+    /// Rejects a token of another tenant, and an admin's token from within a tenant's scope.
     pub fn check(&self, scope: &Scope) -> Result<()> {
         if !scope.covers(&self.tenant) {
             return Err(Error::not_found("tenant", &self.tenant));
         }
         if self.role == Role::Admin && *scope != Scope::All {
-            let words = "an admin's token is over all tenants: one tenant cannot give it";
+            let words =
+                "an admin token covers all tenants: adding one needs a scope over all tenants";
             return Err(Error::Invalid(words.to_owned()));
         }
         if self.label.len() > MAX_LABEL {
-            return Err(Error::Invalid(format!("a label is at most {MAX_LABEL} bytes long")));
+            return Err(Error::Invalid(format!("a label may have at most {MAX_LABEL} bytes")));
         }
         Ok(())
     }
 }
 
-/// Longest label of a token.
+/// Most bytes in a token's label.
 pub const MAX_LABEL: usize = 256;
 
-/// A token as it is kept, without what it hashes to.
+/// A token as stored, without its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// Its identity; not a secret.
+    /// Its id; not a secret.
     #[serde(rename = "token")]
     pub id: TokenId,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// How far it reaches.
+    /// What it permits.
     pub role: Role,
-    /// For people: who has it.
+    /// Its owner, for people.
     pub label: String,
     /// When it was added.
     pub created_at: Timestamp,
-    /// It is good until then.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
@@ -140,28 +141,28 @@ impl TokenRecord {
         }
     }
 
-    /// Whether it opens anything at `now`.
+    /// Whether it is valid at `now`.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
 
-/// API tokens. Verbs that take a scope see only what is within it; the rest does not exist.
+/// API tokens. Operations that take a scope see only tokens within it.
 #[async_trait]
 pub trait Tokens: Send + Sync + 'static {
-    /// Keeps a token. Adding the same id again changes nothing. An admin's needs [`Scope::All`].
+    /// Adds a token. Adding the same id again changes nothing. An admin token needs [`Scope::All`].
     async fn add_token(&self, scope: &Scope, token: NewToken) -> Result<TokenRecord>;
 
-    /// Revokes a token, for good. Revoking it again changes nothing.
+    /// Revokes a token for good. Revoking it again changes nothing.
     async fn revoke_token(&self, scope: &Scope, id: TokenId) -> Result<TokenRecord>;
 
-    /// Whose token hashes to this, good or not; `None` if nobody's.
+    /// The token with this hash, valid or not.
     async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>>;
 
-    /// Tokens, oldest first, good or not.
+    /// Tokens, oldest first, valid or not.
     async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>>;
 
-    /// Whether a token was ever added. A door that was locked once stays locked: revoking the last
-    /// token must not open it.
+    /// Whether a token was ever added. Once authentication is required it stays required: revoking
+    /// the last token must not open the server.
     async fn is_locked(&self) -> Result<bool>;
 }

@@ -1,4 +1,4 @@
-//! What calls came to, summed up.
+//! Usage: calls summed by group.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::name::{BatchId, ProfileName, TenantId};
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// Which calls.
+/// Selects calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UsageFilter {
     /// Of this tenant.
@@ -16,16 +16,16 @@ pub struct UsageFilter {
     pub request_id: Option<String>,
     /// Of this batch.
     pub batch: Option<BatchId>,
-    /// By this profile.
+    /// With this profile.
     pub profile: Option<ProfileName>,
-    /// Journalled at this time or later.
+    /// Opened at this time or later.
     pub since: Option<Timestamp>,
-    /// Journalled before this time.
+    /// Opened before this time.
     pub until: Option<Timestamp>,
 }
 
 impl UsageFilter {
-    /// Whether a call is meant.
+    /// Whether a call is selected.
     pub fn matches(&self, call: &Call) -> bool {
         let Call { call, opened_at, .. } = call;
         self.tenant.as_ref().is_none_or(|tenant| *tenant == call.tenant)
@@ -37,24 +37,24 @@ impl UsageFilter {
     }
 }
 
-/// How calls are put together.
+/// How calls are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageBy {
-    /// By who pays.
+    /// By the tenant that pays.
     Tenant,
-    /// By the model that answered, or was asked.
+    /// By the model that answered, or else was requested.
     Model,
     /// By day.
     Day,
-    /// By batch; calls of none are put together under the empty name.
+    /// By batch; calls without a batch form a group with an empty name.
     Batch,
     /// By profile, as `tenant/profile`.
     Profile,
 }
 
 impl UsageBy {
-    /// The name of the group that a call is in.
+    /// The name of a call's group.
     pub fn group(self, call: &Call) -> String {
         let answered = call.end.as_ref().map(|end| &end.model).filter(|model| !model.is_empty());
         let call_of = &call.call;
@@ -68,33 +68,33 @@ impl UsageBy {
     }
 }
 
-/// What some calls came to.
+/// The usage of a group of calls.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// The group's name.
     pub name: String,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
-    /// How many of them are under way.
+    /// Calls that are open.
     pub open: u64,
-    /// How many came to an error.
+    /// Calls that ended with an error.
     pub errors: u64,
-    /// How many ended with whoever made them.
+    /// Calls with an unknown outcome: see [`CallStatus::MaybeBilled`].
     pub maybe_billed: u64,
-    /// How many have tokens that are our own estimate.
+    /// Calls with estimated tokens.
     pub estimated: u64,
-    /// Tokens of questions.
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens of answers.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Tokens of questions that were read from a cache.
+    /// Input tokens that were read from a cache.
     pub tokens_cached: u64,
-    /// What they cost.
+    /// Cost, in picodollars (10⁻¹² USD).
     pub cost_picos: i64,
 }
 
 impl Usage {
-    /// Counts a call in. [`Error::Invalid`] if its cost no longer fits.
+    /// Adds a call. [`Error::Invalid`] if the cost overflows.
     pub fn add(&mut self, call: &Call) -> Result<()> {
         self.calls += 1;
         self.open += u64::from(call.status == CallStatus::Open);
@@ -110,9 +110,9 @@ impl Usage {
     }
 }
 
-/// A cost that can be told. [`Error::Invalid`] instead of a wrong number.
+/// Converts a sum of costs. [`Error::Invalid`] if it overflows.
 pub fn total_cost(picos: i128) -> Result<i64> {
     i64::try_from(picos).map_err(|_| {
-        Error::Invalid("these calls cost more than can be counted: ask for fewer".to_owned())
+        Error::Invalid("the total cost of these calls overflows: select fewer calls".to_owned())
     })
 }

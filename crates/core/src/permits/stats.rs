@@ -1,90 +1,91 @@
-//! How a pool stands: its figures, who holds, who waits.
+//! The state of a pool: counters, holders and waiters.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::name::PermitId;
-use crate::rank::Priority;
+use crate::priority::Priority;
 
-/// A pool's figures, all read at one moment.
+/// A pool's state, read at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolStats {
-    /// Most weight that may be held at once.
+    /// The maximum weight.
     pub max: u32,
-    /// Weight that is held. May be above `max` after the pool was made smaller, until enough came back.
+    /// The held weight. May exceed `max` after the pool was shrunk, until enough permits are
+    /// released.
     pub in_use: u32,
-    /// Permits given so far.
+    /// Permits granted so far.
     pub acquired: u64,
-    /// Waits that ended without a permit because they took too long.
+    /// Waits that timed out.
     pub timeouts: u64,
-    /// Leases that ran out: their holders died, stopped, or lost the back end.
+    /// Leases that expired: their holders died, stopped, or lost the back end.
     pub expired: u64,
-    /// How long those waited who got a permit.
+    /// Wait times of granted permits.
     pub waits: Waits,
-    /// Who holds what, longest first.
+    /// Holders, longest first.
     pub holders: Vec<Holder>,
-    /// Who waits, next first.
+    /// Waiters, next first.
     pub waiting: Vec<Waiter>,
-    /// How long the back end gives nothing, because it may have forgotten leases that are still good.
+    /// How long the back end grants nothing, because it may have lost leases that are still valid.
     pub quarantine: Option<Duration>,
 }
 
 impl PoolStats {
-    /// Weight that is free.
+    /// The free weight.
     pub fn available(&self) -> u32 {
         self.max.saturating_sub(self.in_use)
     }
 
-    /// Share of the pool that is held, from 0; above 1 after the pool was made smaller. A pool of
-    /// nothing counts as full.
+    /// The held share of the pool, from 0; above 1 after the pool was shrunk. A pool with maximum 0
+    /// counts as full.
     pub fn utilization(&self) -> f64 {
         if self.max == 0 { 1.0 } else { f64::from(self.in_use) / f64::from(self.max) }
     }
 }
 
-/// One who holds.
+/// A held permit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     /// The permit.
     pub id: PermitId,
-    /// Who it is, in its own words.
+    /// The holder, as it describes itself.
     pub owner: String,
-    /// How much of the pool.
+    /// Its weight.
     pub weight: u32,
-    /// The number of the permit.
+    /// Its fence.
     pub fence: u64,
-    /// For how long it has been held.
+    /// How long it has been held.
     pub held: Duration,
-    /// How long its lease is still good.
+    /// How long until its lease expires.
     pub left: Duration,
 }
 
-/// One who waits.
+/// A waiting request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiter {
-    /// The permit it will be.
+    /// The id of the permit it waits for.
     pub id: PermitId,
-    /// Who it is, in its own words.
+    /// The waiter, as it describes itself.
     pub owner: String,
-    /// How much of the pool it wants.
+    /// Its weight.
     pub weight: u32,
-    /// Its class.
+    /// Its priority.
     pub priority: Priority,
-    /// For how long it has been waiting.
+    /// How long it has waited.
     pub waited: Duration,
 }
 
-/// How long waits took, in steps that double: small enough for a back end to keep one count per step, and
-/// exact enough to tell a second from a minute.
+/// A histogram of wait times with buckets of doubling width: few enough for a back end to keep one
+/// counter per bucket, and fine enough to tell a second from a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Waits(pub [u64; Waits::STEPS]);
 
 impl Waits {
-    /// Number of steps: below 1 ms, below 2 ms, … and everything from half an hour on.
+    /// Number of buckets: below 1 ms, below 2 ms, … and half an hour or more.
     pub const STEPS: usize = 22;
 
-    /// The step that a wait falls into.
+    /// The bucket of a wait.
     pub fn step(wait: Duration) -> usize {
         let millis = wait.as_millis();
         let bits = usize::try_from(u128::BITS - millis.leading_zeros()).unwrap_or(0);
@@ -96,8 +97,8 @@ impl Waits {
         self.0[Self::step(wait)] += 1;
     }
 
-    /// A wait that this share of all was not longer than (0.5: the median), to the end of its step.
-    /// `None` if nobody got a permit yet.
+    /// The upper bound of the bucket in which this share of all waits ended (0.5: the median).
+    /// `None` if no permit was granted yet.
     pub fn percentile(&self, share: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         #[expect(

@@ -1,4 +1,4 @@
-//! What one firing sends, and by which names it is recognised.
+//! The unit that a firing sends, and its deterministic ids.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::time::Timestamp;
 use crate::unit::{Dedup, DedupWindow, NewUnit, OnDuplicate, Payload};
 
 impl Template {
-    /// The unit that `schedule` sends for the time `at`, when it is `now`.
+    /// The unit that `schedule` sends at `now` for the time `at`.
     pub fn unit(
         &self,
         tenant: &TenantId,
@@ -16,7 +16,7 @@ impl Template {
         at: Timestamp,
         now: Timestamp,
     ) -> NewUnit {
-        // Only for people to see where it came from: the id alone would do.
+        // Shows people where the unit came from; the id alone would deduplicate.
         let key = format!("cron:{schedule}-{}", stamp(at));
         let dedup =
             Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
@@ -26,7 +26,7 @@ impl Template {
             queue: self.queue.clone(),
             priority: self.priority,
             dedup: Some(dedup),
-            // From now on, not from `at`: a time that is made up for late must be able to run.
+            // From now, not from `at`: a time that is caught up late must be able to run.
             deadline: self.deadline.map(|deadline| at.max(now) + deadline),
             weight: self.weight.clone(),
             cap: self.cap.clone(),
@@ -40,7 +40,7 @@ impl Template {
             return self.payload.clone();
         }
         let Ok(Value::Object(mut object)) = self.payload.parse::<Value>() else {
-            // Refused when the schedule was put.
+            // Rejected when the schedule was put.
             return self.payload.clone();
         };
         let batch = batch_of(tenant, schedule, at);
@@ -50,8 +50,8 @@ impl Template {
     }
 }
 
-/// The id of the unit that a schedule sends for a time: the same whoever sends it. It is laid out
-/// as a UUIDv7 of that time, so that it lies among its neighbours.
+/// The id of the unit that a schedule sends for a time: the same in every process. Laid out as a
+/// UUIDv7 of that time, so that it is stored next to units of the same time.
 pub fn unit_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
     let mut bytes = hash(tenant, schedule, at).to_be_bytes();
     let millis = (at.as_micros().max(0) / 1_000).to_be_bytes();
@@ -61,8 +61,8 @@ pub fn unit_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> Uni
     UnitId::from_bytes(bytes)
 }
 
-/// The name of the batch that a schedule opens for a time. Names of batches are the whole store's,
-/// so a tenant other than the default one is part of it.
+/// The name of the batch that a schedule opens for a time. Batch names are unique in the whole
+/// store, so the name contains the tenant, unless it is the default one.
 pub fn batch_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> BatchId {
     let stamp = stamp(at);
     let name = if *tenant == TenantId::default() {
@@ -70,21 +70,21 @@ pub fn batch_of(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> Ba
     } else {
         format!("{tenant}:{schedule}-{stamp}")
     };
-    // Two long names and a time may be too long for one name.
-    BatchId::new(name).unwrap_or_else(|_| BatchId::numbered("cron", hash(tenant, schedule, at)))
+    // Two long names and a time may exceed the longest name.
+    BatchId::new(name).unwrap_or_else(|_| BatchId::from_number("cron", hash(tenant, schedule, at)))
 }
 
-/// FNV-1a of 128 bits: it tells firings apart, it hides nothing.
+/// 128-bit FNV-1a: distinguishes firings, and is not meant to be secure.
 fn hash(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> u128 {
     let at = at.as_micros().to_be_bytes();
-    // No name holds a zero byte, so the parts cannot run into each other.
+    // Names contain no zero byte, so different parts cannot give the same text.
     let parts = [tenant.as_str().as_bytes(), &[0], schedule.as_str().as_bytes(), &[0], &at];
     parts.concat().iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
         (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
     })
 }
 
-/// `20260102T020000Z`; with a fraction only where the time has one.
+/// `20260102T020000Z`; with a fraction only if the time has one.
 fn stamp(at: Timestamp) -> String {
     let text = jiff::Timestamp::from_microsecond(at.as_micros())
         .map_or_else(|_| format!("{}us", at.as_micros()), |time| time.to_string());

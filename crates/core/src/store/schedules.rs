@@ -1,4 +1,4 @@
-//! Schedules: put, steered, listed, and fired by compare-and-set.
+//! Storage of schedules; firings are compare-and-set.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use crate::store::{Page, Refusal, Sent};
 use crate::time::Timestamp;
 use crate::unit::NewUnit;
 
-/// What is wanted if a schedule of that name is there already.
+/// What to do if a schedule with the name exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfThere {
-    /// It stays as it is.
+    /// Leave it as it is.
     Keep,
-    /// Its plan, pause and next time are replaced; its past and its counters stay.
+    /// Replace its plan, pause and next time; keep its history and counters.
     Replace,
 }
 
-/// What became of a schedule that was put.
+/// The result of putting a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Placed {
     /// It is new.
     Created(Schedule),
-    /// It took the place of one with the same name.
+    /// It replaced a schedule with the same name.
     Replaced(Schedule),
-    /// One was there and stayed: this one.
+    /// A schedule with the same name exists and was kept.
     Kept(Schedule),
 }
 
-/// How a schedule is steered.
+/// Pauses or resumes a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleSwitch {
     /// It does not fire until it is resumed.
     Pause,
-    /// It fires again, from this time on; what passed meanwhile was not missed.
+    /// It fires again, from this time on; times that passed meanwhile do not count as missed.
     Resume {
         /// The first of its times after now.
         next: Option<Timestamp>,
     },
 }
 
-/// One step of a schedule, as whoever takes it believes it to be.
+/// One step of a schedule, based on the state that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Firing {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: TenantId,
-    /// Which.
+    /// Its name.
     pub name: ScheduleName,
     /// Its revision when it was read.
     pub revision: u64,
     /// Its next time when it was read.
     pub expected: Option<Timestamp>,
-    /// What is to be written.
+    /// The step to write.
     pub step: Step,
-    /// What is sent; nothing if times are only left out.
+    /// The units to send; none if times are only skipped.
     pub units: Vec<NewUnit>,
 }
 
@@ -75,19 +75,19 @@ impl Firing {
         }
     }
 
-    /// Whether `schedule` is still as it was when the firing was decided.
+    /// Whether `schedule` has not changed since it was read.
     pub fn holds(&self, schedule: &Schedule) -> bool {
         self.revision == schedule.revision && self.expected == schedule.next_fire
     }
 
-    /// Whether this very firing is in already: it did not move the next time (somebody fired by
-    /// hand) and was repeated after its answer was lost.
+    /// Whether this firing is stored already: it does not move the next time (a manual firing) and
+    /// is repeated after a lost answer.
     pub fn is_repeat(&self, schedule: &Schedule) -> bool {
         let stays = self.step.next == self.expected;
         stays && self.step.at.is_some() && self.step.at == schedule.last_fire
     }
 
-    /// Writes the step.
+    /// Applies the step.
     pub fn apply(&self, schedule: &mut Schedule) {
         let Step { at, next, missed, skipped } = self.step;
         schedule.next_fire = next;
@@ -97,12 +97,13 @@ impl Firing {
         schedule.skipped += skipped;
     }
 
-    /// Refuses units of another tenant, and those that no store should have to handle.
+    /// Rejects units of another tenant, and invalid units.
     pub fn check(&self) -> Result<()> {
         for unit in &self.units {
             unit.check()?;
             if unit.tenant != self.tenant {
-                let message = format!("schedule `{}` sends units of its own tenant", self.name);
+                let message =
+                    format!("schedule `{}` may only send units of its own tenant", self.name);
                 return Err(crate::Error::Invalid(message));
             }
         }
@@ -110,32 +111,32 @@ impl Firing {
     }
 }
 
-/// What became of a firing.
+/// The result of a firing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fired {
-    /// The step and the units are in; one answer per unit. Also the answer to a repeat.
+    /// The step and the units are stored; one result per unit. Also for a repeat.
     Committed(Vec<Sent>),
-    /// Somebody fired or changed the schedule meanwhile: nothing was done.
+    /// The schedule was fired or changed meanwhile: nothing was written.
     Moved,
-    /// A unit was refused, as for want of room: nothing was done.
+    /// A unit was rejected, for example because the queue is full: nothing was written.
     Refused(Refusal),
 }
 
 /// Schedules that are due, and when the next one is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueSchedules {
-    /// The store's time: what "due" refers to.
+    /// The store's time, which decides what is due.
     pub now: Timestamp,
-    /// Those that are due and not paused.
+    /// Schedules that are due and not paused.
     pub due: Page<Schedule>,
-    /// In how long the first of the others is due.
+    /// Time until the next schedule is due.
     pub next: Option<Duration>,
 }
 
-/// Schedules. All verbs see only what is within `scope`; the rest does not exist.
+/// Schedules. Every operation sees only schedules within `scope`.
 #[async_trait]
 pub trait Schedules: Send + Sync + 'static {
-    /// Puts a schedule.
+    /// Adds or replaces a schedule.
     async fn put_schedule(
         &self,
         scope: &Scope,
@@ -143,7 +144,7 @@ pub trait Schedules: Send + Sync + 'static {
         if_there: IfThere,
     ) -> Result<Placed>;
 
-    /// Removes a schedule. What it has sent stays.
+    /// Removes a schedule. Units that it sent stay.
     async fn remove_schedule(
         &self,
         scope: &Scope,
@@ -151,8 +152,7 @@ pub trait Schedules: Send + Sync + 'static {
         name: &ScheduleName,
     ) -> Result<()>;
 
-    /// Pauses or resumes a schedule. Pausing a paused one, or resuming one that fires, changes
-    /// nothing.
+    /// Pauses or resumes a schedule. No effect if it already is paused or active.
     async fn switch_schedule(
         &self,
         scope: &Scope,
@@ -161,9 +161,9 @@ pub trait Schedules: Send + Sync + 'static {
         switch: ScheduleSwitch,
     ) -> Result<Schedule>;
 
-    /// Takes one step of a schedule and sends its units, both or neither, if it is still as it was
-    /// read ([`Firing::holds`]): one firing per time, however many try. If any unit is refused,
-    /// nothing is done.
+    /// Takes one step of a schedule and sends its units, both or neither, if it has not changed
+    /// since it was read ([`Firing::holds`]): one firing per time, with any number of competitors.
+    /// If a unit is rejected, nothing is written.
     async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired>;
 
     /// One schedule.
@@ -182,16 +182,16 @@ pub trait Schedules: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Page<Schedule>>;
 
-    /// Those of every tenant that are due by the store's clock, by tenant and name.
+    /// Schedules of all tenants that are due by the store's clock, by tenant and name.
     async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules>;
 }
 
-/// A list's cursor: behind this schedule. No name holds a `/`.
+/// The cursor after a schedule. Names contain no `/`.
 pub fn schedule_cursor(schedule: &Schedule) -> String {
     format!("{}/{}", schedule.tenant, schedule.name)
 }
 
-/// Tenant and name of a cursor.
+/// Parses a cursor into tenant and name.
 pub fn read_schedule_cursor(cursor: &str) -> Result<(&str, &str)> {
     let parts = cursor.split_once('/');
     parts.ok_or_else(|| crate::Error::Invalid(format!("`{cursor}` is not a cursor of this list")))

@@ -1,7 +1,7 @@
-//! Tenants: what all lanes of one customer share, whichever queues they are in.
+//! Tenants: settings that apply to all lanes of a customer, over all queues.
 //!
-//! A tenant needs no record: without one it has weight 1, no bounds, and works. A record is made to
-//! give it another share, to bound it, or to suspend it.
+//! A tenant needs no record: without one it has weight 1 and no cap or capacity. A record changes
+//! its weight, limits it, or suspends it.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -12,43 +12,43 @@ use crate::store::Capacity;
 use crate::time::Timestamp;
 use crate::{Error, Result};
 
-/// A tenant's record, and what it has in the store.
+/// A tenant's record, and the counters of its units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Its name.
     #[serde(rename = "tenant")]
     pub id: TenantId,
-    /// Its share against other tenants. A lane's share is its own weight times this.
+    /// Its weight relative to other tenants. A lane's effective weight is its own times this.
     pub weight: u32,
     /// How many of its units may be leased at once, over all queues; `None` is unbounded.
     pub cap: Option<u32>,
     /// How much it may have live at once, over all queues.
     pub capacity: Capacity,
-    /// Claims pass its lanes by, and its sends are refused.
+    /// Whether claims skip its lanes and its sends are rejected.
     pub suspended: bool,
-    /// When its record was made.
+    /// When its record was created.
     pub created_at: Timestamp,
     /// Its units by state, over all queues.
     pub counts: Counts,
-    /// Bytes of payload of its live units.
+    /// Payload bytes of its live units.
     pub bytes: u64,
 }
 
-/// A change of a tenant's record; `None` leaves a setting as it is.
+/// A change of a tenant's record; `None` leaves a setting unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TenantChange {
-    /// Its share against other tenants; at least 1.
+    /// Its weight relative to other tenants; at least 1.
     pub weight: Option<u32>,
-    /// How many of its units may be leased at once, at least 1; `Some(None)` lifts the cap.
+    /// How many of its units may be leased at once, at least 1; `Some(None)` removes the cap.
     pub cap: Option<Option<u32>>,
-    /// Its bound.
+    /// Its capacity.
     pub capacity: Option<Capacity>,
     /// Whether it is suspended.
     pub suspended: Option<bool>,
 }
 
 impl Tenant {
-    /// A tenant as it works without a record.
+    /// A tenant without a record.
     pub fn new(id: TenantId, created_at: Timestamp) -> Self {
         Self {
             id,
@@ -62,7 +62,7 @@ impl Tenant {
         }
     }
 
-    /// Says no to its removal while something of it is left that would run.
+    /// Rejects its removal while it has live units or schedules.
     pub fn check_removable(&self, schedules: u64) -> Result<()> {
         let id = &self.id;
         match (self.counts.live(), schedules) {
@@ -77,7 +77,7 @@ impl Tenant {
         }
     }
 
-    /// Sets what `change` names. Check it first.
+    /// Applies `change`. Check it first.
     pub fn apply(&mut self, change: TenantChange) {
         self.weight = change.weight.unwrap_or(self.weight);
         self.cap = change.cap.unwrap_or(self.cap);
@@ -87,20 +87,20 @@ impl Tenant {
 }
 
 impl TenantChange {
-    /// Refuses what could never work: to let nothing run for ever is what suspending is for.
+    /// Rejects a weight or cap of 0: to let nothing run, suspend the tenant.
     pub fn check(&self) -> Result<()> {
         if self.weight == Some(0) {
-            return Err(Error::Invalid("a tenant's weight is at least 1".to_owned()));
+            return Err(Error::Invalid("a tenant's weight must be at least 1".to_owned()));
         }
         if self.cap == Some(Some(0)) {
-            let words = "a tenant's cap is at least 1: suspend it to let nothing run";
+            let words = "a tenant's cap must be at least 1: to let nothing run, suspend the tenant";
             return Err(Error::Invalid(words.to_owned()));
         }
         Ok(())
     }
 }
 
-/// Says no to whoever is not in charge of all tenants: for others this tenant does not exist.
+/// Requires a scope over all tenants. For other scopes the tenant does not exist.
 pub fn in_charge_of_tenants(scope: &Scope, id: &TenantId) -> Result<()> {
     match scope {
         Scope::All => Ok(()),
@@ -108,15 +108,15 @@ pub fn in_charge_of_tenants(scope: &Scope, id: &TenantId) -> Result<()> {
     }
 }
 
-/// Steering tenants.
+/// Administration of tenants.
 #[async_trait]
 pub trait Tenants: Send + Sync + 'static {
-    /// Changes a tenant's record, which is made if there is none. Needs [`Scope::All`]. Announced as
-    /// [`super::Topic::Setting`] `tenant`; workers and waiting senders look again.
+    /// Changes a tenant's record, or creates it. Needs [`Scope::All`]. Announced as
+    /// [`super::Topic::Setting`] `tenant`; workers and waiting senders check again.
     ///
-    /// A suspended tenant's sends are refused ([`super::Refusal::Suspended`]), its lanes are passed
-    /// by, and what was claimed ahead of it is unwanted; what runs may end, and callbacks, retries
-    /// and operators are not hindered.
+    /// The sends of a suspended tenant are rejected ([`super::Refusal::Suspended`]), claims skip
+    /// its lanes, and workers release its units that were claimed ahead. Running units may finish;
+    /// callbacks, retries and operators are not affected.
     async fn put_tenant(
         &self,
         scope: &Scope,
@@ -124,10 +124,10 @@ pub trait Tenants: Send + Sync + 'static {
         change: TenantChange,
     ) -> Result<Tenant>;
 
-    /// Removes a tenant's record and sets its lanes back to weight 1, no cap, no bound, not paused.
+    /// Removes a tenant's record and resets its lanes to weight 1, no cap, no capacity, not paused.
     /// Needs [`Scope::All`]; [`Error::Invalid`] while it has live units or schedules.
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()>;
 
-    /// The tenants that have a record, by name. A tenant sees its own only.
+    /// The tenants that have a record, by name. A tenant sees only itself.
     async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>>;
 }

@@ -1,4 +1,4 @@
-//! `batch::advance`: from the first lease to the word that all have ended.
+//! `batch::advance`: from the first lease to the callback.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use longshore_core::batch::{
 use longshore_core::{BatchId, Callback, Counts, Error, NewBatch, TenantId, Timestamp};
 use proptest::prelude::*;
 
-use crate::machine::NOW;
+use crate::unit_state::NOW;
 
 pub(crate) fn batch(status: BatchStatus, sealed: bool, counts: Counts) -> Batch {
     Batch {
@@ -73,7 +73,7 @@ fn the_first_lease_starts_it_once() {
     assert_eq!(batch.started_at, Some(NOW));
 }
 
-fn with(limit: FailureLimit, then: OnThreshold, sealed: bool, counts: Counts) -> Batch {
+fn with_threshold(limit: FailureLimit, then: OnThreshold, sealed: bool, counts: Counts) -> Batch {
     let threshold = Some(FailureThreshold { limit, then });
     Batch { threshold, ..batch(Running, sealed, counts) }
 }
@@ -81,7 +81,7 @@ fn with(limit: FailureLimit, then: OnThreshold, sealed: bool, counts: Counts) ->
 #[test]
 fn a_threshold_by_units_pauses_or_fails() {
     let reached = |then, failed| {
-        let mut batch = with(FailureLimit::Units(3), then, true, counts(5, 0, 0, failed));
+        let mut batch = with_threshold(FailureLimit::Units(3), then, true, counts(5, 0, 0, failed));
         advance(&mut batch, NOW);
         (batch.status, batch.reason.is_some())
     };
@@ -93,7 +93,8 @@ fn a_threshold_by_units_pauses_or_fails() {
 #[test]
 fn a_threshold_by_percent_waits_for_a_hundred_until_sealed() {
     let reached = |sealed, counts| {
-        let mut batch = with(FailureLimit::Percent(10.0), OnThreshold::Pause, sealed, counts);
+        let mut batch =
+            with_threshold(FailureLimit::Percent(10.0), OnThreshold::Pause, sealed, counts);
         advance(&mut batch, NOW);
         batch.status == Paused
     };
@@ -106,7 +107,8 @@ fn a_threshold_by_percent_waits_for_a_hundred_until_sealed() {
 
 #[test]
 fn forgiven_failures_do_not_count_again() {
-    let mut batch = with(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 5));
+    let mut batch =
+        with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 5));
     batch.forgiven = 4;
     advance(&mut batch, NOW);
     assert_eq!(batch.status, Running);
@@ -117,7 +119,8 @@ fn forgiven_failures_do_not_count_again() {
 
 #[test]
 fn forgiven_failures_that_were_retried_do_not_hide_new_ones() {
-    let mut batch = with(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 4));
+    let mut batch =
+        with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 4));
     batch.forgiven = 4;
     batch.counts.failed = 0;
     advance(&mut batch, NOW);

@@ -4,7 +4,7 @@ use longshore_core::batch::{Batch, BatchAction, BatchStatus, act, advance};
 use proptest::prelude::*;
 
 use crate::batch::{batch, batches, counts};
-use crate::machine::NOW;
+use crate::unit_state::NOW;
 
 use BatchStatus::{Cancelled, Complete, Failed, Paused, Queued, Running};
 
@@ -16,7 +16,7 @@ fn fail() -> BatchAction {
     BatchAction::Fail { reason: "wrong file".into() }
 }
 
-/// A batch whose units have all ended, one of them badly.
+/// A batch with all units ended, one of them failed.
 fn ended(status: BatchStatus) -> Batch {
     batch(status, true, counts(0, 0, 1, 1))
 }

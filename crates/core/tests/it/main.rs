@@ -1,9 +1,9 @@
-//! The state machines of units and batches: every row of their tables, and what must hold always.
+//! The state machines of units, batches and schedules: every row of their tables, and their laws.
 
 #![expect(clippy::unwrap_used, reason = "what tests build is known to be good")]
 
 mod batch;
 mod batch_actions;
-mod machine;
-mod machine_laws;
 mod schedule;
+mod unit_state;
+mod unit_state_laws;

@@ -1,4 +1,4 @@
-//! What schedules do with times that were missed, and with those that come too early.
+//! What schedules do with missed and overlapping times.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use longshore_core::schedule::{
 use longshore_core::{Kind, Payload, ScheduleName, TenantId, Timestamp};
 use proptest::prelude::*;
 
-/// Seconds after an arbitrary beginning.
+/// Seconds after an arbitrary start.
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_micros(1_767_225_600_000_000) + Duration::from_secs(seconds)
 }
 
-/// A schedule of `at(first)`, and whatever its timetable adds.
+/// A schedule that fires first at `at(first)`.
 fn schedule(first: u64, missed: Missed, overlap: Overlap) -> Schedule {
     let template = Template::new(Kind::new("work").unwrap(), Payload::from(Vec::new()));
     let (cron, zone) = ("not looked at".to_owned(), "UTC".to_owned());
@@ -33,7 +33,7 @@ fn every(period: u64) -> impl Fn(Timestamp) -> Option<Timestamp> {
     move |time| Some(at((time.since(at(0)).as_secs() / period + 1) * period))
 }
 
-/// All steps at `now`, if what is fired ends at once.
+/// All steps at `now`, if each firing ends at once.
 fn steps(mut schedule: Schedule, now: u64, period: u64) -> (Vec<u64>, u64, u64, Schedule) {
     let mut fired = Vec::new();
     for _ in 0..10_000 {
@@ -57,7 +57,7 @@ fn steps(mut schedule: Schedule, now: u64, period: u64) -> (Vec<u64>, u64, u64, 
 #[test]
 fn missed_times_follow_their_policy() {
     use Missed::{All, Once, Skip};
-    // An hourly schedule whose first time is 3600.
+    // An hourly schedule with its first time at 3600.
     let cases: &[(&str, Missed, u64, &[u64], u64)] = &[
         ("nothing is due", Once, 3_599, &[], 0),
         ("on the dot", Skip, 3_600, &[3_600], 0),
@@ -173,7 +173,7 @@ fn firings_have_names_of_their_own() {
 }
 
 proptest! {
-    /// Whatever the policy: every due time is fired, skipped or missed, each once and in order.
+    /// Under any policy, every due time is fired, skipped or missed, each once and in order.
     #[test]
     fn every_time_is_accounted_for_once(
         period in 1_u64..5_000,
@@ -193,7 +193,7 @@ proptest! {
         prop_assert!(late <= most as usize, "{} late ones of {:?}", late, missed);
     }
 
-    /// With `wait`, two firings are never live at once, and with `skip` neither.
+    /// With `wait` and with `skip`, two firings are never live at once.
     #[test]
     fn no_two_firings_are_live_at_once(
         period in 1_u64..200,
@@ -226,7 +226,7 @@ proptest! {
             }
         }
         prop_assert!(schedule.fired > 0);
-        // At least as often as the runs fit one after another, with the time to the next one.
+        // At least as often as runs fit one after another, each with the time to the next firing.
         let fits = 2_999 / (takes.max(1) + period);
         prop_assert!(schedule.fired + 1 >= fits, "{} of {}", schedule.fired, fits);
     }

@@ -1,14 +1,14 @@
-//! Every case of the suite, each on a server of its own.
+//! Runs every case of the conformance suite, each on its own server.
 
 use std::sync::Arc;
 
 use longshore_testkit::PermitsWorld;
 use longshore_testkit::servers::Remembers;
 
-use crate::kit::{open, server};
+use crate::helpers::{open, server};
 
 async fn redis() -> PermitsWorld {
-    // A young server that may have forgotten something would give nothing at first.
+    // A server without an append-only file would grant nothing shortly after its start.
     let server = server(Remembers::EverySecond).await;
     let (permits, other) = (open(&server.url()), open(&server.url()));
     PermitsWorld::new(Arc::new(permits), Arc::new(other)).keeping(server)

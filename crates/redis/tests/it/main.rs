@@ -1,14 +1,14 @@
-//! Permits on Redis against the suite that every back end runs, and against what only a server of its own
-//! has. Each test starts a private server (see `kit`).
+//! Permits on Redis: the conformance suite that every back end runs, and tests that need their own
+//! server. Each test starts a private server (see `helpers`).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod batched;
+mod chaos;
 mod conformance;
-mod gathered;
-mod kit;
-mod lines;
+mod helpers;
 mod outages;
 mod quarantine;
 mod refusals;
-mod storm;
 mod tls;
+mod wait_queue;

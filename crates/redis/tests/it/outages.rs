@@ -1,4 +1,4 @@
-//! The server goes away, comes back, or connections are cut; callers give up in the middle.
+//! The server stops, restarts, or connections are cut; callers give up midway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::kit::{LONG, ask, granted, open, patiently, pool, server, until_granted, wait};
+use crate::helpers::{LONG, ask, granted, open, pool, retry_until_ok, server, until_granted, wait};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
@@ -26,8 +26,10 @@ async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
         assert!(!format!("{error:?}").contains(server.password()), "{error:?}");
     }
     block_in_place(|| server.restart()).unwrap();
-    // The scripts are unknown now, and loaded again.
-    let Answer::Granted(again) = patiently(|| permits.ask(pool(), &mine)).await else { panic!() };
+    // The server has lost the scripts; they are sent again.
+    let Answer::Granted(again) = retry_until_ok(|| permits.ask(pool(), &mine)).await else {
+        panic!()
+    };
     assert_eq!(again.fence, fence);
     block_in_place(|| server.run(&["SCRIPT", "FLUSH"])).unwrap();
     permits.release(pool(), &[mine.id]).await.unwrap();
@@ -41,7 +43,7 @@ async fn a_restart_is_not_seen_by_who_asks_after_it() {
     let mine = ask(LONG);
     granted(&permits, &mine).await;
     block_in_place(|| server.restart()).unwrap();
-    // The connection is dead, but this is found out only now.
+    // The connection is broken, which only this request finds out.
     assert_eq!(permits.extend(pool(), &[mine.id], LONG).await.unwrap(), []);
 }
 
@@ -52,7 +54,7 @@ async fn an_answer_that_is_lost_costs_no_permit() {
     let (through, direct) = (open(&server.url_at(proxy.port)), open(&server.url()));
     through.check().await.unwrap();
     for _ in 0..10 {
-        // The server hears the question, and its answer goes nowhere. It is asked again by itself.
+        // The server gets the request, but its reply is lost. The client repeats the request.
         proxy.swallow_next_answer();
         let mine = ask(LONG);
         let grant = granted(&through, &mine).await;
@@ -75,7 +77,7 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
     let permits = Arc::new(open(&server.url()));
     granted(&permits, &ask(Duration::from_millis(1))).await;
     for _ in 0..20 {
-        // Scripts that are unknown are sent again: by then others are on their way.
+        // Unknown scripts are sent again: by then other requests are in flight.
         block_in_place(|| server.run(&["SCRIPT", "FLUSH"])).unwrap();
         let mut tasks = JoinSet::new();
         for round in 0..200_u64 {
@@ -84,7 +86,7 @@ async fn who_gives_up_in_the_middle_swallows_no_permit() {
                 let asked = wait(LONG);
                 let call = permits.ask(pool(), &asked);
                 if round % 2 == 0 {
-                    // Polled once: it is on its way, and nobody waits for the answer.
+                    // Polled once: it is in flight, and its reply is not awaited.
                     assert!(call.now_or_never().is_none_or(|answer| answer.is_ok()));
                 } else {
                     let _ = tokio::time::timeout(Duration::from_micros(round * 10), call).await;
@@ -109,7 +111,7 @@ async fn hints_come_again_after_their_connection_was_cut() {
     granted(&other, &mine).await;
     permits.ask(pool(), &next).await.unwrap();
     block_in_place(|| server.run(&["CLIENT", "KILL", "TYPE", "pubsub"])).unwrap();
-    // Who waits is woken, since something may have been missed.
+    // The waiter is woken, since a notification may have been missed.
     permits.turn(pool(), next.id).await;
     assert!(matches!(permits.ask(pool(), &next).await.unwrap(), Answer::Waiting { .. }));
     other.release(pool(), &[mine.id]).await.unwrap();
@@ -117,7 +119,7 @@ async fn hints_come_again_after_their_connection_was_cut() {
     until_granted(&permits, &next).await;
 }
 
-/// Leads to a server, and loses answers when it is told to.
+/// Forwards to a server, and drops replies on demand.
 struct Proxy {
     port: u16,
     swallow: Arc<std::sync::atomic::AtomicBool>,
@@ -135,7 +137,7 @@ impl Proxy {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-                clients.spawn(lead(client, server, Arc::clone(&flag)));
+                clients.spawn(forward(client, server, Arc::clone(&flag)));
             }
         });
         Self { port, swallow, _tasks: tasks }
@@ -146,7 +148,7 @@ impl Proxy {
     }
 }
 
-async fn lead(
+async fn forward(
     mut client: TcpStream,
     mut server: TcpStream,
     swallow: Arc<std::sync::atomic::AtomicBool>,

@@ -1,4 +1,4 @@
-//! What a server has forgotten is held for as long as it may still be good.
+//! After a data loss nothing is granted while lost leases may still be valid.
 
 use std::time::Duration;
 
@@ -8,32 +8,34 @@ use longshore_testkit::servers::Remembers;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-use crate::kit::{FOREVER, LONG, ask, granted, open, patiently, pool, server, until_granted, wait};
+use crate::helpers::{
+    LONG, TEST_TIMEOUT, ask, granted, open, pool, retry_until_ok, server, until_granted, wait,
+};
 
-/// Long enough that a server is restarted within it.
+/// Long enough to restart a server within it.
 const LEASE: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
     let mut server = server(Remembers::Nothing).await;
     let permits = open(&server.url());
-    // It is young itself.
+    // The server is younger than a lease itself.
     until_granted(&permits, &wait(LEASE)).await;
     let mine = permits.stats(pool()).await.unwrap().unwrap().holders[0].clone();
     let held = Instant::now();
     assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), []);
     block_in_place(|| server.restart()).unwrap();
-    // Neither whoever knew the pool nor anybody else is given one.
+    // Neither a client that knew the pool nor another one is granted a permit.
     let stranger = open(&server.url());
     let asked = ask(LEASE);
-    let answer = patiently(|| stranger.ask(pool(), &asked)).await;
+    let answer = retry_until_ok(|| stranger.ask(pool(), &asked)).await;
     assert!(answer == Answer::Full || held.elapsed() > LEASE, "{answer:?}");
     let other = wait(LEASE);
-    let answer = patiently(|| permits.ask(pool(), &other)).await;
+    let answer = retry_until_ok(|| permits.ask(pool(), &other)).await;
     assert!(matches!(answer, Answer::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
-    // The holder learns that nobody knows of its lease.
+    // The holder learns that its lease is lost.
     assert_eq!(permits.extend(pool(), &[mine.id], LEASE).await.unwrap(), [mine.id]);
     assert!(until_granted(&permits, &other).await > held + LEASE);
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
@@ -68,7 +70,7 @@ async fn a_holder_notices_a_flush_for_those_who_never_knew_the_pool() {
     assert_eq!(stranger.ask(pool(), &ask(LONG)).await.unwrap(), Answer::Full);
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left > LONG / 2), "{stats:?}");
-    // Whoever knows that nobody holds anything can end it, and it stays ended.
+    // An operator that knows that no permit is held can end the quarantine for good.
     stranger.reset(pool()).await.unwrap();
     let other = ask(LONG);
     granted(&holder, &other).await;
@@ -87,7 +89,8 @@ async fn a_restart_that_remembers_forgets_neither_holders_nor_the_line() {
             permits.ask(pool(), waiter).await.unwrap();
         }
         block_in_place(|| server.restart_killed()).unwrap();
-        let lost = patiently(|| permits.extend(pool(), std::slice::from_ref(&mine.id), LONG)).await;
+        let lost =
+            retry_until_ok(|| permits.extend(pool(), std::slice::from_ref(&mine.id), LONG)).await;
         assert_eq!(lost, []);
         let stats = permits.stats(pool()).await.unwrap().unwrap();
         assert_eq!(
@@ -105,8 +108,8 @@ async fn an_old_server_gives_a_new_pool_at_once() {
     let server = server(Remembers::Nothing).await;
     let permits = open(&server.url());
     let tiny = ask(Duration::from_millis(10));
-    let until = Instant::now() + FOREVER;
-    // Once it is older than a lease.
+    let until = Instant::now() + TEST_TIMEOUT;
+    // Once the server is older than a lease.
     for number in 0.. {
         let fresh = PoolName::new(format!("fresh-{number}")).unwrap();
         match permits.ask(&fresh, &tiny).await.unwrap() {
@@ -117,7 +120,7 @@ async fn an_old_server_gives_a_new_pool_at_once() {
     }
 }
 
-/// What docs/redis.md says of a server without a file: the pool gets the maximum of the next to ask.
+/// As docs/redis.md says of a server without a file: the pool gets the maximum of the next request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_forgets_also_forgets_a_resize_and_one_that_remembers_does_not() {
     for (remembers, max) in [(Remembers::Nothing, 1), (Remembers::Always, 7)] {
@@ -127,7 +130,7 @@ async fn a_restart_that_forgets_also_forgets_a_resize_and_one_that_remembers_doe
         permits.resize(pool(), 7).await.unwrap();
         block_in_place(|| server.restart()).unwrap();
         let asked = ask(LEASE);
-        patiently(|| permits.ask(pool(), &asked)).await;
+        retry_until_ok(|| permits.ask(pool(), &asked)).await;
         assert_eq!(permits.stats(pool()).await.unwrap().unwrap().max, max);
     }
 }

@@ -1,4 +1,4 @@
-//! What is not a Redis to be trusted with permits is refused with a reason.
+//! A server that cannot be trusted with permits is refused with a reason.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use longshore_redis::{RedisOptions, RedisPermits};
 use longshore_testkit::servers::{PrivateRedis, Remembers};
 use tokio::task::block_in_place;
 
-use crate::kit::{open, server};
+use crate::helpers::{open, server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password_is_refused_and_never_printed() {
@@ -45,12 +45,12 @@ async fn nobody_there_may_be_there_later() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_something_else_is_no_redis() {
-    let error = open(&speaker(|_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()))
+    let error = open(&fake_server(|_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()))
         .check()
         .await
         .unwrap_err();
     assert!(!error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains("does not answer as Redis"), "{error}");
+    assert!(error.to_string().contains("does not speak the Redis protocol"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +66,7 @@ async fn a_redis_that_throws_permits_away_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_redis_is_refused() {
     let info = "# Server\r\nredis_version:4.0.9\r\nrun_id:abc\r\nuptime_in_seconds:5\r\n";
-    let old = open(&speaker(move |asked| {
+    let old = open(&fake_server(move |asked| {
         let named = "+OK\r\n".repeat(asked.matches("SETINFO").count());
         let asks = |what: &str| asked.contains(&format!("$4\r\n{what}\r\n"));
         let info =
@@ -79,8 +79,8 @@ async fn an_old_redis_is_refused() {
     assert!(!error.is_retryable());
 }
 
-/// The address of something that answers so, whoever asks.
-fn speaker(answer: impl Fn(&str) -> String + Send + 'static) -> String {
+/// Starts a server that replies with `answer` to every request; returns its URL.
+fn fake_server(answer: impl Fn(&str) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -1,11 +1,11 @@
-//! Whom we believe to be the server.
+//! Verification of the server's TLS certificate.
 
 use std::process::Command;
 
 use longshore_testkit::servers::PrivateRedis;
 use tokio::task::block_in_place;
 
-use crate::kit::{ask, open, pool, until_granted, wait};
+use crate::helpers::{ask, open, pool, until_granted, wait};
 use longshore_core::permits::Permits as _;
 
 const URL: &str = "LONGSHORE_TEST_REDIS";
@@ -14,9 +14,9 @@ const URL: &str = "LONGSHORE_TEST_REDIS";
 async fn a_server_is_believed_whose_certificate_is_signed_by_an_authority() {
     let server = block_in_place(|| PrivateRedis::start_secure().unwrap());
     let error = open(&server.secure_url()).check().await.unwrap_err();
-    assert!(error.to_string().contains("may be somebody else"), "{error:?}");
+    assert!(error.to_string().contains("certificate verification failed"), "{error:?}");
     assert!(!error.is_retryable(), "{error:?}");
-    // Whom this machine believes is settled when a process begins.
+    // The trusted authorities are read once per process, so another process is needed.
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "tls::permits_through_tls", "--ignored"]);
     command.env("SSL_CERT_FILE", server.authority()).env(URL, server.secure_url());

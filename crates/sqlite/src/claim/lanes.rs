@@ -1,4 +1,4 @@
-//! Lanes, and the units that come next in each.
+//! Lanes, and the next units of each.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -7,76 +7,78 @@ use longshore_core::fair::LaneShare;
 use longshore_core::{Result, TenantId, UnitState};
 use rusqlite::Connection;
 
-use super::streams::Stream;
+use super::candidate_streams::Stream;
 use crate::error::Translate;
-use crate::fairness;
 use crate::row::code;
+use crate::stride_state;
 use crate::tenants;
 
-/// One lane's part in this claim.
+/// One lane in a claim.
 pub(super) struct Lane<'s> {
     pub(super) num: i64,
     pub(super) share: LaneShare,
     pub(super) joins: bool,
     pub(super) capped: bool,
-    /// How many more its tenant may lease, over all its lanes; `None` if it has no cap.
-    pub(super) tenant_room: Option<u64>,
+    /// How many more units its tenant may lease, over all its lanes; `None` without a cap.
+    pub(super) tenant_remaining: Option<u64>,
     pub(super) taken: u64,
     pub(super) streams: Vec<&'s Stream>,
-    /// Its next units, and where to look for more.
+    /// Its next units, and where to continue.
     pub(super) window: VecDeque<(Candidate, &'s Stream)>,
     pub(super) after: Candidate,
 }
 
-pub(super) fn by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> {
+pub(super) fn group_by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<Vec<Lane<'s>>> {
     let mut lanes: Vec<Lane<'s>> = Vec::new();
-    let mut known: HashMap<i64, usize> = HashMap::new();
+    let mut index_by_lane: HashMap<i64, usize> = HashMap::new();
     for stream in streams {
-        let at = *known.entry(stream.lane).or_insert_with(|| {
+        let at = *index_by_lane.entry(stream.lane).or_insert_with(|| {
             lanes.push(Lane::new(stream));
             lanes.len() - 1
         });
         lanes[at].share.available += stream.ready;
         lanes[at].streams.push(stream);
     }
-    let level = fairness::level(lanes.iter().map(|lane| (&lane.share, lane.joins)));
+    let level = stride_state::entry_level(lanes.iter().map(|lane| (&lane.share, lane.joins)));
     for lane in &mut lanes {
         if lane.joins {
-            fairness::join(&mut lane.share, level);
+            stride_state::level_up(&mut lane.share, level);
         }
         if let Some(cap) = lane.streams.first().and_then(|stream| stream.cap) {
             let free = cap.saturating_sub(leased(db, lane.num)?);
             lane.share.available = lane.share.available.min(free);
         }
     }
-    bound_tenants(db, &mut lanes)?;
+    limit_by_tenant_caps(db, &mut lanes)?;
     Ok(lanes)
 }
 
-/// Notes how much room capped tenants have left, on each of their lanes.
-pub(super) fn bound_tenants(db: &Connection, lanes: &mut [Lane<'_>]) -> Result<()> {
-    let mut rooms: HashMap<&TenantId, u64> = HashMap::new();
+/// Sets what capped tenants may still lease, on each of their lanes.
+pub(super) fn limit_by_tenant_caps(db: &Connection, lanes: &mut [Lane<'_>]) -> Result<()> {
+    let mut remaining_by_tenant: HashMap<&TenantId, u64> = HashMap::new();
     for lane in lanes {
         let Some(stream) = lane.streams.first() else { continue };
         let Some(cap) = stream.tenant_cap else { continue };
-        let room = match rooms.entry(&stream.names.tenant) {
-            Entry::Occupied(known) => *known.get(),
+        let remaining = match remaining_by_tenant.entry(&stream.names.tenant) {
+            Entry::Occupied(cached) => *cached.get(),
             Entry::Vacant(new) => {
                 let leased = tenants::leased(db, &stream.names.tenant)?;
                 *new.insert(cap.saturating_sub(leased))
             }
         };
-        lane.bound_by_tenant(room);
+        lane.limit_by_tenant(remaining);
     }
     Ok(())
 }
 
-/// A unit of this lane was taken: its tenant's other lanes have less room, too.
-pub(super) fn take_from_tenant(lanes: &mut [Lane<'_>], at: usize) {
-    let Some(left) = lanes[at].tenant_room.map(|room| room.saturating_sub(1)) else { return };
+/// Reduces what the tenant may still lease, on all its lanes, after a unit of one lane was taken.
+pub(super) fn charge_tenant(lanes: &mut [Lane<'_>], at: usize) {
+    let Some(left) = lanes[at].tenant_remaining.map(|remaining| remaining.saturating_sub(1)) else {
+        return;
+    };
     let tenant = lanes[at].tenant().cloned();
     for lane in lanes.iter_mut().filter(|lane| lane.tenant() == tenant.as_ref()) {
-        lane.bound_by_tenant(left);
+        lane.limit_by_tenant(left);
     }
 }
 
@@ -97,7 +99,7 @@ impl<'s> Lane<'s> {
             share: LaneShare { pass: stream.pass, weight: stream.weight, available: 0 },
             joins: stream.joins,
             capped: stream.cap.is_some() || stream.tenant_cap.is_some(),
-            tenant_room: None,
+            tenant_remaining: None,
             taken: 0,
             streams: Vec::new(),
             window: VecDeque::new(),
@@ -109,24 +111,24 @@ impl<'s> Lane<'s> {
         self.streams.first().map(|stream| &stream.names.tenant)
     }
 
-    pub(super) fn bound_by_tenant(&mut self, room: u64) {
-        self.tenant_room = Some(room);
-        self.share.available = self.share.available.min(room);
+    pub(super) fn limit_by_tenant(&mut self, remaining: u64) {
+        self.tenant_remaining = Some(remaining);
+        self.share.available = self.share.available.min(remaining);
     }
 
-    /// The lane's next unit by rank; looks for `limit` more at once when it must look.
+    /// The lane's next unit by rank; reads up to `limit` units at once.
     pub(super) fn next(
         &mut self,
         db: &Connection,
         limit: u64,
     ) -> Result<Option<(Candidate, &'s Stream)>> {
         if self.window.is_empty() {
-            self.look(db, limit)?;
+            self.refill(db, limit)?;
         }
         Ok(self.window.pop_front())
     }
 
-    pub(super) fn look(&mut self, db: &Connection, limit: u64) -> Result<()> {
+    pub(super) fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
             let found = candidates(db, stream.num, code(UnitState::Ready), self.after, limit)?;
             self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
@@ -142,7 +144,7 @@ impl<'s> Lane<'s> {
     }
 }
 
-/// A unit's place in the order.
+/// A unit's sort key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) place: i64,
@@ -150,11 +152,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Before all others.
+    /// Before all units.
     pub(super) const FIRST: Self = Self { place: i64::MIN, id: [0; 16] };
 }
 
-/// Read from the index alone: it holds stream, state, place and id.
+/// Reads from the index alone: it holds stream, state, place and id.
 pub(super) fn candidates(
     db: &Connection,
     stream: i64,

@@ -1,6 +1,6 @@
-//! Monthly budgets, and what each month has taken of them.
+//! Monthly budgets, and the usage of each month.
 //!
-//! Verbs say which calls count ([`MonthMoves`]); the months move once per verb, when it is flushed.
+//! Operations collect changes in [`MonthDeltas`], which are written once per operation.
 
 use longshore_core::ledger::{Budget, BudgetState, CallEnd, NewCall};
 use longshore_core::store::in_charge_of_tenants;
@@ -10,26 +10,27 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::Translate;
 use crate::tx::Tx;
 
-/// How the months of tenants move.
+/// Changes of tenants' months.
 #[derive(Debug, Default)]
-pub(crate) struct MonthMoves {
-    /// Few: the calls of a verb are of one month, or of two.
-    moves: Vec<(TenantId, String, Weight)>,
-    /// The month of an hour, in hours since the epoch: writing it anew costs more than adding.
+pub(crate) struct MonthDeltas {
+    /// Few: the calls of an operation belong to one month, or to two.
+    deltas: Vec<(TenantId, String, MonthAmounts)>,
+    /// The month of an hour (in hours since the epoch), cached: formatting it costs more than
+    /// adding.
     last: Option<(i64, String)>,
 }
 
-/// What a call, or some, have in a month.
+/// Spent and reserved amounts.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Weight {
+pub(crate) struct MonthAmounts {
     spent_tokens: i64,
     spent_picos: i64,
     reserved_tokens: i64,
     reserved_picos: i64,
 }
 
-impl Weight {
-    /// What a call came to, or may come to.
+impl MonthAmounts {
+    /// The usage of a call that ended, or what an open call reserves.
     pub(crate) fn of(call: &NewCall, end: Option<&CallEnd>) -> Self {
         end.map_or_else(|| Self::reserved(call.reserve_tokens, call.reserve_picos), Self::spent)
     }
@@ -39,7 +40,7 @@ impl Weight {
         Self { spent_tokens, spent_picos: end.cost_picos, ..Self::default() }
     }
 
-    /// What a call may come to.
+    /// What an open call reserves.
     pub(crate) fn reserved(tokens: u64, reserved_picos: i64) -> Self {
         let reserved_tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
         Self { reserved_tokens, reserved_picos, ..Self::default() }
@@ -54,39 +55,45 @@ impl Weight {
     }
 }
 
-const HOUR: i64 = 3_600_000_000;
+const HOUR_MICROS: i64 = 3_600_000_000;
 
-impl MonthMoves {
-    /// Counts a call in the month it was opened in.
-    pub(crate) fn count(&mut self, tenant: &TenantId, opened_at: Timestamp, weight: Weight) {
-        self.month(tenant, opened_at).add(weight, 1);
+impl MonthDeltas {
+    /// Adds a call to the month in which it was opened.
+    pub(crate) fn count(&mut self, tenant: &TenantId, opened_at: Timestamp, amounts: MonthAmounts) {
+        self.month(tenant, opened_at).add(amounts, 1);
     }
 
-    /// Takes back what was counted.
-    pub(crate) fn discount(&mut self, tenant: &TenantId, opened_at: Timestamp, weight: Weight) {
-        self.month(tenant, opened_at).add(weight, -1);
+    /// Subtracts what [`Self::count`] added.
+    pub(crate) fn discount(
+        &mut self,
+        tenant: &TenantId,
+        opened_at: Timestamp,
+        amounts: MonthAmounts,
+    ) {
+        self.month(tenant, opened_at).add(amounts, -1);
     }
 
-    fn month(&mut self, tenant: &TenantId, time: Timestamp) -> &mut Weight {
-        let hour = time.as_micros().div_euclid(HOUR);
+    fn month(&mut self, tenant: &TenantId, time: Timestamp) -> &mut MonthAmounts {
+        let hour = time.as_micros().div_euclid(HOUR_MICROS);
         let month = match &self.last {
             Some((last, month)) if *last == hour => month,
             _ => &self.last.insert((hour, BudgetState::month_of(time))).1,
         };
-        let same =
-            |(other, moved, _): &(TenantId, String, Weight)| other == tenant && moved == month;
-        let place = self.moves.iter().position(same).unwrap_or_else(|| {
-            self.moves.push((tenant.clone(), month.clone(), Weight::default()));
-            self.moves.len() - 1
+        let same = |(other, moved, _): &(TenantId, String, MonthAmounts)| {
+            other == tenant && moved == month
+        };
+        let index = self.deltas.iter().position(same).unwrap_or_else(|| {
+            self.deltas.push((tenant.clone(), month.clone(), MonthAmounts::default()));
+            self.deltas.len() - 1
         });
-        &mut self.moves[place].2
+        &mut self.deltas[index].2
     }
 
-    /// Moves the months.
+    /// Writes the changes.
     pub(crate) fn write(&mut self, db: &Connection) -> Result<()> {
-        for (tenant, month, by) in std::mem::take(&mut self.moves) {
-            let Weight { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
-            let moves = (
+        for (tenant, month, by) in std::mem::take(&mut self.deltas) {
+            let MonthAmounts { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
+            let deltas = (
                 tenant.as_str(),
                 month.as_str(),
                 spent_tokens,
@@ -94,28 +101,29 @@ impl MonthMoves {
                 reserved_tokens,
                 reserved_picos,
             );
-            if db.prepare_cached(MOVE).or_translate()?.execute(moves).or_translate()? == 0 {
-                db.prepare_cached(BEGIN).or_translate()?.execute(moves).or_translate()?;
+            if db.prepare_cached(UPDATE_MONTH).or_translate()?.execute(deltas).or_translate()? == 0
+            {
+                db.prepare_cached(INSERT_MONTH).or_translate()?.execute(deltas).or_translate()?;
             }
         }
         Ok(())
     }
 }
 
-/// Beyond the largest integer SQLite would go on as REAL; the casts stop there. What is then taken
-/// back stops at zero: sums that no longer fit are for `verify` to tell, not for a finish to fail by.
-const MOVE: &str = "UPDATE longshore_month SET
+/// Above the largest integer SQLite would switch to REAL; the casts saturate. Subtracting stops at
+/// zero: `verify` reports sums that saturated, and no finish fails because of them.
+const UPDATE_MONTH: &str = "UPDATE longshore_month SET
     spent_tokens = max(0, CAST(spent_tokens + ?3 AS INTEGER)),
     spent_picos = max(0, CAST(spent_picos + ?4 AS INTEGER)),
     reserved_tokens = max(0, CAST(reserved_tokens + ?5 AS INTEGER)),
     reserved_picos = max(0, CAST(reserved_picos + ?6 AS INTEGER))
     WHERE tenant = ?1 AND month = ?2";
 
-const BEGIN: &str = "INSERT INTO longshore_month
+const INSERT_MONTH: &str = "INSERT INTO longshore_month
     (tenant, month, spent_tokens, spent_picos, reserved_tokens, reserved_picos)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Sets or lifts a budget.
+/// Sets or removes a budget.
 pub(crate) fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -142,7 +150,7 @@ pub(crate) fn put(
     month(tx.db, tenant, budget, tx.now)
 }
 
-/// A tenant's budget and this month, within the scope.
+/// A tenant's budget and this month's usage, within the scope.
 pub(crate) fn show(
     db: &Connection,
     scope: &Scope,
@@ -166,7 +174,7 @@ pub(super) fn budget(db: &Connection, tenant: &TenantId) -> Result<Option<Budget
         .or_translate()
 }
 
-/// A tenant's month as the last flush left it.
+/// A tenant's month as of the last flush.
 pub(super) fn month(
     db: &Connection,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Rows of `longshore_call`: how calls are written and read. Columns, no JSON: they are hot.
+//! Rows of `longshore_call`. Columns instead of JSON, because they are written often.
 
 use longshore_core::ledger::{Call, CallEnd, CallMode, CallRecord, CallStatus, NewCall};
 use longshore_core::{
@@ -7,16 +7,16 @@ use longshore_core::{
 use rusqlite::{Connection, Row, Statement, params};
 
 use crate::error::{Translate, damaged};
-use crate::hot::Hot;
+use crate::prepared::PreparedSql;
 use crate::tx::Tx;
 
-/// The columns that [`read`] reads.
+/// The columns for [`read`].
 pub(crate) const COLUMNS: &str = "id, request_id, tenant, profile, provider, model, unit, batch,
     session, worker, reserve_tokens, reserve_picos, opened_at, status, logged_at, code,
     answered_by, tokens_in, tokens_out, tokens_cached, tokens_cache_write, latency_ms, attempts,
     cost_picos, estimated, mode, tier, tokens_cache_write_long";
 
-/// As it is kept.
+/// The stored code of a status.
 pub(crate) fn code(status: CallStatus) -> u8 {
     match status {
         CallStatus::Open => 0,
@@ -43,8 +43,8 @@ fn mode_code(mode: CallMode) -> u8 {
     }
 }
 
-/// The columns that a new call is written to, in the order of [`bind`].
-pub(crate) const WRITTEN: [&str; 28] = [
+/// The columns of a new call, in the order of [`bind`].
+pub(crate) const INSERT_COLUMNS: [&str; 28] = [
     "id",
     "profile",
     "provider",
@@ -67,7 +67,7 @@ pub(crate) const WRITTEN: [&str; 28] = [
     "mode",
     "tier",
     "tokens_cache_write_long",
-    // Beyond what a later word may change.
+    // The columns above may be updated later, the ones below not.
     "request_id",
     "tenant",
     "unit",
@@ -76,40 +76,40 @@ pub(crate) const WRITTEN: [&str; 28] = [
     "opened_at",
 ];
 
-/// How many calls one statement writes. Cursors that stay at an index's end find the next place at once:
-/// a row then costs two thirds of what it costs by itself.
-pub(crate) const TOGETHER: usize = 16;
+/// Calls inserted by one statement. Cursors stay at the end of each index, so a row costs two
+/// thirds of what it costs in its own statement.
+pub(crate) const INSERT_BATCH: usize = 16;
 
-/// Writes a call, if it is not there yet; whether it was not.
+/// Inserts a call, if it does not exist; whether it was inserted.
 pub(crate) fn insert(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
     let now = tx.now.as_micros();
-    let statement = tx.hot(Hot::InsertCall)?;
+    let statement = tx.prepared(PreparedSql::InsertCall)?;
     bind(statement, 0, call, end, now).or_translate()?;
     Ok(statement.raw_execute().or_translate()? > 0)
 }
 
-/// Writes [`TOGETHER`] calls, or none of them if one is there already; whether none was.
-pub(crate) fn insert_together(tx: &mut Tx<'_>, records: &[&CallRecord]) -> Result<bool> {
+/// Inserts [`INSERT_BATCH`] calls, or none if one exists already; whether they were inserted.
+pub(crate) fn insert_batch(tx: &mut Tx<'_>, records: &[&CallRecord]) -> Result<bool> {
     let now = tx.now.as_micros();
-    let statement = tx.hot(Hot::InsertCalls)?;
-    for (place, CallRecord { call, end }) in records.iter().enumerate() {
-        bind(statement, place, call, end.as_ref(), now).or_translate()?;
+    let statement = tx.prepared(PreparedSql::InsertCalls)?;
+    for (index, CallRecord { call, end }) in records.iter().enumerate() {
+        bind(statement, index, call, end.as_ref(), now).or_translate()?;
     }
     match statement.raw_execute() {
-        Err(error) if is_there(&error) => Ok(false),
+        Err(error) if is_duplicate_key(&error) => Ok(false),
         written => written.map(|_| true).or_translate(),
     }
 }
 
-fn is_there(error: &rusqlite::Error) -> bool {
+fn is_duplicate_key(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| error.extended_code);
     code == Some(rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY)
 }
 
-/// Binds a new call to the row of a statement that has this place.
+/// Binds a call to row `index` of a statement.
 fn bind(
     statement: &mut Statement<'_>,
-    place: usize,
+    index: usize,
     call: &NewCall,
     end: Option<&CallEnd>,
     now: i64,
@@ -144,15 +144,15 @@ fn bind(
         call.session.as_ref().map(SessionId::as_bytes),
         now,
     ];
-    let first = place * WRITTEN.len() + 1;
-    let mut places = (first..).zip(values);
-    places.try_for_each(|(at, value)| statement.raw_bind_parameter(at, value))
+    let first = index * INSERT_COLUMNS.len() + 1;
+    let mut parameters = (first..).zip(values);
+    parameters.try_for_each(|(at, value)| statement.raw_bind_parameter(at, value))
 }
 
-/// Writes a later word on an open call.
+/// Updates an open call.
 pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
     let now = tx.now.as_micros();
-    tx.hot(Hot::UpdateCall)?
+    tx.prepared(PreparedSql::UpdateCall)?
         .execute(params![
             call.id.as_bytes(),
             call.profile.as_str(),
@@ -238,7 +238,7 @@ fn read_end(row: &Row<'_>, status: CallStatus) -> rusqlite::Result<CallEnd> {
     })
 }
 
-/// The calls that a statement of [`COLUMNS`] finds.
+/// Selects calls; `rest` follows the FROM clause.
 pub(crate) fn select(
     db: &Connection,
     rest: &str,

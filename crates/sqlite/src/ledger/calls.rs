@@ -1,4 +1,4 @@
-//! Calls: admitted before they are made, settled after, given up with who made them.
+//! Calls: admitted before they are made, settled after, and marked as lost when their session dies.
 
 use std::collections::HashMap;
 
@@ -8,33 +8,33 @@ use longshore_core::ledger::{
 };
 use longshore_core::{CallId, Error, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 
-use super::budgets::{self, Weight};
+use super::budgets::{self, MonthAmounts};
 use super::call_row;
 use crate::error::{Translate, damaged};
-use crate::hot::Hot;
+use crate::prepared::PreparedSql;
 use crate::session;
 use crate::tx::Tx;
 
-/// Journals calls and reserves what they may use, each seeing those before it.
+/// Writes intents and reserves what the calls may use, each call seeing the ones before it.
 pub(crate) fn admit(tx: &mut Tx<'_>, calls: &[NewCall]) -> Result<Vec<Admission>> {
-    let mut seen = None;
+    let mut checked = None;
     for call in calls {
         call.check()?;
-        // A worker's calls come together: one look for all of them.
-        if let Some(session) = call.session.filter(|session| seen != Some(*session)) {
+        // The calls of a request usually have one session: check it once.
+        if let Some(session) = call.session.filter(|session| checked != Some(*session)) {
             session::number(tx.db, session)?;
-            seen = Some(session);
+            checked = Some(session);
         }
     }
-    let mut months = Months::default();
+    let mut months = BudgetCache::default();
     calls.iter().map(|call| admit_one(tx, &mut months, call)).collect()
 }
 
-fn admit_one(tx: &mut Tx<'_>, months: &mut Months, call: &NewCall) -> Result<Admission> {
-    if !matches!(find(tx, call.id)?, Found::Nothing) {
+fn admit_one(tx: &mut Tx<'_>, months: &mut BudgetCache, call: &NewCall) -> Result<Admission> {
+    if !matches!(find(tx, call.id)?, StoredCall::Missing) {
         return Ok(Admission::Admitted);
     }
-    if let Some(found) = duplicated_by(tx, call)? {
+    if let Some(found) = find_duplicate(tx, call)? {
         return Ok(Admission::Duplicate(Box::new(found)));
     }
     let NewCall { reserve_tokens, reserve_picos, .. } = *call;
@@ -52,24 +52,24 @@ fn admit_one(tx: &mut Tx<'_>, months: &mut Months, call: &NewCall) -> Result<Adm
     Ok(admission)
 }
 
-/// Writes a call and counts it, if it is not there yet; whether it was not.
+/// Inserts a call and counts it, if it does not exist; whether it was inserted.
 fn open(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<bool> {
     if !call_row::insert(tx, call, end)? {
         return Ok(false);
     }
     if end.is_none() {
-        tx.known.journalled(call.id);
+        tx.claim_cache.insert_call(call.id);
     }
     let now = tx.now;
-    tx.months.count(&call.tenant, now, Weight::of(call, end));
+    tx.months.count(&call.tenant, now, MonthAmounts::of(call, end));
     Ok(true)
 }
 
-/// The months of tenants that have a budget, as they are after the calls so far.
+/// The months of tenants with a budget, including the calls admitted so far.
 #[derive(Default)]
-struct Months(HashMap<TenantId, Option<BudgetState>>);
+struct BudgetCache(HashMap<TenantId, Option<BudgetState>>);
 
-impl Months {
+impl BudgetCache {
     fn of(&mut self, tx: &Tx<'_>, tenant: &TenantId) -> Result<Option<&mut BudgetState>> {
         if !self.0.contains_key(tenant) {
             let month = match budgets::budget(tx.db, tenant)? {
@@ -82,44 +82,44 @@ impl Months {
     }
 }
 
-/// Who asks the same for another unit, or did and was answered.
-fn duplicated_by(tx: &mut Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
+/// The call of another unit for the same request that is open or was answered.
+fn find_duplicate(tx: &mut Tx<'_>, call: &NewCall) -> Result<Option<Call>> {
     let unit = call.unit.as_ref().map(UnitId::as_bytes);
     let mut rows = tx
-        .hot(Hot::DuplicateCall)?
+        .prepared(PreparedSql::DuplicateCall)?
         .query((&call.request_id, call.tenant.as_str(), unit))
         .or_translate()?;
     rows.next().or_translate()?.map(call_row::read).transpose()
 }
 
-/// Writes what calls came to. Nothing of it if one of them makes no sense.
+/// Writes calls and their ends. Writes nothing if a record is invalid.
 pub(crate) fn record(tx: &mut Tx<'_>, records: &[CallRecord]) -> Result<()> {
     records.iter().try_for_each(CallRecord::check)?;
-    // Calls that ended before their intent was written are written without a look whether they are there.
+    // Calls that end without a written intent are inserted without checking whether they exist.
     let (new, others): (Vec<_>, Vec<_>) = records.iter().partition(|record| is_new(tx, record));
-    new.chunks(call_row::TOGETHER).try_for_each(|some| open_some(tx, some))?;
+    new.chunks(call_row::INSERT_BATCH).try_for_each(|chunk| insert_chunk(tx, chunk))?;
     others.into_iter().try_for_each(|record| settle(tx, &record.call, record.end.as_ref()))
 }
 
-/// Whether a call ends of which nothing was written, as far as is known. An intent counts as written: what
-/// comes after it in the same list is of a known call.
+/// Whether a call ends of which nothing was written, as far as is known. An intent counts as
+/// written, so that later records of the same list update it.
 fn is_new(tx: &mut Tx<'_>, record: &CallRecord) -> bool {
     if record.end.is_none() {
-        tx.known.journalled(record.call.id);
+        tx.claim_cache.insert_call(record.call.id);
     }
-    !tx.known.is_journalled(record.call.id)
+    !tx.claim_cache.has_call(record.call.id)
 }
 
-/// Writes calls that are not there yet, as far as is known.
-fn open_some(tx: &mut Tx<'_>, some: &[&CallRecord]) -> Result<()> {
-    if some.len() == call_row::TOGETHER && call_row::insert_together(tx, some)? {
+/// Inserts calls that do not exist, as far as is known.
+fn insert_chunk(tx: &mut Tx<'_>, chunk: &[&CallRecord]) -> Result<()> {
+    if chunk.len() == call_row::INSERT_BATCH && call_row::insert_batch(tx, chunk)? {
         let now = tx.now;
-        for CallRecord { call, end } in some {
-            tx.months.count(&call.tenant, now, Weight::of(call, end.as_ref()));
+        for CallRecord { call, end } in chunk {
+            tx.months.count(&call.tenant, now, MonthAmounts::of(call, end.as_ref()));
         }
         return Ok(());
     }
-    for CallRecord { call, end } in some {
+    for CallRecord { call, end } in chunk {
         if !open(tx, call, end.as_ref())? {
             settle(tx, call, end.as_ref())?;
         }
@@ -129,57 +129,57 @@ fn open_some(tx: &mut Tx<'_>, some: &[&CallRecord]) -> Result<()> {
 
 fn settle(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> Result<()> {
     if end.is_some() {
-        tx.known.forget(call.id);
+        tx.claim_cache.remove_call(call.id);
     }
     match find(tx, call.id)? {
-        Found::Nothing => {
-            let lost = end.is_none() && is_gone(tx, call.session)?;
+        StoredCall::Missing => {
+            let lost = end.is_none() && session_ended(tx, call.session)?;
             let billed = lost.then(|| call.maybe_billed());
             open(tx, call, billed.as_ref().or(end)).map(drop)
         }
-        Found::Open { tenant, opened_at, weight } => {
+        StoredCall::Open { tenant, opened_at, amounts } => {
             call_row::update(tx, call, end)?;
-            // Who pays is who was said to pay first.
-            tx.months.discount(&tenant, opened_at, weight);
-            tx.months.count(&tenant, opened_at, Weight::of(call, end));
+            // The tenant of the first write pays.
+            tx.months.discount(&tenant, opened_at, amounts);
+            tx.months.count(&tenant, opened_at, MonthAmounts::of(call, end));
             Ok(())
         }
-        Found::Ended => Ok(()),
+        StoredCall::Ended => Ok(()),
     }
 }
 
-fn is_gone(tx: &Tx<'_>, session: Option<SessionId>) -> Result<bool> {
+fn session_ended(tx: &Tx<'_>, session: Option<SessionId>) -> Result<bool> {
     session.map_or(Ok(false), |session| Ok(session::find(tx.db, session)?.is_none()))
 }
 
-/// What is known of a call.
-enum Found {
-    Nothing,
-    /// It holds this of its month.
+/// The stored state of a call.
+enum StoredCall {
+    Missing,
+    /// It reserves these amounts in its month.
     Open {
         tenant: TenantId,
         opened_at: Timestamp,
-        weight: Weight,
+        amounts: MonthAmounts,
     },
     Ended,
 }
 
-fn find(tx: &mut Tx<'_>, id: CallId) -> Result<Found> {
-    let mut rows = tx.hot(Hot::FindCall)?.query([id.as_bytes()]).or_translate()?;
-    let Some(row) = rows.next().or_translate()? else { return Ok(Found::Nothing) };
+fn find(tx: &mut Tx<'_>, id: CallId) -> Result<StoredCall> {
+    let mut rows = tx.prepared(PreparedSql::FindCall)?.query([id.as_bytes()]).or_translate()?;
+    let Some(row) = rows.next().or_translate()? else { return Ok(StoredCall::Missing) };
     if row.get::<_, u8>(0).or_translate()? != call_row::code(CallStatus::Open) {
-        return Ok(Found::Ended);
+        return Ok(StoredCall::Ended);
     }
     let tenant = row.get_ref(1).and_then(|text| Ok(text.as_str()?)).or_translate()?;
-    Ok(Found::Open {
+    Ok(StoredCall::Open {
         tenant: TenantId::new(tenant).map_err(damaged)?,
         opened_at: Timestamp::from_micros(row.get(2).or_translate()?),
-        weight: Weight::reserved(row.get(3).or_translate()?, row.get(4).or_translate()?),
+        amounts: MonthAmounts::reserved(row.get(3).or_translate()?, row.get(4).or_translate()?),
     })
 }
 
-/// Whoever made these calls is gone: they may have been billed.
-pub(crate) fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+/// Marks the open calls of a session that has ended as possibly billed.
+pub(crate) fn mark_lost(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let rest = "INDEXED BY longshore_call_open WHERE session = ?1 AND status = 0
         AND session IS NOT NULL";
     for open in call_row::select(tx.db, rest, [session.as_bytes()])? {
@@ -188,7 +188,7 @@ pub(crate) fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     Ok(())
 }
 
-/// Corrects what calls cost, and with it their months.
+/// Corrects the cost of calls, and their months.
 pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Result<()> {
     for recost in recosts {
         recost.check()?;
@@ -198,8 +198,8 @@ pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -> Resu
             found.ok_or_else(|| Error::not_found("call", recost.id))?;
         let before = end.ok_or_else(|| recost.is_open())?;
         let after = CallEnd { cost_picos: recost.cost_picos, ..before.clone() };
-        tx.months.discount(&call.tenant, opened_at, Weight::of(&call, Some(&before)));
-        tx.months.count(&call.tenant, opened_at, Weight::of(&call, Some(&after)));
+        tx.months.discount(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&before)));
+        tx.months.count(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&after)));
         tx.db
             .prepare_cached("UPDATE longshore_call SET cost_picos = ?2 WHERE id = ?1")
             .or_translate()?

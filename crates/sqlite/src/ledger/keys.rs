@@ -1,4 +1,4 @@
-//! Sealed keys, by tenant, name and version.
+//! Encrypted keys, by tenant, name and version.
 
 use longshore_core::ledger::{KeyRecord, KeyStatus, NewKey, cursor};
 use longshore_core::store::Page;
@@ -7,10 +7,10 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::page;
 use crate::error::{Translate, damaged};
-use crate::inspect::tenant as own;
+use crate::queries::tenant_filter;
 use crate::tx::Tx;
 
-/// Keeps a new version; the active one before it retires.
+/// Adds a new version; the active one retires.
 pub(crate) fn add(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -90,7 +90,7 @@ pub(crate) fn revoke(
     Ok(())
 }
 
-/// Puts a data key wrapped anew in the place of the one wrapped by `from`.
+/// Replaces a data key that `from` had encrypted.
 pub(crate) fn rewrap(tx: &mut Tx<'_>, scope: &Scope, from: &str, key: &NewKey) -> Result<bool> {
     let place = (key.tenant.as_str(), key.name.as_str(), key.version);
     let master: Option<String> = tx
@@ -145,7 +145,7 @@ fn read(row: &Row<'_>) -> Result<KeyRecord> {
     })
 }
 
-/// All versions of one key, the newest first.
+/// All versions of one key, newest first.
 pub(crate) fn versions(
     db: &Connection,
     scope: &Scope,
@@ -182,7 +182,7 @@ pub(crate) fn list(
         ))
         .or_translate()?;
     let mut rows = statement
-        .query((tenant, name, version, own(scope), u64::from(limit) + 1))
+        .query((tenant, name, version, tenant_filter(scope), u64::from(limit) + 1))
         .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {

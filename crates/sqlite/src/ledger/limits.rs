@@ -1,4 +1,4 @@
-//! Token buckets: one row each, drawn from under the write lock.
+//! Token buckets: one row each, updated under the write lock.
 
 use longshore_core::ledger::bucket::{self, Level};
 use longshore_core::ledger::{Draw, Drawn};
@@ -8,7 +8,7 @@ use rusqlite::OptionalExtension;
 use crate::error::Translate;
 use crate::tx::Tx;
 
-/// Takes from buckets and gives back to them, in order.
+/// Takes from buckets and returns to them, in order.
 pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[Draw]) -> Result<Vec<Drawn>> {
     draws.iter().try_for_each(Draw::check)?;
     draws.iter().map(|draw| draw_one(tx, draw)).collect()

@@ -7,11 +7,11 @@ use rusqlite::{Connection, Row};
 
 use super::page;
 use crate::error::{Translate, damaged};
-use crate::inspect::tenant as own;
+use crate::queries::tenant_filter;
 use crate::tenants;
 use crate::tx::Tx;
 
-/// Writes a profile, if it is as expected.
+/// Writes a profile, if its revision is as expected.
 pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<ProfileRecord> {
     if !scope.covers(&put.tenant) {
         return Err(Error::not_found("tenant", &put.tenant));
@@ -105,8 +105,9 @@ pub(crate) fn list(
              ORDER BY tenant, name LIMIT ?4"
         ))
         .or_translate()?;
-    let mut rows =
-        statement.query((tenant, name, own(scope), u64::from(limit) + 1)).or_translate()?;
+    let mut rows = statement
+        .query((tenant, name, tenant_filter(scope), u64::from(limit) + 1))
+        .or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read(row)?);
@@ -114,7 +115,7 @@ pub(crate) fn list(
     Ok(page(items, limit, cursor::after_profile))
 }
 
-/// Whether a tenant within the scope may use none of its profiles.
+/// Whether a tenant within the scope is suspended.
 pub(crate) fn is_suspended(db: &Connection, scope: &Scope, tenant: &TenantId) -> Result<bool> {
     if !scope.covers(tenant) {
         return Err(Error::not_found("tenant", tenant));

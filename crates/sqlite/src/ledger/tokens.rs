@@ -1,4 +1,4 @@
-//! API tokens by what they hash to, and the log of what was asked with them.
+//! API tokens by their hashes, and the audit log.
 
 use longshore_core::ledger::{Deed, NewDeed, NewToken, TokenHash, TokenRecord, cursor};
 use longshore_core::store::Page;
@@ -7,16 +7,16 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::page;
 use crate::error::{Translate, damaged};
-use crate::inspect::tenant as own;
+use crate::queries::tenant_filter;
 use crate::tx::Tx;
 
 const SELECT: &str = "SELECT id, tenant, role, label, created_at, expires_at, revoked_at
     FROM longshore_token";
 
-/// Keeps a token.
+/// Adds a token.
 pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<TokenRecord> {
     token.check(scope)?;
-    let made = TokenRecord::new(token, tx.now);
+    let record = TokenRecord::new(token, tx.now);
     tx.db
         .prepare_cached(
             "INSERT INTO longshore_token (id, hash, tenant, role, label, created_at, expires_at)
@@ -26,14 +26,14 @@ pub(crate) fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Result<To
         .execute((
             token.id.as_bytes(),
             token.hash.0,
-            made.tenant.as_str(),
-            made.role.as_str(),
-            &made.label,
-            made.created_at.as_micros(),
-            made.expires_at.map(Timestamp::as_micros),
+            record.tenant.as_str(),
+            record.role.as_str(),
+            &record.label,
+            record.created_at.as_micros(),
+            record.expires_at.map(Timestamp::as_micros),
         ))
         .or_translate()?;
-    one(tx.db, scope, token.id)
+    find(tx.db, scope, token.id)
 }
 
 /// Revokes a token.
@@ -44,21 +44,21 @@ pub(crate) fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<Toke
              WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)",
         )
         .or_translate()?
-        .execute((id.as_bytes(), own(scope), tx.now.as_micros()))
+        .execute((id.as_bytes(), tenant_filter(scope), tx.now.as_micros()))
         .or_translate()?;
-    one(tx.db, scope, id)
+    find(tx.db, scope, id)
 }
 
-fn one(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
+fn find(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = format!("{SELECT} WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query((id.as_bytes(), own(scope))).or_translate()?;
+    let mut rows = statement.query((id.as_bytes(), tenant_filter(scope))).or_translate()?;
     let row = rows.next().or_translate()?;
     row.ok_or_else(|| Error::not_found("token", id)).and_then(read)
 }
 
-/// Whose token hashes to this.
-pub(crate) fn whose(db: &Connection, hash: TokenHash) -> Result<Option<TokenRecord>> {
+/// The token with this hash.
+pub(crate) fn find_by_hash(db: &Connection, hash: TokenHash) -> Result<Option<TokenRecord>> {
     let sql = format!("{SELECT} WHERE hash = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([hash.0]).or_translate()?;
@@ -69,7 +69,7 @@ pub(crate) fn whose(db: &Connection, hash: TokenHash) -> Result<Option<TokenReco
 pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
     let sql = format!("{SELECT} WHERE ?1 IS NULL OR tenant = ?1 ORDER BY id");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query([own(scope)]).or_translate()?;
+    let mut rows = statement.query([tenant_filter(scope)]).or_translate()?;
     let mut tokens = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         tokens.push(read(row)?);
@@ -77,8 +77,8 @@ pub(crate) fn list(db: &Connection, scope: &Scope) -> Result<Vec<TokenRecord>> {
     Ok(tokens)
 }
 
-/// Whether there is one, good or not.
-pub(crate) fn is_locked(db: &Connection) -> Result<bool> {
+/// Whether a token was ever added.
+pub(crate) fn any_exists(db: &Connection) -> Result<bool> {
     let mut statement =
         db.prepare_cached("SELECT 1 FROM longshore_token LIMIT 1").or_translate()?;
     let found = statement.query_row([], |_| Ok(())).optional().or_translate()?;
@@ -102,8 +102,8 @@ fn read(row: &Row<'_>) -> Result<TokenRecord> {
     })
 }
 
-/// Adds an entry to the log.
-pub(crate) fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+/// Appends an entry to the audit log.
+pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.db
         .prepare_cached(
             "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
@@ -123,30 +123,32 @@ pub(crate) fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     Ok(())
 }
 
-/// Entries of the log, newest first.
-pub(crate) fn deeds(
+/// Entries of the audit log, newest first.
+pub(crate) fn audit_entries(
     db: &Connection,
     scope: &Scope,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Deed>> {
     let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
-    // Told apart, so that each has an index to go by.
-    let whose = if own(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
+    // Two statements, so that each can use an index.
+    let tenant_condition =
+        if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
     let sql = format!(
         "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
-         WHERE seq < ?1 AND {whose} ORDER BY seq DESC LIMIT ?2"
+         WHERE seq < ?1 AND {tenant_condition} ORDER BY seq DESC LIMIT ?2"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query((before, u64::from(limit) + 1, own(scope))).or_translate()?;
+    let mut rows =
+        statement.query((before, u64::from(limit) + 1, tenant_filter(scope))).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        items.push(read_deed(row)?);
+        items.push(read_audit_entry(row)?);
     }
     Ok(page(items, limit, cursor::after_deed))
 }
 
-fn read_deed(row: &Row<'_>) -> Result<Deed> {
+fn read_audit_entry(row: &Row<'_>) -> Result<Deed> {
     let text = |at: usize| row.get::<_, String>(at).or_translate();
     let tenant: Option<String> = row.get(4).or_translate()?;
     Ok(Deed {

@@ -1,4 +1,4 @@
-//! What calls came to: lists and sums, by whatever the filter names.
+//! Usage: lists and sums of calls.
 
 use longshore_core::ledger::{Call, Usage, UsageBy, UsageFilter, cursor, total_cost};
 use longshore_core::store::Page;
@@ -8,23 +8,24 @@ use rusqlite::{Connection, Row, params_from_iter};
 
 use super::{call_row, page};
 use crate::error::Translate;
-use crate::inspect::tenant as own;
+use crate::queries::tenant_filter;
 
-/// The conditions of a filter, only those that it has: so each finds its index.
+/// The conditions of a filter. Conditions that are not set are omitted, so that each statement can
+/// use its index.
 #[derive(Default)]
-struct Conditions {
+struct SqlConditions {
     sql: String,
     values: Vec<Value>,
 }
 
-impl Conditions {
+impl SqlConditions {
     fn of(scope: &Scope, filter: &UsageFilter) -> Self {
         let mut all = Self::default();
-        // A request or a batch has few calls, a tenant many: the index is to be that of the few. Without
-        // the sign SQLite takes the tenant's, which has them in order.
+        // A request or a batch has few calls, a tenant many: use the index of the former. Without
+        // the unary plus SQLite would use the tenant's index, which has the right order.
         let narrow = filter.request_id.is_some() || filter.batch.is_some();
         let tenant = if narrow { "+tenant = ?" } else { "tenant = ?" };
-        all.add(tenant, own(scope));
+        all.add(tenant, tenant_filter(scope));
         all.add(tenant, filter.tenant.as_ref().map(TenantId::as_str));
         all.add("request_id = ?", filter.request_id.as_deref());
         all.add("batch = ?", filter.batch.as_ref().map(BatchId::as_str));
@@ -53,7 +54,7 @@ impl Conditions {
     }
 }
 
-/// Calls, the newest first.
+/// Calls, newest first.
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
@@ -61,14 +62,14 @@ pub(crate) fn list(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Call>> {
-    let mut meant = Conditions::of(scope, filter);
+    let mut conditions = SqlConditions::of(scope, filter);
     if let Some((opened_at, id)) = after.map(cursor::call).transpose()? {
         let place = [Value::from(opened_at.as_micros()), Value::from(id.as_bytes().to_vec())];
-        meant.push("(opened_at, id) < (?, ?)", place);
+        conditions.push("(opened_at, id) < (?, ?)", place);
     }
-    let rest = meant.sql + " ORDER BY opened_at DESC, id DESC LIMIT ?";
-    meant.values.push(Value::from(i64::from(limit) + 1));
-    let items = call_row::select(db, &rest, params_from_iter(meant.values))?;
+    let rest = conditions.sql + " ORDER BY opened_at DESC, id DESC LIMIT ?";
+    conditions.values.push(Value::from(i64::from(limit) + 1));
+    let items = call_row::select(db, &rest, params_from_iter(conditions.values))?;
     Ok(page(items, limit, cursor::after_call))
 }
 
@@ -82,35 +83,35 @@ fn group(by: UsageBy) -> &'static str {
     }
 }
 
-/// What calls came to, summed up.
+/// Usage summed by group.
 pub(crate) fn sums(
     db: &Connection,
     scope: &Scope,
     filter: &UsageFilter,
     by: UsageBy,
 ) -> Result<Vec<Usage>> {
-    let meant = Conditions::of(scope, filter);
-    // Costs in two parts: neither can overflow, and what they make together can be told.
+    let conditions = SqlConditions::of(scope, filter);
+    // Costs are summed in two parts, so that neither overflows.
     let sql = format!(
         "SELECT {}, count(*), sum(status = 0), sum(status = 2), sum(status = 3),
          coalesce(sum(estimated), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0),
-         coalesce(sum(tokens_cached), 0), coalesce(sum(cost_picos / {PART}), 0),
-         coalesce(sum(cost_picos % {PART}), 0) FROM longshore_call{} GROUP BY 1 ORDER BY 1",
+         coalesce(sum(tokens_cached), 0), coalesce(sum(cost_picos / {COST_SPLIT}), 0),
+         coalesce(sum(cost_picos % {COST_SPLIT}), 0) FROM longshore_call{} GROUP BY 1 ORDER BY 1",
         group(by),
-        meant.sql
+        conditions.sql
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows = statement.query(params_from_iter(meant.values)).or_translate()?;
+    let mut rows = statement.query(params_from_iter(conditions.values)).or_translate()?;
     let mut sums = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let part = |at| row.get::<_, i64>(at).map(i128::from).or_translate();
-        let cost_picos = total_cost(part(9)? * PART + part(10)?)?;
+        let cost_picos = total_cost(part(9)? * COST_SPLIT + part(10)?)?;
         sums.push(Usage { cost_picos, ..counts(row).or_translate()? });
     }
     Ok(sums)
 }
 
-const PART: i128 = 1_000_000_000;
+const COST_SPLIT: i128 = 1_000_000_000;
 
 fn counts(row: &Row<'_>) -> rusqlite::Result<Usage> {
     Ok(Usage {

@@ -1,4 +1,4 @@
-//! A pool's row, and the line before it.
+//! A pool's row, and its wait queue.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::error::{Translate, damaged};
 
-/// A pool's row while a verb works on it.
+/// A pool's row while an operation works on it.
 pub(super) struct Pool<'c> {
     db: &'c Connection,
     pub(super) num: i64,
@@ -21,20 +21,20 @@ pub(super) struct Pool<'c> {
     pub(super) timeouts: u64,
     pub(super) expired: u64,
     pub(super) waits: Waits,
-    /// Whom a verb told that asking again is worth it.
-    pub(super) told: Vec<PermitId>,
+    /// Waiters that the operation notified to ask again.
+    pub(super) woken: Vec<PermitId>,
 }
 
-/// Where one stands.
+/// A position in the wait queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     pub(super) rank: Timestamp,
     pub(super) came: Timestamp,
 }
 
 const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
 
-pub(super) fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+pub(super) fn read_timestamp(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
     row.get(column).map(Timestamp::from_micros)
 }
 
@@ -62,17 +62,17 @@ impl<'c> Pool<'c> {
             max: row.get(1)?,
             in_use: row.get(2)?,
             fence: row.get(3)?,
-            came: moment(row, 4)?,
-            next_end: moment(row, 5)?,
+            came: read_timestamp(row, 4)?,
+            next_end: read_timestamp(row, 5)?,
             acquired: row.get(6)?,
             timeouts: row.get(7)?,
             expired: row.get(8)?,
             waits,
-            told: Vec::new(),
+            woken: Vec::new(),
         })
     }
 
-    pub(super) fn find_or_make(db: &'c Connection, name: &PoolName, max: u32) -> Result<Self> {
+    pub(super) fn find_or_create(db: &'c Connection, name: &PoolName, max: u32) -> Result<Self> {
         if let Some(pool) = Self::find(db, name)? {
             return Ok(pool);
         }
@@ -114,46 +114,48 @@ impl<'c> Pool<'c> {
         self.max.saturating_sub(self.in_use)
     }
 
-    /// The place of one that comes now.
-    pub(super) fn next_place(&self, priority: Priority, now: Timestamp) -> Place {
+    /// The position of a request that arrives now.
+    pub(super) fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
         let came = now.max(self.came + Duration::from_micros(1));
-        Place { rank: rank(priority, came), came }
+        QueuePosition { rank: rank(priority, came), came }
     }
 
-    /// One came.
-    pub(super) fn joined(&mut self, place: Place) {
-        self.came = self.came.max(place.came);
+    /// Records an arrival.
+    pub(super) fn record_arrival(&mut self, position: QueuePosition) {
+        self.came = self.came.max(position.came);
     }
 
-    /// Who is first in line.
-    pub(super) fn first(&self) -> Result<Option<Place>> {
+    /// The first position in the queue.
+    pub(super) fn head(&self) -> Result<Option<QueuePosition>> {
         self.db
             .prepare_cached(
                 "SELECT rank, came FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
                  ORDER BY rank, came LIMIT 1",
             )
             .or_translate()?
-            .query_row([self.num], |row| Ok(Place { rank: moment(row, 0)?, came: moment(row, 1)? }))
+            .query_row([self.num], |row| {
+                Ok(QueuePosition { rank: read_timestamp(row, 0)?, came: read_timestamp(row, 1)? })
+            })
             .optional()
             .or_translate()
     }
 
-    /// How many stand before a place, and when the first of them loses its own.
-    pub(super) fn before(&self, place: Place) -> Result<(u32, Option<Timestamp>)> {
+    /// How many waiters are before a position, and when the first of their places expires.
+    pub(super) fn count_before(&self, position: QueuePosition) -> Result<(u32, Option<Timestamp>)> {
         self.db
             .prepare_cached(
                 "SELECT count(*), min(ends) FROM longshore_permit
                  WHERE pool = ?1 AND rank IS NOT NULL AND (rank, came) < (?2, ?3)",
             )
             .or_translate()?
-            .query_row((self.num, place.rank.as_micros(), place.came.as_micros()), |row| {
+            .query_row((self.num, position.rank.as_micros(), position.came.as_micros()), |row| {
                 let ends: Option<i64> = row.get(1)?;
                 Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
             })
             .or_translate()
     }
 
-    /// Ends a lease or a place in line; whether there was one.
+    /// Removes a lease or a waiter; whether there was one.
     pub(super) fn remove(&mut self, id: PermitId) -> Result<bool> {
         let gone = self
             .db
@@ -166,17 +168,17 @@ impl<'c> Pool<'c> {
             .optional()
             .or_translate()?;
         if let Some((weight, true)) = gone {
-            self.freed(weight);
+            self.release_weight(weight);
         }
         Ok(gone.is_some())
     }
 
-    fn freed(&mut self, weight: u32) {
+    fn release_weight(&mut self, weight: u32) {
         self.in_use = self.in_use.saturating_sub(weight);
     }
 
-    /// Drops what has run out; whether anything had to be looked at.
-    pub(super) fn sweep(&mut self, now: Timestamp) -> Result<bool> {
+    /// Removes expired leases and waiters; whether it had to look.
+    pub(super) fn expire(&mut self, now: Timestamp) -> Result<bool> {
         if now < self.next_end {
             return Ok(false);
         }
@@ -195,10 +197,10 @@ impl<'c> Pool<'c> {
             .or_translate()?;
         for (id, weight, held) in gone {
             if held {
-                self.freed(weight);
+                self.release_weight(weight);
                 self.expired += 1;
             } else {
-                self.told.push(id);
+                self.woken.push(id);
             }
         }
         let next: Option<i64> = self
@@ -208,40 +210,40 @@ impl<'c> Pool<'c> {
             .query_row([self.num], |row| row.get(0))
             .or_translate()?;
         self.next_end = next.map_or(NEVER, Timestamp::from_micros);
-        self.tell()?;
+        self.notify_next()?;
         Ok(true)
     }
 
-    /// Hints to those for whom there is room now, in order.
-    pub(super) fn tell(&mut self) -> Result<()> {
+    /// Notifies the waiters for which enough weight is free now, in order.
+    pub(super) fn notify_next(&mut self) -> Result<()> {
         let mut free = self.free();
         if free == 0 {
             return Ok(());
         }
-        let mut line = self
+        let mut waiters = self
             .db
             .prepare_cached(
                 "SELECT id, weight, told FROM longshore_permit WHERE pool = ?1 AND rank IS NOT NULL
                  ORDER BY rank, came",
             )
             .or_translate()?;
-        let mut line = line.query([self.num]).or_translate()?;
-        let mut told = Vec::new();
-        while let Some(row) = line.next().or_translate()? {
+        let mut waiters = waiters.query([self.num]).or_translate()?;
+        let mut woken = Vec::new();
+        while let Some(row) = waiters.next().or_translate()? {
             let weight: u32 = row.get(1).or_translate()?;
             let Some(rest) = free.checked_sub(weight) else { break };
             free = rest;
             if !row.get::<_, bool>(2).or_translate()? {
-                told.push(PermitId::from_bytes(row.get(0).or_translate()?));
+                woken.push(PermitId::from_bytes(row.get(0).or_translate()?));
             }
         }
-        for id in told {
+        for id in woken {
             self.db
                 .prepare_cached("UPDATE longshore_permit SET told = 1 WHERE pool = ?1 AND id = ?2")
                 .or_translate()?
                 .execute((self.num, id.as_bytes()))
                 .or_translate()?;
-            self.told.push(id);
+            self.woken.push(id);
         }
         Ok(())
     }

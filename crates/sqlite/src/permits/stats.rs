@@ -1,17 +1,17 @@
-//! How a pool stands. Reads only: what has run out and was not swept yet is left out.
+//! The state of a pool. Only reads: expired records that were not removed yet are left out.
 
 use longshore_core::permits::{Holder, PoolStats, Waiter};
 use longshore_core::{PermitId, PoolName, Priority, Result, Timestamp};
 use rusqlite::{Connection, Row};
 
-use super::pool::{Pool, moment};
-use super::steady;
+use super::boot_clock;
+use super::pool::{Pool, read_timestamp};
 use crate::error::{Translate, damaged};
 
-/// A pool's figures.
+/// A pool's state.
 pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats>> {
     let Some(pool) = Pool::find(db, name)? else { return Ok(None) };
-    let now = steady::now();
+    let now = boot_clock::now();
     let mut stats = PoolStats {
         max: pool.max,
         acquired: pool.acquired,
@@ -28,14 +28,14 @@ pub(crate) fn stats(db: &Connection, name: &PoolName) -> Result<Option<PoolStats
         .or_translate()?;
     let mut rows = statement.query([pool.num]).or_translate()?;
     while let Some(row) = rows.next().or_translate()? {
-        note(row, now, &mut stats)?;
+        add_permit(row, now, &mut stats)?;
     }
     Ok(Some(stats))
 }
 
-fn note(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
+fn add_permit(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
     let fence: Option<u64> = row.get(6).or_translate()?;
-    let ends = moment(row, 5).or_translate()?;
+    let ends = read_timestamp(row, 5).or_translate()?;
     if ends <= now {
         stats.expired += u64::from(fence.is_some());
         return Ok(());
@@ -44,13 +44,13 @@ fn note(row: &Row<'_>, now: Timestamp, stats: &mut PoolStats) -> Result<()> {
     let (owner, weight) = (row.get(1).or_translate()?, row.get(2).or_translate()?);
     match fence {
         Some(fence) => {
-            let held = now.since(moment(row, 7).or_translate()?);
+            let held = now.since(read_timestamp(row, 7).or_translate()?);
             stats.in_use += weight;
             stats.holders.push(Holder { id, owner, weight, fence, held, left: ends.since(now) });
         }
         None => {
             let priority = Priority::new(row.get(3).or_translate()?).map_err(damaged)?;
-            let waited = now.since(moment(row, 4).or_translate()?);
+            let waited = now.since(read_timestamp(row, 4).or_translate()?);
             stats.waiting.push(Waiter { id, owner, weight, priority, waited });
         }
     }

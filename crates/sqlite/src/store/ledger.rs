@@ -1,4 +1,5 @@
-//! The ledger's seam.
+//! Implements the traits of [`longshore_core::ledger`], except parked requests, tokens and the
+//! audit log.
 
 use async_trait::async_trait;
 use longshore_core::ledger::{
@@ -12,7 +13,7 @@ use longshore_core::{
 };
 
 use super::SqliteStore;
-use crate::ledger::{budgets, calls, keys, limits, profiles, replies, usage};
+use crate::ledger::{budgets, calls, keys, limits, profiles, reply_queues, usage};
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 
@@ -79,8 +80,8 @@ impl Keys for SqliteStore {
         version: Option<u32>,
     ) -> Result<()> {
         let (scope, tenant, name) = (scope.clone(), tenant.clone(), name.clone());
-        let verb = move |tx: &mut Tx<'_>| keys::revoke(tx, &scope, &tenant, &name, version);
-        self.writer.call(Durable, verb).await
+        let op = move |tx: &mut Tx<'_>| keys::revoke(tx, &scope, &tenant, &name, version);
+        self.writer.call(Durable, op).await
     }
 
     async fn key(
@@ -173,8 +174,8 @@ impl Replies for SqliteStore {
         session: SessionId,
     ) -> Result<()> {
         let (scope, tenant, queue) = (scope.clone(), tenant.clone(), queue.clone());
-        let verb = move |tx: &mut Tx<'_>| replies::open(tx, &scope, &tenant, &queue, session);
-        self.writer.call(Relaxed, verb).await
+        let op = move |tx: &mut Tx<'_>| reply_queues::open(tx, &scope, &tenant, &queue, session);
+        self.writer.call(Relaxed, op).await
     }
 
     async fn close_replies(
@@ -184,12 +185,12 @@ impl Replies for SqliteStore {
         queue: &QueueName,
     ) -> Result<()> {
         let (scope, tenant, queue) = (scope.clone(), tenant.clone(), queue.clone());
-        self.writer.call(Durable, move |tx| replies::close(tx, &scope, &tenant, &queue)).await
+        self.writer.call(Durable, move |tx| reply_queues::close(tx, &scope, &tenant, &queue)).await
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
         let scope = scope.clone();
-        self.writer.call(Durable, move |tx| replies::reply(tx, &scope, &unit)).await
+        self.writer.call(Durable, move |tx| reply_queues::reply(tx, &scope, &unit)).await
     }
 
     async fn replies_open(
@@ -199,6 +200,6 @@ impl Replies for SqliteStore {
         queue: &QueueName,
     ) -> Result<bool> {
         let (scope, tenant, queue) = (scope.clone(), tenant.clone(), queue.clone());
-        self.read(move |db| replies::are_open(db, &scope, &tenant, &queue)).await
+        self.read(move |db| reply_queues::is_open(db, &scope, &tenant, &queue)).await
     }
 }

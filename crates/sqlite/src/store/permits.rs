@@ -1,4 +1,4 @@
-//! Bounded pools.
+//! Implements [`Permits`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
 use longshore_core::{PermitId, Permits, PoolName, Result};
 
 use super::SqliteStore;
-use crate::permits::{self, verbs};
+use crate::permits::{self, ops};
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 
@@ -15,18 +15,18 @@ use crate::writer::Durability::{Durable, Relaxed};
 impl Permits for SqliteStore {
     async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
         let (pool, ask, id) = (pool.clone(), ask.clone(), ask.id);
-        // Before it is sent: a hint may come before its answer does.
-        self.signals.hints.enter(id);
-        let answer = self.writer.call(Relaxed, move |tx| verbs::ask(tx, &pool, &ask)).await;
+        // Before the request: a wake-up may come before the answer.
+        self.signals.wakeups.register(id);
+        let answer = self.writer.call(Relaxed, move |tx| ops::ask(tx, &pool, &ask)).await;
         if !matches!(answer, Ok(Answer::Waiting { .. })) {
-            self.signals.hints.leave(&[id]);
+            self.signals.wakeups.remove(&[id]);
         }
         answer
     }
 
     async fn turn(&self, _: &PoolName, id: PermitId) {
-        if let Some(hint) = self.signals.hints.of(id) {
-            hint.notified().await;
+        if let Some(wakeup) = self.signals.wakeups.get(id) {
+            wakeup.notified().await;
         }
     }
 
@@ -37,34 +37,34 @@ impl Permits for SqliteStore {
         ttl: Duration,
     ) -> Result<Vec<PermitId>> {
         let (pool, ids) = (pool.clone(), ids.to_vec());
-        self.writer.call(Relaxed, move |tx| verbs::extend(tx, &pool, &ids, ttl)).await
+        self.writer.call(Relaxed, move |tx| ops::extend(tx, &pool, &ids, ttl)).await
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.signals.hints.leave(ids);
+        self.signals.wakeups.remove(ids);
         let (pool, ids) = (pool.clone(), ids.to_vec());
-        self.writer.call(Relaxed, move |tx| verbs::release(tx, &pool, &ids)).await
+        self.writer.call(Relaxed, move |tx| ops::release(tx, &pool, &ids)).await
     }
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.signals.hints.leave(&[id]);
+        self.signals.wakeups.remove(&[id]);
         let pool = pool.clone();
-        self.writer.call(Relaxed, move |tx| verbs::leave(tx, &pool, id, why)).await
+        self.writer.call(Relaxed, move |tx| ops::leave(tx, &pool, id, why)).await
     }
 
     async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
         let pool = pool.clone();
-        self.writer.call(Durable, move |tx| verbs::init(tx, &pool, max)).await
+        self.writer.call(Durable, move |tx| ops::init(tx, &pool, max)).await
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
         let pool = pool.clone();
-        self.writer.call(Durable, move |tx| verbs::resize(tx, &pool, max)).await
+        self.writer.call(Durable, move |tx| ops::resize(tx, &pool, max)).await
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
         let pool = pool.clone();
-        self.writer.call(Relaxed, move |tx| verbs::reset(tx, &pool)).await
+        self.writer.call(Relaxed, move |tx| ops::reset(tx, &pool)).await
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
@@ -78,7 +78,7 @@ impl Permits for SqliteStore {
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
         let (pool, alert) = (pool.clone(), alert.to_owned());
-        let verb = move |tx: &mut Tx<'_>| verbs::may_alert(tx, &pool, &alert, every);
-        self.writer.call(Relaxed, verb).await
+        let op = move |tx: &mut Tx<'_>| ops::may_alert(tx, &pool, &alert, every);
+        self.writer.call(Relaxed, op).await
     }
 }

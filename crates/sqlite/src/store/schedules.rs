@@ -1,4 +1,4 @@
-//! Schedules.
+//! Implements [`Schedules`].
 
 use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
@@ -40,8 +40,8 @@ impl Schedules for SqliteStore {
         switch: ScheduleSwitch,
     ) -> Result<Schedule> {
         let (scope, tenant, name) = (scope.clone(), tenant.clone(), name.clone());
-        let verb = move |tx: &mut Tx<'_>| schedules::switch(tx, &scope, &tenant, &name, switch);
-        self.writer.call(Durable, verb).await
+        let op = move |tx: &mut Tx<'_>| schedules::switch(tx, &scope, &tenant, &name, switch);
+        self.writer.call(Durable, op).await
     }
 
     async fn fire_schedule(&self, scope: &Scope, firing: Firing) -> Result<Fired> {

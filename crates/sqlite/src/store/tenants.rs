@@ -1,4 +1,4 @@
-//! Tenants.
+//! Implements [`Tenants`].
 
 use async_trait::async_trait;
 use longshore_core::store::{Tenant, TenantChange};

@@ -1,4 +1,4 @@
-//! The seam of tokens and of the audit log.
+//! Implements [`Tokens`] and [`Audit`].
 
 use async_trait::async_trait;
 use longshore_core::ledger::{Audit, Deed, NewDeed, NewToken, TokenHash, TokenRecord, Tokens};
@@ -22,7 +22,7 @@ impl Tokens for SqliteStore {
     }
 
     async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>> {
-        self.read(move |db| tokens::whose(db, hash)).await
+        self.read(move |db| tokens::find_by_hash(db, hash)).await
     }
 
     async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>> {
@@ -31,18 +31,18 @@ impl Tokens for SqliteStore {
     }
 
     async fn is_locked(&self) -> Result<bool> {
-        self.read(tokens::is_locked).await
+        self.read(tokens::any_exists).await
     }
 }
 
 #[async_trait]
 impl Audit for SqliteStore {
     async fn note(&self, deed: NewDeed) -> Result<()> {
-        self.writer.call(Durable, move |tx| tokens::note(tx, &deed)).await
+        self.writer.call(Durable, move |tx| tokens::append_audit_entry(tx, &deed)).await
     }
 
     async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>> {
         let (scope, after) = (scope.clone(), after.map(str::to_owned));
-        self.read(move |db| tokens::deeds(db, &scope, after.as_deref(), limit)).await
+        self.read(move |db| tokens::audit_entries(db, &scope, after.as_deref(), limit)).await
     }
 }

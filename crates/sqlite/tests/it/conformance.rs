@@ -1,4 +1,5 @@
-//! Every case of the suite, the cases for SQL effects, and random histories against the oracle.
+//! Runs every case of the conformance suite, the cases for SQL effects, and random histories
+//! against the oracle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use longshore::MemoryStore;
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::{ManualClock, SqlWorld, World};
 
-use crate::kit::{world, world_at};
+use crate::helpers::{world, world_at};
 
 longshore_testkit::conformance_suite!(world);
 
@@ -46,7 +47,7 @@ async fn bank() -> Bank {
 
 longshore_testkit::effects_suite!(bank);
 
-/// `LONGSHORE_SOAK` makes a storm of it.
+/// `LONGSHORE_SOAK` runs many more cases.
 #[test]
 fn a_storm_of_random_histories_ends_as_in_the_oracle() {
     let cases = if std::env::var_os("LONGSHORE_SOAK").is_some() { 2_000 } else { 40 };

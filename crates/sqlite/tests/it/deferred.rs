@@ -1,4 +1,4 @@
-//! Effects that break a key which SQLite looks at only when the whole group is committed.
+//! Effects that violate a deferred key, which SQLite checks only at the commit of the whole group.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn kind() -> Kind {
     Kind::new("card").unwrap()
 }
 
-/// A store beside a table of cards, each of which must belong to account 1 when it is committed.
+/// A store beside a table of cards, which must reference account 1 at commit.
 fn store_at(path: &Path) -> Arc<SqliteStore> {
     let own = Connection::open(path).unwrap();
     own.execute_batch(
@@ -33,14 +33,14 @@ fn cards(path: &Path) -> i64 {
     own.query_row("SELECT count(*) FROM card", [], |row| row.get(0)).unwrap()
 }
 
-/// Gives a card to the account that the unit names.
+/// A handler that inserts a card for the account in the payload.
 async fn give(_: Context, account: i64) -> longshore::HandlerResult<()> {
     let sql = "INSERT INTO card VALUES (?1)".to_owned();
     let params = Params::Ordered(vec![SqlValue::Int(account)]);
     Ok(Reply::new(()).with_effects([Effect { sql, params, expected_rows: Some(1) }]))
 }
 
-/// Works until nothing is left. A store that was stuck would never let it end.
+/// Works until no unit is left. If the store hung, it would never end.
 async fn work(store: &Arc<SqliteStore>) {
     let worker = Worker::builder(store.clone())
         .slots(20)

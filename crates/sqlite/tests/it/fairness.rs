@@ -1,10 +1,10 @@
-//! Shares, caps and bounds with many tenants, claimers and senders at once.
+//! Weights, caps and capacities with many tenants, claimers and senders at once.
 
 use longshore_testkit::fairness::{
     Limit, caps_are_never_exceeded, shares_follow_weights, thirty_two_senders_never_exceed_a_bound,
 };
 
-use crate::kit::world;
+use crate::helpers::world;
 
 /// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
 fn largest() -> u64 {

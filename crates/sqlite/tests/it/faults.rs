@@ -1,4 +1,4 @@
-//! A disk that is full, a lock that another holds, a clock that jumps.
+//! A full disk, a lock held by another process, a clock that jumps.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ fn unit(bytes: usize) -> NewUnit {
     NewUnit::new(Kind::new("k").unwrap(), vec![b'x'; bytes])
 }
 
-/// A file system of a few megabytes, gone with the guard.
+/// A file system of a few megabytes, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -62,7 +62,7 @@ async fn a_full_disk_loses_nothing_that_was_confirmed() {
     for id in &confirmed {
         assert_eq!(store.unit(&Scope::All, *id).await.unwrap().payload.len(), 10_000);
     }
-    // Room again: the same store goes on.
+    // With space again the same store continues.
     std::fs::remove_file(&ballast).unwrap();
     store.send(&Scope::All, vec![unit(10)]).await.unwrap();
     assert_eq!(store.verify().await.unwrap(), []);
@@ -119,7 +119,7 @@ async fn one_bad_verb_does_not_harm_the_group_it_is_committed_with() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
     let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
-    // Hold the lock so that all verbs gather behind one commit.
+    // Hold the lock so that all operations queue behind one commit.
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut sends = tokio::task::JoinSet::new();
@@ -128,7 +128,7 @@ async fn one_bad_verb_does_not_harm_the_group_it_is_committed_with() {
         sends.spawn(async move {
             let mut bad = unit(1);
             bad.weight.slots = u32::from(i % 5 != 0);
-            // The good half of a bad send must not stay behind either.
+            // The valid half of a bad send must not be stored either.
             store.send(&Scope::All, vec![unit(1), bad]).await.is_ok()
         });
     }

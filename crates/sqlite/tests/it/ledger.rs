@@ -1,4 +1,4 @@
-//! The ledger in a file: what the schema refuses, what `verify` finds, and several processes.
+//! The ledger in a file: schema constraints, `verify`, and several processes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ async fn calls_that_come_together_are_written_once_each_whoever_was_there_before
     let other = open(&folder.path().join("longshore.db"));
     let calls: Vec<NewCall> = (0..70).map(|_| call()).collect();
     let ended = |call: &NewCall| CallRecord { call: call.clone(), end: Some(call.maybe_billed()) };
-    // One has ended, one is journalled here, one where it is not remembered here.
+    // One has ended, one was written by this store, one by another store.
     store.record_calls(vec![ended(&calls[5])]).await.unwrap();
     store.admit_calls(vec![calls[20].clone()]).await.unwrap();
     other.admit_calls(vec![calls[40].clone()]).await.unwrap();
@@ -130,8 +130,8 @@ async fn processes_share_a_budget_to_the_last_token() {
     assert_eq!(stores[0].verify().await.unwrap(), []);
 }
 
-/// The lists and look-ups of a store with a long history must not walk through it.
-/// The conditions are those that `usage` writes: see `Conditions` there.
+/// The lists and look-ups of a store with a long history must use an index. The conditions are
+/// copied from `SqlConditions` in `usage`.
 #[tokio::test]
 async fn every_way_to_calls_has_its_index() {
     let folder = tempfile::tempdir().unwrap();

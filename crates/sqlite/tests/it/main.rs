@@ -1,4 +1,4 @@
-//! The SQLite store against the suite that every store runs, and against what only a file has.
+//! The SQLite store: the conformance suite that every store runs, and tests that need a file.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -6,10 +6,10 @@ mod conformance;
 mod deferred;
 mod fairness;
 mod faults;
-mod kit;
+mod helpers;
 mod ledger;
 mod permits;
-mod permits_storm;
+mod permits_chaos;
 mod processes;
 mod schema;
 mod transactions;

@@ -1,4 +1,4 @@
-//! Bounded pools in a file, as two processes see it.
+//! Bounded pools in a file, used by two processes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ async fn after_the_machine_was_started_again_nobody_holds() {
     assert_eq!((stats.in_use, stats.max, stats.holders.len()), (0, 3, 0));
     let after = BoundedPool::builder(store, name(), 2).build();
     assert!(after.acquire().await.unwrap().fence() > fence);
-    // Those of the same life stay.
+    // Permits of the same boot stay.
     let held = after.acquire().await.unwrap();
     assert_eq!(open(&path).stats(&name()).await.unwrap().unwrap().in_use, 1);
     drop(held);

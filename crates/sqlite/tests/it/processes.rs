@@ -1,4 +1,4 @@
-//! Several stores on one file: as several processes, each with its own connections and threads.
+//! Several stores on one file: like several processes, each with its own connections and threads.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;

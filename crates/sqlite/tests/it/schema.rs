@@ -1,13 +1,13 @@
-//! The schema: a checked snapshot, versions, and what is not ours.
+//! The schema: a checked snapshot, versions, and files that are not ours.
 
 use longshore::Error;
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::kit::world_at;
+use crate::helpers::world_at;
 
-/// `crates/sqlite/schema.sql` is what a fresh database has. To change it on purpose, run the test
-/// with `LONGSHORE_WRITE_SCHEMA=1` and read the difference.
+/// `crates/sqlite/schema.sql` is the schema of a new database. To change it on purpose, run the
+/// test with `LONGSHORE_WRITE_SCHEMA=1` and review the difference.
 #[tokio::test]
 async fn the_schema_is_the_one_in_the_snapshot() {
     let (_world, path) = world_at().await;

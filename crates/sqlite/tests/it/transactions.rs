@@ -1,4 +1,4 @@
-//! `effects_exactly_once`: SQL that commits with a finish, and verbs inside the caller's own
+//! `effects_exactly_once`: SQL that commits with a finish, and operations inside the caller's own
 //! transaction.
 
 use std::collections::BTreeMap;
@@ -232,7 +232,7 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
     let lease = shop.take().await;
     let card = Effect { sql: "INSERT INTO card VALUES (:id)".into(), ..set_state(99, "", None) };
     let end = Finish { effects: vec![card], ..Finish::new(lease, Outcome::Done(None)) };
-    // The lock is held, so that all verbs gather behind one commit, the bad one last.
+    // The lock is held, so that all operations queue behind one commit, the bad one last.
     shop.own.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut sends: Vec<_> = (0..20).map(|_| shop.store.send(&Scope::All, vec![unit()])).collect();
     let mut bad = shop.store.finish(shop.session, vec![end]);

@@ -1,0 +1,49 @@
+//! The audit log of changes requested over the network. Entries are only appended; pruning removes
+//! old ones ([`crate::store::Retention::deeds`]).
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::name::{Scope, TenantId, TokenId};
+use crate::store::Page;
+use crate::time::Timestamp;
+
+/// A change that was requested.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewDeed {
+    /// The token that was used; `None` where no authentication is required.
+    pub token: Option<TokenId>,
+    /// The caller, for people: the token's label, or the client's address.
+    pub by: String,
+    /// The tenant of the changed object; `None` if it concerns all tenants.
+    pub tenant: Option<TenantId>,
+    /// The action, as `batch.pause`.
+    pub action: String,
+    /// The changed object.
+    pub target: String,
+    /// Further details. Never a payload.
+    pub detail: String,
+}
+
+/// An entry of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deed {
+    /// Its position in the log.
+    pub seq: u64,
+    /// When it was appended.
+    pub at: Timestamp,
+    /// The change.
+    #[serde(flatten)]
+    pub deed: NewDeed,
+}
+
+/// The audit log.
+#[async_trait]
+pub trait Audit: Send + Sync + 'static {
+    /// Appends an entry.
+    async fn note(&self, deed: NewDeed) -> Result<()>;
+
+    /// Entries, newest first. A tenant sees only entries about its own objects.
+    async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>>;
+}

@@ -1,0 +1,45 @@
+//! Reply queues: opened by a session that waits for replies, closed when it ends.
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::name::{QueueName, Scope, SessionId, TenantId};
+use crate::store::Sent;
+use crate::unit::NewUnit;
+
+/// Reply queues.
+#[async_trait]
+pub trait Replies: Send + Sync + 'static {
+    /// Opens a reply queue for a session's lifetime. [`crate::Error::Invalid`] if another session
+    /// has it open: two readers of one queue would take each other's replies.
+    /// [`crate::Error::SessionGone`] if the session has ended. A session that adopts another's
+    /// leases also gets its reply queues.
+    async fn open_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+        session: SessionId,
+    ) -> Result<()>;
+
+    /// Closes it. Units left in it are cancelled, as when its session ends.
+    async fn close_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<()>;
+
+    /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
+    /// concurrent close either comes first, or cancels the unit: no reply is left in a closed
+    /// queue.
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>>;
+
+    /// Whether it is open.
+    async fn replies_open(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<bool>;
+}

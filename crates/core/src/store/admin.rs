@@ -1,0 +1,118 @@
+//! Administration of units, queues, batches and workers, by operators and the dashboard.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::batch::{Batch, BatchAction};
+use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
+use crate::session::Order;
+use crate::unit::UnitState;
+
+/// An action on units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnitAction {
+    /// Cancels waiting units; asks running ones to stop.
+    Cancel,
+    /// Makes failed, cancelled and scheduled units ready, with all attempts. Opens a new generation
+    /// of an ended batch.
+    Retry,
+    /// Makes scheduled units ready, with the attempts they have left: the event they wait for has
+    /// occurred.
+    Wake,
+}
+
+/// Selects units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnitSelection {
+    /// By id.
+    Ids(Vec<UnitId>),
+    /// All units of a queue in this state.
+    Queue(QueueName, UnitState),
+}
+
+/// The result of an action on units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Operated {
+    /// Units that were changed.
+    pub changed: u64,
+    /// Running units that were asked to stop.
+    pub requested: u64,
+    /// Units in a state that did not permit the action.
+    pub skipped: u64,
+}
+
+/// How much may be live in a queue, lane or tenant at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Units; `None` is unbounded.
+    pub units: Option<u64>,
+    /// Bytes of payload; `None` is unbounded.
+    pub bytes: Option<u64>,
+}
+
+/// A change of a queue; `None` leaves a setting unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueChange {
+    /// Whether claims skip it.
+    pub paused: Option<bool>,
+    /// Its capacity.
+    pub capacity: Option<Capacity>,
+}
+
+/// A change of one tenant's lane; `None` leaves a setting unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LaneChange {
+    /// Whether claims skip it.
+    pub paused: Option<bool>,
+    /// Its weight relative to other lanes.
+    pub weight: Option<u32>,
+    /// How many of its units may be leased at once; `Some(None)` removes the cap.
+    pub cap: Option<Option<u32>>,
+    /// Its capacity.
+    pub capacity: Option<Capacity>,
+}
+
+/// Administration.
+#[async_trait]
+pub trait Operate: Send + Sync + 'static {
+    /// Applies an action to units. [`crate::Error::NotFound`], without effect, if an id is unknown
+    /// or outside `scope`.
+    async fn operate_units(
+        &self,
+        scope: &Scope,
+        units: UnitSelection,
+        action: UnitAction,
+    ) -> Result<Operated>;
+
+    /// Pauses, resumes, cancels, fails or retries a batch.
+    async fn operate_batch(
+        &self,
+        scope: &Scope,
+        batch: &BatchId,
+        action: BatchAction,
+    ) -> Result<Batch>;
+
+    /// Changes a queue, which need not exist yet. A tenant may change its own queues; a shared
+    /// queue needs [`Scope::All`].
+    async fn change_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        change: QueueChange,
+    ) -> Result<()>;
+
+    /// Changes one tenant's lane of a queue.
+    async fn change_lane(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        tenant: &TenantId,
+        change: LaneChange,
+    ) -> Result<()>;
+
+    /// Commands a worker to work, go quiet, drain or stop. It receives the command with its next
+    /// heartbeat.
+    async fn order(&self, session: SessionId, order: Order) -> Result<()>;
+}

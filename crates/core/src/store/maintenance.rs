@@ -1,0 +1,92 @@
+//! Maintenance, by the engine's background services.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::name::SessionId;
+use crate::stall::Dead;
+
+/// The result of a reclaim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reclaimed {
+    /// Sessions ended.
+    pub sessions: u64,
+    /// Units that will run again.
+    pub rescued: u64,
+    /// Units that failed because they were lost too often.
+    pub failed: u64,
+}
+
+/// The result of a promotion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Promoted {
+    /// Scheduled units that became ready.
+    pub due: u64,
+    /// Waiting units past their deadline.
+    pub expired: u64,
+    /// Units cancelled because their batch failed or was cancelled.
+    pub swept: u64,
+    /// Whether more work is left.
+    pub more: bool,
+}
+
+/// How long ended records are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Done and cancelled units.
+    pub done: Duration,
+    /// Failed units.
+    pub failed: Duration,
+    /// Ended batches, and the change feed.
+    pub batches: Duration,
+    /// Entries of the audit log.
+    pub deeds: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        const DAY: u64 = 24 * 3600;
+        Self {
+            done: Duration::from_secs(DAY),
+            failed: Duration::from_secs(30 * DAY),
+            batches: Duration::from_secs(30 * DAY),
+            deeds: Duration::from_secs(400 * DAY),
+        }
+    }
+}
+
+/// The result of pruning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Ended units.
+    pub units: u64,
+    /// Ended batches.
+    pub batches: u64,
+    /// Entries of the audit log.
+    pub deeds: u64,
+    /// Whether more work is left.
+    pub more: bool,
+}
+
+/// Maintenance. Each operation does a bounded amount of work and reports whether more is left.
+#[async_trait]
+pub trait Upkeep: Send + Sync + 'static {
+    /// Ends dead sessions, unless their heartbeat has moved since, and requeues their units.
+    async fn reclaim(&self, dead: &[Dead]) -> Result<Reclaimed>;
+
+    /// Makes due units ready, fails expired ones, cancels units of batches that failed or were
+    /// cancelled.
+    async fn promote(&self, limit: u32) -> Result<Promoted>;
+
+    /// Time until the next scheduled unit is due.
+    async fn next_due(&self) -> Result<Option<Duration>>;
+
+    /// Removes records that exceed the retention.
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned>;
+
+    /// Acquires or renews the leadership of `role` for `ttl`: one session at a time. Services run
+    /// where this returns true.
+    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
+}

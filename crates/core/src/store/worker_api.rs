@@ -1,0 +1,212 @@
+//! What workers call: sessions, claims, checkpoints and finishes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::batch::Sums;
+use crate::ledger::CallRecord;
+use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
+use crate::outcome::{Effect, Failure, Outcome};
+use crate::session::{Lease, NewSession, Order};
+use crate::time::Timestamp;
+use crate::unit::{Payload, Progress, Unit, UnitState};
+
+/// The queues that a worker claims from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Queues {
+    /// All queues within its scope.
+    #[default]
+    All,
+    /// These.
+    Named(Vec<QueueName>),
+}
+
+/// What a worker can take now.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The worker's session.
+    pub session: SessionId,
+    /// Tenants to claim from.
+    pub scope: Scope,
+    /// Queues to claim from.
+    pub queues: Queues,
+    /// Claim only from this batch.
+    pub batch: Option<BatchId>,
+    /// Claim only these kinds.
+    pub kinds: Vec<Kind>,
+    /// Free slots: units up to this total weight are claimed *and started*.
+    pub free: u32,
+    /// Slots in total: a heavier unit does not suit this worker.
+    pub slots: u32,
+    /// Named resources that are free.
+    pub resources: BTreeMap<String, u32>,
+    /// Named resources in total. A unit that needs more does not suit this worker; for a unit that
+    /// needs more than is free, slots are reserved.
+    pub all_resources: BTreeMap<String, u32>,
+    /// Further units to claim without starting them. Never from a capped lane, tenant or key.
+    pub ahead: u32,
+    /// Whether the worker holds no unit. Only then it may get a unit that must run alone.
+    pub empty_handed: bool,
+    /// Tenants to skip this time, because their units would only wait. They keep their position in
+    /// the stride schedule.
+    pub except: Vec<TenantId>,
+}
+
+/// A leased unit.
+#[derive(Debug, Clone)]
+pub struct HeldUnit {
+    /// The lease to finish it with.
+    pub lease: Lease,
+    /// Whether its attempt has been counted.
+    pub started: bool,
+    /// It must run with no other unit beside it.
+    pub alone: bool,
+    /// The unit; `attempt` includes the current run once started.
+    pub unit: Unit,
+}
+
+/// The result of a claim.
+#[derive(Debug, Clone, Default)]
+pub struct Claimed {
+    /// The units, in the order in which they should run.
+    pub units: Vec<HeldUnit>,
+    /// A unit that must run alone waits: claim again when no unit is held.
+    pub alone_waiting: bool,
+    /// The first unit is heavier than what is free: slots are reserved for it.
+    pub heavy_waiting: bool,
+}
+
+/// A heartbeat.
+#[derive(Debug, Clone, Default)]
+pub struct Beat {
+    /// CPU time of the worker and its children so far; `None` leaves the stored value.
+    pub cpu: Option<Duration>,
+    /// The latest progress of its units.
+    pub progress: Vec<ProgressNote>,
+}
+
+/// The progress of one unit.
+#[derive(Debug, Clone)]
+pub struct ProgressNote {
+    /// The unit.
+    pub lease: Lease,
+    /// Its progress.
+    pub progress: Progress,
+}
+
+/// The reply to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BeatAnswer {
+    /// The command that an operator gave it.
+    pub order: Order,
+    /// Units it holds and must cancel.
+    pub cancel: Vec<UnitId>,
+    /// Units it should release if not started: their queue, lane or batch was paused, or their
+    /// tenant suspended.
+    pub unwanted: Vec<UnitId>,
+    /// How many leases the store counts for it. If the worker knows of fewer, the answer to a claim
+    /// was lost: see [`Leases::held`].
+    pub held: u64,
+}
+
+/// The end of one run.
+#[derive(Debug, Clone)]
+pub struct Finish {
+    /// The unit, and the fence that proves the lease.
+    pub lease: Lease,
+    /// The handler's outcome.
+    pub outcome: Outcome,
+    /// SQL that commits with it or not at all.
+    pub effects: Vec<Effect>,
+    /// The checkpoint for the next run, if there is one. Committed with this finish.
+    pub checkpoint: Option<Payload>,
+    /// Calls made by this run. Committed with this finish.
+    pub calls: Vec<CallRecord>,
+}
+
+impl Finish {
+    /// An outcome without effects, checkpoint and calls.
+    pub fn new(lease: Lease, outcome: Outcome) -> Self {
+        Self { lease, outcome, effects: Vec::new(), checkpoint: None, calls: Vec::new() }
+    }
+}
+
+/// What a run saves on its way, all or nothing.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// The checkpoint for the next run.
+    pub state: Payload,
+    /// Added to the sums of its batch.
+    pub sums: Sums,
+    /// Calls made by this run.
+    pub calls: Vec<CallRecord>,
+}
+
+impl Kept {
+    /// A checkpoint without sums and calls.
+    pub fn new(state: Payload) -> Self {
+        Self { state, sums: Sums::new(), calls: Vec::new() }
+    }
+}
+
+/// The result of one finish.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Finished {
+    /// It is recorded. Also if the same lease had finished before.
+    Recorded(UnitState),
+    /// The lease is lost: the unit's fence has changed. Nothing was written, no effect remains.
+    LeaseLost,
+    /// An effect failed or changed another number of rows than expected. Nothing was written; the
+    /// unit is still held.
+    EffectFailed(Failure),
+}
+
+/// What workers call.
+#[async_trait]
+pub trait Leases: Send + Sync + 'static {
+    /// Opens a session.
+    async fn open_session(&self, session: NewSession) -> Result<()>;
+
+    /// Sends a heartbeat. [`crate::Error::SessionGone`] if the session was reclaimed: then all its
+    /// leases are lost. Need not survive a power failure.
+    async fn beat(&self, session: SessionId, beat: Beat) -> Result<BeatAnswer>;
+
+    /// Ends a session in good order: units it holds are requeued, started ones as interrupted.
+    async fn close_session(&self, session: SessionId) -> Result<()>;
+
+    /// Takes over the leases of a former run of the same process: they move to `to` with new
+    /// fences, and `from` ends. The session id `from` serves as the secret. A repeat after a lost
+    /// answer (`from` is gone, `to` holds units) returns what `to` holds.
+    async fn adopt(&self, from: SessionId, to: SessionId) -> Result<Vec<HeldUnit>>;
+
+    /// Leases units. Need not survive a power failure, which the worker would not survive either.
+    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+
+    /// Counts the attempt of units that were claimed ahead, just before they run. `None` for a unit
+    /// that must not run (lease lost, paused, suspended, cancel requested, past its deadline): the
+    /// caller must release it. Need not survive a power failure, but must survive this process.
+    async fn start(&self, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>>;
+
+    /// Requeues units that were not started. Unknown or lost leases are skipped.
+    async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()>;
+
+    /// Stores the checkpoint of a run, adds `sums` to its batch's, and writes its `calls`: all or
+    /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
+    /// repeat, and adds nothing.
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: Kept) -> Result<bool>;
+
+    /// Stores the progress of runs, without a heartbeat. Need not survive a power failure.
+    async fn progress(&self, session: SessionId, notes: Vec<ProgressNote>) -> Result<()>;
+
+    /// Records the ends of runs; counters, dependants and callbacks are updated in the same
+    /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.
+    /// If an effect fails only at commit (a deferred key), the whole call is
+    /// [`crate::Error::Invalid`] and nothing was recorded: finish the units one by one.
+    async fn finish(&self, session: SessionId, finishes: Vec<Finish>) -> Result<Vec<Finished>>;
+
+    /// All leases of a session, to compare with what the worker knows.
+    async fn held(&self, session: SessionId) -> Result<Vec<Lease>>;
+}

@@ -1,0 +1,218 @@
+//! Parses a connection URL.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::tls;
+
+/// TCP keepalive, because a server that vanished sends no FIN: idle time before the first probe,
+/// interval, number of probes.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
+/// How long sent data may stay unacknowledged.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long connecting to one address of a server may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is wrong with a URL, or with a file it names. Never repeats the URL: it may hold a
+/// password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct AddressError(pub String);
+
+fn refused(why: &str) -> AddressError {
+    AddressError(format!(
+        "the database's address is not postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}"
+    ))
+}
+
+/// Where a server is, and how to connect to it.
+#[derive(Debug, Clone)]
+pub struct Address {
+    /// The options that the driver understands.
+    pub config: Config,
+    /// How the server's certificate is verified.
+    pub tls: Tls,
+}
+
+/// `sslmode`, as every client of PostgreSQL has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tls {
+    /// No encryption.
+    Off,
+    /// Encrypted, without verification of the certificate.
+    Unchecked,
+    /// The certificate must be signed by one of these authorities.
+    Signed(Roots),
+    /// The certificate must be signed, and issued for the host's name.
+    Full(Roots),
+}
+
+/// `sslrootcert`: the trusted certificate authorities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Roots {
+    /// The system's list.
+    System,
+    /// A PEM file.
+    File(PathBuf),
+}
+
+/// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. Errors never repeat the URL: it
+/// may hold a password.
+pub fn read(url: &str) -> Result<Address, AddressError> {
+    let (url, tls_options) = split_tls_options(url);
+    let mut config = Config::from_str(&url).map_err(|error| refused(&reason(&error)))?;
+    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        return Err(refused("no host"));
+    }
+    let tls = tls_mode(&tls_options)?;
+    config.ssl_mode(match (&tls, tls_options.mode.as_deref()) {
+        (Tls::Off, _) => SslMode::Disable,
+        (Tls::Unchecked, None | Some("prefer" | "allow")) => SslMode::Prefer,
+        _ => SslMode::Require,
+    });
+    if config.get_application_name().is_none() {
+        config.application_name("longshore");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    set_tcp_timeouts(&mut config);
+    Ok(Address { config, tls })
+}
+
+/// Sets keepalive and timeout unless the URL does: TCP would wait a quarter of an hour for a
+/// network that drops packets.
+fn set_tcp_timeouts(config: &mut Config) {
+    if config.get_keepalives_interval().is_none() && config.get_keepalives_retries().is_none() {
+        config.keepalives_idle(KEEPALIVE.0);
+        config.keepalives_interval(KEEPALIVE.1);
+        config.keepalives_retries(KEEPALIVE.2);
+    }
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(TCP_USER_TIMEOUT);
+    }
+}
+
+impl Address {
+    /// Makes TLS connections, where the configuration asks for TLS.
+    pub fn connector(&self) -> Result<MakeRustlsConnect, AddressError> {
+        tls::connector(&self.tls)
+    }
+
+    /// Host and port, for messages.
+    pub fn shown(&self) -> String {
+        let host = match self.config.get_hosts().first() {
+            Some(Host::Tcp(name)) => name.clone(),
+            Some(Host::Unix(path)) => path.display().to_string(),
+            None => {
+                self.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string)
+            }
+        };
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        format!("{host}:{port}")
+    }
+}
+
+/// The TLS options, which the driver does not parse.
+#[derive(Debug, Default)]
+struct TlsOptions {
+    mode: Option<String>,
+    roots: Option<String>,
+}
+
+/// Splits the TLS options from a URL.
+fn split_tls_options(url: &str) -> (String, TlsOptions) {
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
+    let mut tls = TlsOptions::default();
+    let mut others = Vec::new();
+    for option in options.split('&').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("sslmode", mode)) => tls.mode = Some(mode.to_owned()),
+            Some(("sslrootcert", path)) => tls.roots = Some(path.replace("%2F", "/")),
+            _ => others.push(option),
+        }
+    }
+    let mark = if others.is_empty() { "" } else { "?" };
+    (format!("{address}{mark}{}", others.join("&")), tls)
+}
+
+fn tls_mode(options: &TlsOptions) -> Result<Tls, AddressError> {
+    let roots = options.roots.as_deref().map(|roots| match roots {
+        "system" => Roots::System,
+        path => Roots::File(path.into()),
+    });
+    match (options.mode.as_deref().unwrap_or("prefer"), roots) {
+        ("disable", _) => Ok(Tls::Off),
+        // With `sslrootcert`, libpq verifies the signature in this mode too.
+        ("require", Some(roots)) => Ok(Tls::Signed(roots)),
+        ("allow" | "prefer" | "require", _) => Ok(Tls::Unchecked),
+        ("verify-ca", roots) => Ok(Tls::Signed(roots.unwrap_or(Roots::System))),
+        ("verify-full", roots) => Ok(Tls::Full(roots.unwrap_or(Roots::System))),
+        _ => Err(refused("sslmode is disable, prefer, require, verify-ca or verify-full")),
+    }
+}
+
+/// The driver's error; it names options, never values.
+fn reason(error: &tokio_postgres::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_and_how() {
+        let read = read("postgresql://me:p%40ss@db.example:5433/orders").unwrap();
+        let config = &read.config;
+        assert_eq!(
+            (config.get_user(), config.get_password(), config.get_dbname()),
+            (Some("me"), Some(&b"p@ss"[..]), Some("orders"))
+        );
+        assert_eq!((read.shown(), read.tls), ("db.example:5433".to_owned(), Tls::Unchecked));
+        assert_eq!(config.get_ssl_mode(), SslMode::Prefer);
+    }
+
+    #[test]
+    fn sslmode_means_what_it_means_to_every_client() {
+        let own = || Roots::File("/etc/own.pem".into());
+        for (options, tls, mode) in [
+            ("", Tls::Unchecked, SslMode::Prefer),
+            ("?sslmode=disable&sslrootcert=/etc/own.pem", Tls::Off, SslMode::Disable),
+            ("?sslmode=require", Tls::Unchecked, SslMode::Require),
+            ("?sslmode=require&sslrootcert=%2Fetc/own.pem", Tls::Signed(own()), SslMode::Require),
+            ("?sslmode=verify-ca", Tls::Signed(Roots::System), SslMode::Require),
+            (
+                "?connect_timeout=3&sslmode=verify-full&sslrootcert=system",
+                Tls::Full(Roots::System),
+                SslMode::Require,
+            ),
+            ("?sslrootcert=/etc/own.pem&sslmode=verify-full", Tls::Full(own()), SslMode::Require),
+        ] {
+            let address = read(&format!("postgres://me@db/orders{options}")).unwrap();
+            assert_eq!((address.tls, address.config.get_ssl_mode()), (tls, mode), "{options}");
+        }
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_without_its_password() {
+        for url in [
+            "postgres://me:s3cret@db:port/x",
+            "postgres://me:s3cret@db/x?sslmode=s3cret",
+            "postgres://me:s3cret@db/x?s=s3cret",
+            "postgres://",
+        ] {
+            let error = read(url).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.contains("not postgres://USER") && !message.contains("s3cret"),
+                "{message}"
+            );
+        }
+    }
+}

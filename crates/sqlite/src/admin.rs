@@ -1,0 +1,286 @@
+//! Administration: cancel, retry, pause, resume.
+
+use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::machine::{Event, next};
+use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
+use longshore_core::{
+    Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
+};
+use rusqlite::Connection;
+
+use crate::error::Translate;
+use crate::finish::{apply, find, load};
+use crate::queries::{stream_names, tenant_filter};
+use crate::row::{Spec, UnitRow, codes, flag};
+use crate::tx::Tx;
+use crate::{batch, send, session};
+
+/// Most units changed in one transaction.
+pub(crate) const MAX_CHUNK: u32 = 5_000;
+
+/// Applies an action to units, all or none.
+pub(crate) fn units(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    ids: &[UnitId],
+    action: UnitAction,
+) -> Result<Operated> {
+    let mut result = Operated::default();
+    for id in ids {
+        let row = load(tx, *id)?;
+        if !scope.covers(&stream_names(tx.db, row.stream)?.tenant) {
+            return Err(Error::not_found("unit", id));
+        }
+        apply_one(tx, &row, action, &mut result)?;
+    }
+    Ok(result)
+}
+
+/// Applies an action to the units that still exist.
+pub(crate) fn apply_to_existing(
+    tx: &mut Tx<'_>,
+    ids: &[UnitId],
+    action: UnitAction,
+) -> Result<Operated> {
+    let mut result = Operated::default();
+    for id in ids {
+        if let Some(row) = find(tx, *id)? {
+            apply_one(tx, &row, action, &mut result)?;
+        }
+    }
+    Ok(result)
+}
+
+/// The units of a queue in one state.
+pub(crate) fn units_in_queue(
+    db: &Connection,
+    scope: &Scope,
+    queue: &QueueName,
+    state: UnitState,
+) -> Result<Vec<UnitId>> {
+    let mut ids = Vec::new();
+    for code in codes(state) {
+        let mut statement = db
+            .prepare_cached(
+                "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
+                 JOIN longshore_stream s ON s.lane = l.num
+                 JOIN longshore_unit u INDEXED BY longshore_unit_place
+                 ON u.stream = s.num AND u.state = ?3
+                 WHERE q.name = ?1 AND (?2 IS NULL OR l.tenant = ?2)",
+            )
+            .or_translate()?;
+        let rows = statement
+            .query_map((queue.as_str(), tenant_filter(scope), code), |row| {
+                Ok(UnitId::from_bytes(row.get(0)?))
+            })
+            .or_translate()?;
+        for row in rows {
+            ids.push(row.or_translate()?);
+        }
+    }
+    Ok(ids)
+}
+
+fn apply_one(
+    tx: &mut Tx<'_>,
+    row: &UnitRow,
+    action: UnitAction,
+    result: &mut Operated,
+) -> Result<()> {
+    let state = row.state()?;
+    if action == UnitAction::Cancel && state == UnitState::Leased {
+        session::request_cancel(tx, row)?;
+        result.requested += 1;
+        return Ok(());
+    }
+    let event = match action {
+        UnitAction::Retry => Event::Retry,
+        UnitAction::Wake => Event::Wake,
+        _ => Event::Cancel,
+    };
+    match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+        Err(_) => result.skipped += 1,
+        Ok(step) => {
+            if action == UnitAction::Retry && state.is_final() {
+                if !reclaim_dedup_key(tx, row)? {
+                    result.skipped += 1;
+                    return Ok(());
+                }
+                reopen_batch(tx, row.stream)?;
+            }
+            apply(tx, row, &step, row.fence, None)?;
+            result.changed += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a retried unit its dedup key back; false if another unit has it now.
+fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
+    let released = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
+    let Some(key) = Spec::parse(row.spec.as_deref())?.key.filter(|_| released) else {
+        return Ok(true);
+    };
+    let lane: i64 = tx
+        .db
+        .query_row("SELECT lane FROM longshore_stream WHERE num = ?1", [row.stream], |row| {
+            row.get(0)
+        })
+        .or_translate()?;
+    let taken = tx
+        .db
+        .execute(
+            "UPDATE OR IGNORE longshore_unit SET dedup = ?2 WHERE id = ?1",
+            (row.id.as_bytes(), send::dedup_key(lane, &key)),
+        )
+        .or_translate()?;
+    Ok(taken > 0)
+}
+
+/// Opens a new generation of an ended batch, because a unit of it runs again.
+fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
+    let Some(id) = stream_names(tx.db, stream)?.batch.clone() else { return Ok(()) };
+    // Write pending counter changes first.
+    tx.flush()?;
+    let batch = batch::load(tx.db, batch::number(tx.db, &Scope::All, &id)?)?;
+    if batch.status.is_final() {
+        batch::reopen(tx, &id)?;
+    }
+    Ok(())
+}
+
+/// Applies an action to a batch's record, and retries its failed units if the action says so.
+/// Waiting units of a batch that failed or was cancelled are cancelled afterwards, in chunks.
+pub(crate) fn batch(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    action: &BatchAction,
+) -> Result<Batch> {
+    let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
+    let num = batch::act(tx, scope, id, action)?;
+    if *action == BatchAction::RetryFailed
+        && retry_failed(tx, num)? == 0
+        && before.status.is_final()
+        && before.counts.failed > 0
+    {
+        return Err(machine::nothing_to_retry(&before).into());
+    }
+    tx.flush()?;
+    batch::show(tx.db, num)
+}
+
+/// Makes a batch's failed units ready, unless another unit has their dedup key now; returns how
+/// many.
+fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<u64> {
+    let mut retried = 0;
+    for id in failed_units(tx.db, batch)? {
+        let row = load(tx, id)?;
+        if reclaim_dedup_key(tx, &row)? {
+            let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+            apply(tx, &row, &step, row.fence, None)?;
+            retried += 1;
+        }
+    }
+    Ok(retried)
+}
+
+fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
+    db.prepare_cached(
+        "SELECT u.id FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_place
+         ON u.stream = s.num AND u.state = 5 WHERE s.batch = ?1 AND s.batch <> 0",
+    )
+    .or_translate()?
+    .query_map([batch], |row| Ok(UnitId::from_bytes(row.get(0)?)))
+    .or_translate()?
+    .collect::<rusqlite::Result<_>>()
+    .or_translate()
+}
+
+/// Changes a queue, which need not exist yet.
+pub(crate) fn queue(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    change: QueueChange,
+) -> Result<()> {
+    let owner =
+        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
+    let allowed = match (&owner, scope) {
+        (_, Scope::All) => true,
+        (Some(owner), scope) => scope.covers(owner),
+        (None, Scope::Tenant(_)) => false,
+    };
+    if !allowed {
+        return Err(Error::not_found("queue", name));
+    }
+    // Create a lane too, so that the queue is listed before its first unit.
+    send::lane(tx, name.as_str(), owner.unwrap_or_default().as_str())?;
+    let num = send::queue(tx, name.as_str())?;
+    update_settings(tx, "longshore_queue", num, change.paused, change.capacity)?;
+    tx.announce("queue", name.as_str(), None);
+    Ok(())
+}
+
+/// Changes one tenant's lane.
+pub(crate) fn lane(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    tenant: &TenantId,
+    change: LaneChange,
+) -> Result<()> {
+    if !scope.covers(tenant) || !name.admits(tenant) {
+        return Err(Error::not_found("queue", name));
+    }
+    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
+    if settings && name.owner().is_none() && *scope != Scope::All {
+        // A tenant must not set its own share of a shared queue.
+        return Err(Error::not_found("queue", name));
+    }
+    if change.weight == Some(0) {
+        return Err(Error::Invalid("a lane's weight must be at least 1".to_owned()));
+    }
+    let num = send::lane(tx, name.as_str(), tenant.as_str())?;
+    update_settings(tx, "longshore_lane", num, change.paused, change.capacity)?;
+    if let Some(weight) = change.weight {
+        let sql = "UPDATE longshore_lane SET weight = ?2 WHERE num = ?1";
+        tx.db.execute(sql, (num, weight)).or_translate()?;
+    }
+    if let Some(cap) = change.cap {
+        let sql = "UPDATE longshore_lane SET cap = ?2 WHERE num = ?1";
+        tx.db.execute(sql, (num, cap)).or_translate()?;
+    }
+    tx.announce("queue", name.as_str(), Some(tenant.as_str()));
+    Ok(())
+}
+
+fn update_settings(
+    tx: &mut Tx<'_>,
+    table: &str,
+    num: i64,
+    paused: Option<bool>,
+    capacity: Option<Capacity>,
+) -> Result<()> {
+    if let Some(paused) = paused {
+        let sql = format!("UPDATE {table} SET paused = ?2 WHERE num = ?1");
+        tx.db.execute(&sql, (num, paused)).or_translate()?;
+        if !paused {
+            mark_joining(tx, table, num)?;
+        }
+    }
+    if let Some(Capacity { units, bytes }) = capacity {
+        let sql = format!("UPDATE {table} SET max_units = ?2, max_bytes = ?3 WHERE num = ?1");
+        tx.db.execute(&sql, (num, units, bytes)).or_translate()?;
+    }
+    tx.wake_workers = true;
+    Ok(())
+}
+
+/// Marks lanes as joining after a pause, during which they earned no credit.
+fn mark_joining(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
+    let column = if table == "longshore_lane" { "num" } else { "queue" };
+    let sql = format!("UPDATE longshore_lane SET joins = 1 WHERE {column} = ?1");
+    tx.db.execute(&sql, [num]).or_translate()?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! The streams that a claim may take from.
+
+use std::sync::Arc;
+
+use longshore_core::fair::share;
+use longshore_core::store::{Claim, Queues};
+use longshore_core::{BatchId, Kind, QueueName, Result, Scope, TenantId};
+use rusqlite::Connection;
+
+use crate::error::{Translate, damaged};
+use crate::row::StreamNames;
+
+/// A stream that a claim may take from.
+pub(super) struct Stream {
+    pub(super) num: i64,
+    pub(super) lane: i64,
+    pub(super) names: Arc<StreamNames>,
+    pub(super) ready: u64,
+    pub(super) weight: u32,
+    pub(super) cap: Option<u64>,
+    pub(super) tenant_cap: Option<u64>,
+    pub(super) pass: u64,
+    pub(super) joins: bool,
+}
+
+pub(super) fn eligible_streams(db: &Connection, claim: &Claim) -> Result<Vec<Stream>> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
+             b.name, l.joins, coalesce(t.weight, 1), t.cap
+             FROM longshore_stream s INDEXED BY longshore_stream_ready
+             JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
+             LEFT JOIN longshore_batch b ON b.num = s.batch
+             LEFT JOIN longshore_tenant t ON t.name = l.tenant
+             WHERE s.ready > 0 AND NOT l.paused AND NOT q.paused AND NOT coalesce(t.suspended, 0)
+             AND coalesce(b.status, 'running') IN ('queued', 'running')",
+        )
+        .or_translate()?;
+    let mut rows = statement.query([]).or_translate()?;
+    let mut streams = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        let text = |at: usize| row.get_ref(at).or_translate();
+        let as_text =
+            |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
+        let kind = as_text(2)?;
+        let Some(kind) = claim.kinds.iter().find(|handled| handled.as_str() == kind) else {
+            continue;
+        };
+        let (tenant, queue) = (as_text(4)?, as_text(8)?);
+        let batch: Option<String> = row.get(9).or_translate()?;
+        if !matches_claim(claim, tenant, queue, batch.as_deref()) {
+            continue;
+        }
+        streams.push(Stream {
+            num: row.get(0).or_translate()?,
+            lane: row.get(1).or_translate()?,
+            names: names(kind, tenant, queue, batch.as_deref())?,
+            ready: row.get(3).or_translate()?,
+            weight: share(row.get(5).or_translate()?, row.get(11).or_translate()?),
+            cap: row.get(6).or_translate()?,
+            tenant_cap: row.get(12).or_translate()?,
+            pass: row.get(7).or_translate()?,
+            joins: row.get(10).or_translate()?,
+        });
+    }
+    Ok(streams)
+}
+
+pub(super) fn matches_claim(claim: &Claim, tenant: &str, queue: &str, batch: Option<&str>) -> bool {
+    let in_scope = match &claim.scope {
+        Scope::All => true,
+        Scope::Tenant(own) => own.as_str() == tenant,
+    };
+    let queue_matches = match &claim.queues {
+        Queues::All => true,
+        Queues::Named(names) => names.iter().any(|name| name.as_str() == queue),
+    };
+    let excluded = claim.except.iter().any(|other| other.as_str() == tenant);
+    in_scope
+        && queue_matches
+        && !excluded
+        && claim.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
+}
+
+pub(super) fn names(
+    kind: &Kind,
+    tenant: &str,
+    queue: &str,
+    batch: Option<&str>,
+) -> Result<Arc<StreamNames>> {
+    Ok(Arc::new(StreamNames {
+        tenant: TenantId::new(tenant).map_err(damaged)?,
+        queue: QueueName::new(queue).map_err(damaged)?,
+        kind: kind.clone(),
+        batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
+    }))
+}

@@ -1,0 +1,263 @@
+//! Pages of units and batches by cursor.
+//!
+//! With a state, the index by stream and state provides a page without reading other rows. Without
+//! one, the newest rows are scanned and filtered, a bounded number per page: a page may then be
+//! short, or empty, and still have a next one.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use longshore_core::store::{Page, UnitFilter};
+use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitState};
+use rusqlite::Connection;
+
+use crate::error::{Translate, damaged};
+use crate::queries::{session_id, stream_names, tenant_filter};
+use crate::row::{StreamNames, UnitParts, UnitRow, codes, unit};
+use crate::{batch, checkpoint};
+
+/// Most rows scanned for one page without a state.
+const MAX_SCAN: u32 = 20_000;
+
+/// Names of streams, cached for one page.
+type NameCache = HashMap<i64, Arc<StreamNames>>;
+
+/// A filter: tenant, queue, kind, batch.
+type StreamFilter<'f> = (Option<&'f str>, Option<&'f str>, Option<&'f str>, Option<&'f str>);
+
+/// The streams that match a filter, by its four names.
+const STREAMS_SQL: &str = "longshore_stream s JOIN longshore_lane l ON l.num = s.lane
+     JOIN longshore_queue q ON q.num = l.queue
+     WHERE (?1 IS NULL OR l.tenant = ?1) AND (?2 IS NULL OR q.name = ?2)
+     AND (?3 IS NULL OR s.kind = ?3)
+     AND (?4 IS NULL OR s.batch = (SELECT num FROM longshore_batch WHERE name = ?4))";
+
+/// A page of units.
+pub(crate) fn units(
+    db: &Connection,
+    scope: &Scope,
+    filter: &UnitFilter,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    let filter_by = (
+        tenant_filter(scope),
+        filter.queue.as_ref().map(AsRef::as_ref),
+        filter.kind.as_ref().map(AsRef::as_ref),
+        filter.batch.as_ref().map(AsRef::as_ref),
+    );
+    let after = after.map(UnitCursor::parse).transpose()?;
+    match filter.state {
+        Some(state) => by_state(db, filter_by, state, after, limit),
+        None => by_id(db, filter_by, after, limit),
+    }
+}
+
+/// The sort key of the last unit of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct UnitCursor {
+    place: i64,
+    id: [u8; 16],
+}
+
+impl UnitCursor {
+    fn parse(text: &str) -> Result<Self> {
+        let bad = || Error::Invalid(format!("`{text}` is not a page cursor"));
+        let (place, id) = text.split_once('.').ok_or_else(bad)?;
+        let id = id.parse::<longshore_core::UnitId>().map_err(|_| bad())?;
+        Ok(Self { place: place.parse().map_err(|_| bad())?, id: *id.as_bytes() })
+    }
+
+    fn text(self) -> String {
+        format!("{}.{}", self.place, longshore_core::UnitId::from_bytes(self.id))
+    }
+}
+
+fn by_state(
+    db: &Connection,
+    filter_by: StreamFilter<'_>,
+    state: UnitState,
+    after: Option<UnitCursor>,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    let after = after.unwrap_or(UnitCursor { place: i64::MAX, id: [0xff; 16] });
+    let mut found: Vec<UnitCursor> = Vec::new();
+    for code in codes(state) {
+        for stream in newest_streams(db, filter_by, state, *code, after, limit as usize + 1)? {
+            found.extend(newest(db, stream, *code, after, limit + 1)?);
+        }
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    let more = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let next = found.last().filter(|_| more).map(|last| last.text());
+    page(db, found.iter().map(|at| at.id), next)
+}
+
+/// The streams with the newest units: a page of n has units of no other stream. One look-up per
+/// stream, in one statement, even with thousands of batches; includes ties.
+fn newest_streams(
+    db: &Connection,
+    (tenant, queue, kind, batch): StreamFilter<'_>,
+    state: UnitState,
+    code: u8,
+    after: UnitCursor,
+    limit: usize,
+) -> Result<Vec<i64>> {
+    // Without `IS NOT NULL`: SQLite would run the subquery twice.
+    let sql = format!(
+        "SELECT s.num, (SELECT u.place FROM longshore_unit u INDEXED BY longshore_unit_place
+         WHERE u.stream = s.num AND u.state = ?5 AND (u.place, u.id) < (?6, ?7)
+         ORDER BY u.place DESC, u.id DESC LIMIT 1)
+         FROM {STREAMS_SQL} AND s.{state} > 0"
+    );
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement
+        .query((tenant, queue, kind, batch, code, after.place, after.id))
+        .or_translate()?;
+    let mut heads: Vec<(i64, i64)> = Vec::new();
+    while let Some(row) = rows.next().or_translate()? {
+        if let Some(place) = row.get(1).or_translate()? {
+            heads.push((place, row.get(0).or_translate()?));
+        }
+    }
+    heads.sort_unstable_by(|a, b| b.cmp(a));
+    let least = heads.get(limit - 1).map_or(i64::MIN, |(place, _)| *place);
+    Ok(heads.into_iter().take_while(|(place, _)| *place >= least).map(|(_, num)| num).collect())
+}
+
+/// The newest units of a stream in a state.
+fn newest(
+    db: &Connection,
+    stream: i64,
+    code: u8,
+    after: UnitCursor,
+    limit: u32,
+) -> Result<Vec<UnitCursor>> {
+    db.prepare_cached(
+        "SELECT place, id FROM longshore_unit INDEXED BY longshore_unit_place
+         WHERE stream = ?1 AND state = ?2 AND (place, id) < (?3, ?4)
+         ORDER BY place DESC, id DESC LIMIT ?5",
+    )
+    .or_translate()?
+    .query_map((stream, code, after.place, after.id, limit), |row| {
+        Ok(UnitCursor { place: row.get(0)?, id: row.get(1)? })
+    })
+    .or_translate()?
+    .collect::<rusqlite::Result<_>>()
+    .or_translate()
+}
+
+fn by_id(
+    db: &Connection,
+    filter_by: StreamFilter<'_>,
+    after: Option<UnitCursor>,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    let before = after.map_or([0xff; 16], |after| after.id);
+    let streams = matching_streams(db, filter_by)?;
+    let mut statement = db
+        .prepare_cached(
+            "SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+        )
+        .or_translate()?;
+    let mut rows = statement.query((before, MAX_SCAN)).or_translate()?;
+    let (mut ids, mut scanned, mut last) = (Vec::new(), 0, None);
+    while let Some(row) = rows.next().or_translate()? {
+        let id: [u8; 16] = row.get(0).or_translate()?;
+        if ids.len() == limit as usize {
+            let next = last.map(|id| UnitCursor { place: 0, id }.text());
+            return page(db, ids.into_iter(), next);
+        }
+        scanned += 1;
+        last = Some(id);
+        let stream = row.get(1).or_translate()?;
+        if streams.as_ref().is_none_or(|streams| streams.contains(&stream)) {
+            ids.push(id);
+        }
+    }
+    let next = last.filter(|_| scanned == MAX_SCAN).map(|id| UnitCursor { place: 0, id }.text());
+    page(db, ids.into_iter(), next)
+}
+
+/// The streams that match a filter; `None` if all do.
+fn matching_streams(db: &Connection, filter_by: StreamFilter<'_>) -> Result<Option<HashSet<i64>>> {
+    if filter_by == (None, None, None, None) {
+        return Ok(None);
+    }
+    let sql = format!("SELECT s.num FROM {STREAMS_SQL}");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let nums = statement.query_map(filter_by, |row| row.get(0)).or_translate()?;
+    Ok(Some(nums.collect::<rusqlite::Result<_>>().or_translate()?))
+}
+
+fn page(
+    db: &Connection,
+    ids: impl Iterator<Item = [u8; 16]>,
+    next: Option<String>,
+) -> Result<Page<Unit>> {
+    let mut names = NameCache::new();
+    let items = ids.map(|id| load_without_values(db, &mut names, id)).collect::<Result<_>>()?;
+    Ok(Page { items, next })
+}
+
+/// A unit without payload, checkpoint and result.
+fn load_without_values(db: &Connection, names: &mut NameCache, id: [u8; 16]) -> Result<Unit> {
+    let sql = format!(
+        "SELECT {}, u.failure, u.progress FROM longshore_unit u WHERE u.id = ?1",
+        UnitRow::COLUMNS
+    );
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut rows = statement.query([id]).or_translate()?;
+    let found = rows.next().or_translate()?.ok_or_else(|| damaged("an index without its row"))?;
+    let row = UnitRow::read(found)?;
+    let parts = UnitParts {
+        failure: found.get(16).or_translate()?,
+        progress: found.get(17).or_translate()?,
+        payload: None,
+        checkpoint: None,
+        result: None,
+    };
+    let names = match names.entry(row.stream) {
+        Entry::Occupied(cached) => cached.into_mut(),
+        Entry::Vacant(new) => new.insert(stream_names(db, row.stream)?),
+    };
+    let session = session_id(db, row.session)?;
+    unit(row, parts, names, session)
+}
+
+/// A page of batches.
+pub(crate) fn batches(
+    db: &Connection,
+    scope: &Scope,
+    status: Option<BatchStatus>,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Batch>> {
+    let before: i64 = match after {
+        None => i64::MAX,
+        Some(text) => {
+            text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
+        }
+    };
+    let sql = format!(
+        "SELECT {} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
+         AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4",
+        batch::COLUMNS
+    );
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let status = status.map(BatchStatus::as_str);
+    let mut rows =
+        statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
+    let mut items = Vec::new();
+    let mut last = 0;
+    while let Some(row) = rows.next().or_translate()? {
+        if items.len() == limit as usize {
+            return Ok(Page { items, next: Some(last.to_string()) });
+        }
+        last = row.get::<_, i64>(0).or_translate()?;
+        items.push(Batch { sums: checkpoint::sums(db, last)?, ..batch::read(db, row)? });
+    }
+    Ok(Page { items, next: None })
+}

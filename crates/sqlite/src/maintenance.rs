@@ -1,0 +1,276 @@
+//! Maintenance: dead sessions, due units, old records. Each operation does a bounded amount of
+//! work.
+
+use std::time::Duration;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::stall::Dead;
+use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention};
+use longshore_core::{Policy, Result, SessionId, Timestamp, UnitId};
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::error::Translate;
+use crate::finish::{apply, load, unpark};
+use crate::session::{self, SessionEnd};
+use crate::tx::Tx;
+
+/// Ends a dead session, unless its heartbeat has moved since.
+pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: Dead) -> Result<Reclaimed> {
+    let still: bool = tx
+        .db
+        .query_row(
+            "SELECT EXISTS (SELECT 1 FROM longshore_session WHERE id = ?1 AND beats = ?2)",
+            (dead.session.as_bytes(), dead.beats),
+            |row| row.get(0),
+        )
+        .or_translate()?;
+    if !still {
+        return Ok(Reclaimed::default());
+    }
+    let (rescued, failed) = session::end(tx, dead.session, SessionEnd::Lost)?;
+    Ok(Reclaimed { sessions: 1, rescued, failed })
+}
+
+/// Makes due units ready, fails expired ones, cancels units of batches that failed or were
+/// cancelled.
+pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<Promoted> {
+    let now = tx.now.as_micros();
+    let due = apply_event(tx, DUE, now, limit, &Event::Due)?;
+    let expired = apply_event(tx, EXPIRED, now, limit, &Event::Expired)?;
+    let swept = cancel_given_up(tx, limit)?;
+    unpark_uncapped(tx)?;
+    let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    Ok(Promoted { due, expired, swept, more })
+}
+
+/// Few streams have scheduled units; the index provides the first due ones of each.
+const DUE: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
+    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num AND u.state = 1
+    AND u.place <= ?1 WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0
+    LIMIT ?2";
+
+const EXPIRED: &str = "SELECT id FROM longshore_unit INDEXED BY longshore_unit_deadline
+    WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8) AND deadline <= ?1 LIMIT ?2";
+
+const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore_stream_live
+    JOIN longshore_batch b ON b.num = s.batch AND b.status IN ('failed', 'cancelled')
+    JOIN longshore_unit u INDEXED BY longshore_unit_place ON u.stream = s.num
+    AND u.state IN (0, 1, 2, 7, 8)
+    WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
+
+fn apply_event(
+    tx: &mut Tx<'_>,
+    select: &str,
+    now: i64,
+    limit: u32,
+    event: &Event<'_>,
+) -> Result<u64> {
+    let ids: Vec<[u8; 16]> = tx
+        .db
+        .prepare_cached(select)
+        .or_translate()?
+        .query_map((now, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for id in &ids {
+        let row = load(tx, UnitId::from_bytes(*id))?;
+        let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
+        apply(tx, &row, &step, row.fence, None)?;
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Cancels waiting units of batches that failed or were cancelled, and asks running ones to stop.
+pub(crate) fn cancel_given_up(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    tx.db
+        .prepare_cached(
+            "UPDATE longshore_unit INDEXED BY longshore_unit_session SET flags = flags | 4
+             WHERE session IS NOT NULL AND flags & 4 = 0 AND stream IN (SELECT s.num FROM longshore_stream s JOIN longshore_batch b
+             ON b.num = s.batch WHERE s.leased > 0 AND b.status IN ('failed', 'cancelled'))",
+        )
+        .or_translate()?
+        .execute([])
+        .or_translate()?;
+    apply_event(tx, GIVEN_UP, 0, limit, &Event::Cancel)
+}
+
+/// Makes units parked behind a cap claimable if no unit holds that cap any more. Normally the unit
+/// that leaves does this for the next one; this covers a unit that was itself hidden (its batch was
+/// paused) when it became claimable.
+fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
+    let mut after = String::new();
+    // From key to key by the index, independent of the number of parked units.
+    for _ in 0..1000 {
+        let next: Option<(String, bool)> = tx
+            .db
+            .prepare_cached(
+                "SELECT p.cap_key, EXISTS (SELECT 1 FROM longshore_unit l
+                   INDEXED BY longshore_unit_cap WHERE l.cap_key = p.cap_key AND l.state = 3
+                   AND l.state IN (3, 7))
+                 FROM longshore_unit p INDEXED BY longshore_unit_cap
+                 WHERE p.cap_key > ?1 AND p.cap_key IS NOT NULL AND p.state IN (3, 7)
+                 ORDER BY p.cap_key LIMIT 1",
+            )
+            .or_translate()?
+            .query_row([&after], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+            .or_translate()?;
+        let Some((key, held)) = next else { break };
+        if !held {
+            unpark(tx, &key)?;
+        }
+        after = key;
+    }
+    Ok(())
+}
+
+/// Time until the next scheduled unit is due.
+pub(crate) fn next_due(db: &Connection, now: Timestamp) -> Result<Option<Duration>> {
+    let due: Option<i64> = db
+        .prepare_cached(
+            "SELECT min((SELECT place FROM longshore_unit u INDEXED BY longshore_unit_place
+             WHERE u.stream = s.num AND u.state = 1 ORDER BY place LIMIT 1))
+             FROM longshore_stream s INDEXED BY longshore_stream_live
+             WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND s.scheduled > 0",
+        )
+        .or_translate()?
+        .query_row([], |row| row.get(0))
+        .or_translate()?;
+    Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+}
+
+/// Removes records that exceed the retention.
+pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
+    let mut pruned = Pruned::default();
+    let retained = [
+        (4, "done", retention.done),
+        (5, "failed", retention.failed),
+        (6, "cancelled", retention.done),
+    ];
+    for (state, column, keep) in retained {
+        let before = (tx.now - keep).as_micros();
+        let left = u64::from(limit).saturating_sub(pruned.units);
+        pruned.units += prune_state(tx.db, state, column, before, left)?;
+    }
+    pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
+    pruned.deeds = prune_audit_log(tx.db, (tx.now - retention.deeds).as_micros(), limit)?;
+    pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
+    Ok(pruned)
+}
+
+fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
+    let streams: Vec<i64> = db
+        .prepare_cached(&format!("SELECT num FROM longshore_stream WHERE {column} > gone_{column}"))
+        .or_translate()?
+        .query_map([], |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    let mut pruned = 0;
+    for stream in streams {
+        let gone = delete_ended(db, stream, state, before, limit - pruned)?;
+        if gone > 0 {
+            db.prepare_cached(&format!(
+                "UPDATE longshore_stream SET gone_{column} = gone_{column} + ?2 WHERE num = ?1"
+            ))
+            .or_translate()?
+            .execute((stream, gone))
+            .or_translate()?;
+        }
+        pruned += gone;
+        if pruned >= limit {
+            break;
+        }
+    }
+    Ok(pruned)
+}
+
+fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64) -> Result<u64> {
+    let ids: Vec<[u8; 16]> = db
+        .prepare_cached(
+            "SELECT id FROM longshore_unit INDEXED BY longshore_unit_place
+             WHERE stream = ?1 AND state = ?2 AND place <= ?3 ORDER BY place LIMIT ?4",
+        )
+        .or_translate()?
+        .query_map((stream, state, before, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for id in &ids {
+        for sql in [
+            "DELETE FROM longshore_body WHERE unit = ?1",
+            "DELETE FROM longshore_failure WHERE unit = ?1",
+            "DELETE FROM longshore_unit WHERE id = ?1",
+        ] {
+            db.prepare_cached(sql).or_translate()?.execute([id]).or_translate()?;
+        }
+    }
+    Ok(ids.len() as u64)
+}
+
+/// Removes the oldest entries of the audit log. They have the smallest numbers, so no index by time
+/// is needed.
+fn prune_audit_log(db: &Connection, before: i64, limit: u32) -> Result<u64> {
+    let gone = db
+        .prepare_cached(
+            "DELETE FROM longshore_deed WHERE at <= ?1
+             AND seq IN (SELECT seq FROM longshore_deed ORDER BY seq LIMIT ?2)",
+        )
+        .or_translate()?
+        .execute((before, limit))
+        .or_translate()?;
+    Ok(gone as u64)
+}
+
+/// Removes ended batches after all their units were pruned, with their streams.
+fn prune_batches(tx: &mut Tx<'_>, before: i64, limit: u32) -> Result<u64> {
+    let nums: Vec<i64> = tx
+        .db
+        .prepare_cached(
+            "SELECT num FROM longshore_batch b WHERE completed_at <= ?1
+             AND status IN ('complete', 'failed', 'cancelled')
+             AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.batch = b.num
+               AND s.batch <> 0 AND (s.blocked + s.scheduled + s.ready + s.leased > 0
+               OR s.done > s.gone_done OR s.failed > s.gone_failed
+               OR s.cancelled > s.gone_cancelled)) LIMIT ?2",
+        )
+        .or_translate()?
+        .query_map((before, limit), |row| row.get(0))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for num in &nums {
+        tx.db.execute("DELETE FROM longshore_stream WHERE batch = ?1", [num]).or_translate()?;
+        tx.db.execute("DELETE FROM longshore_sum WHERE batch = ?1", [num]).or_translate()?;
+        tx.db.execute("DELETE FROM longshore_batch WHERE num = ?1", [num]).or_translate()?;
+    }
+    Ok(nums.len() as u64)
+}
+
+/// Acquires or renews the leadership of a role.
+pub(crate) fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+    let holder: Option<([u8; 16], i64)> = tx
+        .db
+        .prepare_cached("SELECT session, until FROM longshore_leader WHERE role = ?1")
+        .or_translate()?
+        .query_row([role], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()
+        .or_translate()?;
+    // A term that ends later than a term starting now was set before the clock was set back.
+    let in_term = tx.now.as_micros() + 1..=(tx.now + ttl).as_micros();
+    let has_leader =
+        |(other, until): &([u8; 16], i64)| other != session.as_bytes() && in_term.contains(until);
+    if holder.as_ref().is_some_and(has_leader) {
+        return Ok(false);
+    }
+    tx.db
+        .prepare_cached(
+            "INSERT INTO longshore_leader (role, session, until) VALUES (?1, ?2, ?3)
+             ON CONFLICT (role) DO UPDATE SET session = excluded.session, until = excluded.until",
+        )
+        .or_translate()?
+        .execute((role, session.as_bytes(), (tx.now + ttl).as_micros()))
+        .or_translate()?;
+    Ok(true)
+}
