@@ -16,11 +16,11 @@ use tokio_postgres::Row;
 
 use crate::checkpoint;
 use crate::error::damaged;
-use crate::param::words;
 use crate::row::{count, json, readable, small, to_json, value};
-use crate::send::{Admission, send};
-use crate::store::{Shared, attempt};
-use crate::tx::{Aftermath, Tx};
+use crate::send::{LimitPolicy, send};
+use crate::store::{StoreInner, retry_transaction};
+use crate::tx::{PostCommit, Tx};
+use crate::typed_params::replace_nul;
 
 /// Writes a batch's record, or finds it.
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Opened> {
@@ -37,11 +37,11 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
             &[
                 &new.id.as_str(),
                 &new.tenant.as_str(),
-                &words(&new.kind),
-                &words(&new.initiated_by),
+                &replace_nul(&new.kind),
+                &replace_nul(&new.initiated_by),
                 &tx.now.as_micros(),
                 &new.workers.map(number_for_column).transpose()?,
-                &words(&new.notes),
+                &replace_nul(&new.notes),
                 &new.threshold.as_ref().map(to_json).transpose()?,
                 &new.callback.as_ref().map(to_json).transpose()?,
                 &new.definition.as_ref().map(Payload::as_bytes),
@@ -91,8 +91,8 @@ pub(crate) async fn add(
             unit.id, unit.tenant, batch.tenant
         )));
     }
-    let answers = send(tx, scope, &chunk.units, num, Admission::Bounded).await?;
-    if answers.iter().any(keeps_out) {
+    let answers = send(tx, scope, &chunk.units, num, LimitPolicy::Enforce).await?;
+    if answers.iter().any(rejects_chunk) {
         tx.abandon = true;
         return Ok(Added::Committed(answers));
     }
@@ -101,7 +101,7 @@ pub(crate) async fn add(
     Ok(Added::Committed(answers))
 }
 
-fn keeps_out(answer: &Sent) -> bool {
+fn rejects_chunk(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(refusal) if refusal.keeps_chunk_out())
 }
 
@@ -130,18 +130,19 @@ pub(crate) async fn act(
     write(tx, num, &batch).await?;
     tx.announce("batch", id.as_str(), Some(batch.tenant.as_str()));
     // Workers give back what is paused; waiters hear of what is resumed.
-    tx.after.woke = true;
+    tx.after.wake_workers = true;
     tx.touch_batch(num);
     Ok(num)
 }
 
 /// Moves batches on whose counters or seal changed, now that the change is committed; what is to
 /// be done then.
-pub(crate) async fn advance(store: &Shared, batches: BTreeSet<i64>) -> Result<Aftermath> {
+pub(crate) async fn advance(store: &StoreInner, batches: BTreeSet<i64>) -> Result<PostCommit> {
     let nums: Vec<i64> = batches.into_iter().collect();
-    let (due, mut after) = attempt!(store, Relaxed, tx => would_move(&mut tx, &nums)).await?;
+    let (due, mut after) =
+        retry_transaction!(store, Relaxed, tx => find_due(&mut tx, &nums)).await?;
     for num in due {
-        match attempt!(store, Durable, tx => advance_one(&mut tx, num)).await {
+        match retry_transaction!(store, Durable, tx => advance_one(&mut tx, num)).await {
             Ok(((), more)) => after.merge(more),
             Err(error) if error.is_retryable() => return Err(error),
             // One that cannot be moved on must not keep the others from it.
@@ -152,7 +153,7 @@ pub(crate) async fn advance(store: &Shared, batches: BTreeSet<i64>) -> Result<Af
 }
 
 /// Which of these batches have somewhere to go: most of the time none, and nothing is locked.
-async fn would_move(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
+async fn find_due(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
     let mut due = Vec::new();
     for row in tx.query(&select("WHERE b.num = ANY($1)"), &[nums]).await? {
         let Some(mut batch) = readable("a batch", read(&row)) else { continue };
@@ -178,7 +179,7 @@ async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(&batch));
         unit.tenant = batch.tenant.clone();
         unit.queue = callback.queue.clone();
-        send(tx, &Scope::All, &[unit], 0, Admission::Exempt).await?;
+        send(tx, &Scope::All, &[unit], 0, LimitPolicy::Exempt).await?;
     }
     Ok(())
 }
@@ -191,7 +192,7 @@ async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
         &[
             &num,
             &batch.status.as_str(),
-            &batch.reason.as_deref().map(words),
+            &batch.reason.as_deref().map(replace_nul),
             &batch.started_at.map(Timestamp::as_micros),
             &batch.completed_at.map(Timestamp::as_micros),
             &batch.sealed,

@@ -6,13 +6,13 @@ use longshore_core::store::Kept;
 use longshore_core::{Result, SessionId};
 
 use crate::ledger::calls;
-use crate::param::{session_uuid, uuid, words};
 use crate::row::{flag, value};
 use crate::tx::Tx;
+use crate::typed_params::{replace_nul, session_uuid, uuid};
 
 /// Keeps a run's state and adds its sums, unless the very same state is kept already: then this is
 /// a repeat after a lost answer. False if the lease is lost.
-pub(crate) async fn keep(
+pub(crate) async fn save(
     tx: &mut Tx<'_>,
     holder: SessionId,
     lease: &Lease,
@@ -21,7 +21,7 @@ pub(crate) async fn keep(
     let Kept { state, sums, calls } = new;
     let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
     let holder = session_uuid(holder);
-    let kept = tx
+    let saved = tx
         .query_opt(
             "UPDATE longshore_unit SET checkpoint = $4, flags = flags | $5
              WHERE id = $1 AND fence = $2
@@ -30,9 +30,9 @@ pub(crate) async fn keep(
             &[&unit, &fence, &holder, &state.as_bytes(), &flag::CHECKPOINTED],
         )
         .await?;
-    if let Some(row) = kept {
+    if let Some(row) = saved {
         if !sums.is_empty() {
-            tx.add_sums(value(&row, 0)?, &named(sums));
+            tx.add_sums(value(&row, 0)?, &sanitise_names(sums));
         }
         calls::record_with(tx, calls.iter());
         return Ok(true);
@@ -48,10 +48,10 @@ pub(crate) async fn keep(
 }
 
 /// Sums under names that PostgreSQL can hold.
-fn named(sums: &Sums) -> Sums {
+fn sanitise_names(sums: &Sums) -> Sums {
     let mut all = Sums::new();
     for (name, amount) in sums {
-        let sum = all.entry(words(name)).or_default();
+        let sum = all.entry(replace_nul(name)).or_default();
         *sum = sum.saturating_add(*amount);
     }
     all

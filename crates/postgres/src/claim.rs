@@ -16,103 +16,103 @@ use std::time::Instant;
 use longshore_core::Result;
 use longshore_core::store::{Claim, Claimed};
 
-use crate::turns::{Look, Shape, Turns};
+use crate::stride::{ClaimFilterHash, ScanMode, StrideState};
 use crate::tx::Tx;
 
-mod eligible;
-mod fit;
-mod keys;
+mod candidate_streams;
+mod concurrency_keys;
+mod fast_path;
 mod lanes;
 mod plan;
 mod rows;
-mod short;
+mod selection;
 
-use eligible::eligible;
-use fit::Taker;
-use lanes::Lanes;
-use plan::Plan;
-pub(crate) use short::shortly;
+use candidate_streams::find_candidates;
+pub(crate) use fast_path::try_fast_path;
+use lanes::ClaimLanes;
+use plan::RoundPlan;
+use selection::Selection;
 
 /// Looked at beyond what was asked for, in case some cannot be taken.
 const SPARE: u64 = 16;
 /// Asked for at once at most, whatever a worker wants.
-const MOST: u64 = 10_000;
+const MAX_CLAIM: u64 = 10_000;
 
 /// Takes units for a session.
-pub(crate) async fn claim(tx: &mut Tx<'_>, turns: &Turns, claim: &Claim) -> Result<Claimed> {
-    let shape = Shape::of(claim);
-    let look = turns.floors.look(shape, Instant::now());
-    let claimed = claim_at(tx, turns, claim, shape, &look).await?;
-    let in_vain = claimed.units.is_empty() && (claim.free > 0 || claim.ahead > 0);
-    if in_vain && look != Look::Whole {
-        return claim_at(tx, turns, claim, shape, &Look::Whole).await;
+pub(crate) async fn claim(tx: &mut Tx<'_>, stride: &StrideState, claim: &Claim) -> Result<Claimed> {
+    let filter = ClaimFilterHash::of(claim);
+    let mode = stride.scan_starts.mode(filter, Instant::now());
+    let claimed = claim_at(tx, stride, claim, filter, &mode).await?;
+    let found_nothing = claimed.units.is_empty() && (claim.free > 0 || claim.ahead > 0);
+    if found_nothing && mode != ScanMode::Full {
+        return claim_at(tx, stride, claim, filter, &ScanMode::Full).await;
     }
     Ok(claimed)
 }
 
 async fn claim_at(
     tx: &mut Tx<'_>,
-    turns: &Turns,
+    stride: &StrideState,
     claim: &Claim,
-    shape: Shape,
-    look: &Look,
+    filter: ClaimFilterHash,
+    mode: &ScanMode,
 ) -> Result<Claimed> {
-    let found = eligible(tx, claim, look).await?;
-    let mut taker = Taker::new(claim, found.session);
-    let mut lanes = Lanes::new(&turns.floors, look, found.sources);
+    let found = find_candidates(tx, claim, mode).await?;
+    let mut selection = Selection::new(claim, found.session);
+    let mut lanes = ClaimLanes::new(&stride.scan_starts, mode, found.sources);
     // Where somebody is passed over, not everything was seen.
-    if *look == Look::Whole && claim.except.is_empty() {
-        turns.floors.looked(shape, found.cost, lanes.streams(), Instant::now());
+    if *mode == ScanMode::Full && claim.except.is_empty() {
+        stride.scan_starts.record_full_scan(filter, found.cost, lanes.streams(), Instant::now());
     }
-    turns.note_weighed(shape, !lanes.is_simple());
+    stride.set_needs_full_claim(filter, !lanes.is_simple());
     lanes.count_capped(tx).await?;
-    if taker.take_alone(tx, &lanes).await? {
-        return Ok(taker.claimed);
+    if selection.take_alone(tx, &lanes).await? {
+        return Ok(selection.claimed);
     }
-    turns.enter(shape, &lanes.numbers());
-    take_by_turns(tx, turns, &mut taker, &mut lanes, look).await?;
+    stride.join(filter, &lanes.nums());
+    claim_rounds(tx, stride, &mut selection, &mut lanes, mode).await?;
     let mut open = lanes.still_open();
-    open.extend(found.passed_over);
-    turns.leave(shape, open);
-    turns.note_weighed(shape, !lanes.is_simple() || taker.judged);
-    lanes.remember(&turns.floors, look, taker.claimed.units.len());
-    Ok(taker.claimed)
+    open.extend(found.excluded_lanes);
+    stride.set_open(filter, open);
+    stride.set_needs_full_claim(filter, !lanes.is_simple() || selection.checked);
+    lanes.record_starts(&stride.scan_starts, mode, selection.claimed.units.len());
+    Ok(selection.claimed)
 }
 
 /// Units from the lanes whose turn it is, until the worker has what it can hold or nothing is left.
 /// Mostly one round is enough; each further one looks past what could not be taken.
-async fn take_by_turns(
+async fn claim_rounds(
     tx: &mut Tx<'_>,
-    turns: &Turns,
-    taker: &mut Taker<'_>,
-    lanes: &mut Lanes,
-    look: &Look,
+    stride: &StrideState,
+    selection: &mut Selection<'_>,
+    lanes: &mut ClaimLanes,
+    mode: &ScanMode,
 ) -> Result<()> {
     for round in 0_u32.. {
-        let wanted = taker.wants().min(MOST);
+        let wanted = selection.capacity().min(MAX_CLAIM);
         if wanted == 0 {
             break;
         }
         let spare = if round == 0 { 0 } else { SPARE << round.min(8) };
-        lanes.look(tx, wanted + spare).await?;
-        let plan = Plan::make(turns, lanes, taker.free.into(), wanted, spare);
+        lanes.plan_windows(tx, wanted + spare).await?;
+        let plan = RoundPlan::make(stride, lanes, selection.free.into(), wanted, spare);
         if plan.order.is_empty() {
             break;
         }
-        let rows = rows::take(tx, &lanes.sources, &plan, taker.session, round > 0).await?;
-        if round == 0 && *look == Look::Whole {
+        let rows = rows::claim(tx, &lanes.sources, &plan, selection.session, round > 0).await?;
+        if round == 0 && *mode == ScanMode::Full {
             // There was something a moment ago, and others have it all: they may yet leave it.
             tx.after.skipped |= rows.is_empty();
-            tx.after.doubts.extend(plan.short_of(lanes, &rows));
+            tx.after.rechecks.extend(plan.partial_streams(lanes, &rows));
         }
         lanes.advance(&plan, &rows);
-        let served = match rows.iter().all(|row| row.taken) {
-            true => taker.accept(tx, lanes, &plan, rows)?,
-            false => taker.judge(tx, lanes, &plan, rows).await?,
+        let result = match rows.iter().all(|row| row.claimed) {
+            true => selection.accept(tx, lanes, &plan, rows)?,
+            false => selection.select(tx, lanes, &plan, rows).await?,
         };
-        plan.settle(turns, lanes, &served);
-        lanes.note_left(&served.left);
-        if taker.stopped {
+        plan.refund_unclaimed(stride, lanes, &result);
+        lanes.record_skipped(&result.skipped);
+        if selection.stopped {
             break;
         }
     }

@@ -38,12 +38,12 @@ impl std::fmt::Debug for Listen {
 
 /// Whose clock ends a leader's term and says which schedules are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Terms {
+pub enum ClockSource {
     /// The server's, which all processes share: their own may be set wrongly.
     #[default]
     Server,
     /// The store's own, where a test moves it.
-    Own,
+    Local,
 }
 
 /// How a store is opened.
@@ -56,9 +56,9 @@ pub struct PostgresOptions {
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// What is decided by the server's clock all the same.
-    pub terms: Terms,
+    pub clock_source: ClockSource,
     /// How long a verb may take, waits for a connection and for locks included.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for PostgresOptions {
@@ -67,17 +67,17 @@ impl Default for PostgresOptions {
             connections: 8,
             listen: Listen::Auto,
             clock: Arc::new(SystemClock),
-            terms: Terms::default(),
-            patience: Duration::from_secs(30),
+            clock_source: ClockSource::default(),
+            timeout: Duration::from_secs(30),
         }
     }
 }
 
 impl std::fmt::Debug for PostgresOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connections, patience, .. } = self;
+        let Self { connections, timeout, .. } = self;
         // Not the URL that is listened at: it may hold a password.
-        write!(f, "PostgresOptions({connections} connections, {patience:?})")
+        write!(f, "PostgresOptions({connections} connections, {timeout:?})")
     }
 }
 
@@ -124,7 +124,7 @@ pub async fn server_time(url: &str) -> Result<Timestamp> {
 /// A pool of connections.
 pub(crate) fn pool(address: &Address, options: &PostgresOptions) -> Result<Pool> {
     let manager = ConnectionManager::new(address).map_err(invalid)?;
-    let wait = Some(options.patience);
+    let wait = Some(options.timeout);
     Pool::builder(manager)
         .max_size(options.connections.max(1))
         // The one that was last used: the server has its plans made there, and its pages at hand.

@@ -11,38 +11,40 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::tx::Tx;
 
 mod bind;
-mod spelling;
+mod placeholders;
 
-use bind::Bound;
+use bind::UntypedParam;
 
 /// Runs a unit's effects in a savepoint of their own; says why if they must not stay.
 pub(crate) async fn run(tx: &mut Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
     if effects.is_empty() {
         return Ok(None);
     }
-    let (free, again) = tx.planning();
-    tx.batch(&format!("SAVEPOINT effects; {free}")).await?;
+    let (caller_settings, store_settings) = tx.planner_settings();
+    tx.batch(&format!("SAVEPOINT effects; {caller_settings}")).await?;
     for effect in effects {
         if let Err(failure) = run_one(tx, effect).await? {
             tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
             return Ok(Some(failure));
         }
     }
-    tx.batch(&format!("RELEASE effects; {again}")).await?;
+    tx.batch(&format!("RELEASE effects; {store_settings}")).await?;
     Ok(None)
 }
 
 async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>> {
-    let (sql, values) = match spelling::translate(effect) {
+    let (sql, values) = match placeholders::translate(effect) {
         Ok(statement) => statement,
-        Err(words) => return Ok(Err(Failure::new("effect", format!("{words}: {}", effect.sql)))),
+        Err(reason) => {
+            return Ok(Err(Failure::new("effect", format!("{reason}: {}", effect.sql))));
+        }
     };
-    let bound: Vec<Bound<'_>> = values.into_iter().map(Bound).collect();
+    let untyped: Vec<UntypedParam<'_>> = values.into_iter().map(UntypedParam).collect();
     let params: Vec<(&(dyn ToSql + Sync), Type)> =
-        bound.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect();
+        untyped.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect();
     let changed = match tx.execute_raw(&sql, &params).await {
         Ok(changed) => changed,
-        Err(error) => return blame(error, effect).map(Err),
+        Err(error) => return classify_error(error, effect).map(Err),
     };
     Ok(match effect.expected_rows {
         Some(expected) if expected != changed => Err(Failure::new(
@@ -56,7 +58,7 @@ async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>
 /// What the server refused is the effect's own fault, a time limit or a trigger's error included: an
 /// error would have everything that ends with it tried again, for ever. A lost connection, a server
 /// that shuts down, a full disk or a deadlock is not.
-fn blame(error: Error, effect: &Effect) -> Result<Failure> {
+fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
     let source = match &error {
         Error::Broken { source, .. } | Error::Unavailable { source, .. } => source.as_deref(),
         _ => None,
@@ -65,7 +67,7 @@ fn blame(error: Error, effect: &Effect) -> Result<Failure> {
         .and_then(|source| source.downcast_ref::<tokio_postgres::Error>())
         .and_then(tokio_postgres::Error::as_db_error);
     match server {
-        Some(server) if !is_nobodys(server.code()) => {
+        Some(server) if !is_transient(server.code()) => {
             Ok(Failure::new("effect", format!("{}: {}", server.message(), effect.sql)))
         }
         _ => Err(error),
@@ -73,6 +75,6 @@ fn blame(error: Error, effect: &Effect) -> Result<Failure> {
 }
 
 /// Deadlocks and conflicts, which are tried again, and a server that goes away.
-fn is_nobodys(code: &SqlState) -> bool {
+fn is_transient(code: &SqlState) -> bool {
     matches!(code.code(), "40P01" | "40001") || code.code().starts_with("57P")
 }

@@ -6,11 +6,11 @@ use tokio_postgres::error::SqlState;
 /// Translates the driver's error.
 pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code() else {
-        if let Some(doubt) = certificate(&error) {
-            let message = format!("PostgreSQL may be somebody else: {doubt}");
+        if let Some(reason) = certificate_error(&error) {
+            let message = format!("PostgreSQL may be somebody else: {reason}");
             return Error::Broken { message, source: Some(Box::new(error)) };
         }
-        return match is_about_the_way(&error) {
+        return match is_connection_error(&error) {
             true => unavailable("the connection to PostgreSQL was lost", error),
             false => broken("PostgreSQL and this program do not understand each other", error),
         };
@@ -37,37 +37,40 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
 
 /// Whether the way to the server is at fault and not what was said: only then does it help to say
 /// it again. The driver keeps its kinds of errors to itself; their words are all there is.
-fn is_about_the_way(error: &tokio_postgres::Error) -> bool {
-    let words = error.to_string();
-    let ways = [
+fn is_connection_error(error: &tokio_postgres::Error) -> bool {
+    let text = error.to_string();
+    let prefixes = [
         "error communicating with the server",
         "error connecting to server",
         "error performing TLS handshake",
         "timeout waiting for server",
     ];
-    error.is_closed() || ways.iter().any(|way| words.starts_with(way))
+    error.is_closed() || prefixes.iter().any(|prefix| text.starts_with(prefix))
 }
 
 /// What is wrong with the server's certificate. It stays so, however often it is looked at.
-fn certificate(error: &tokio_postgres::Error) -> Option<String> {
-    let words = std::error::Error::source(error)?.to_string();
-    words.contains("certificate").then_some(words)
+fn certificate_error(error: &tokio_postgres::Error) -> Option<String> {
+    let text = std::error::Error::source(error)?.to_string();
+    text.contains("certificate").then_some(text)
 }
 
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
-    Error::Unavailable { message: with_words(message, &source), source: Some(Box::new(source)) }
+    Error::Unavailable {
+        message: with_server_message(message, &source),
+        source: Some(Box::new(source)),
+    }
 }
 
 fn broken(message: &str, source: tokio_postgres::Error) -> Error {
-    Error::Broken { message: with_words(message, &source), source: Some(Box::new(source)) }
+    Error::Broken { message: with_server_message(message, &source), source: Some(Box::new(source)) }
 }
 
 /// The driver's own text is only "db error"; what the server said is inside.
-fn with_words(message: &str, source: &tokio_postgres::Error) -> String {
+fn with_server_message(message: &str, source: &tokio_postgres::Error) -> String {
     match source.as_db_error() {
         Some(server) => format!("{message}: {}", server.message()),
         // A value that does not fit its type, say.
-        None if !is_about_the_way(source) => format!("{message}: {source}"),
+        None if !is_connection_error(source) => format!("{message}: {source}"),
         None => message.to_owned(),
     }
 }
@@ -75,7 +78,7 @@ fn with_words(message: &str, source: &tokio_postgres::Error) -> String {
 /// Whether nothing was changed and the same again may work at once.
 pub(crate) fn is_conflict(error: &Error) -> bool {
     let Error::Unavailable { source: Some(source), .. } = error else { return false };
-    if source.is::<Collision>() {
+    if source.is::<ConcurrentInsert>() {
         return true;
     }
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
@@ -85,24 +88,24 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
 
 /// Another sender was a moment earlier, and what was decided no longer holds.
 #[derive(Debug)]
-struct Collision;
+struct ConcurrentInsert;
 
-impl std::fmt::Display for Collision {
+impl std::fmt::Display for ConcurrentInsert {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("another sender was a moment earlier")
     }
 }
 
-impl std::error::Error for Collision {}
+impl std::error::Error for ConcurrentInsert {}
 
 /// The same again will see what came in between.
-pub(crate) fn collision() -> Error {
+pub(crate) fn conflict() -> Error {
     let message = "others were faster, again and again".to_owned();
-    Error::Unavailable { message, source: Some(Box::new(Collision)) }
+    Error::Unavailable { message, source: Some(Box::new(ConcurrentInsert)) }
 }
 
 /// Whether a row could not be written because another has its key.
-pub(crate) fn is_taken(error: &Error) -> bool {
+pub(crate) fn is_unique_violation(error: &Error) -> bool {
     let Error::Broken { source: Some(source), .. } = error else { return false };
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
     code == Some(&SqlState::UNIQUE_VIOLATION)

@@ -9,19 +9,19 @@ use longshore_core::unit::check_size;
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use uuid::Uuid;
 
+use crate::advisory_lock::{self, AdvisoryLock};
+use crate::dependency_outbox;
 use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
-use crate::lock::{self, Lock};
-use crate::param::{session_uuid, unit_id, uuid, uuids, words};
 use crate::row::{PARKED, Spec, UnitRow, code, entry_code, flag, small, to_json, value};
-use crate::session::{self, Policies};
+use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
-use crate::untold;
+use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
 
-mod plain;
+mod fast_path;
 
-pub(crate) use plain::{Ended, shortly};
+pub(crate) use fast_path::{EndedLeases, try_fast_path};
 
 /// Refuses calls that no store should have to add up.
 pub(crate) fn check_calls(finishes: &[Finish]) -> Result<()> {
@@ -34,8 +34,8 @@ pub(crate) async fn finish(
     session: SessionId,
     finishes: &[Finish],
 ) -> Result<Vec<Finished>> {
-    let ended = plain::finish(tx, session, finishes).await?;
-    let calls = finishes.iter().filter(|end| ended.has(end)).flat_map(|end| &end.calls);
+    let ended = fast_path::finish(tx, session, finishes).await?;
+    let calls = finishes.iter().filter(|end| ended.contains(end)).flat_map(|end| &end.calls);
     let calls: Vec<&CallRecord> = calls.collect();
     finish_others(tx, session, finishes, &ended, calls).await
 }
@@ -45,7 +45,7 @@ pub(crate) async fn finish_rest(
     tx: &mut Tx<'_>,
     session: SessionId,
     finishes: &[Finish],
-    ended: &Ended,
+    ended: &EndedLeases,
 ) -> Result<Vec<Finished>> {
     finish_others(tx, session, finishes, ended, Vec::new()).await
 }
@@ -56,10 +56,10 @@ async fn finish_others<'f>(
     tx: &mut Tx<'_>,
     session: SessionId,
     finishes: &'f [Finish],
-    ended: &Ended,
+    ended: &EndedLeases,
     mut calls: Vec<&'f CallRecord>,
 ) -> Result<Vec<Finished>> {
-    let rest: Vec<&Finish> = finishes.iter().filter(|end| !ended.has(end)).collect();
+    let rest: Vec<&Finish> = finishes.iter().filter(|end| !ended.contains(end)).collect();
     let (holder, rows) = match rest.is_empty() {
         true => (None, HashMap::new()),
         false => {
@@ -67,35 +67,35 @@ async fn finish_others<'f>(
             (holder, lock_rows(tx, rest.iter().map(|end| &end.lease.unit)).await?)
         }
     };
-    let (policies, changes) = (Policies::default(), Vec::new());
-    let mut careful = Careful { session, holder, rows, policies, changes };
+    let (policies, changes) = (PolicyCache::default(), Vec::new());
+    let mut slow = SlowFinish { session, holder, rows, policies, changes };
     let mut answers = Vec::with_capacity(finishes.len());
     for end in finishes {
-        let before = careful.changes.len();
-        answers.push(match ended.has(end) {
+        let before = slow.changes.len();
+        answers.push(match ended.contains(end) {
             true => Finished::Recorded(UnitState::Done),
-            false => careful.finish(tx, end).await?,
+            false => slow.finish(tx, end).await?,
         });
         // Not with a repeat: what it came to is written.
-        if careful.changes.len() > before {
+        if slow.changes.len() > before {
             calls.extend(&end.calls);
         }
     }
-    apply(tx, careful.changes).await?;
+    apply(tx, slow.changes).await?;
     record_with(tx, calls.into_iter());
     Ok(answers)
 }
 
 /// The ends that need a closer look.
-struct Careful {
+struct SlowFinish {
     session: SessionId,
     holder: Option<i64>,
     rows: HashMap<UnitId, UnitRow>,
-    policies: Policies,
-    changes: Vec<Change>,
+    policies: PolicyCache,
+    changes: Vec<UnitChange>,
 }
 
-impl Careful {
+impl SlowFinish {
     async fn finish(&mut self, tx: &mut Tx<'_>, end: &Finish) -> Result<Finished> {
         let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(Finished::LeaseLost) };
         if row.fence != end.lease.fence {
@@ -124,9 +124,9 @@ impl Careful {
         };
         let mut row = row.clone();
         row.begin(tx.now);
-        let step = next(&row.head()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+        let step = next(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
-        let mut change = Change::new(row, step, fence, Some(self.session));
+        let mut change = UnitChange::new(row, step, fence, Some(self.session));
         if let Outcome::Done(Some(result)) = &end.outcome {
             change.result = Some(result.clone());
         }
@@ -141,23 +141,28 @@ impl Careful {
 }
 
 /// A step of the state machine that is to be written.
-pub(crate) struct Change {
+pub(crate) struct UnitChange {
     pub(crate) row: UnitRow,
     pub(crate) step: Transition,
     /// The unit's fence from now on.
     pub(crate) fence: u64,
     /// Who ran it.
-    pub(crate) by: Option<SessionId>,
+    pub(crate) session: Option<SessionId>,
     /// What it came to.
     pub(crate) result: Option<Payload>,
     /// What the next run begins with.
     pub(crate) checkpoint: Option<Payload>,
 }
 
-impl Change {
+impl UnitChange {
     /// A step and nothing else.
-    pub(crate) fn new(row: UnitRow, step: Transition, fence: u64, by: Option<SessionId>) -> Self {
-        Self { row, step, fence, by, result: None, checkpoint: None }
+    pub(crate) fn new(
+        row: UnitRow,
+        step: Transition,
+        fence: u64,
+        session: Option<SessionId>,
+    ) -> Self {
+        Self { row, step, fence, session, result: None, checkpoint: None }
     }
 
     /// A step that changes nothing about who may hold the unit.
@@ -182,7 +187,7 @@ pub(crate) async fn lock_rows<'u>(
 
 /// Writes steps of the state machine: the rows, their counts, and what waits for them. The rows
 /// must be locked.
-pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<Change>) -> Result<()> {
+pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<UnitChange>) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
@@ -200,12 +205,12 @@ pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<Change>) -> Result<()> {
     unpark(tx, changes.iter().filter_map(|change| change.row.cap_key.as_deref())).await
 }
 
-async fn write_rows(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
-    let mut columns = Columns::default();
+async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
+    let mut columns = ChangeColumns::default();
     for change in changes {
         columns.push(change)?;
     }
-    let Columns {
+    let ChangeColumns {
         id,
         state,
         place,
@@ -236,7 +241,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
 
 /// Changes as arrays, one per column.
 #[derive(Default)]
-struct Columns<'c> {
+struct ChangeColumns<'c> {
     id: Vec<Uuid>,
     state: Vec<i16>,
     place: Vec<i64>,
@@ -250,17 +255,17 @@ struct Columns<'c> {
     checkpoint: Vec<Option<&'c [u8]>>,
 }
 
-impl<'c> Columns<'c> {
-    fn push(&mut self, change: &'c Change) -> Result<()> {
-        let Change { row, step, .. } = change;
-        let kept = if change.checkpoint.is_some() { flag::CHECKPOINTED } else { 0 };
+impl<'c> ChangeColumns<'c> {
+    fn push(&mut self, change: &'c UnitChange) -> Result<()> {
+        let UnitChange { row, step, .. } = change;
+        let checkpointed = if change.checkpoint.is_some() { flag::CHECKPOINTED } else { 0 };
         self.id.push(uuid(row.id));
         self.state.push(i16::from(entry_code(step.state, step.lost)));
         self.place.push(step.place.as_micros());
         self.attempt.push(i32::try_from(step.attempt).map_err(damaged)?);
         self.lost.push(i32::try_from(step.lost).map_err(damaged)?);
         self.fence.push(change.fence.cast_signed());
-        self.flags.push(row.flags & !flag::CANCEL | kept);
+        self.flags.push(row.flags & !flag::CANCEL | checkpointed);
         self.failure.push(step.failure.as_ref().map(to_json).transpose()?);
         self.free.push(step.state.is_final() && row.has(flag::KEY_WHILE_LIVE));
         self.result.push(change.result.as_ref().map(Payload::as_bytes));
@@ -269,16 +274,16 @@ impl<'c> Columns<'c> {
     }
 }
 
-async fn log_failures(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+async fn log_failures(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     let (mut units, mut attempts, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
     let (mut codes, mut messages) = (Vec::new(), Vec::new());
     for change in changes {
         let Some(failure) = &change.step.failure else { continue };
         units.push(uuid(change.row.id));
         attempts.push(i32::try_from(change.row.attempt).map_err(damaged)?);
-        sessions.push(change.by.map(session_uuid));
-        codes.push(words(&failure.code));
-        messages.push(words(&failure.message));
+        sessions.push(change.session.map(session_uuid));
+        codes.push(replace_nul(&failure.code));
+        messages.push(replace_nul(&failure.message));
     }
     if units.is_empty() {
         return Ok(());
@@ -293,11 +298,11 @@ async fn log_failures(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
     Ok(())
 }
 
-async fn announce_awaited(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+async fn announce_awaited(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     for change in changes {
         if change.step.state.is_final() && change.row.has(flag::AWAITED) {
-            let shared = std::sync::Arc::clone(&tx.streams);
-            let stream = shared.one(tx, change.row.stream).await?;
+            let cache = std::sync::Arc::clone(&tx.streams);
+            let stream = cache.one(tx, change.row.stream).await?;
             tx.announce("unit", change.row.id.to_string(), Some(stream.tenant.as_str()));
         }
     }
@@ -305,7 +310,7 @@ async fn announce_awaited(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
 }
 
 /// A unit that waits no more must not be found by what it waited for: it may be pruned by then.
-async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[Change]) -> Result<()> {
+async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     let blocked = code(UnitState::Blocked);
     let units: Vec<Uuid> = changes
         .iter()
@@ -328,7 +333,7 @@ pub(crate) async fn unpark<'k>(
     for key in keys {
         *leaving.entry(key.to_vec()).or_default() += 1;
     }
-    if tx.is_foreign() {
+    if tx.is_caller_transaction() {
         for (key, units) in leaving {
             *tx.after.unparks.entry(key).or_default() += units;
         }
@@ -346,8 +351,9 @@ pub(crate) async fn unpark_counted(
     if leaving.is_empty() {
         return Ok(());
     }
-    let locks: Vec<Lock<'_>> = leaving.keys().map(|key| Lock::CapKey(key)).collect();
-    lock::take(tx, &locks).await?;
+    let locks: Vec<AdvisoryLock<'_>> =
+        leaving.keys().map(|key| AdvisoryLock::CapKey(key)).collect();
+    advisory_lock::acquire(tx, &locks).await?;
     let counts: Vec<i64> = leaving.values().copied().collect();
     let keys: Vec<&[u8]> = leaving.keys().map(Vec::as_slice).collect();
     let woken = tx
@@ -360,15 +366,15 @@ pub(crate) async fn unpark_counted(
             &[&keys, &counts, &i16::from(PARKED)],
         )
         .await?;
-    tx.after.woke |= !woken.is_empty();
+    tx.after.wake_workers |= !woken.is_empty();
     Ok(())
 }
 
 /// Tells the units that wait for those that ended; whether each ended well. In a caller's
 /// transaction it is only noted: others may want the same units meanwhile.
 pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool)>) -> Result<()> {
-    if tx.is_foreign() {
-        return untold::note(tx, ended.iter().map(|(unit, _)| unit)).await;
+    if tx.is_caller_transaction() {
+        return dependency_outbox::enqueue(tx, ended.iter().map(|(unit, _)| unit)).await;
     }
     let well: HashMap<UnitId, bool> = ended.into_iter().collect();
     let needs = uuids(well.keys());
@@ -412,8 +418,8 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
                 continue;
             }
         };
-        let step = next(&row.head()?, &event, &Policy::default(), tx.now)?;
-        changes.push(Change::step(row, step));
+        let step = next(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
+        changes.push(UnitChange::step(row, step));
     }
     if !still.is_empty() {
         tx.query(

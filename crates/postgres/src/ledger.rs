@@ -4,15 +4,15 @@
 //! differences (`longshore_spend`), which are folded with those of the streams. Only a tenant with a
 //! budget has its admissions weighed one after the other.
 
-pub(crate) mod admit;
+pub(crate) mod admission;
 pub(crate) mod budgets;
 mod call_row;
 pub(crate) mod calls;
 pub(crate) mod keys;
 pub(crate) mod limits;
-pub(crate) mod parking;
 pub(crate) mod profiles;
-pub(crate) mod replies;
+pub(crate) mod provider_batches;
+pub(crate) mod reply_queues;
 pub(crate) mod tokens;
 pub(crate) mod usage;
 
@@ -23,7 +23,7 @@ use tokio_postgres::Row;
 use crate::row::readable;
 
 /// Refuses what is outside the scope: to whoever asks, that tenant does not exist.
-fn within(scope: &Scope, tenant: &TenantId) -> Result<()> {
+fn check_scope(scope: &Scope, tenant: &TenantId) -> Result<()> {
     match scope.covers(tenant) {
         true => Ok(()),
         false => Err(Error::not_found("tenant", tenant)),

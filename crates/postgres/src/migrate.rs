@@ -5,8 +5,8 @@
 
 use longshore_core::{Error, Result};
 
+use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::damaged;
-use crate::lock::{self, Lock};
 use crate::row::value;
 use crate::tx::Tx;
 
@@ -46,7 +46,7 @@ pub(crate) async fn migrate(tx: &mut Tx<'_>) -> Result<u32> {
     if version(tx).await? != NEWEST {
         // However long it takes, and however long another is at it.
         tx.batch("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
-        lock::take(tx, &[Lock::Schema]).await?;
+        advisory_lock::acquire(tx, &[AdvisoryLock::Schema]).await?;
         apply_missing(tx).await?;
     }
     check(tx).await?;

@@ -1,11 +1,11 @@
 //! Bounded pools: each verb is one function of the server (`migrations/008_permits.sql`), sent alone. What
 //! comes while one is on its way goes together, in one (`009_permits_gathered.sql`).
 //!
-//! Here its answers are read, and whom it told is passed on ([`Hints`]).
+//! Here its answers are read, and whom it told is passed on ([`PermitWakeups`]).
 
-mod gathered;
-mod hints;
+mod batched;
 mod stats;
+mod wakeups;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::error::damaged;
-use crate::param::words;
 use crate::row::value;
-use crate::store::Shared;
-pub(crate) use gathered::Pools;
-pub(crate) use hints::Hints;
+use crate::store::StoreInner;
+use crate::typed_params::replace_nul;
+pub(crate) use batched::PoolCoalescers;
 pub(crate) use stats::{names, stats};
+pub(crate) use wakeups::PermitWakeups;
 
 fn uuid(id: PermitId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
@@ -37,11 +37,11 @@ fn permit_id(uuid: Uuid) -> PermitId {
 
 fn micros(duration: Duration) -> i64 {
     // A century is for ever, and leaves room to add the time.
-    const FOR_EVER: i64 = 100 * 365 * 86_400 * 1_000_000;
-    i64::try_from(duration.as_micros()).unwrap_or(FOR_EVER).min(FOR_EVER)
+    const MAX_MICROS: i64 = 100 * 365 * 86_400 * 1_000_000;
+    i64::try_from(duration.as_micros()).unwrap_or(MAX_MICROS).min(MAX_MICROS)
 }
 
-fn span(row: &Row, column: usize) -> Result<Duration> {
+fn duration(row: &Row, column: usize) -> Result<Duration> {
     Ok(Duration::from_micros(u64::try_from(value::<i64>(row, column)?).unwrap_or(0)))
 }
 
@@ -51,26 +51,26 @@ fn number<T: TryFrom<i64>>(row: &Row, column: usize) -> Result<T> {
 }
 
 /// Asks for a permit.
-pub(crate) async fn ask(shared: &Arc<Shared>, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+pub(crate) async fn ask(inner: &Arc<StoreInner>, pool: &PoolName, ask: &Ask) -> Result<Answer> {
     if ask.weight == 0 {
         return Err(Error::Invalid("a permit weighs at least 1".to_owned()));
     }
-    let done = gathered::have_done(shared, pool, Job::Ask(ask.clone())).await?;
+    let done = batched::submit(inner, pool, Job::Ask(ask.clone())).await?;
     done.ok_or_else(|| damaged("a pool that says nothing"))
 }
 
 /// How long one that asks keeps its place; nothing if it does not wait.
-fn keeps(ask: &Ask) -> Option<i64> {
+fn wait_ttl(ask: &Ask) -> Option<i64> {
     match ask.otherwise {
         Otherwise::GoAway => None,
-        Otherwise::Wait(keeps) => Some(micros(keeps)),
+        Otherwise::Wait(wait_ttl) => Some(micros(wait_ttl)),
     }
 }
 
-async fn ask_alone(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<Answer> {
+async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &Ask) -> Result<Answer> {
     let level = ask.priority.level();
     let row = one(
-        shared,
+        inner,
         "SELECT answer, fence, waited, before, look, told
          FROM longshore_permit_ask($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         &[
@@ -79,87 +79,99 @@ async fn ask_alone(shared: &Shared, pool: &PoolName, ask: &Ask) -> Result<Answer
             &i64::from(ask.max),
             &i64::from(ask.weight),
             &i16::from(level),
-            &words(&ask.owner),
+            &replace_nul(&ask.owner),
             &micros(ask.ttl),
-            &keeps(ask),
+            &wait_ttl(ask),
             &micros(STEP * u32::from(level)),
         ],
     )
     .await?;
-    shared.feed.hints.tell(value(&row, 5)?);
+    inner.notifier.permit_wakeups.wake(value(&row, 5)?);
     answer(&row)
 }
 
 fn answer(row: &Row) -> Result<Answer> {
     Ok(match value::<i32>(row, 0)? {
-        0 => Answer::Granted(Grant { fence: number(row, 1)?, waited: span(row, 2)? }),
-        1 => Answer::Waiting { before: number(row, 3)?, look_again: span(row, 4)? },
+        0 => Answer::Granted(Grant { fence: number(row, 1)?, waited: duration(row, 2)? }),
+        1 => Answer::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
         2 => Answer::Full,
         _ => Answer::TooHeavy { max: number(row, 1)? },
     })
 }
 
-async fn one(shared: &Shared, sql: &str, params: &[&dyn crate::param::Param]) -> Result<Row> {
-    let rows = shared.ask(sql, params).await?;
+async fn one(
+    inner: &StoreInner,
+    sql: &str,
+    params: &[&dyn crate::typed_params::Param],
+) -> Result<Row> {
+    let rows = inner.query_autocommit(sql, params).await?;
     rows.into_iter().next().ok_or_else(|| damaged("a pool that says nothing"))
 }
 
 /// A verb that tells others, and no more.
-async fn telling(shared: &Shared, sql: &str, params: &[&dyn crate::param::Param]) -> Result<()> {
-    let row = one(shared, sql, params).await?;
-    shared.feed.hints.tell(value(&row, 0)?);
+async fn run_and_wake(
+    inner: &StoreInner,
+    sql: &str,
+    params: &[&dyn crate::typed_params::Param],
+) -> Result<()> {
+    let row = one(inner, sql, params).await?;
+    inner.notifier.permit_wakeups.wake(value(&row, 0)?);
     Ok(())
 }
 
 /// Begins leases anew; those that are not held.
 pub(crate) async fn extend(
-    shared: &Shared,
+    inner: &StoreInner,
     pool: &PoolName,
     ids: &[PermitId],
     ttl: Duration,
 ) -> Result<Vec<PermitId>> {
     let sql = "SELECT lost, told FROM longshore_permit_extend($1, $2, $3)";
-    let row = one(shared, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await?;
-    shared.feed.hints.tell(value(&row, 1)?);
+    let row = one(inner, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await?;
+    inner.notifier.permit_wakeups.wake(value(&row, 1)?);
     Ok(value::<Vec<Uuid>>(&row, 0)?.into_iter().map(permit_id).collect())
 }
 
 /// Gives permits back, and leaves the line.
-pub(crate) async fn release(shared: &Arc<Shared>, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-    shared.feed.hints.close(ids).await;
+pub(crate) async fn release(
+    inner: &Arc<StoreInner>,
+    pool: &PoolName,
+    ids: &[PermitId],
+) -> Result<()> {
+    inner.notifier.permit_wakeups.close(ids).await;
     let job = Job::Release { ids: ids.to_vec(), late: false };
-    gathered::have_done(shared, pool, job).await.map(drop)
+    batched::submit(inner, pool, job).await.map(drop)
 }
 
-async fn release_alone(
-    shared: &Shared,
+async fn release_one(
+    inner: &StoreInner,
     pool: &PoolName,
     ids: &[PermitId],
     late: bool,
 ) -> Result<()> {
     let sql = "SELECT longshore_permit_release($1, $2, $3)";
-    telling(shared, sql, &[&pool.as_str(), &uuids(ids), &late]).await
+    run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &late]).await
 }
 
 /// Leaves the line.
 pub(crate) async fn leave(
-    shared: &Arc<Shared>,
+    inner: &Arc<StoreInner>,
     pool: &PoolName,
     id: PermitId,
     why: Leaving,
 ) -> Result<()> {
-    shared.feed.hints.close(&[id]).await;
+    inner.notifier.permit_wakeups.close(&[id]).await;
     let job = Job::Release { ids: vec![id], late: why == Leaving::TimedOut };
-    gathered::have_done(shared, pool, job).await.map(drop)
+    batched::submit(inner, pool, job).await.map(drop)
 }
 
 /// Makes a pool known if it is not; else its maximum.
-pub(crate) async fn init(shared: &Shared, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+pub(crate) async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
     let sql = "WITH made AS (INSERT INTO longshore_pool (name, max) VALUES ($1, $2)
         ON CONFLICT DO NOTHING RETURNING 1)
         SELECT EXISTS (SELECT FROM made), (SELECT p.max FROM longshore_pool p WHERE p.name = $1)";
     loop {
-        let row = one(shared, sql, &[&pool.as_str(), &i64::from(max)]).await?;
+        let row = one(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
         if value(&row, 0)? {
             return Ok(None);
         }
@@ -171,19 +183,19 @@ pub(crate) async fn init(shared: &Shared, pool: &PoolName, max: u32) -> Result<O
 }
 
 /// Sets the maximum.
-pub(crate) async fn resize(shared: &Shared, pool: &PoolName, max: u32) -> Result<()> {
+pub(crate) async fn resize(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<()> {
     let sql = "SELECT longshore_permit_resize($1, $2)";
-    telling(shared, sql, &[&pool.as_str(), &i64::from(max)]).await
+    run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await
 }
 
 /// Forgets everything but the maximum.
-pub(crate) async fn reset(shared: &Shared, pool: &PoolName) -> Result<()> {
-    telling(shared, "SELECT longshore_permit_reset($1)", &[&pool.as_str()]).await
+pub(crate) async fn reset(inner: &StoreInner, pool: &PoolName) -> Result<()> {
+    run_and_wake(inner, "SELECT longshore_permit_reset($1)", &[&pool.as_str()]).await
 }
 
 /// Whether an alert may be told now.
 pub(crate) async fn may_alert(
-    shared: &Shared,
+    inner: &StoreInner,
     pool: &PoolName,
     alert: &str,
     every: Duration,
@@ -192,6 +204,7 @@ pub(crate) async fn may_alert(
         VALUES ($1, $2, longshore_micros() + $3)
         ON CONFLICT (pool, alert) DO UPDATE SET until = excluded.until
         WHERE a.until <= excluded.until - $3 RETURNING 1";
-    let told = shared.ask(sql, &[&pool.as_str(), &words(alert), &micros(every)]).await?;
-    Ok(!told.is_empty())
+    let recorded =
+        inner.query_autocommit(sql, &[&pool.as_str(), &replace_nul(alert), &micros(every)]).await?;
+    Ok(!recorded.is_empty())
 }

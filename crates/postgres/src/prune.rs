@@ -5,10 +5,10 @@ use std::time::Duration;
 use longshore_core::store::{Pruned, Retention};
 use longshore_core::{Result, UnitState};
 
-use crate::lock::{self, Lock};
+use crate::advisory_lock::{self, AdvisoryLock};
 use crate::row::{code, count, value};
 use crate::tx::Tx;
-use crate::{capacity, fold};
+use crate::{counter_rollup, queue_limits};
 
 /// Removes what was kept long enough.
 pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<Pruned> {
@@ -16,12 +16,12 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     let left = format!(
         "DELETE FROM longshore_reservation WHERE num IN (SELECT r.num FROM longshore_reservation r
          WHERE NOT {} AND r.until <= $1 FOR UPDATE SKIP LOCKED)",
-        capacity::reserved("$1")
+        queue_limits::active_reservation_sql("$1")
     );
     tx.execute(&left, &[&now]).await?;
     // Only who folds and who prunes changes a stream's row, so they take turns.
-    lock::take(tx, &[Lock::Fold]).await?;
-    for batch in fold::fold(tx).await? {
+    advisory_lock::acquire(tx, &[AdvisoryLock::Rollup]).await?;
+    for batch in counter_rollup::roll_up(tx).await? {
         tx.touch_batch(batch);
     }
     let mut pruned = Pruned::default();

@@ -8,8 +8,8 @@ use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use crate::error::{Translate, damaged};
-use crate::param::unit_id;
 use crate::streams::Stream;
+use crate::typed_params::unit_id;
 
 pub(crate) use longshore_core::columns::{ALONE, PARKED, Spec, codes, entry_code, flag};
 
@@ -117,7 +117,7 @@ impl UnitRow {
     }
 
     /// What the state machine looks at.
-    pub(crate) fn head(&self) -> Result<Head> {
+    pub(crate) fn transition_input(&self) -> Result<Head> {
         Ok(Head {
             id: self.id,
             state: self.state()?,

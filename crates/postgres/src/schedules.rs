@@ -7,10 +7,10 @@ use longshore_core::store::{
 use longshore_core::{Error, Payload, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use crate::connect::Terms;
-use crate::error::{collision, damaged};
+use crate::connect::ClockSource;
+use crate::error::{conflict, damaged};
 use crate::row::{count, readable, value};
-use crate::send::{Admission, send};
+use crate::send::{LimitPolicy, send};
 use crate::tx::Tx;
 
 /// Puts a schedule, or finds the one with its name.
@@ -24,18 +24,18 @@ pub(crate) async fn put(
     if !scope.covers(&new.tenant) {
         return Err(Error::not_found("tenant", &new.tenant));
     }
-    match find(tx, &new.tenant, &new.name, Lock::ForUpdate).await? {
+    match find(tx, &new.tenant, &new.name, RowLock::ForUpdate).await? {
         Some(found) if if_there == IfThere::Keep => Ok(Placed::Kept(found)),
         Some(mut found) => {
             found.replace(new.clone());
             update(tx, &found).await?;
-            tell(tx, &new.tenant);
+            announce(tx, &new.tenant);
             Ok(Placed::Replaced(found))
         }
         None => {
             let schedule = Schedule::new(new.clone(), tx.now);
             insert(tx, &schedule).await?;
-            tell(tx, &new.tenant);
+            announce(tx, &new.tenant);
             Ok(Placed::Created(schedule))
         }
     }
@@ -65,13 +65,13 @@ pub(crate) async fn switch(
     let mut schedule = show_locked(tx, scope, tenant, name).await?;
     if schedule.switch(switch) {
         update(tx, &schedule).await?;
-        tell(tx, tenant);
+        announce(tx, tenant);
     }
     Ok(schedule)
 }
 
 /// Whoever fires schedules is to look again: one of them may be due sooner than any was.
-fn tell(tx: &mut Tx<'_>, tenant: &TenantId) {
+fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
     tx.announce("setting", "schedule", Some(tenant.as_str()));
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Res
         let again = firing.units.iter().map(|unit| Sent::Created(unit.id));
         return Ok(Fired::Committed(again.collect()));
     }
-    let answers = send(tx, scope, &firing.units, 0, Admission::Bounded).await?;
+    let answers = send(tx, scope, &firing.units, 0, LimitPolicy::Enforce).await?;
     let refused = answers.iter().find_map(|answer| match answer {
         Sent::Refused(refusal) => Some(refusal.clone()),
         Sent::Created(_) | Sent::Existing(_) => None,
@@ -105,7 +105,7 @@ async fn insert(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
         last_fire, next_fire, fired, skipped, missed, created_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
     // If somebody put one of that name meanwhile, it is to be looked at.
-    if write(tx, sql, schedule).await? == 0 { Err(collision()) } else { Ok(()) }
+    if write(tx, sql, schedule).await? == 0 { Err(conflict()) } else { Ok(()) }
 }
 
 async fn update(tx: &mut Tx<'_>, schedule: &Schedule) -> Result<()> {
@@ -164,7 +164,7 @@ fn read(row: &Row) -> Result<Schedule> {
 
 /// Whether a schedule is read to be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lock {
+enum RowLock {
     ForUpdate,
     None,
 }
@@ -173,9 +173,9 @@ async fn find(
     tx: &mut Tx<'_>,
     tenant: &TenantId,
     name: &ScheduleName,
-    lock: Lock,
+    lock: RowLock,
 ) -> Result<Option<Schedule>> {
-    let lock = if lock == Lock::ForUpdate { "FOR UPDATE" } else { "" };
+    let lock = if lock == RowLock::ForUpdate { "FOR UPDATE" } else { "" };
     let sql = format!("{SELECT} WHERE tenant = $1 AND name = $2 {lock}");
     let row = tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?;
     row.as_ref().map(read).transpose()
@@ -188,7 +188,7 @@ pub(crate) async fn show(
     tenant: &TenantId,
     name: &ScheduleName,
 ) -> Result<Schedule> {
-    look(tx, scope, tenant, name, Lock::None).await
+    find_in_scope(tx, scope, tenant, name, RowLock::None).await
 }
 
 async fn show_locked(
@@ -197,15 +197,15 @@ async fn show_locked(
     tenant: &TenantId,
     name: &ScheduleName,
 ) -> Result<Schedule> {
-    look(tx, scope, tenant, name, Lock::ForUpdate).await
+    find_in_scope(tx, scope, tenant, name, RowLock::ForUpdate).await
 }
 
-async fn look(
+async fn find_in_scope(
     tx: &mut Tx<'_>,
     scope: &Scope,
     tenant: &TenantId,
     name: &ScheduleName,
-    lock: Lock,
+    lock: RowLock,
 ) -> Result<Schedule> {
     let found = if scope.covers(tenant) { find(tx, tenant, name, lock).await? } else { None };
     found.ok_or_else(|| Error::not_found("schedule", name))
@@ -236,17 +236,17 @@ pub(crate) async fn due(
     tx: &mut Tx<'_>,
     after: Option<&str>,
     limit: u32,
-    terms: Terms,
+    clock_source: ClockSource,
 ) -> Result<DueSchedules> {
-    let now = tx.common_time(terms).await?;
+    let now = tx.clock_now(clock_source).await?;
     let (tenant, name) = after.map_or(Ok(("", "")), read_schedule_cursor)?;
     // By the index on the time: what is due is little, however many schedules there are.
     let sql = format!(
         "{SELECT} WHERE NOT paused AND next_fire IS NOT NULL AND next_fire <= $3
          AND (tenant, name) > ($1, $2) ORDER BY tenant, name LIMIT $4"
     );
-    let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &now.as_micros(), &most]).await?;
+    let max_rows = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&tenant, &name, &now.as_micros(), &max_rows]).await?;
     let sql = "SELECT min(next_fire) FROM longshore_schedule
         WHERE NOT paused AND next_fire IS NOT NULL AND next_fire > $1";
     let next: Option<i64> = value(&tx.query_one(sql, &[&now.as_micros()]).await?, 0)?;

@@ -4,10 +4,10 @@
 //! at once. The others are decided one after the other in memory, on facts that were read and
 //! locked together ([`decide`]), and then inserted together all the same.
 
-mod decide;
+mod admission;
+mod fast_path;
 mod insert;
-mod reserve;
-mod short;
+mod tx_enqueue;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use std::sync::Arc;
 use longshore_core::store::Sent;
 use longshore_core::{Error, NewUnit, Result, Scope};
 
-use crate::capacity::Rooms;
-use crate::streams::{Stream, StreamKey, Streams};
+use crate::queue_limits::CapacityCheck;
+use crate::streams::{Stream, StreamCache, StreamKey};
 use crate::tenants;
 use crate::tx::Tx;
 
-use decide::{Desk, Gate};
+use admission::{AdmissionPlan, CapacityPolicy};
+pub(crate) use fast_path::try_fast_path;
 use insert::{CHUNK, NewRow};
-pub(crate) use reserve::send_in;
-pub(crate) use short::shortly;
+pub(crate) use tx_enqueue::send_in;
 
 /// Whether bounds and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum LimitPolicy {
     /// A sender's units.
-    Bounded,
+    Enforce,
     /// Callbacks: the end of a batch must not wait for room.
     Exempt,
 }
@@ -40,29 +40,29 @@ pub(crate) async fn send(
     scope: &Scope,
     units: &[NewUnit],
     batch: i64,
-    admission: Admission,
+    policy: LimitPolicy,
 ) -> Result<Vec<Sent>> {
     check(scope, units)?;
-    let streams = streams(tx, units, batch, admission).await?;
-    let gated = admission == Admission::Bounded;
-    let plain = units.iter().all(is_plain) && !streams.iter().any(|stream| stream.is_nowhere());
+    let streams = streams(tx, units, batch, policy).await?;
+    let limited = policy == LimitPolicy::Enforce;
+    let plain = units.iter().all(is_plain) && !streams.iter().any(|stream| stream.is_placeholder());
     let done = match plain {
-        true => send_plainly(tx, units, &streams, gated).await?,
+        true => send_plain(tx, units, &streams, limited).await?,
         false => 0,
     };
-    if plain && gated {
-        tx.streams.note_gate(&lanes(&streams), done < units.len());
+    if plain && limited {
+        tx.streams.set_gated(&lanes(&streams), done < units.len());
     }
     let mut answers = created(&units[..done]);
     if done < units.len() {
         let (units, streams) = (&units[done..], &streams[done..]);
-        let mut gate = Gate::Open;
-        if gated {
-            let mut rooms = Rooms::of(tx, &lanes(streams)).await?;
-            rooms.count(tx).await?;
-            gate = Gate::Rooms(rooms);
+        let mut capacity = CapacityPolicy::Unlimited;
+        if limited {
+            let mut check = CapacityCheck::load(tx, &lanes(streams)).await?;
+            check.count(tx).await?;
+            capacity = CapacityPolicy::Checked(check);
         }
-        answers.extend(send_carefully(tx, units, streams, gate).await?);
+        answers.extend(send_with_admission(tx, units, streams, capacity).await?);
     }
     Ok(answers)
 }
@@ -88,11 +88,11 @@ fn created(units: &[NewUnit]) -> Vec<Sent> {
 
 /// Inserts units that need no second look; how many, which is fewer than all if a lane has a
 /// bound or its tenant is suspended. An id that is known already is left alone.
-async fn send_plainly(
+async fn send_plain(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    gated: bool,
+    limited: bool,
 ) -> Result<usize> {
     let mut done = 0;
     while done < units.len() {
@@ -104,8 +104,8 @@ async fn send_plainly(
             .zip(streams)
             .map(|(unit, stream)| NewRow::new(now, unit, stream, 0))
             .collect();
-        let lanes = if gated { lanes(streams) } else { Vec::new() };
-        if !insert::plainly(tx, &rows, &lanes).await? {
+        let lanes = if limited { lanes(streams) } else { Vec::new() };
+        if !insert::insert_plain(tx, &rows, &lanes).await? {
             break;
         }
         done = until;
@@ -113,18 +113,18 @@ async fn send_plainly(
     Ok(done)
 }
 
-async fn send_carefully(
+async fn send_with_admission(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    gate: Gate,
+    capacity: CapacityPolicy,
 ) -> Result<Vec<Sent>> {
-    let mut desk = Desk::gather(tx, units, streams, gate).await?;
+    let mut plan = AdmissionPlan::load(tx, units, streams, capacity).await?;
     let mut answers = Vec::with_capacity(units.len());
     for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {
-        answers.push(desk.decide(at, unit, stream));
+        answers.push(plan.decide(at, unit, stream));
     }
-    desk.write(tx).await?;
+    plan.write(tx).await?;
     Ok(answers)
 }
 
@@ -139,7 +139,7 @@ async fn streams(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     batch: i64,
-    admission: Admission,
+    policy: LimitPolicy,
 ) -> Result<Vec<Arc<Stream>>> {
     let mut keys: BTreeSet<StreamKey> = BTreeSet::new();
     let mut last: Option<&NewUnit> = None;
@@ -150,10 +150,10 @@ async fn streams(
         }
         last = Some(unit);
     }
-    let shared = Arc::clone(&tx.streams);
+    let cache = Arc::clone(&tx.streams);
     let mut found: HashMap<StreamKey, Arc<Stream>> = HashMap::new();
     for key in keys {
-        let stream = stream(tx, &shared, &key, admission).await?;
+        let stream = stream(tx, &cache, &key, policy).await?;
         found.insert(key, stream);
     }
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
@@ -167,18 +167,18 @@ async fn streams(
 
 async fn stream(
     tx: &mut Tx<'_>,
-    shared: &Streams,
+    cache: &StreamCache,
     key: &StreamKey,
-    admission: Admission,
+    policy: LimitPolicy,
 ) -> Result<Arc<Stream>> {
-    match shared.find(tx, key).await? {
+    match cache.find(tx, key).await? {
         Some(stream) => Ok(stream),
-        None if admission == Admission::Bounded
+        None if policy == LimitPolicy::Enforce
             && tenants::is_suspended(tx, &key.tenant).await? =>
         {
-            Ok(Arc::new(Stream::nowhere(key.clone())))
+            Ok(Arc::new(Stream::placeholder(key.clone())))
         }
-        None => shared.by_key(tx, key).await,
+        None => cache.by_key(tx, key).await,
     }
 }
 

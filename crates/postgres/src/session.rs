@@ -15,21 +15,21 @@ use longshore_core::{Error, Kind, Outcome, Policy, Result, SessionId, Timestamp,
 use tokio_postgres::Row;
 
 use crate::error::damaged;
-use crate::finish::{self, Change, own_policy};
-use crate::ledger::{calls, replies};
-use crate::param::{session_id, session_uuid, unit_id, uuids, words};
+use crate::finish::{self, UnitChange, own_policy};
+use crate::ledger::{calls, reply_queues};
 use crate::row::{UnitRow, count, flag, readable, to_json, value};
-use crate::starts;
+use crate::start_log;
 use crate::tx::Tx;
+use crate::typed_params::{replace_nul, session_id, session_uuid, unit_id, uuids};
 
-mod adoption;
-mod hands;
+mod heartbeat;
+mod takeover;
 
-pub(crate) use adoption::adopt;
-pub(crate) use hands::{beat, progress, release};
+pub(crate) use heartbeat::{beat, progress, release};
+pub(crate) use takeover::adopt;
 
 /// The streams of which nothing may start, as an array that is made once per statement.
-pub(crate) const CLOSED: &str = "(SELECT longshore_closed())";
+pub(crate) const CLOSED_STREAMS: &str = "(SELECT longshore_closed())";
 
 /// Announces a worker.
 pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
@@ -39,8 +39,8 @@ pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
          VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (id) DO NOTHING",
         &[
             &session_uuid(session.id),
-            &words(&session.label),
-            &words(&session.version),
+            &replace_nul(&session.label),
+            &replace_nul(&session.version),
             &to_json(&session.kinds)?,
             &i64::from(session.slots),
             &ttl,
@@ -66,7 +66,7 @@ pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
 
 /// How a session's units leave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum SessionEnd {
     /// In good order: no attempt is used.
     Closed,
     /// It died.
@@ -77,33 +77,33 @@ pub(crate) enum Leaving {
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
     session: SessionId,
-    leaving: Leaving,
+    how: SessionEnd,
 ) -> Result<(u64, u64)> {
     let sql = "SELECT num FROM longshore_session WHERE id = $1 FOR UPDATE";
     let Some(row) = tx.query_opt(sql, &[&session_uuid(session)]).await? else { return Ok((0, 0)) };
     let num: i64 = value(&row, 0)?;
-    let mut policies = Policies::default();
+    let mut policies = PolicyCache::default();
     let (mut rescued, mut failed) = (0, 0);
     let mut changes = Vec::new();
     let mut held = lock_held(tx, num).await?;
-    starts::close(tx, num, &mut held).await?;
+    start_log::merge_and_delete(tx, num, &mut held).await?;
     for row in held {
         let interrupted = Outcome::Interrupted;
-        let event = match leaving {
-            Leaving::Lost => Event::Lost,
-            Leaving::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
-            Leaving::Closed => Event::Released,
+        let event = match how {
+            SessionEnd::Lost => Event::Lost,
+            SessionEnd::Closed if row.started_at.is_some() => Event::Finished(&interrupted),
+            SessionEnd::Closed => Event::Released,
         };
         let policy = policies.of(tx, &row).await?;
-        let step = next(&row.head()?, &event, &policy, tx.now)?;
+        let step = next(&row.transition_input()?, &event, &policy, tx.now)?;
         failed += u64::from(step.state == UnitState::Failed);
         rescued += u64::from(!step.state.is_final());
         let fence = row.fence + 1;
-        changes.push(Change::new(row, step, fence, Some(session)));
+        changes.push(UnitChange::new(row, step, fence, Some(session)));
     }
     finish::apply(tx, changes).await?;
-    calls::give_up(tx, session).await?;
-    replies::close_all(tx, session).await?;
+    calls::mark_maybe_billed(tx, session).await?;
+    reply_queues::close_all(tx, session).await?;
     tx.execute("DELETE FROM longshore_session WHERE num = $1", &[&num]).await?;
     let sql = "DELETE FROM longshore_leader WHERE session = $1";
     tx.execute(sql, &[&session_uuid(session)]).await?;
@@ -133,9 +133,9 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 }
 
 /// Asks a worker to go quiet, drain or stop.
-pub(crate) async fn give_order(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
+pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Order) -> Result<()> {
     let sql = "UPDATE longshore_session SET wanted = $2 WHERE id = $1";
-    let changed = tx.execute(sql, &[&session_uuid(session), &order_name(order)]).await?;
+    let changed = tx.execute(sql, &[&session_uuid(session), &command_name(order)]).await?;
     if changed == 0 {
         return Err(Error::not_found("session", session));
     }
@@ -143,7 +143,7 @@ pub(crate) async fn give_order(tx: &mut Tx<'_>, session: SessionId, order: Order
     Ok(())
 }
 
-fn order_name(order: Order) -> &'static str {
+fn command_name(order: Order) -> &'static str {
     match order {
         Order::Work => "work",
         Order::Quiet => "quiet",
@@ -152,10 +152,10 @@ fn order_name(order: Order) -> &'static str {
     }
 }
 
-fn order(name: &str) -> Result<Order> {
+fn parse_command(name: &str) -> Result<Order> {
     [Order::Work, Order::Quiet, Order::Drain, Order::Stop]
         .into_iter()
-        .find(|order| order_name(*order) == name)
+        .find(|order| command_name(*order) == name)
         .ok_or_else(|| damaged(format!("the order `{name}`")))
 }
 
@@ -183,7 +183,7 @@ fn read(row: &Row) -> Result<Session> {
         beats: count(row, 6)?,
         opened_at: Timestamp::from_micros(value(row, 7)?),
         beat_at: Timestamp::from_micros(value(row, 8)?),
-        order: order(value(row, 9)?)?,
+        order: parse_command(value(row, 9)?)?,
         held: count(row, 10)?,
         cpu: value::<Option<i64>>(row, 11)?.map(|cpu| Duration::from_micros(cpu.unsigned_abs())),
     })
@@ -195,11 +195,11 @@ fn kinds_of(text: &str) -> Result<BTreeMap<Kind, Policy>> {
 
 /// The policies that judge units: the sender's, else what the session says of the kind.
 #[derive(Default)]
-pub(crate) struct Policies {
+pub(crate) struct PolicyCache {
     sessions: HashMap<i64, BTreeMap<Kind, Policy>>,
 }
 
-impl Policies {
+impl PolicyCache {
     /// The policy of a unit that a session holds.
     pub(crate) async fn of(&mut self, tx: &mut Tx<'_>, row: &UnitRow) -> Result<Policy> {
         if let Some(own) = own_policy(row)? {
@@ -210,8 +210,8 @@ impl Policies {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(session_kinds(tx, session).await?),
         };
-        let shared = Arc::clone(&tx.streams);
-        let stream = shared.one(tx, row.stream).await?;
+        let cache = Arc::clone(&tx.streams);
+        let stream = cache.one(tx, row.stream).await?;
         Ok(kinds.get(&stream.kind).cloned().unwrap_or_default())
     }
 }

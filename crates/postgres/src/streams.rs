@@ -39,12 +39,12 @@ pub(crate) struct StreamKey {
 
 /// The streams this process has met.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
-    known: Mutex<Known>,
+pub(crate) struct StreamCache {
+    index: Mutex<StreamIndex>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct StreamIndex {
     by_num: HashMap<i64, Arc<Stream>>,
     by_key: HashMap<StreamKey, Arc<Stream>>,
     /// Whether a lane or its tenant had a cap when this process last claimed from it.
@@ -54,66 +54,66 @@ struct Known {
 }
 
 /// Streams remembered at most: with a stream per batch they would grow for ever.
-const MOST: usize = 10_000;
+const MAX_STREAMS: usize = 10_000;
 
 const SELECT: &str = "SELECT s.num, s.lane, q.num, s.batch, l.tenant, q.name, s.kind, b.name
     FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
     JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch";
 
-impl Streams {
-    fn with<T>(&self, look: impl FnOnce(&mut Known) -> T) -> T {
-        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+impl StreamCache {
+    fn with<T>(&self, change: impl FnOnce(&mut StreamIndex) -> T) -> T {
+        change(&mut self.index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Notes whether the units in flight of a lane are bounded.
-    pub(crate) fn note_cap(&self, lane: i64, capped: bool) {
-        self.with(|known| known.capped.insert(lane, capped));
+    pub(crate) fn set_capped(&self, lane: i64, capped: bool) {
+        self.with(|index| index.capped.insert(lane, capped));
     }
 
     /// Whether a unit that leaves may make room for another. Nobody who finished a unit of a lane
     /// has not claimed from it, save callers' transactions.
     pub(crate) fn may_be_capped(&self, lane: i64) -> bool {
-        self.with(|known| known.capped.get(&lane).copied().unwrap_or(true))
+        self.with(|index| index.capped.get(&lane).copied().unwrap_or(true))
     }
 
     /// Notes whether what comes into these lanes is bounded, or refused.
-    pub(crate) fn note_gate(&self, lanes: &[i64], gated: bool) {
-        self.with(|known| match gated {
-            true => known.gated.extend(lanes),
+    pub(crate) fn set_gated(&self, lanes: &[i64], gated: bool) {
+        self.with(|index| match gated {
+            true => index.gated.extend(lanes),
             false => lanes.iter().for_each(|lane| {
-                known.gated.remove(lane);
+                index.gated.remove(lane);
             }),
         });
     }
 
     /// Whether one of these lanes had a bound when this process last sent to it.
     pub(crate) fn may_be_gated(&self, lanes: &[i64]) -> bool {
-        self.with(|known| lanes.iter().any(|lane| known.gated.contains(lane)))
+        self.with(|index| lanes.iter().any(|lane| index.gated.contains(lane)))
     }
 
     /// The streams with these numbers, if this process has met them all.
-    pub(crate) fn known(&self, nums: &BTreeSet<i64>) -> Option<HashMap<i64, Arc<Stream>>> {
-        let met = |known: &mut Known| {
+    pub(crate) fn cached_by_num(&self, nums: &BTreeSet<i64>) -> Option<HashMap<i64, Arc<Stream>>> {
+        let lookup = |index: &mut StreamIndex| {
             nums.iter()
-                .map(|num| known.by_num.get(num).map(|one| (*num, Arc::clone(one))))
+                .map(|num| index.by_num.get(num).map(|one| (*num, Arc::clone(one))))
                 .collect()
         };
-        self.with(met)
+        self.with(lookup)
     }
 
     /// A stream by what it is, if this process has met it.
-    pub(crate) fn met(&self, key: &StreamKey) -> Option<Arc<Stream>> {
-        self.with(|known| known.by_key.get(key).cloned())
+    pub(crate) fn cached(&self, key: &StreamKey) -> Option<Arc<Stream>> {
+        self.with(|index| index.by_key.get(key).cloned())
     }
 
     /// Remembers a stream.
-    pub(crate) fn remember(&self, stream: Arc<Stream>) -> Arc<Stream> {
-        self.with(|known| {
-            if known.by_num.len() >= MOST {
-                *known = Known::default();
+    pub(crate) fn insert(&self, stream: Arc<Stream>) -> Arc<Stream> {
+        self.with(|index| {
+            if index.by_num.len() >= MAX_STREAMS {
+                *index = StreamIndex::default();
             }
-            known.by_num.insert(stream.num, Arc::clone(&stream));
-            known.by_key.insert(stream.key(), Arc::clone(&stream));
+            index.by_num.insert(stream.num, Arc::clone(&stream));
+            index.by_key.insert(stream.key(), Arc::clone(&stream));
         });
         stream
     }
@@ -126,10 +126,10 @@ impl Streams {
     ) -> Result<HashMap<i64, Arc<Stream>>> {
         let mut found = HashMap::new();
         let mut missing: Vec<i64> = Vec::new();
-        self.with(|known| {
+        self.with(|index| {
             for num in nums {
-                let made = || tx.made.iter().find(|made| made.num == num);
-                match known.by_num.get(&num).or_else(made) {
+                let created = || tx.new_streams.iter().find(|created| created.num == num);
+                match index.by_num.get(&num).or_else(created) {
                     Some(stream) => {
                         found.insert(num, Arc::clone(stream));
                     }
@@ -142,7 +142,7 @@ impl Streams {
             missing.dedup();
             let sql = format!("{SELECT} WHERE s.num = ANY($1)");
             for row in tx.query(&sql, &[&missing]).await? {
-                let stream = self.remember(Arc::new(Stream::read(&row)?));
+                let stream = self.insert(Arc::new(Stream::read(&row)?));
                 found.insert(stream.num, stream);
             }
         }
@@ -168,10 +168,11 @@ impl Streams {
             &[&lane, &key.kind.as_str(), &key.batch],
         )
         .await?;
-        let made = find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
-        let made = Arc::new(Stream::read(&made)?);
-        tx.made.push(Arc::clone(&made));
-        Ok(made)
+        let created =
+            find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
+        let created = Arc::new(Stream::read(&created)?);
+        tx.new_streams.push(Arc::clone(&created));
+        Ok(created)
     }
 
     /// A stream by what it is, if it is there.
@@ -180,14 +181,14 @@ impl Streams {
         tx: &mut Tx<'_>,
         key: &StreamKey,
     ) -> Result<Option<Arc<Stream>>> {
-        if let Some(stream) = self.met(key) {
+        if let Some(stream) = self.cached(key) {
             return Ok(Some(stream));
         }
-        if let Some(made) = tx.made.iter().find(|made| made.key() == *key) {
-            return Ok(Some(Arc::clone(made)));
+        if let Some(created) = tx.new_streams.iter().find(|created| created.key() == *key) {
+            return Ok(Some(Arc::clone(created)));
         }
         let Some(row) = find(tx, key).await? else { return Ok(None) };
-        Ok(Some(self.remember(Arc::new(Stream::read(&row)?))))
+        Ok(Some(self.insert(Arc::new(Stream::read(&row)?))))
     }
 }
 
@@ -225,13 +226,13 @@ pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -
 impl Stream {
     /// Where the units of a suspended tenant go that has no such stream yet: none is made for what
     /// will be refused.
-    pub(crate) fn nowhere(key: StreamKey) -> Self {
+    pub(crate) fn placeholder(key: StreamKey) -> Self {
         let StreamKey { queue, tenant, kind, batch } = key;
         Self { num: 0, lane: 0, queue_num: 0, batch_num: batch, tenant, queue, kind, batch: None }
     }
 
-    /// Whether it is [`Self::nowhere`].
-    pub(crate) fn is_nowhere(&self) -> bool {
+    /// Whether it is [`Self::placeholder`].
+    pub(crate) fn is_placeholder(&self) -> bool {
         self.num == 0
     }
 

@@ -4,10 +4,10 @@ use longshore_core::store::{Tenant, TenantChange, in_charge_of_tenants};
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
+use crate::advisory_lock::{self, AdvisoryLock};
 use crate::batch::read_counts;
 use crate::error::damaged;
-use crate::inspect::{self, SUMS, read_capacity};
-use crate::lock::{self, Lock};
+use crate::queries::{self, SUMS, read_capacity};
 use crate::row::{count, small, value};
 use crate::tx::Tx;
 
@@ -20,7 +20,7 @@ pub(crate) async fn put(
 ) -> Result<Tenant> {
     in_charge_of_tenants(scope, id)?;
     change.check()?;
-    steer(tx, id).await?;
+    lock_limits(tx, id).await?;
     let found = one(tx, id).await?;
     let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
     tenant.apply(change);
@@ -31,11 +31,15 @@ pub(crate) async fn put(
 
 /// Whoever counts under this tenant's bound or cap is done with it before the record changes, and
 /// two changes are made one after the other. Others hear of it.
-async fn steer(tx: &mut Tx<'_>, id: &TenantId) -> Result<()> {
+async fn lock_limits(tx: &mut Tx<'_>, id: &TenantId) -> Result<()> {
     let name = id.as_str();
-    lock::take(tx, &[Lock::TenantRoom(name), Lock::TenantCap(name)]).await?;
+    advisory_lock::acquire(
+        tx,
+        &[AdvisoryLock::TenantCapacity(name), AdvisoryLock::TenantCap(name)],
+    )
+    .await?;
     tx.announce("setting", "tenant", Some(name));
-    tx.after.woke = true;
+    tx.after.wake_workers = true;
     Ok(())
 }
 
@@ -69,7 +73,7 @@ pub(crate) fn too_large(number: u32) -> Error {
 /// Removes a tenant's record and the settings of its lanes.
 pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
     in_charge_of_tenants(scope, id)?;
-    steer(tx, id).await?;
+    lock_limits(tx, id).await?;
     let tenant = one(tx, id).await?.ok_or_else(|| Error::not_found("tenant", id))?;
     let sql = "SELECT count(*) FROM longshore_schedule WHERE tenant = $1";
     let schedules = tx.query_one(sql, &[&id.as_str()]).await?;
@@ -92,7 +96,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<Tenant>> 
          LEFT JOIN longshore_count c ON c.lane = l.num
          WHERE $1 IS NULL OR t.name = $1 GROUP BY t.name ORDER BY t.name COLLATE \"C\""
     );
-    let rows = tx.query(&sql, &[&inspect::tenant(scope)]).await?;
+    let rows = tx.query(&sql, &[&queries::tenant(scope)]).await?;
     rows.iter().map(read).collect()
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Verbs say which units moved ([`Tx::moved`]); counts and dependants follow in [`Tx::flush`], in
 //! the same transaction, once per verb and not once per unit. What may only happen when others can
-//! see the change (batches that reached their end, wake-ups, the change feed) is left in [`Aftermath`]
+//! see the change (batches that reached their end, wake-ups, the change feed) is left in [`PostCommit`]
 //! for the store to do after the commit.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +16,13 @@ use longshore_postgres_address::PooledConnection;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::connect::Terms;
+use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, translate};
-use crate::feed::TopicRow;
 use crate::finish;
-use crate::param::{Param, typed};
+use crate::notifier::FeedEntry;
 use crate::row::{code, to_json, value};
-use crate::streams::{Stream, Streams};
+use crate::streams::{Stream, StreamCache};
+use crate::typed_params::{Param, typed};
 
 /// Whether a commit waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +36,18 @@ pub(crate) enum Durability {
 }
 
 /// Should this process vanish (or the network), the server must not keep its locks.
-const GUARDS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
+const TIMEOUTS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
     SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; SET LOCAL jit = off";
 
 /// Verbs find their rows by index, a few hundred of however many there are. The planner does not
 /// know that: with the statistics of a moment ago it reads whole tables, or everything a session
 /// holds, for each of them. (Forbidding sequential scans would not do: where one cannot be avoided
 /// its penalty drowns all other differences.)
-const PINNED: &str = "SET LOCAL random_page_cost = 0.01; SET LOCAL enable_bitmapscan = off; \
+const INDEX_PLANS: &str = "SET LOCAL random_page_cost = 0.01; SET LOCAL enable_bitmapscan = off; \
     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 /// A caller's own statements are planned as anywhere else.
-const FREE: &str = "SET LOCAL random_page_cost TO DEFAULT; \
+const DEFAULT_PLANS: &str = "SET LOCAL random_page_cost TO DEFAULT; \
     SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_hashjoin TO DEFAULT; \
     SET LOCAL enable_mergejoin TO DEFAULT";
 
@@ -55,28 +55,28 @@ const FREE: &str = "SET LOCAL random_page_cost TO DEFAULT; \
 pub(crate) struct Tx<'c> {
     db: Db<'c>,
     pub(crate) now: Timestamp,
-    pub(crate) streams: Arc<Streams>,
-    pub(crate) after: Aftermath,
+    pub(crate) streams: Arc<StreamCache>,
+    pub(crate) after: PostCommit,
     /// What was done is to be taken back although the verb has an answer.
     pub(crate) abandon: bool,
     /// Streams that are there for good only if this transaction commits.
-    pub(crate) made: Vec<Arc<Stream>>,
+    pub(crate) new_streams: Vec<Arc<Stream>>,
     deltas: BTreeMap<i64, Delta>,
     /// Streams of which the server has counted what moved, and whether leased units were given back.
     counted: BTreeMap<i64, bool>,
     /// What checkpoints add to the sums of batches, by stream.
     sums: BTreeMap<i64, Sums>,
     ended: Vec<(UnitId, bool)>,
-    closing: Vec<Closing>,
+    final_statements: Vec<FinalStatement>,
 }
 
 /// A statement that nobody waits for: it travels with the commit.
-struct Closing {
+struct FinalStatement {
     sql: &'static str,
     params: Vec<Box<dyn Param + Send>>,
 }
 
-impl Closing {
+impl FinalStatement {
     fn params(&self) -> Vec<&dyn Param> {
         self.params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
     }
@@ -84,60 +84,69 @@ impl Closing {
 
 /// What is to be done once the transaction is committed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Aftermath {
+pub(crate) struct PostCommit {
     /// Something became claimable.
-    pub(crate) woke: bool,
+    pub(crate) wake_workers: bool,
     /// Batches whose record must be looked at.
     pub(crate) batches: BTreeSet<i64>,
     /// What the change feed says.
-    pub(crate) topics: BTreeSet<TopicRow>,
+    pub(crate) changes: BTreeSet<FeedEntry>,
     /// Rows written to `longshore_delta`.
     pub(crate) deltas: usize,
     /// A claim came upon units that others held: they may be left to us in a moment.
     pub(crate) skipped: bool,
     /// Streams of which a claim cannot tell whether others hold some of their units.
-    pub(crate) doubts: Vec<i64>,
+    pub(crate) rechecks: Vec<i64>,
     /// Cap keys that a caller's transaction left places under, and how many.
     pub(crate) unparks: BTreeMap<Vec<u8>, i64>,
     /// A caller's transaction left units to be looked at.
-    pub(crate) untold: bool,
+    pub(crate) outbox: bool,
 }
 
-impl Aftermath {
+impl PostCommit {
     /// Whether nothing is to be done: nothing moved.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { woke, batches, topics, deltas, skipped: _, doubts: _, unparks, untold } = self;
-        let nothing = batches.is_empty() && topics.is_empty() && unparks.is_empty();
-        nothing && !woke && *deltas == 0 && !untold
+        let Self {
+            wake_workers,
+            batches,
+            changes,
+            deltas,
+            skipped: _,
+            rechecks: _,
+            unparks,
+            outbox,
+        } = self;
+        let nothing = batches.is_empty() && changes.is_empty() && unparks.is_empty();
+        nothing && !wake_workers && *deltas == 0 && !outbox
     }
 
     /// Adds another's duties.
     pub(crate) fn merge(&mut self, other: Self) {
-        self.woke |= other.woke;
+        self.wake_workers |= other.wake_workers;
         self.batches.extend(other.batches);
-        self.topics.extend(other.topics);
+        self.changes.extend(other.changes);
         self.deltas += other.deltas;
         self.skipped |= other.skipped;
-        self.doubts.extend(other.doubts);
+        self.rechecks.extend(other.rechecks);
         for (key, units) in other.unparks {
             *self.unparks.entry(key).or_default() += units;
         }
-        self.untold |= other.untold;
+        self.outbox |= other.outbox;
     }
 
     /// Announces a change.
     fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
         let tenant = tenant.map(str::to_owned);
-        self.topics.insert(TopicRow { topic, name: name.into(), tenant });
+        self.changes.insert(FeedEntry { topic, name: name.into(), tenant });
     }
 
     /// What others hear of a stream whose counts moved.
-    pub(crate) fn tell(&mut self, streams: &Streams, stream: &Stream, given_back: bool) {
+    pub(crate) fn note_stream(&mut self, streams: &StreamCache, stream: &Stream, released: bool) {
         if stream.batch_num != 0 {
             self.batches.insert(stream.batch_num);
         }
         // A place under a cap came free.
-        self.woke |= given_back && streams.may_be_capped(stream.lane);
+        self.wake_workers |= released && streams.may_be_capped(stream.lane);
         self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
         if let Some(batch) = &stream.batch {
             self.announce("batch", batch.as_str(), Some(stream.tenant.as_str()));
@@ -147,12 +156,12 @@ impl Aftermath {
 
 enum Db<'c> {
     /// A connection of ours. Its BEGIN travels with the first statement.
-    Own { client: Option<Arc<PooledConnection>>, begin: Option<Begin> },
+    Pooled { client: Option<Arc<PooledConnection>>, begin: Option<BeginFuture> },
     /// The caller's transaction.
-    Foreign(&'c tokio_postgres::Transaction<'c>),
+    Caller(&'c tokio_postgres::Transaction<'c>),
 }
 
-type Begin = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
+type BeginFuture = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
 
 /// How a stream's counters move.
 #[derive(Default)]
@@ -167,82 +176,84 @@ impl Tx<'static> {
         client: PooledConnection,
         durability: Durability,
         now: Timestamp,
-        streams: Arc<Streams>,
+        streams: Arc<StreamCache>,
     ) -> Self {
         let client = Arc::new(client);
         let own = Arc::clone(&client);
         let sql = match durability {
-            Durability::Durable => format!("BEGIN; {GUARDS}; {PINNED}"),
+            Durability::Durable => format!("BEGIN; {TIMEOUTS}; {INDEX_PLANS}"),
             Durability::Relaxed => {
-                format!("BEGIN; {GUARDS}; {PINNED}; SET LOCAL synchronous_commit = off")
+                format!("BEGIN; {TIMEOUTS}; {INDEX_PLANS}; SET LOCAL synchronous_commit = off")
             }
-            Durability::Read => format!("BEGIN READ ONLY; {GUARDS}"),
+            Durability::Read => format!("BEGIN READ ONLY; {TIMEOUTS}"),
         };
         let begin = async move { own.batch_execute(&sql).await }.boxed();
-        Self::new(Db::Own { client: Some(client), begin: Some(begin) }, now, streams)
+        Self::new(Db::Pooled { client: Some(client), begin: Some(begin) }, now, streams)
     }
 
     /// Commits, and says what is to be done now.
-    pub(crate) async fn commit(mut self) -> Result<Aftermath> {
+    pub(crate) async fn commit(mut self) -> Result<PostCommit> {
         if self.abandon {
             self.end("ROLLBACK").await?;
-            return Ok(Aftermath::default());
+            return Ok(PostCommit::default());
         }
-        let more = !self.counted.is_empty() || !self.closing.is_empty();
+        let more = !self.counted.is_empty() || !self.final_statements.is_empty();
         match self.prepare().await {
             Ok(None) if !more => self.end("COMMIT").await?,
-            Ok(differences) => self.commit_with(differences).await?,
+            Ok(deltas_written) => self.commit_with(deltas_written).await?,
             Err(error) => {
                 self.roll_back().await;
                 return Err(error);
             }
         }
-        for stream in std::mem::take(&mut self.made) {
-            self.streams.remember(stream);
+        for stream in std::mem::take(&mut self.new_streams) {
+            self.streams.insert(stream);
         }
         Ok(std::mem::take(&mut self.after))
     }
 
     /// Whether anything moved, or others are to hear of something.
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_effects(&self) -> bool {
         let counts = !self.deltas.is_empty() || !self.counted.is_empty();
         let moved = counts || !self.sums.is_empty() || !self.ended.is_empty();
-        let moved = moved || !self.closing.is_empty();
+        let moved = moved || !self.final_statements.is_empty();
         !self.abandon && (moved || !self.after.is_empty() || self.after.skipped)
     }
 
     /// Writes the last statements, if there are any, and commits in one round trip. Should one of
     /// them fail, the server takes the commit for a rollback.
-    async fn commit_with(&mut self, differences: Option<Differences>) -> Result<()> {
-        let Db::Own { client, .. } = &mut self.db else { return Ok(()) };
-        let own = open(client)?;
-        let closing = std::mem::take(&mut self.closing);
-        let closing: Vec<_> = closing.iter().map(|last| (last.sql, last.params())).collect();
-        let close = closing.iter().map(|(sql, params)| async move {
+    async fn commit_with(&mut self, deltas_written: Option<DeltaColumns>) -> Result<()> {
+        let Db::Pooled { client, .. } = &mut self.db else { return Ok(()) };
+        let own = connection(client)?;
+        let final_statements = std::mem::take(&mut self.final_statements);
+        let final_statements: Vec<_> =
+            final_statements.iter().map(|last| (last.sql, last.params())).collect();
+        let finals = final_statements.iter().map(|(sql, params)| async move {
             own.query_typed(sql, &typed(params)).await.map(|_| ())
         });
-        let close = futures_util::future::join_all(close);
+        let finals = futures_util::future::join_all(finals);
         let write = async {
-            match &differences {
-                Some(differences) => {
-                    let params = differences.params();
-                    own.query_typed(Differences::SQL, &typed(&params)).await.map(|_| ())
+            match &deltas_written {
+                Some(deltas_written) => {
+                    let params = deltas_written.params();
+                    own.query_typed(DeltaColumns::SQL, &typed(&params)).await.map(|_| ())
                 }
                 None => Ok(()),
             }
         };
         let commit = own.batch_execute("COMMIT");
         // In this order, before any is answered.
-        let (closed, written, committed) = futures_util::future::join3(close, write, commit).await;
+        let (results, written, committed) =
+            futures_util::future::join3(finals, write, commit).await;
         // Answered either way, the connection is free again.
         if committed.is_ok() {
             *client = None;
         }
-        for closed in closed {
-            closed.or_translate()?;
+        for results in results {
+            results.or_translate()?;
         }
         written.or_translate()?;
-        committed.map_err(at_the_end)?;
+        committed.map_err(commit_error)?;
         Ok(())
     }
 
@@ -255,14 +266,14 @@ impl Tx<'static> {
 
     /// Ends the transaction and gives the connection back to the pool.
     async fn end(&mut self, how: &str) -> Result<()> {
-        if let Db::Own { client, begin } = &mut self.db
+        if let Db::Pooled { client, begin } = &mut self.db
             && begin.take().is_none()
             && let Some(own) = client
         {
-            own.batch_execute(how).await.map_err(at_the_end)?;
+            own.batch_execute(how).await.map_err(commit_error)?;
             // Only now: whatever is dropped with its client still inside is closed.
             *client = None;
-        } else if let Db::Own { client, .. } = &mut self.db {
+        } else if let Db::Pooled { client, .. } = &mut self.db {
             *client = None;
         }
         Ok(())
@@ -271,27 +282,27 @@ impl Tx<'static> {
 
 impl<'c> Tx<'c> {
     /// A part of the caller's own transaction.
-    pub(crate) fn foreign(
+    pub(crate) fn in_caller_transaction(
         transaction: &'c tokio_postgres::Transaction<'c>,
         now: Timestamp,
-        streams: Arc<Streams>,
+        streams: Arc<StreamCache>,
     ) -> Self {
-        Self::new(Db::Foreign(transaction), now, streams)
+        Self::new(Db::Caller(transaction), now, streams)
     }
 
-    fn new(db: Db<'c>, now: Timestamp, streams: Arc<Streams>) -> Self {
+    fn new(db: Db<'c>, now: Timestamp, streams: Arc<StreamCache>) -> Self {
         Self {
             db,
             now,
             streams,
-            after: Aftermath::default(),
+            after: PostCommit::default(),
             abandon: false,
-            made: Vec::new(),
+            new_streams: Vec::new(),
             deltas: BTreeMap::new(),
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             ended: Vec::new(),
-            closing: Vec::new(),
+            final_statements: Vec::new(),
         }
     }
 
@@ -307,9 +318,9 @@ impl<'c> Tx<'c> {
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>> {
         match &mut self.db {
-            Db::Foreign(transaction) => transaction.query_typed(sql, params).await.or_translate(),
-            Db::Own { client, begin } => {
-                let client = open(client)?;
+            Db::Caller(transaction) => transaction.query_typed(sql, params).await.or_translate(),
+            Db::Pooled { client, begin } => {
+                let client = connection(client)?;
                 let query = client.query_typed(sql, params);
                 let Some(begin) = begin.take() else { return query.await.or_translate() };
                 // Both are on their way before either is answered.
@@ -321,8 +332,12 @@ impl<'c> Tx<'c> {
     }
 
     /// Has a statement run with the commit: its answer says nothing, unless it fails.
-    pub(crate) fn close_with(&mut self, sql: &'static str, params: Vec<Box<dyn Param + Send>>) {
-        self.closing.push(Closing { sql, params });
+    pub(crate) fn pipeline_with_commit(
+        &mut self,
+        sql: &'static str,
+        params: Vec<Box<dyn Param + Send>>,
+    ) {
+        self.final_statements.push(FinalStatement { sql, params });
     }
 
     /// Runs a statement that returns nothing; how many rows it changed.
@@ -336,50 +351,56 @@ impl<'c> Tx<'c> {
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<u64> {
-        self.begun().await?;
+        self.ensure_begun().await?;
         match &self.db {
-            Db::Foreign(transaction) => transaction.execute_typed(sql, params).await.or_translate(),
-            Db::Own { client, .. } => open(client)?.execute_typed(sql, params).await.or_translate(),
+            Db::Caller(transaction) => transaction.execute_typed(sql, params).await.or_translate(),
+            Db::Pooled { client, .. } => {
+                connection(client)?.execute_typed(sql, params).await.or_translate()
+            }
         }
     }
 
     /// Runs statements without parameters or answers (`SAVEPOINT`).
     pub(crate) async fn batch(&mut self, sql: &str) -> Result<()> {
-        self.begun().await?;
+        self.ensure_begun().await?;
         match &self.db {
-            Db::Foreign(transaction) => transaction.batch_execute(sql).await.or_translate(),
-            Db::Own { client, .. } => open(client)?.batch_execute(sql).await.or_translate(),
+            Db::Caller(transaction) => transaction.batch_execute(sql).await.or_translate(),
+            Db::Pooled { client, .. } => {
+                connection(client)?.batch_execute(sql).await.or_translate()
+            }
         }
     }
 
-    async fn begun(&mut self) -> Result<()> {
+    async fn ensure_begun(&mut self) -> Result<()> {
         match &mut self.db {
-            Db::Own { begin, .. } => match begin.take() {
+            Db::Pooled { begin, .. } => match begin.take() {
                 Some(begin) => begin.await.or_translate(),
                 None => Ok(()),
             },
-            Db::Foreign(_) => Ok(()),
+            Db::Caller(_) => Ok(()),
         }
     }
 
     /// Whether this is a part of the caller's own transaction, which may stay open for long.
-    pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.db, Db::Foreign(_))
+    pub(crate) fn is_caller_transaction(&self) -> bool {
+        matches!(self.db, Db::Caller(_))
     }
 
     /// The settings under which a caller's statements are planned, and those for ours again,
     /// whatever those statements have set (`set_config` is a function like any other). In the
     /// caller's own transaction everything is as the caller wants it.
-    pub(crate) fn planning(&self) -> (&'static str, String) {
+    pub(crate) fn planner_settings(&self) -> (&'static str, String) {
         match self.db {
-            Db::Own { .. } => (FREE, format!("RESET ROLE; RESET ALL; {GUARDS}; {PINNED}")),
-            Db::Foreign(_) => ("", String::new()),
+            Db::Pooled { .. } => {
+                (DEFAULT_PLANS, format!("RESET ROLE; RESET ALL; {TIMEOUTS}; {INDEX_PLANS}"))
+            }
+            Db::Caller(_) => ("", String::new()),
         }
     }
 
     /// The time by which all processes go.
-    pub(crate) async fn common_time(&mut self, terms: Terms) -> Result<Timestamp> {
-        if terms == Terms::Own {
+    pub(crate) async fn clock_now(&mut self, clock_source: ClockSource) -> Result<Timestamp> {
+        if clock_source == ClockSource::Local {
             return Ok(self.now);
         }
         let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -429,14 +450,14 @@ impl<'c> Tx<'c> {
             delta.counts[usize::from(code(to).unsigned_abs())] += units;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
-        self.after.woke |= to == Some(UnitState::Ready);
+        self.after.wake_workers |= to == Some(UnitState::Ready);
     }
 
     /// Units of a stream moved, and the server's function that moved them has counted them.
     pub(crate) fn counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
-        let given_back = from == Some(UnitState::Leased);
-        *self.counted.entry(stream).or_default() |= given_back;
-        self.after.woke |= to == UnitState::Ready;
+        let released = from == Some(UnitState::Leased);
+        *self.counted.entry(stream).or_default() |= released;
+        self.after.wake_workers |= to == UnitState::Ready;
     }
 
     /// Adds to the sums of the stream's batch.
@@ -471,21 +492,21 @@ impl<'c> Tx<'c> {
     /// Moves everything that follows from what moved. Each round may move more (a dependant), so it
     /// goes on until nothing is left.
     pub(crate) async fn flush(&mut self) -> Result<()> {
-        let differences = self.prepare().await?;
-        for last in std::mem::take(&mut self.closing) {
+        let deltas_written = self.prepare().await?;
+        for last in std::mem::take(&mut self.final_statements) {
             self.query(last.sql, &last.params()).await?;
         }
-        if let Some(differences) = differences {
-            self.query(Differences::SQL, &differences.params()).await?;
+        if let Some(deltas_written) = deltas_written {
+            self.query(DeltaColumns::SQL, &deltas_written.params()).await?;
         }
         Ok(())
     }
 
     /// Everything but the counts, which are the last to be written.
-    async fn prepare(&mut self) -> Result<Option<Differences>> {
+    async fn prepare(&mut self) -> Result<Option<DeltaColumns>> {
         self.release_dependants().await?;
-        self.note_streams().await?;
-        self.differences()
+        self.announce_streams().await?;
+        self.deltas_written()
     }
 
     async fn release_dependants(&mut self) -> Result<()> {
@@ -497,7 +518,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Notes what others are to hear of the streams whose counts moved.
-    async fn note_streams(&mut self) -> Result<()> {
+    async fn announce_streams(&mut self) -> Result<()> {
         let counted = std::mem::take(&mut self.counted);
         let moved = self.deltas.keys().chain(self.sums.keys()).chain(counted.keys());
         let nums: BTreeSet<i64> = moved.copied().collect();
@@ -505,48 +526,48 @@ impl<'c> Tx<'c> {
             return Ok(());
         }
         self.after.deltas += counted.len();
-        let shared = Arc::clone(&self.streams);
-        for (num, stream) in shared.by_num(self, nums).await? {
-            let given_back = self.deltas.get(&num).is_some_and(|delta| delta.counts[3] < 0);
-            let given_back = given_back || counted.get(&num) == Some(&true);
-            self.after.tell(&shared, &stream, given_back);
+        let cache = Arc::clone(&self.streams);
+        for (num, stream) in cache.by_num(self, nums).await? {
+            let released = self.deltas.get(&num).is_some_and(|delta| delta.counts[3] < 0);
+            let released = released || counted.get(&num) == Some(&true);
+            self.after.note_stream(&cache, &stream, released);
         }
         Ok(())
     }
 
     /// Takes what moved, as the arrays of one statement.
-    fn differences(&mut self) -> Result<Option<Differences>> {
+    fn deltas_written(&mut self) -> Result<Option<DeltaColumns>> {
         let (deltas, sums) = (std::mem::take(&mut self.deltas), std::mem::take(&mut self.sums));
         let nums: BTreeSet<i64> = deltas.keys().chain(sums.keys()).copied().collect();
         if nums.is_empty() {
             return Ok(None);
         }
-        let mut differences = Differences::default();
+        let mut deltas_written = DeltaColumns::default();
         let none = Delta::default();
         for num in &nums {
             let delta = deltas.get(num).unwrap_or(&none);
-            for (column, count) in differences.counts.iter_mut().zip(delta.counts) {
+            for (column, count) in deltas_written.counts.iter_mut().zip(delta.counts) {
                 column.push(count);
             }
-            differences.counts[7].push(delta.bytes);
-            differences.sums.push(sums.get(num).map(to_json).transpose()?);
+            deltas_written.counts[7].push(delta.bytes);
+            deltas_written.sums.push(sums.get(num).map(to_json).transpose()?);
         }
         self.after.deltas += nums.len();
-        differences.streams = nums.into_iter().collect();
-        Ok(Some(differences))
+        deltas_written.streams = nums.into_iter().collect();
+        Ok(Some(deltas_written))
     }
 }
 
 /// Rows for `longshore_delta`, one array per column.
 #[derive(Default)]
-struct Differences {
+struct DeltaColumns {
     streams: Vec<i64>,
     /// The seven states, then bytes.
     counts: [Vec<i64>; 8],
     sums: Vec<Option<String>>,
 }
 
-impl Differences {
+impl DeltaColumns {
     const SQL: &'static str = "INSERT INTO longshore_delta (stream, blocked, scheduled, ready,
         leased, done, failed, cancelled, bytes, sums)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -555,8 +576,8 @@ impl Differences {
         let [blocked, scheduled, ready, leased, done, failed, cancelled, bytes] = &self.counts;
         let counts = [blocked, scheduled, ready, leased, done, failed, cancelled, bytes];
         let mut params: [&dyn Param; 10] = [&self.streams; 10];
-        for (place, column) in params[1..9].iter_mut().zip(counts) {
-            *place = column;
+        for (param, column) in params[1..9].iter_mut().zip(counts) {
+            *param = column;
         }
         params[9] = &self.sums;
         params
@@ -567,7 +588,7 @@ impl Drop for Tx<'_> {
     /// Dropped in the middle (an error on the way, a caller that gave up): nobody knows what the
     /// connection is doing, so it is closed, which rolls back.
     fn drop(&mut self) {
-        if let Db::Own { client, begin } = &mut self.db {
+        if let Db::Pooled { client, begin } = &mut self.db {
             let untouched = begin.take().is_some();
             if let Some(client) = client.take().and_then(Arc::into_inner)
                 && !untouched
@@ -580,7 +601,7 @@ impl Drop for Tx<'_> {
 
 /// What a commit comes to that cannot stay: a deferred constraint that an effect broke. It is the
 /// caller's, and the same again would break it again.
-fn at_the_end(error: tokio_postgres::Error) -> Error {
+fn commit_error(error: tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(server) if server.code().code().starts_with("23") => {
             Error::Invalid(format!("refused at the commit: {}", server.message()))
@@ -589,6 +610,6 @@ fn at_the_end(error: tokio_postgres::Error) -> Error {
     }
 }
 
-fn open(client: &Option<Arc<PooledConnection>>) -> Result<&Arc<PooledConnection>> {
+fn connection(client: &Option<Arc<PooledConnection>>) -> Result<&Arc<PooledConnection>> {
     client.as_ref().ok_or_else(|| Error::unavailable("the transaction has ended"))
 }

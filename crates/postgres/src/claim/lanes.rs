@@ -5,51 +5,55 @@ use std::collections::{BTreeSet, HashMap};
 use longshore_core::Result;
 use longshore_core::fair::LaneShare;
 
-use super::eligible::{Source, cap};
-use super::plan::Plan;
-use super::rows::{self, Taken};
-use crate::lock::{self, Lock};
+use super::candidate_streams::{CandidateStream, cap};
+use super::plan::RoundPlan;
+use super::rows::{self, CandidateUnit};
+use crate::advisory_lock::{self, AdvisoryLock};
 use crate::row::{count, value};
-use crate::turns::{Floors, Look};
+use crate::stride::{ScanMode, ScanStarts};
 use crate::tx::Tx;
 
 /// All lanes of a claim.
-pub(super) struct Lanes {
-    pub(super) lanes: Vec<Lane>,
-    pub(super) sources: Vec<Source>,
+pub(super) struct ClaimLanes {
+    pub(super) lanes: Vec<ClaimLane>,
+    pub(super) sources: Vec<CandidateStream>,
     /// How many more units each capped tenant may lease, over all its lanes.
-    pub(super) rooms: Vec<u64>,
+    pub(super) tenant_remaining: Vec<u64>,
 }
 
 /// One lane's part in a claim.
-pub(super) struct Lane {
+pub(super) struct ClaimLane {
     pub(super) num: i64,
     pub(super) weight: u32,
     /// A cap bounds it, so nothing is claimed ahead from it.
     pub(super) capped: bool,
     /// How many more units its own cap allows.
-    pub(super) room: u64,
-    /// Where in [`Lanes::rooms`] its tenant's room is, if that has a cap.
+    pub(super) remaining: u64,
+    /// Where in [`ClaimLanes::tenant_remaining`] its tenant's room is, if that has a cap.
     pub(super) tenant: Option<usize>,
-    /// Where in [`Lanes::sources`] its streams are.
+    /// Where in [`ClaimLanes::sources`] its streams are.
     pub(super) sources: Vec<usize>,
     /// Where its next units come from, by rank.
     pub(super) window: Vec<usize>,
 }
 
-impl Lanes {
-    pub(super) fn new(floors: &Floors, look: &Look, mut sources: Vec<Source>) -> Self {
-        let mut lanes: Vec<Lane> = Vec::new();
-        let mut known: HashMap<i64, usize> = HashMap::new();
+impl ClaimLanes {
+    pub(super) fn new(
+        scan_starts: &ScanStarts,
+        mode: &ScanMode,
+        mut sources: Vec<CandidateStream>,
+    ) -> Self {
+        let mut lanes: Vec<ClaimLane> = Vec::new();
+        let mut index: HashMap<i64, usize> = HashMap::new();
         for (at, source) in sources.iter_mut().enumerate() {
-            source.after.0 = source.after.0.max(floors.place(look, source.stream.num));
-            let lane = *known.entry(source.stream.lane).or_insert_with(|| {
-                lanes.push(Lane::new(source));
+            source.after.0 = source.after.0.max(scan_starts.start(mode, source.stream.num));
+            let lane = *index.entry(source.stream.lane).or_insert_with(|| {
+                lanes.push(ClaimLane::new(source));
                 lanes.len() - 1
             });
             lanes[lane].sources.push(at);
         }
-        Self { lanes, sources, rooms: Vec::new() }
+        Self { lanes, sources, tenant_remaining: Vec::new() }
     }
 
     /// The numbers of the streams.
@@ -59,13 +63,14 @@ impl Lanes {
 
     /// Whether nothing is to be weighed: one stream at most, no cap, nothing that must run alone.
     pub(super) fn is_simple(&self) -> bool {
-        let plain =
-            |source: &Source| source.cap.is_none() && source.tenant_cap.is_none() && !source.alone;
+        let plain = |source: &CandidateStream| {
+            source.cap.is_none() && source.tenant_cap.is_none() && !source.alone
+        };
         self.sources.len() <= 1 && self.sources.iter().all(plain)
     }
 
     /// The numbers of the lanes.
-    pub(super) fn numbers(&self) -> Vec<i64> {
+    pub(super) fn nums(&self) -> Vec<i64> {
         self.lanes.iter().map(|lane| lane.num).collect()
     }
 
@@ -77,18 +82,18 @@ impl Lanes {
         for source in &self.sources {
             let (lane, tenant) = (source.stream.lane, source.stream.tenant.as_str());
             if source.cap.is_some() {
-                locks.push(Lock::LaneCap(lane));
+                locks.push(AdvisoryLock::LaneCap(lane));
                 nums.push(lane);
             }
             if source.tenant_cap.is_some() {
-                locks.push(Lock::TenantCap(tenant));
+                locks.push(AdvisoryLock::TenantCap(tenant));
                 tenants.push(tenant.to_owned());
             }
         }
         if locks.is_empty() {
             return Ok(());
         }
-        lock::take(tx, &locks).await?;
+        advisory_lock::acquire(tx, &locks).await?;
         // The caps once more: whoever changes one holds its lock. Not by the view, which would add
         // up every stream of the lanes' past.
         let sql = "WITH lanes AS (SELECT num, tenant, cap FROM longshore_lane
@@ -119,34 +124,34 @@ impl Lanes {
     }
 
     fn bound(&mut self, by_lane: &HashMap<i64, u64>, by_tenant: &HashMap<String, u64>) {
-        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
         for lane in &mut self.lanes {
             let Some(source) = lane.sources.first().map(|at| &self.sources[*at]) else { continue };
             if let Some(cap) = source.cap {
-                lane.room = cap.saturating_sub(by_lane.get(&lane.num).copied().unwrap_or(0));
+                lane.remaining = cap.saturating_sub(by_lane.get(&lane.num).copied().unwrap_or(0));
             }
             if let Some(cap) = source.tenant_cap {
                 let tenant = source.stream.tenant.as_str();
-                let rooms = &mut self.rooms;
-                lane.tenant = Some(*known.entry(tenant).or_insert_with(|| {
+                let tenant_remaining = &mut self.tenant_remaining;
+                lane.tenant = Some(*index.entry(tenant).or_insert_with(|| {
                     let leased = by_tenant.get(tenant).copied().unwrap_or(0);
-                    rooms.push(cap.saturating_sub(leased));
-                    rooms.len() - 1
+                    tenant_remaining.push(cap.saturating_sub(leased));
+                    tenant_remaining.len() - 1
                 }));
             }
         }
     }
 
     /// How many more units the caps of a lane and its tenant allow.
-    pub(super) fn room(&self, lane: &Lane) -> u64 {
-        let tenants = lane.tenant.map_or(u64::MAX, |tenant| self.rooms[tenant]);
-        lane.room.min(tenants)
+    pub(super) fn remaining(&self, lane: &ClaimLane) -> u64 {
+        let tenants = lane.tenant.map_or(u64::MAX, |tenant| self.tenant_remaining[tenant]);
+        lane.remaining.min(tenants)
     }
 
     /// Looks where the next `wanted` units come from. Where there is only one stream, that is known.
-    pub(super) async fn look(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
+    pub(super) async fn plan_windows(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
         let open: Vec<usize> = (0..self.lanes.len())
-            .filter(|at| self.room(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
+            .filter(|at| self.remaining(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
             .collect();
         self.lanes.iter_mut().for_each(|lane| lane.window.clear());
         let weights: u64 = open.iter().map(|at| u64::from(self.lanes[*at].weight)).sum();
@@ -154,7 +159,7 @@ impl Lanes {
         for at in &open {
             let lane = &self.lanes[*at];
             let limit = fair_limit(wanted, u64::from(lane.weight), weights);
-            let more = lane.sources.iter().filter(|source| !self.sources[**source].dry);
+            let more = lane.sources.iter().filter(|source| !self.sources[**source].exhausted);
             asked.extend(more.map(|source| (*at, *source, limit)));
         }
         if let [(lane, source, _)] = asked[..] {
@@ -168,7 +173,7 @@ impl Lanes {
         for ((lane, source, limit), places) in asked.iter().zip(&places) {
             let found = u64::try_from(places.len()).unwrap_or(u64::MAX);
             self.sources[*source].seen = Some((found, found < *limit));
-            self.sources[*source].dry |= found == 0;
+            self.sources[*source].exhausted |= found == 0;
             let window = windows.entry(*lane).or_default();
             window.extend(places.iter().map(|place| (*place, *source)));
         }
@@ -182,46 +187,49 @@ impl Lanes {
         Ok(())
     }
 
-    fn is_open(&self, lane: &Lane) -> bool {
-        lane.sources.iter().any(|at| !self.sources[*at].dry)
+    fn is_open(&self, lane: &ClaimLane) -> bool {
+        lane.sources.iter().any(|at| !self.sources[*at].exhausted)
     }
 
     /// Moves on past what was found, and notes which streams have no more.
-    pub(super) fn advance(&mut self, plan: &Plan, rows: &[Taken]) {
+    pub(super) fn advance(&mut self, plan: &RoundPlan, rows: &[CandidateUnit]) {
         let mut found: HashMap<usize, u64> = HashMap::new();
         for row in rows {
             *found.entry(row.source).or_default() += 1;
             let source = &mut self.sources[row.source];
             source.after = source.after.max(row.key());
         }
-        for want in &plan.wants {
-            let source = &mut self.sources[want.source];
-            let found = found.get(&want.source).copied().unwrap_or(0);
-            let all = source.seen.is_some_and(|(seen, all)| all && want.units == seen);
-            source.dry |= found < want.units || all;
+        for quota in &plan.quotas {
+            let source = &mut self.sources[quota.source];
+            let found = found.get(&quota.source).copied().unwrap_or(0);
+            let all = source.seen.is_some_and(|(seen, all)| all && quota.units == seen);
+            source.exhausted |= found < quota.units || all;
         }
     }
 
     /// Notes what was found and left.
-    pub(super) fn note_left(&mut self, left: &[(usize, i64)]) {
+    pub(super) fn record_skipped(&mut self, left: &[(usize, i64)]) {
         for (source, rank) in left {
             let source = &mut self.sources[*source];
-            source.left = Some(source.left.map_or(*rank, |least| least.min(*rank)));
+            source.lowest_skipped =
+                Some(source.lowest_skipped.map_or(*rank, |least| least.min(*rank)));
         }
     }
 
     /// The lanes that have something left, as far as this claim could see.
     pub(super) fn still_open(&self) -> BTreeSet<i64> {
-        let open = |at: &usize| !self.sources[*at].dry || self.sources[*at].left.is_some();
+        let open =
+            |at: &usize| !self.sources[*at].exhausted || self.sources[*at].lowest_skipped.is_some();
         let lanes = self.lanes.iter().filter(|lane| lane.sources.iter().any(open));
         lanes.map(|lane| lane.num).collect()
     }
 
     /// Remembers where in each stream the next claim may begin.
-    pub(super) fn remember(&self, floors: &Floors, look: &Look, units: usize) {
+    pub(super) fn record_starts(&self, scan_starts: &ScanStarts, mode: &ScanMode, units: usize) {
         let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
-        let places = found.map(|source| (source.stream.num, source.left.unwrap_or(source.after.0)));
-        floors.took(look, places, units);
+        let places = found
+            .map(|source| (source.stream.num, source.lowest_skipped.unwrap_or(source.after.0)));
+        scan_starts.record_claim(mode, places, units);
     }
 }
 
@@ -231,13 +239,13 @@ fn fair_limit(wanted: u64, weight: u64, weights: u64) -> u64 {
     wanted.min(u64::try_from(share * 2 + 8).unwrap_or(u64::MAX))
 }
 
-impl Lane {
-    fn new(source: &Source) -> Self {
+impl ClaimLane {
+    fn new(source: &CandidateStream) -> Self {
         Self {
             num: source.stream.lane,
             weight: source.weight,
             capped: source.cap.is_some() || source.tenant_cap.is_some(),
-            room: u64::MAX,
+            remaining: u64::MAX,
             tenant: None,
             sources: Vec::new(),
             window: Vec::new(),

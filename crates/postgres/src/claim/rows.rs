@@ -11,38 +11,38 @@ use longshore_core::{Result, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::eligible::Source;
-use super::plan::Plan;
+use super::candidate_streams::CandidateStream;
+use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::param::uuid;
 use crate::row::{ALONE, PARKED, UnitParts, UnitRow, code, unit, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
+use crate::typed_params::uuid;
 
 /// A unit that was taken, or locked to be judged.
-pub(super) struct Taken {
+pub(super) struct CandidateUnit {
     pub(super) row: UnitRow,
     pub(super) parts: UnitParts,
     /// Its rank before it was taken.
     pub(super) rank: i64,
     /// Whether it is taken, or only locked.
-    pub(super) taken: bool,
+    pub(super) claimed: bool,
     /// Its stream, as a position among the claim's sources.
     pub(super) source: usize,
 }
 
-impl Taken {
+impl CandidateUnit {
     /// Its place in the order of its stream.
     pub(super) fn key(&self) -> (i64, Uuid) {
         (self.rank, uuid(self.row.id))
     }
 
     /// It is still where it was: its source and rank.
-    pub(super) fn left(&self) -> (usize, i64) {
+    pub(super) fn source_and_rank(&self) -> (usize, i64) {
         (self.source, self.rank)
     }
 
-    fn read(row: &Row, sources: &[Source]) -> Result<Self> {
+    fn read(row: &Row, sources: &[CandidateStream]) -> Result<Self> {
         let stream: i64 = value(row, 1)?;
         let source = sources.iter().position(|source| source.stream.num == stream);
         Self::read_from(row, source.ok_or_else(|| damaged("a unit of another stream"))?)
@@ -56,7 +56,7 @@ impl Taken {
         Ok(Self {
             parts: UnitParts::read(row, UnitRow::WIDTH)?,
             rank: value(row, after)?,
-            taken: value(row, after + 1)?,
+            claimed: value(row, after + 1)?,
             source,
             row: unit,
         })
@@ -73,7 +73,7 @@ impl Taken {
     }
 
     /// As its holder gets it.
-    pub(super) fn held(self, claim: &Claim, stream: &Stream, alone: bool) -> Result<HeldUnit> {
+    pub(super) fn into_held(self, claim: &Claim, stream: &Stream, alone: bool) -> Result<HeldUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
         let unit = unit(self.row, self.parts, stream, Some(claim.session))?;
@@ -84,14 +84,14 @@ impl Taken {
 /// The ranks of the next units of some streams, `(lane, source, limit)` each. Nothing is locked.
 pub(super) async fn peek(
     tx: &mut Tx<'_>,
-    sources: &[Source],
-    asked: &[(usize, usize, u64)],
+    sources: &[CandidateStream],
+    requests: &[(usize, usize, u64)],
 ) -> Result<Vec<Vec<i64>>> {
-    if asked.is_empty() {
+    if requests.is_empty() {
         return Ok(Vec::new());
     }
     let (mut streams, mut limits, mut places, mut ids) = (vec![], vec![], vec![], vec![]);
-    for (_, at, limit) in asked {
+    for (_, at, limit) in requests {
         streams.push(sources[*at].stream.num);
         limits.push(i64::try_from(*limit).unwrap_or(i64::MAX));
         places.push(sources[*at].after.0);
@@ -113,39 +113,39 @@ pub(super) async fn peek(
 /// Takes the units of a plan, those that others are not at. If one of them has more to it than a
 /// plain one, or only a look was asked for, all are merely locked. The columns are those of
 /// [`UnitRow`] and [`UnitParts`].
-pub(super) async fn take(
+pub(super) async fn claim(
     tx: &mut Tx<'_>,
-    sources: &[Source],
-    plan: &Plan,
+    sources: &[CandidateStream],
+    plan: &RoundPlan,
     session: i64,
-    only_look: bool,
-) -> Result<Vec<Taken>> {
+    lock_only: bool,
+) -> Result<Vec<CandidateUnit>> {
     let (mut streams, mut units, mut started) = (vec![], vec![], vec![]);
     let (mut places, mut ids) = (vec![], vec![]);
-    for want in &plan.wants {
-        let source = &sources[want.source];
+    for quota in &plan.quotas {
+        let source = &sources[quota.source];
         streams.push(source.stream.num);
-        units.push(i64::try_from(want.units).unwrap_or(i64::MAX));
-        started.push(i64::try_from(want.started).unwrap_or(i64::MAX));
+        units.push(i64::try_from(quota.units).unwrap_or(i64::MAX));
+        started.push(i64::try_from(quota.started).unwrap_or(i64::MAX));
         places.push(source.after.0);
         ids.push(source.after.1);
     }
     let sql = "SELECT * FROM longshore_take($1, $2, $3, $4, $5, $6, $7, $8)";
     let now = tx.now.as_micros();
     let rows = tx
-        .query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &only_look])
+        .query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only])
         .await?;
-    rows.iter().map(|row| Taken::read(row, sources)).collect()
+    rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
 }
 
 /// Units that must run alone, a few of each of these streams; locked if they may be taken.
 pub(super) async fn alone(
     tx: &mut Tx<'_>,
-    sources: &[Source],
-    asked: &[usize],
+    sources: &[CandidateStream],
+    requests: &[usize],
     lock: bool,
-) -> Result<Vec<Taken>> {
-    let streams: Vec<i64> = asked.iter().map(|at| sources[*at].stream.num).collect();
+) -> Result<Vec<CandidateUnit>> {
+    let streams: Vec<i64> = requests.iter().map(|at| sources[*at].stream.num).collect();
     let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
     let lock = if lock { "FOR UPDATE SKIP LOCKED" } else { "" };
     let sql = format!(
@@ -156,7 +156,7 @@ pub(super) async fn alone(
         spare = super::SPARE
     );
     let rows = tx.query(&sql, &[&streams]).await?;
-    rows.iter().map(|row| Taken::read(row, sources)).collect()
+    rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
 }
 
 /// Gives locked units to a session; for each, whether it has a slot.

@@ -9,9 +9,9 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 /// A value for a parameter whose type the server finds out. It is sent as one would write it in
 /// SQL, so that a number fits columns of all sizes, and text dates and UUIDs.
 #[derive(Debug)]
-pub(super) struct Bound<'v>(pub(super) &'v SqlValue);
+pub(super) struct UntypedParam<'v>(pub(super) &'v SqlValue);
 
-impl ToSql for Bound<'_> {
+impl ToSql for UntypedParam<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self.0 {
             SqlValue::Null => return Ok(IsNull::Yes),

@@ -5,9 +5,9 @@ use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Result, Scope, TenantId};
 use tokio_postgres::Row;
 
-use super::within;
+use super::check_scope;
+use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::damaged;
-use crate::lock::{self, Lock};
 use crate::row::{count, value};
 use crate::tx::Tx;
 
@@ -20,7 +20,7 @@ pub(crate) async fn put(
     budget: Option<Budget>,
 ) -> Result<BudgetState> {
     in_charge_of_tenants(scope, tenant)?;
-    lock::take(tx, &[Lock::Budget(tenant.as_str())]).await?;
+    advisory_lock::acquire(tx, &[AdvisoryLock::Budget(tenant.as_str())]).await?;
     match budget {
         Some(budget) => write(tx, tenant, &budget).await?,
         None => {
@@ -48,7 +48,7 @@ async fn write(tx: &mut Tx<'_>, tenant: &TenantId, budget: &Budget) -> Result<()
 
 /// A tenant's budget and its month.
 pub(crate) async fn show(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId) -> Result<BudgetState> {
-    within(scope, tenant)?;
+    check_scope(scope, tenant)?;
     state(tx, tenant).await
 }
 

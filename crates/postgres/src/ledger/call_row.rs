@@ -6,10 +6,10 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::error::damaged;
-use crate::param::{
-    Param, call_id, call_uuid, session_id, session_uuid, unit_id, uuid as unit_uuid, words,
-};
 use crate::row::{count, value};
+use crate::typed_params::{
+    Param, call_id, call_uuid, replace_nul, session_id, session_uuid, unit_id, uuid as unit_uuid,
+};
 
 /// The columns that [`read`] reads, in its order.
 pub(super) const COLUMNS: &str = "c.id, c.tenant, c.request_id, c.profile, c.provider, c.model, \
@@ -96,10 +96,10 @@ fn number(number: u64) -> i64 {
 }
 
 /// Parameters that outlive what they were made of: a statement may travel with the commit.
-pub(super) type Params = Vec<Box<dyn Param + Send>>;
+pub(super) type OwnedParams = Vec<Box<dyn Param + Send>>;
 
 /// The same for a statement that is waited for.
-pub(super) fn borrowed(params: &Params) -> Vec<&dyn Param> {
+pub(super) fn borrowed(params: &OwnedParams) -> Vec<&dyn Param> {
     params.iter().map(|param| -> &dyn Param { param.as_ref() }).collect()
 }
 
@@ -109,7 +109,7 @@ macro_rules! params {
 
 /// Intents as arrays.
 #[derive(Default)]
-pub(super) struct Intents {
+pub(super) struct CallIntentColumns {
     ids: Vec<Uuid>,
     tenants: Vec<String>,
     requests: Vec<String>,
@@ -124,7 +124,7 @@ pub(super) struct Intents {
     picos: Vec<i64>,
 }
 
-impl Intents {
+impl CallIntentColumns {
     /// Those of calls.
     pub(super) fn of<'c>(calls: impl Iterator<Item = &'c NewCall>) -> Self {
         let mut intents = Self::default();
@@ -137,20 +137,20 @@ impl Intents {
     fn push(&mut self, call: &NewCall) {
         self.ids.push(call_uuid(call.id));
         self.tenants.push(call.tenant.as_str().to_owned());
-        self.requests.push(words(&call.request_id));
+        self.requests.push(replace_nul(&call.request_id));
         self.profiles.push(call.profile.as_str().to_owned());
-        self.providers.push(words(&call.provider));
-        self.models.push(words(&call.model));
+        self.providers.push(replace_nul(&call.provider));
+        self.models.push(replace_nul(&call.model));
         self.units.push(call.unit.map(unit_uuid));
         self.batches.push(call.batch.as_ref().map(ToString::to_string));
         self.sessions.push(call.session.map(session_uuid));
-        self.workers.push(words(&call.worker));
+        self.workers.push(replace_nul(&call.worker));
         self.tokens.push(number(call.reserve_tokens));
         self.picos.push(call.reserve_picos);
     }
 
     /// The first twelve parameters of `longshore_admit` and `longshore_record`.
-    pub(super) fn params(self) -> Params {
+    pub(super) fn params(self) -> OwnedParams {
         let Self { ids, tenants, requests, profiles, providers, models, units, .. } = self;
         let Self { batches, sessions, workers, tokens, picos, .. } = self;
         params![
@@ -162,7 +162,7 @@ impl Intents {
 
 /// Ends as arrays; of an open call, nothing but its status.
 #[derive(Default)]
-pub(super) struct Ends {
+pub(super) struct CallEndColumns {
     statuses: Vec<i16>,
     codes: Vec<Option<String>>,
     models: Vec<Option<String>>,
@@ -179,7 +179,7 @@ pub(super) struct Ends {
     longs: Vec<Option<i64>>,
 }
 
-impl Ends {
+impl CallEndColumns {
     /// Those of records.
     pub(super) fn of<'c>(records: impl Iterator<Item = &'c CallRecord>) -> Self {
         let mut ends = Self::default();
@@ -192,8 +192,8 @@ impl Ends {
     fn push(&mut self, end: Option<&CallEnd>) {
         let amount = |of: fn(&CallEnd) -> u64| end.map(|end| number(of(end)));
         self.statuses.push(code(end.map_or(CallStatus::Open, |end| end.status)));
-        self.codes.push(end.and_then(|end| end.code.as_deref()).map(words));
-        self.models.push(end.map(|end| words(&end.model)));
+        self.codes.push(end.and_then(|end| end.code.as_deref()).map(replace_nul));
+        self.models.push(end.map(|end| replace_nul(&end.model)));
         self.tokens_in.push(amount(|end| end.tokens_in));
         self.tokens_out.push(amount(|end| end.tokens_out));
         self.cached.push(amount(|end| end.tokens_cached));
@@ -203,12 +203,12 @@ impl Ends {
         self.costs.push(end.map(|end| end.cost_picos));
         self.estimates.push(end.map(|end| end.estimated));
         self.modes.push(end.map(|end| i16::from(end.mode == CallMode::Batch)));
-        self.tiers.push(end.and_then(|end| end.tier.as_deref()).map(words));
+        self.tiers.push(end.and_then(|end| end.tier.as_deref()).map(replace_nul));
         self.longs.push(amount(|end| end.tokens_cache_write_long));
     }
 
     /// The parameters of `longshore_record` that follow those of the intents.
-    pub(super) fn params(self) -> Params {
+    pub(super) fn params(self) -> OwnedParams {
         let Self { statuses, codes, models, tokens_in, tokens_out, cached, .. } = self;
         let Self { cache_writes, latencies, attempts, costs, estimates, .. } = self;
         let Self { modes, tiers, longs, .. } = self;

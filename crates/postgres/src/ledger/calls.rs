@@ -7,12 +7,12 @@ use longshore_core::ledger::{BudgetState, CallRecord, Recost};
 use longshore_core::{CallId, Error, Result, Scope, SessionId, Timestamp};
 use uuid::Uuid;
 
-use super::call_row::{Ends, Intents, Params, borrowed};
-use crate::inspect;
-use crate::param::{call_id, call_uuid, session_uuid};
+use super::call_row::{CallEndColumns, CallIntentColumns, OwnedParams, borrowed};
+use crate::queries;
 use crate::row::value;
-use crate::store::Shared;
+use crate::store::StoreInner;
 use crate::tx::Tx;
+use crate::typed_params::{call_id, call_uuid, session_uuid};
 
 const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
     $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26,
@@ -20,35 +20,39 @@ const RECORD: &str = "SELECT longshore_record($1, $2, $3, $4, $5, $6, $7, $8, $9
 
 /// Records as the parameters of one statement. What is said twice of a call is said as the store would
 /// have heard it: an end stays, else the later word wins.
-fn params<'r>(records: impl Iterator<Item = &'r CallRecord>, now: Timestamp, lone: bool) -> Params {
-    let mut last: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
+fn params<'r>(
+    records: impl Iterator<Item = &'r CallRecord>,
+    now: Timestamp,
+    autocommit: bool,
+) -> OwnedParams {
+    let mut by_call: BTreeMap<CallId, &CallRecord> = BTreeMap::new();
     for record in records {
-        let kept = last.entry(record.call.id).or_insert(record);
-        if kept.end.is_none() {
-            *kept = record;
+        let latest = by_call.entry(record.call.id).or_insert(record);
+        if latest.end.is_none() {
+            *latest = record;
         }
     }
-    let mut params = Intents::of(last.values().map(|record| &record.call)).params();
-    params.extend(Ends::of(last.values().copied()).params());
+    let mut params = CallIntentColumns::of(by_call.values().map(|record| &record.call)).params();
+    params.extend(CallEndColumns::of(by_call.values().copied()).params());
     params.push(Box::new(now.as_micros()));
     params.push(Box::new(BudgetState::month_of(now)));
-    params.push(Box::new(lone));
+    params.push(Box::new(autocommit));
     params
 }
 
 /// Writes calls as a transaction of its own.
-pub(crate) async fn record(shared: &Arc<Shared>, records: Vec<CallRecord>) -> Result<()> {
+pub(crate) async fn record(inner: &Arc<StoreInner>, records: Vec<CallRecord>) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }
-    let store = Arc::clone(shared);
-    let errand = async move {
+    let store = Arc::clone(inner);
+    let task = async move {
         let params = params(records.iter(), store.options.clock.now(), true);
-        store.ask(RECORD, &borrowed(&params)).await?;
-        store.spent();
+        store.query_autocommit(RECORD, &borrowed(&params)).await?;
+        store.count_spend();
         Ok(())
     };
-    shared.see_to(errand).await
+    inner.run_to_completion(task).await
 }
 
 /// Writes calls with what a unit came to; its row is locked. They travel with the commit.
@@ -56,13 +60,13 @@ pub(crate) fn record_with<'r>(tx: &mut Tx<'_>, records: impl Iterator<Item = &'r
     let mut records = records.peekable();
     if records.peek().is_some() {
         let params = params(records, tx.now, false);
-        tx.close_with(RECORD, params);
+        tx.pipeline_with_commit(RECORD, params);
         tx.after.deltas += 1;
     }
 }
 
 /// Calls that a session leaves open may have been billed.
-pub(crate) async fn give_up(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
     let sql = "SELECT longshore_give_up_calls($1, $2)";
     tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
     Ok(())
@@ -78,7 +82,7 @@ pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[Recost]) -
     let sql = "SELECT c.id, c.status FROM longshore_call c WHERE c.id = ANY($1)
         AND ($2 IS NULL OR c.tenant = $2) ORDER BY c.id FOR UPDATE";
     let mut found = BTreeMap::new();
-    for row in tx.query(sql, &[&ids, &inspect::tenant(scope)]).await? {
+    for row in tx.query(sql, &[&ids, &queries::tenant(scope)]).await? {
         found.insert(call_id(value(&row, 0)?), value::<i16>(&row, 1)?);
     }
     for recost in recosts {

@@ -5,12 +5,12 @@ use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use super::{page, within};
-use crate::error::{collision, damaged};
-use crate::inspect;
-use crate::param::words;
+use super::{check_scope, page};
+use crate::error::{conflict, damaged};
+use crate::queries;
 use crate::row::{count, value};
 use crate::tx::Tx;
+use crate::typed_params::replace_nul;
 
 const COLUMNS: &str = "tenant, name, version, provider, sealed, wrapped, master, status, \
     created_at, retires_at";
@@ -22,7 +22,7 @@ pub(crate) async fn add(
     key: &NewKey,
     retires_at: Option<Timestamp>,
 ) -> Result<()> {
-    within(scope, &key.tenant)?;
+    check_scope(scope, &key.tenant)?;
     let (tenant, name) = (key.tenant.as_str(), key.name.as_str());
     let sql = "SELECT version FROM longshore_key WHERE tenant = $1 AND name = $2
         ORDER BY version DESC LIMIT 1 FOR UPDATE";
@@ -38,7 +38,7 @@ pub(crate) async fn add(
     )
     .await?;
     insert(tx, key).await?;
-    tell(tx, &key.tenant);
+    announce(tx, &key.tenant);
     Ok(())
 }
 
@@ -52,19 +52,19 @@ async fn insert(tx: &mut Tx<'_>, key: &NewKey) -> Result<()> {
                 &key.tenant.as_str(),
                 &key.name.as_str(),
                 &i64::from(key.version),
-                &words(&key.provider),
+                &replace_nul(&key.provider),
                 &key.sealed,
                 &key.wrapped,
-                &words(&key.master),
+                &replace_nul(&key.master),
                 &tx.now.as_micros(),
             ],
         )
         .await?;
     // Somebody added the same version just now: it is to be looked at.
-    if written == 0 { Err(collision()) } else { Ok(()) }
+    if written == 0 { Err(conflict()) } else { Ok(()) }
 }
 
-fn tell(tx: &mut Tx<'_>, tenant: &TenantId) {
+fn announce(tx: &mut Tx<'_>, tenant: &TenantId) {
     tx.announce("setting", "key", Some(tenant.as_str()));
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn revoke(
     if !found {
         return Err(Error::not_found("key", name));
     }
-    tell(tx, tenant);
+    announce(tx, tenant);
     Ok(())
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn list(
          AND ($4 IS NULL OR tenant = $4) ORDER BY tenant, name, version LIMIT $5"
     );
     let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &version, &inspect::tenant(scope), &most]).await?;
+    let rows = tx.query(&sql, &[&tenant, &name, &version, &queries::tenant(scope), &most]).await?;
     page(&rows, limit, "a key", read, cursor::after_key)
 }
 
@@ -147,10 +147,10 @@ pub(crate) async fn rewrap(
     tx.execute(
         "UPDATE longshore_key SET wrapped = $4, master = $5
          WHERE tenant = $1 AND name = $2 AND version = $3",
-        &[&tenant, &name, &version, &key.wrapped, &words(&key.master)],
+        &[&tenant, &name, &version, &key.wrapped, &replace_nul(&key.master)],
     )
     .await?;
-    tell(tx, &key.tenant);
+    announce(tx, &key.tenant);
     Ok(true)
 }
 

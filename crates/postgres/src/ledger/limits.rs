@@ -7,21 +7,25 @@ use longshore_core::ledger::bucket::{Level, draw as decide};
 use longshore_core::ledger::{Draw, Drawn};
 use longshore_core::{Result, Timestamp};
 
-use crate::connect::Terms;
-use crate::param::words;
+use crate::connect::ClockSource;
 use crate::row::value;
 use crate::tx::Tx;
+use crate::typed_params::replace_nul;
 
 /// Draws from buckets, in the order of the list. By the server's clock, unless a test moves one.
-pub(crate) async fn draw(tx: &mut Tx<'_>, draws: &[Draw], terms: Terms) -> Result<Vec<Drawn>> {
+pub(crate) async fn draw(
+    tx: &mut Tx<'_>,
+    draws: &[Draw],
+    clock_source: ClockSource,
+) -> Result<Vec<Drawn>> {
     for draw in draws {
         draw.check()?;
     }
-    let (mut levels, now) = lock(tx, draws, terms).await?;
+    let (mut levels, now) = lock(tx, draws, clock_source).await?;
     let known: BTreeSet<String> = levels.keys().cloned().collect();
     let mut drawn = Vec::with_capacity(draws.len());
     for draw in draws {
-        let name = words(&draw.bucket);
+        let name = replace_nul(&draw.bucket);
         let (got, level) = decide(levels.get(&name).copied(), now, draw);
         levels.insert(name, level);
         drawn.push(got);
@@ -34,9 +38,9 @@ pub(crate) async fn draw(tx: &mut Tx<'_>, draws: &[Draw], terms: Terms) -> Resul
 async fn lock(
     tx: &mut Tx<'_>,
     draws: &[Draw],
-    terms: Terms,
+    clock_source: ClockSource,
 ) -> Result<(BTreeMap<String, Level>, Timestamp)> {
-    let names: BTreeSet<String> = draws.iter().map(|draw| words(&draw.bucket)).collect();
+    let names: BTreeSet<String> = draws.iter().map(|draw| replace_nul(&draw.bucket)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let rows = tx
         .query(
@@ -57,7 +61,7 @@ async fn lock(
             levels.insert(name, Level { level: value(row, 1)?, at });
         }
     }
-    Ok((levels, if terms == Terms::Own { tx.now } else { now }))
+    Ok((levels, if clock_source == ClockSource::Local { tx.now } else { now }))
 }
 
 /// Has the levels written with the commit: those of `known` buckets are locked, the others are new.
@@ -69,7 +73,7 @@ fn write(tx: &mut Tx<'_>, all: BTreeMap<String, Level>, known: BTreeSet<String>)
         times.push(level.at.as_micros());
     }
     let known: Vec<String> = known.into_iter().collect();
-    tx.close_with(
+    tx.pipeline_with_commit(
         "SELECT longshore_fill($1, $2, $3, $4)",
         vec![Box::new(names), Box::new(levels), Box::new(times), Box::new(known)],
     );

@@ -6,9 +6,9 @@ use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde_json::Value;
 use tokio_postgres::Row;
 
-use super::{page, within};
-use crate::error::{collision, damaged};
-use crate::inspect;
+use super::{check_scope, page};
+use crate::error::{conflict, damaged};
+use crate::queries;
 use crate::row::{count, json, to_json, value};
 use crate::tenants;
 use crate::tx::Tx;
@@ -17,7 +17,7 @@ const COLUMNS: &str = "tenant, name, body, suspended, revision, created_at, upda
 
 /// Writes a profile, if it is as expected.
 pub(crate) async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
-    within(scope, &put.tenant)?;
+    check_scope(scope, &put.tenant)?;
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
     );
@@ -57,7 +57,7 @@ async fn write(tx: &mut Tx<'_>, profile: &ProfileRecord) -> Result<()> {
             ],
         )
         .await?;
-    if written == 0 { Err(collision()) } else { Ok(()) }
+    if written == 0 { Err(conflict()) } else { Ok(()) }
 }
 
 /// Removes a profile.
@@ -105,7 +105,7 @@ pub(crate) async fn list(
          AND ($3 IS NULL OR tenant = $3) ORDER BY tenant, name LIMIT $4"
     );
     let most = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&tenant, &name, &inspect::tenant(scope), &most]).await?;
+    let rows = tx.query(&sql, &[&tenant, &name, &queries::tenant(scope), &most]).await?;
     page(&rows, limit, "a profile", read, cursor::after_profile)
 }
 
@@ -127,6 +127,6 @@ pub(crate) async fn is_suspended(
     scope: &Scope,
     tenant: &TenantId,
 ) -> Result<bool> {
-    within(scope, tenant)?;
+    check_scope(scope, tenant)?;
     tenants::is_suspended(tx, tenant).await
 }

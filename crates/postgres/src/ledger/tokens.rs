@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use super::page;
 use crate::error::damaged;
-use crate::inspect;
-use crate::param::words;
+use crate::queries;
 use crate::row::{count, value};
 use crate::tx::Tx;
+use crate::typed_params::replace_nul;
 
 const COLUMNS: &str = "id, tenant, role, label, created_at, expires_at, revoked_at";
 
@@ -31,7 +31,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
             &token.hash.0.as_slice(),
             &made.tenant.as_str(),
             &made.role.as_str(),
-            &words(&made.label),
+            &replace_nul(&made.label),
             &made.created_at.as_micros(),
             &made.expires_at.map(Timestamp::as_micros),
         ],
@@ -44,7 +44,7 @@ pub(crate) async fn add(tx: &mut Tx<'_>, scope: &Scope, token: &NewToken) -> Res
 pub(crate) async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = "UPDATE longshore_token SET revoked_at = coalesce(revoked_at, $3)
         WHERE id = $1 AND ($2 IS NULL OR tenant = $2)";
-    tx.execute(sql, &[&uuid(id), &inspect::tenant(scope), &tx.now.as_micros()]).await?;
+    tx.execute(sql, &[&uuid(id), &queries::tenant(scope), &tx.now.as_micros()]).await?;
     one(tx, scope, id).await
 }
 
@@ -52,12 +52,12 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_token WHERE id = $1 AND ($2 IS NULL OR tenant = $2)"
     );
-    let row = tx.query_opt(&sql, &[&uuid(id), &inspect::tenant(scope)]).await?;
+    let row = tx.query_opt(&sql, &[&uuid(id), &queries::tenant(scope)]).await?;
     row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(read)
 }
 
 /// Whose token hashes to this.
-pub(crate) async fn whose(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
+pub(crate) async fn find_by_hash(tx: &mut Tx<'_>, hash: TokenHash) -> Result<Option<TokenRecord>> {
     let sql = format!("SELECT {COLUMNS} FROM longshore_token WHERE hash = $1");
     let row = tx.query_opt(&sql, &[&hash.0.as_slice()]).await?;
     row.as_ref().map(read).transpose()
@@ -68,7 +68,7 @@ pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<TokenReco
     let sql = format!(
         "SELECT {COLUMNS} FROM longshore_token WHERE $1 IS NULL OR tenant = $1 ORDER BY id"
     );
-    tx.query(&sql, &[&inspect::tenant(scope)]).await?.iter().map(read).collect()
+    tx.query(&sql, &[&queries::tenant(scope)]).await?.iter().map(read).collect()
 }
 
 /// Whether there is one, good or not.
@@ -90,18 +90,18 @@ fn read(row: &Row) -> Result<TokenRecord> {
 }
 
 /// Adds an entry to the log.
-pub(crate) async fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
+pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
     tx.execute(
         "INSERT INTO longshore_deed (at, token, by, tenant, action, target, detail)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             &tx.now.as_micros(),
             &deed.token.map(uuid),
-            &words(&deed.by),
+            &replace_nul(&deed.by),
             &deed.tenant.as_ref().map(TenantId::as_str),
-            &words(&deed.action),
-            &words(&deed.target),
-            &words(&deed.detail),
+            &replace_nul(&deed.action),
+            &replace_nul(&deed.target),
+            &replace_nul(&deed.detail),
         ],
     )
     .await?;
@@ -109,25 +109,25 @@ pub(crate) async fn note(tx: &mut Tx<'_>, deed: &NewDeed) -> Result<()> {
 }
 
 /// Entries of the log, newest first.
-pub(crate) async fn deeds(
+pub(crate) async fn list_audit(
     tx: &mut Tx<'_>,
     scope: &Scope,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Deed>> {
     let before = after.map(cursor::deed).transpose()?.unwrap_or(i64::MAX);
-    let own = inspect::tenant(scope);
+    let own = queries::tenant(scope);
     // Told apart, so that each has an index to go by.
-    let whose = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
+    let tenant_condition = if own.is_some() { "tenant = $3" } else { "$3 IS NULL" };
     let sql = format!(
         "SELECT seq, at, token, by, tenant, action, target, detail FROM longshore_deed
-         WHERE seq < $1 AND {whose} ORDER BY seq DESC LIMIT $2"
+         WHERE seq < $1 AND {tenant_condition} ORDER BY seq DESC LIMIT $2"
     );
     let rows = tx.query(&sql, &[&before, &(i64::from(limit) + 1), &own]).await?;
-    page(&rows, limit, "an entry of the audit log", read_deed, cursor::after_deed)
+    page(&rows, limit, "an entry of the audit log", read_audit_entry, cursor::after_deed)
 }
 
-fn read_deed(row: &Row) -> Result<Deed> {
+fn read_audit_entry(row: &Row) -> Result<Deed> {
     let tenant = value::<Option<&str>>(row, 4)?.map(TenantId::new).transpose();
     let token = value::<Option<Uuid>>(row, 2)?;
     Ok(Deed {

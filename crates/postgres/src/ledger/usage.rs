@@ -5,26 +5,26 @@ use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use super::call_row::{COLUMNS, Params, borrowed, read};
+use super::call_row::{COLUMNS, OwnedParams, borrowed, read};
 use super::page;
 use crate::error::damaged;
-use crate::inspect;
-use crate::param::{Param, call_uuid, words};
+use crate::queries;
 use crate::row::{count, value};
 use crate::tx::Tx;
+use crate::typed_params::{Param, call_uuid, replace_nul};
 
 /// A filter as conditions on `longshore_call c`, in terms of its parameters.
-struct Conditions {
+struct UsageConditions {
     sql: String,
-    params: Params,
+    params: OwnedParams,
 }
 
-impl Conditions {
+impl UsageConditions {
     /// Only those that are asked for: the planner is to see which index serves.
     fn of(scope: &Scope, filter: &UsageFilter) -> Self {
         let mut all = Self { sql: "true".to_owned(), params: Vec::new() };
-        let text = |text: &str| Box::new(words(text));
-        if let Some(tenant) = inspect::tenant(scope) {
+        let text = |text: &str| Box::new(replace_nul(text));
+        if let Some(tenant) = queries::tenant(scope) {
             all.add("c.tenant =", text(tenant));
         }
         if let Some(tenant) = &filter.tenant {
@@ -63,7 +63,7 @@ pub(crate) async fn calls(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Call>> {
-    let mut conditions = Conditions::of(scope, filter);
+    let mut conditions = UsageConditions::of(scope, filter);
     if let Some(after) = after {
         let (time, id) = cursor::call(after)?;
         conditions.params.push(Box::new(time.as_micros()));
@@ -88,7 +88,7 @@ pub(crate) async fn usage(
     filter: &UsageFilter,
     by: UsageBy,
 ) -> Result<Vec<Usage>> {
-    let conditions = Conditions::of(scope, filter);
+    let conditions = UsageConditions::of(scope, filter);
     let sql = format!(
         "SELECT g.* FROM (SELECT {} AS name, count(*), count(*) FILTER (WHERE c.status = 0),
          count(*) FILTER (WHERE c.status = 2), count(*) FILTER (WHERE c.status = 3),

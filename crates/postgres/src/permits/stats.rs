@@ -4,15 +4,15 @@ use longshore_core::permits::{Holder, PoolStats, Waiter, Waits};
 use longshore_core::{PoolName, Priority, Result};
 use tokio_postgres::Row;
 
-use super::{number, permit_id, span};
+use super::{duration, number, permit_id};
 use crate::error::damaged;
 use crate::row::value;
-use crate::store::Shared;
+use crate::store::StoreInner;
 
 /// A pool's figures: one statement, so that they are of one moment.
-pub(crate) async fn stats(shared: &Shared, pool: &PoolName) -> Result<Option<PoolStats>> {
-    let rows = shared
-        .ask(
+pub(crate) async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
+    let rows = inner
+        .query_autocommit(
             "SELECT p.max, p.acquired, p.timeouts, p.expired, p.waits, g.id, g.owner, g.weight,
                g.priority, t.now - g.came, g.ends - t.now, g.fence, coalesce(t.now - g.since, 0)
              FROM (SELECT longshore_micros() AS now) t
@@ -55,7 +55,8 @@ fn note(row: &Row, stats: &mut PoolStats) -> Result<()> {
     let (id, owner, weight) = (permit_id(id), value(row, 6)?, number(row, 7)?);
     match fence {
         Some(fence) => {
-            let (fence, held, left) = (fence.unsigned_abs(), span(row, 12)?, span(row, 10)?);
+            let (fence, held, left) =
+                (fence.unsigned_abs(), duration(row, 12)?, duration(row, 10)?);
             stats.in_use += weight;
             stats.holders.push(Holder { id, owner, weight, fence, held, left });
         }
@@ -63,15 +64,16 @@ fn note(row: &Row, stats: &mut PoolStats) -> Result<()> {
             let level: i16 = value(row, 8)?;
             let priority = u8::try_from(level).map_err(damaged)?;
             let priority = Priority::new(priority).map_err(damaged)?;
-            stats.waiting.push(Waiter { id, owner, weight, priority, waited: span(row, 9)? });
+            stats.waiting.push(Waiter { id, owner, weight, priority, waited: duration(row, 9)? });
         }
     }
     Ok(())
 }
 
 /// The names of all pools.
-pub(crate) async fn names(shared: &Shared) -> Result<Vec<PoolName>> {
-    let rows =
-        shared.ask("SELECT name FROM longshore_pool ORDER BY name COLLATE \"C\"", &[]).await?;
+pub(crate) async fn names(inner: &StoreInner) -> Result<Vec<PoolName>> {
+    let rows = inner
+        .query_autocommit("SELECT name FROM longshore_pool ORDER BY name COLLATE \"C\"", &[])
+        .await?;
     rows.iter().map(|row| PoolName::new(value::<&str>(row, 0)?).map_err(damaged)).collect()
 }

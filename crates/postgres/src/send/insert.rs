@@ -6,12 +6,12 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::dedup_key;
-use crate::error::{collision, damaged};
-use crate::param::{Param, uuid};
+use crate::error::{conflict, damaged};
 use crate::row::{Spec, code, state, value};
-use crate::store::Shared;
+use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::tx::Tx;
+use crate::typed_params::{Param, uuid};
 
 /// Units in one statement at most.
 pub(super) const CHUNK: usize = 5_000;
@@ -75,7 +75,7 @@ impl<'u> NewRow<'u> {
 
 /// The arrays.
 #[derive(Default)]
-struct Columns<'r> {
+struct NewUnitColumns<'r> {
     id: Vec<Uuid>,
     stream: Vec<i64>,
     state: Vec<i16>,
@@ -91,7 +91,7 @@ struct Columns<'r> {
     payload: Vec<&'r [u8]>,
 }
 
-impl<'r> Columns<'r> {
+impl<'r> NewUnitColumns<'r> {
     fn of(rows: &'r [NewRow<'_>]) -> Result<Self> {
         let mut columns = Self::default();
         for row in rows {
@@ -143,68 +143,68 @@ const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, place, prio
     flags, waits_for, bytes, dedup, cap_key, spec, payload, created_at)
     SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
 
-const PLAINLY: &str =
+const SEND_PLAIN: &str =
     "SELECT * FROM longshore_send_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
 /// Inserts rows without keys, unless one of `lanes` has a bound or its tenant is suspended: then
 /// nothing is done, and the answer is false. An id that is known already is a repeat.
-pub(super) async fn plainly(
+pub(super) async fn insert_plain(
     tx: &mut Tx<'_>,
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
 ) -> Result<bool> {
-    let columns = Columns::of(rows)?;
-    let (now, lone) = (tx.now.as_micros(), false);
+    let columns = NewUnitColumns::of(rows)?;
+    let (now, autocommit) = (tx.now.as_micros(), false);
     let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn Param, lanes, &lone]);
-    let rows = tx.query(PLAINLY, &params).await?;
-    let Some(made) = made(&rows)? else { return Ok(false) };
-    for (stream, to) in made {
+    params.extend([&now as &dyn Param, lanes, &autocommit]);
+    let rows = tx.query(SEND_PLAIN, &params).await?;
+    let Some(inserted) = inserted_streams(&rows)? else { return Ok(false) };
+    for (stream, to) in inserted {
         tx.counted(stream, None, to);
     }
     Ok(true)
 }
 
 /// The same as a transaction of its own: the streams that got some, and in which state.
-pub(super) async fn alone(
-    shared: &Shared,
+pub(super) async fn insert_plain_autocommit(
+    inner: &StoreInner,
     now: Timestamp,
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
 ) -> Result<Option<Vec<(i64, UnitState)>>> {
-    let columns = Columns::of(rows)?;
-    let (now, lone) = (now.as_micros(), true);
+    let columns = NewUnitColumns::of(rows)?;
+    let (now, autocommit) = (now.as_micros(), true);
     let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn Param, lanes, &lone]);
-    made(&shared.ask(PLAINLY, &params).await?)
+    params.extend([&now as &dyn Param, lanes, &autocommit]);
+    inserted_streams(&inner.query_autocommit(SEND_PLAIN, &params).await?)
 }
 
 /// The streams that got units, and in which state; none if there is a gate.
-fn made(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
-    let mut made = Vec::with_capacity(rows.len());
+fn inserted_streams(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
+    let mut inserted = Vec::with_capacity(rows.len());
     for row in rows {
         match value(row, 0)? {
             0 => return Ok(None),
-            stream => made.push((stream, state(value(row, 1)?)?)),
+            stream => inserted.push((stream, state(value(row, 1)?)?)),
         }
     }
-    Ok(Some(made))
+    Ok(Some(inserted))
 }
 
 /// Inserts rows that were decided on. If one of them is not taken, somebody took its id or its key
 /// meanwhile, and all is to be decided anew.
-pub(super) async fn decided(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
+pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(rows_end(rest));
-        let columns = Columns::of(chunk)?;
+        let columns = NewUnitColumns::of(chunk)?;
         let now = tx.now.as_micros();
         let mut params = columns.params().to_vec();
         params.push(&now);
         let sql = format!("{INSERT} ON CONFLICT DO NOTHING");
         if tx.execute(&sql, &params).await? != chunk.len() as u64 {
-            return Err(collision());
+            return Err(conflict());
         }
         for row in chunk {
             tx.moved(row.stream, None, Some(row.state), row.bytes());

@@ -13,8 +13,8 @@ use longshore_core::{
     KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, Timestamp,
 };
 
-use super::{PostgresStore, patient_verb, verb};
-use crate::ledger::{admit, budgets, calls, keys, limits, profiles, replies, usage};
+use super::{PostgresStore, verb, verb_without_timeout};
+use crate::ledger::{admission, budgets, calls, keys, limits, profiles, reply_queues, usage};
 
 #[async_trait]
 impl Profiles for PostgresStore {
@@ -104,20 +104,20 @@ impl Calls for PostgresStore {
         calls.iter().try_for_each(NewCall::check)?;
         let calls = Arc::new(calls);
         let run = async {
-            if let Some(admissions) = admit::shortly(&self.shared, &calls).await? {
+            if let Some(admissions) = admission::try_fast_path(&self.inner, &calls).await? {
                 return Ok(admissions);
             }
-            let budgeted = &self.shared.budgeted;
-            let weighed = patient_verb!(self, Relaxed, tx =>
-                admit::admit(&mut tx, budgeted, &calls));
-            weighed.await.inspect(|_| self.shared.spent())
+            let budgeted_tenants = &self.inner.budgeted_tenants;
+            let weighed = verb_without_timeout!(self, Relaxed, tx =>
+                admission::admit(&mut tx, budgeted_tenants, &calls));
+            weighed.await.inspect(|_| self.inner.count_spend())
         };
-        self.shared.in_time(run).await
+        self.inner.with_timeout(run).await
     }
 
     async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()> {
         records.iter().try_for_each(CallRecord::check)?;
-        self.shared.in_time(calls::record(&self.shared, records)).await
+        self.inner.with_timeout(calls::record(&self.inner, records)).await
     }
 
     async fn calls(
@@ -143,8 +143,8 @@ impl Calls for PostgresStore {
 #[async_trait]
 impl Limits for PostgresStore {
     async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
-        let terms = self.shared.options.terms;
-        verb!(self, Relaxed, tx => limits::draw(&mut tx, &draws, terms))
+        let clock_source = self.inner.options.clock_source;
+        verb!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
     }
 
     async fn put_budget(
@@ -170,7 +170,7 @@ impl Replies for PostgresStore {
         queue: &QueueName,
         session: SessionId,
     ) -> Result<()> {
-        verb!(self, Durable, tx => replies::open(&mut tx, scope, tenant, queue, session))
+        verb!(self, Durable, tx => reply_queues::open(&mut tx, scope, tenant, queue, session))
     }
 
     async fn close_replies(
@@ -179,11 +179,11 @@ impl Replies for PostgresStore {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<()> {
-        verb!(self, Durable, tx => replies::close(&mut tx, scope, tenant, queue))
+        verb!(self, Durable, tx => reply_queues::close(&mut tx, scope, tenant, queue))
     }
 
     async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
-        verb!(self, Durable, tx => replies::reply(&mut tx, scope, &unit))
+        verb!(self, Durable, tx => reply_queues::reply(&mut tx, scope, &unit))
     }
 
     async fn replies_open(
@@ -192,6 +192,6 @@ impl Replies for PostgresStore {
         tenant: &TenantId,
         queue: &QueueName,
     ) -> Result<bool> {
-        verb!(self, Read, tx => replies::are_open(&mut tx, scope, tenant, queue))
+        verb!(self, Read, tx => reply_queues::are_open(&mut tx, scope, tenant, queue))
     }
 }

@@ -12,41 +12,42 @@ use super::PostgresStore;
 use crate::permits;
 
 /// Runs a verb to its end, though its caller waits no longer than the store's patience.
-macro_rules! seen_to {
-    ($store:expr, $shared:ident, $($own:ident),* => $verb:expr) => {{
-        let $shared = Arc::clone(&$store.shared);
+macro_rules! run_to_completion {
+    ($store:expr, $inner:ident, $($own:ident),* => $verb:expr) => {{
+        let $inner = Arc::clone(&$store.inner);
         $(let $own = $own.to_owned();)*
-        let run = $store.shared.see_to(async move { $verb.await });
-        $store.shared.in_time(run).await
+        let run = $store.inner.run_to_completion(async move { $verb.await });
+        $store.inner.with_timeout(run).await
     }};
 }
 
 #[async_trait]
 impl Permits for PostgresStore {
     async fn ask(&self, pool: &PoolName, ask: &Ask) -> Result<Answer> {
-        let hints = &self.shared.feed.hints;
+        let wakeups = &self.inner.notifier.permit_wakeups;
         // Before it is sent: a hint may come before its answer does.
-        let alone = hints.enter(ask.id).alone().await;
-        let answer = seen_to!(self, shared, pool, ask => async {
-            let answer = permits::ask(&shared, &pool, &ask).await;
-            drop(alone);
+        let request_lock = wakeups.register(ask.id).lock_request().await;
+        let answer = run_to_completion!(self, inner, pool, ask => async {
+            let answer = permits::ask(&inner, &pool, &ask).await;
+            drop(request_lock);
             answer
         });
         // Without an answer it may still be on its way.
         if !matches!(answer, Ok(Answer::Waiting { .. }) | Err(_)) {
-            hints.leave(ask.id);
+            wakeups.unregister(ask.id);
         }
         answer
     }
 
     async fn turn(&self, _: &PoolName, id: PermitId) {
-        let feed = &self.shared.feed;
-        let Some(waiter) = feed.hints.of(id) else { return };
-        if feed.is_listening() {
-            waiter.hint.notified().await;
+        let notifier = &self.inner.notifier;
+        let Some(waiter) = notifier.permit_wakeups.get(id) else { return };
+        if notifier.is_listening() {
+            waiter.wakeup.notified().await;
         } else {
             // Nobody tells us: looking is all there is.
-            let _ = tokio::time::timeout(waiter.poll.next(), waiter.hint.notified()).await;
+            let _ =
+                tokio::time::timeout(waiter.poll_backoff.next(), waiter.wakeup.notified()).await;
         }
     }
 
@@ -56,38 +57,38 @@ impl Permits for PostgresStore {
         ids: &[PermitId],
         ttl: Duration,
     ) -> Result<Vec<PermitId>> {
-        seen_to!(self, shared, pool, ids => permits::extend(&shared, &pool, &ids, ttl))
+        run_to_completion!(self, inner, pool, ids => permits::extend(&inner, &pool, &ids, ttl))
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        seen_to!(self, shared, pool, ids => permits::release(&shared, &pool, &ids))
+        run_to_completion!(self, inner, pool, ids => permits::release(&inner, &pool, &ids))
     }
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        seen_to!(self, shared, pool => permits::leave(&shared, &pool, id, why))
+        run_to_completion!(self, inner, pool => permits::leave(&inner, &pool, id, why))
     }
 
     async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-        seen_to!(self, shared, pool => permits::init(&shared, &pool, max))
+        run_to_completion!(self, inner, pool => permits::init(&inner, &pool, max))
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        seen_to!(self, shared, pool => permits::resize(&shared, &pool, max))
+        run_to_completion!(self, inner, pool => permits::resize(&inner, &pool, max))
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
-        seen_to!(self, shared, pool => permits::reset(&shared, &pool))
+        run_to_completion!(self, inner, pool => permits::reset(&inner, &pool))
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        self.shared.in_time(permits::stats(&self.shared, pool)).await
+        self.inner.with_timeout(permits::stats(&self.inner, pool)).await
     }
 
     async fn pools(&self) -> Result<Vec<PoolName>> {
-        self.shared.in_time(permits::names(&self.shared)).await
+        self.inner.with_timeout(permits::names(&self.inner)).await
     }
 
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
-        seen_to!(self, shared, pool, alert => permits::may_alert(&shared, &pool, &alert, every))
+        run_to_completion!(self, inner, pool, alert => permits::may_alert(&inner, &pool, &alert, every))
     }
 }

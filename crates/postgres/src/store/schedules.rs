@@ -61,11 +61,11 @@ impl Schedules for PostgresStore {
     }
 
     async fn due_schedules(&self, after: Option<&str>, limit: u32) -> Result<DueSchedules> {
-        if let Some(next) = self.fires_in() {
-            let (now, due) = (self.shared.options.clock.now(), Page { items: vec![], next: None });
+        if let Some(next) = self.next_fire_in() {
+            let (now, due) = (self.inner.options.clock.now(), Page { items: vec![], next: None });
             return Ok(DueSchedules { now, due, next });
         }
-        let terms = self.shared.options.terms;
-        verb!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, terms))
+        let clock_source = self.inner.options.clock_source;
+        verb!(self, Relaxed, tx => schedules::due(&mut tx, after, limit, clock_source))
     }
 }

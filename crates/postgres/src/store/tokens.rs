@@ -19,7 +19,7 @@ impl Tokens for PostgresStore {
     }
 
     async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>> {
-        verb!(self, Read, tx => tokens::whose(&mut tx, hash))
+        verb!(self, Read, tx => tokens::find_by_hash(&mut tx, hash))
     }
 
     async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>> {
@@ -34,10 +34,10 @@ impl Tokens for PostgresStore {
 #[async_trait]
 impl Audit for PostgresStore {
     async fn note(&self, deed: NewDeed) -> Result<()> {
-        verb!(self, Durable, tx => tokens::note(&mut tx, &deed))
+        verb!(self, Durable, tx => tokens::append_audit(&mut tx, &deed))
     }
 
     async fn deeds(&self, scope: &Scope, after: Option<&str>, limit: u32) -> Result<Page<Deed>> {
-        verb!(self, Read, tx => tokens::deeds(&mut tx, scope, after, limit))
+        verb!(self, Read, tx => tokens::list_audit(&mut tx, scope, after, limit))
     }
 }

@@ -17,7 +17,7 @@ use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_testkit::fairness::{caps_are_never_exceeded, shares_follow_weights};
 use tokio::task::JoinSet;
 
-use crate::kit::{Database, Server};
+use crate::test_server::{Database, Server};
 
 const ALL: Scope = Scope::All;
 
@@ -54,7 +54,7 @@ async fn session(store: &dyn Store) -> SessionId {
     id
 }
 
-fn asking(session: SessionId, free: u32) -> Claim {
+fn claim_request(session: SessionId, free: u32) -> Claim {
     Claim {
         session,
         scope: ALL,
@@ -97,7 +97,7 @@ async fn two_processes_take_every_unit_and_none_twice() {
             let mut taken = Vec::new();
             // One that others emptied comes back empty once; all are behind it.
             loop {
-                let asked = Claim { ahead: nth * 5, ..asking(session, 7 + nth * 10) };
+                let asked = Claim { ahead: nth * 5, ..claim_request(session, 7 + nth * 10) };
                 let held = store.claim(asked).await.unwrap().units;
                 if held.is_empty() {
                     return taken;
@@ -132,7 +132,7 @@ async fn processes_that_are_fair_each_are_fair_together() {
             let session = session(&*store).await;
             let mut given: BTreeMap<TenantId, usize> = BTreeMap::new();
             for asked in [1, 2, 5, 16].into_iter().cycle().take(40) {
-                let held = store.claim(asking(session, asked)).await.unwrap().units;
+                let held = store.claim(claim_request(session, asked)).await.unwrap().units;
                 assert_eq!(held.len(), asked as usize, "there is enough for all");
                 for one in held {
                     *given.entry(one.unit.tenant).or_default() += 1;
@@ -158,26 +158,26 @@ async fn eight_claimers_in_two_processes_never_exceed_a_cap() {
     let queue = QueueName::new("default").unwrap();
     stores[0].change_lane(&ALL, &queue, &tenant("capped"), lane).await.unwrap();
     stores[0].send(&ALL, units("capped", 200)).await.unwrap();
-    let (hands, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (held_units, max_held) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut claimers = JoinSet::new();
     for nth in 0..8 {
-        let (store, hands) = (Arc::clone(&stores[nth % 2]), Arc::clone(&hands));
-        let most = Arc::clone(&most);
+        let (store, held_units) = (Arc::clone(&stores[nth % 2]), Arc::clone(&held_units));
+        let max_held = Arc::clone(&max_held);
         claimers.spawn(async move {
             let session = session(&*store).await;
             while store.totals(&ALL, &Queues::All).await.unwrap().counts.live() > 0 {
-                let held = store.claim(asking(session, 3)).await.unwrap().units;
-                let now = hands.fetch_add(held.len(), Ordering::SeqCst) + held.len();
-                most.fetch_max(now, Ordering::SeqCst);
+                let held = store.claim(claim_request(session, 3)).await.unwrap().units;
+                let now = held_units.fetch_add(held.len(), Ordering::SeqCst) + held.len();
+                max_held.fetch_max(now, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 // What is ended is out of our hands before others can hear of it.
-                hands.fetch_sub(held.len(), Ordering::SeqCst);
+                held_units.fetch_sub(held.len(), Ordering::SeqCst);
                 end(&*store, session, &held).await;
             }
         });
     }
     claimers.join_all().await;
-    assert!(most.load(Ordering::SeqCst) <= CAP, "{most:?} at once");
+    assert!(max_held.load(Ordering::SeqCst) <= CAP, "{max_held:?} at once");
     let all = stores[0].totals(&ALL, &Queues::All).await.unwrap().counts;
     assert_eq!((all.live(), all.done), (0, 200));
 }
@@ -196,9 +196,9 @@ async fn a_claim_passes_by_rows_that_others_hold() {
     assert_eq!(open.query(held, &[]).await.unwrap().len(), 25);
     let session = session(&*store).await;
     // Twenty of the one tenant and five of the other are held: what is left is all of one lane's.
-    assert_eq!(store.claim(asking(session, 30)).await.unwrap().units.len(), 15);
+    assert_eq!(store.claim(claim_request(session, 30)).await.unwrap().units.len(), 15);
     open.rollback().await.unwrap();
-    assert_eq!(store.claim(asking(session, 30)).await.unwrap().units.len(), 25);
+    assert_eq!(store.claim(claim_request(session, 30)).await.unwrap().units.len(), 25);
 }
 
 /// Held by one that then leaves them, and says nothing.
@@ -226,12 +226,12 @@ async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
         while store.wake(seen, Duration::from_millis(300)).await != seen {
             seen = store.wake(u64::MAX, Duration::ZERO).await;
         }
-        assert_eq!(store.claim(asking(session, 9)).await.unwrap().units.len(), left);
+        assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), left);
         open.rollback().await.unwrap();
         // Sooner than who listens looks without a word.
         assert_ne!(store.wake(seen, Duration::from_secs(3)).await, seen);
     }
-    assert_eq!(store.claim(asking(session, 9)).await.unwrap().units.len(), 3);
+    assert_eq!(store.claim(claim_request(session, 9)).await.unwrap().units.len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,7 +245,7 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
         claims.spawn(async move {
             let mut taken = 0;
             // Until it is told that its session is gone.
-            while let Ok(Claimed { units, .. }) = claimer.claim(asking(id, 1)).await {
+            while let Ok(Claimed { units, .. }) = claimer.claim(claim_request(id, 1)).await {
                 taken += units.len();
             }
             taken
@@ -260,13 +260,13 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
 }
 
 /// The largest queue: 100,000 units with `LONGSHORE_SOAK`, else enough for 10,000 claims.
-fn largest() -> u64 {
+fn largest_queue() -> u64 {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
 }
 
 #[tokio::test]
 async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
-    shares_follow_weights(&Server::start().await.world().await, largest()).await;
+    shares_follow_weights(&Server::start().await.world().await, largest_queue()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -282,7 +282,7 @@ async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends()
     let store = &*world.store;
     let who = session(store).await;
     store.send(&ALL, units("default", 3)).await.unwrap();
-    let held = store.claim(Claim { ahead: 3, ..asking(who, 0) }).await.unwrap().units;
+    let held = store.claim(Claim { ahead: 3, ..claim_request(who, 0) }).await.unwrap().units;
     let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
     let then = world.clock.now();
     store.start(who, &leases).await.unwrap();

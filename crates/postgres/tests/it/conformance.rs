@@ -14,12 +14,12 @@ use longshore_testkit::conformance::{self, CASES, SQL_CASES};
 use longshore_testkit::{ManualClock, SqlWorld, World};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::kit::{Database, Server};
+use crate::test_server::{Database, Server};
 
 /// How long a case may take before it counts as hanging.
-const HANGS: Duration = Duration::from_secs(60);
+const CASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Cases at once.
-const ABREAST: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 macro_rules! groups {
     ($($(#[$doc:meta])* $name:ident [$($topic:ident)*])*) => {
@@ -66,11 +66,11 @@ async fn run(topics: &[&str]) {
     let server = Server::start().await;
     let (mut failed, mut running) = (Vec::new(), JoinSet::new());
     loop {
-        while running.len() < ABREAST
+        while running.len() < MAX_CONCURRENT
             && let Some(case) = cases.next()
         {
             let server = server.clone();
-            running.spawn(async move { (case, judged(&server, case).await) });
+            running.spawn(async move { (case, run_case(&server, case).await) });
         }
         let Some(ended) = running.join_next().await else { break };
         let (case, words) = ended.unwrap();
@@ -80,7 +80,7 @@ async fn run(topics: &[&str]) {
 }
 
 /// Runs one case; why it failed.
-async fn judged(server: &Server, case: &'static str) -> Option<String> {
+async fn run_case(server: &Server, case: &'static str) -> Option<String> {
     let database = server.database().await;
     let mut alone = JoinSet::new();
     let own = Arc::clone(&database);
@@ -89,29 +89,30 @@ async fn judged(server: &Server, case: &'static str) -> Option<String> {
         if SQL_CASES.contains(&case) {
             // The cases call bytes so.
             own.run("CREATE DOMAIN blob AS bytea");
-            conformance::run_sql(case, &Bank { world, database: own }).await;
+            conformance::run_sql(case, &SqlFixture { world, database: own }).await;
         } else {
             conformance::run(case, &world).await;
         }
     });
-    match tokio::time::timeout(HANGS, alone.join_next()).await {
+    match tokio::time::timeout(CASE_TIMEOUT, alone.join_next()).await {
         Err(_) => Some("it hangs".to_owned()),
-        Ok(ended) => ended.unwrap().err().map(words),
+        Ok(ended) => ended.unwrap().err().map(panic_message),
     }
 }
 
-pub(crate) fn words(error: JoinError) -> String {
-    let said: Box<dyn Any + Send> = error.into_panic();
-    let text = said.downcast_ref::<String>().cloned();
-    text.or_else(|| said.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+pub(crate) fn panic_message(error: JoinError) -> String {
+    let payload: Box<dyn Any + Send> = error.into_panic();
+    let text = payload.downcast_ref::<String>().cloned();
+    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_default()
 }
 
-struct Bank {
+struct SqlFixture {
     world: World,
     database: Arc<Database>,
 }
 
-impl SqlWorld for Bank {
+impl SqlWorld for SqlFixture {
     fn world(&self) -> &World {
         &self.world
     }

@@ -18,8 +18,8 @@ use longshore::{
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 
-use crate::kit::{Database, Server};
-use crate::transactions::shop;
+use crate::test_server::{Database, Server};
+use crate::transactions::order_app;
 
 fn tenant(name: &str) -> TenantId {
     TenantId::new(name).unwrap()
@@ -70,7 +70,7 @@ async fn open(database: &Database) -> Arc<PostgresStore> {
     Arc::new(PostgresStore::open(&database.url, options).await.unwrap())
 }
 
-async fn books(store: &PostgresStore) -> Usage {
+async fn model_usage(store: &PostgresStore) -> Usage {
     let filter = UsageFilter::default();
     let mut all = store.usage(&Scope::All, &filter, UsageBy::Model).await.unwrap();
     assert_eq!(all.len(), 1);
@@ -111,7 +111,7 @@ async fn claim(store: &PostgresStore, session: SessionId, kind: &Kind) -> Vec<Le
 
 /// What one process of the storm does: units of three tenants ask, and while their ends are being
 /// recorded another process takes the session for dead.
-async fn rounds(own: Arc<PostgresStore>, other: Arc<PostgresStore>, nth: usize) {
+async fn race_finish_and_reclaim(own: Arc<PostgresStore>, other: Arc<PostgresStore>, nth: usize) {
     let kind = Kind::new(format!("k{nth}")).unwrap();
     let tenants = ["a", "b", "c"].map(tenant);
     for round in 0..12 {
@@ -168,12 +168,12 @@ async fn four_processes_keep_exact_books_while_sessions_die() {
     let mut all = JoinSet::new();
     for nth in 0..4 {
         let (own, other) = (Arc::clone(&stores[nth]), Arc::clone(&stores[(nth + 1) % 4]));
-        all.spawn(rounds(own, other, nth));
+        all.spawn(race_finish_and_reclaim(own, other, nth));
     }
     all.join_all().await;
     assert_eq!(stores[0].verify().await.unwrap(), []);
-    let books = books(&stores[0]).await;
-    assert_eq!(books.open, 0, "nobody who could end a call is left");
+    let model_usage = model_usage(&stores[0]).await;
+    assert_eq!(model_usage.open, 0, "nobody who could end a call is left");
     let month = stores[0].budget(&Scope::All, &tenant("a")).await.unwrap();
     assert_eq!(month.reserved_tokens, 0);
     assert!((591..=600).contains(&month.spent_tokens), "{month:?}");
@@ -194,14 +194,14 @@ async fn a_request_that_many_units_ask_at_once_is_asked_once() {
     let answers = all.join_all().await;
     let admitted = answers.iter().filter(|answer| **answer == Admission::Admitted).count();
     assert_eq!(admitted, 1, "{answers:?}");
-    assert_eq!(books(&stores[0]).await.calls, 1);
+    assert_eq!(model_usage(&stores[0]).await.calls, 1);
     assert_eq!(stores[0].verify().await.unwrap(), []);
 }
 
 /// A machine whose clock is an hour ahead.
-struct Ahead;
+struct ClockAhead;
 
-impl Clock for Ahead {
+impl Clock for ClockAhead {
     fn now(&self) -> Timestamp {
         SystemClock.now() + Duration::from_secs(3_600)
     }
@@ -211,7 +211,7 @@ impl Clock for Ahead {
 async fn a_bucket_goes_by_the_servers_clock() {
     let database = Server::start().await.database().await;
     let store = open(&database).await;
-    let options = PostgresOptions { clock: Arc::new(Ahead), ..PostgresOptions::default() };
+    let options = PostgresOptions { clock: Arc::new(ClockAhead), ..PostgresOptions::default() };
     let ahead = PostgresStore::open(&database.url, options).await.unwrap();
     let draw = || Draw {
         bucket: "b".to_owned(),
@@ -228,31 +228,31 @@ async fn a_bucket_goes_by_the_servers_clock() {
 
 #[tokio::test]
 async fn calls_in_a_callers_transaction_share_its_fate() {
-    let mut shop = shop().await;
-    shop.store.send(&Scope::All, vec![crate::transactions::unit()]).await.unwrap();
-    let lease = shop.take().await;
+    let mut app = order_app().await;
+    app.store.send(&Scope::All, vec![crate::transactions::unit()]).await.unwrap();
+    let lease = app.take().await;
     let of_unit = NewCall {
         unit: Some(lease.unit),
-        session: Some(shop.session),
+        session: Some(app.session),
         ..call(&TenantId::default())
     };
-    shop.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
+    app.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
     let end = Finish { calls: vec![ended(&of_unit)], ..Finish::new(lease, Outcome::Done(None)) };
     for commit in [false, true] {
-        let store = Arc::clone(&shop.store);
-        let tx = shop.own.transaction().await.unwrap();
-        let done = store.finish_in(&tx, shop.session, std::slice::from_ref(&end)).await.unwrap();
-        assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
-        assert_eq!(books(&store).await.open, 1, "not before the commit");
+        let store = Arc::clone(&app.store);
+        let tx = app.own.transaction().await.unwrap();
+        let done = store.finish_in(&tx, app.session, std::slice::from_ref(&end)).await.unwrap();
+        assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(model_usage(&store).await.open, 1, "not before the commit");
         if commit {
             tx.commit().await.unwrap();
             store.committed(done.notice).await.unwrap();
         } else {
             tx.rollback().await.unwrap();
         }
-        assert_eq!(books(&store).await.open, u64::from(!commit));
+        assert_eq!(model_usage(&store).await.open, u64::from(!commit));
     }
-    shop.in_order().await;
+    app.assert_consistent().await;
 }
 
 #[tokio::test]

@@ -1,19 +1,19 @@
 //! The PostgreSQL store against the suite that every store runs, and against what only a server of
-//! its own has. Each test starts a private server (see `kit`).
+//! its own has. Each test starts a private server (see `test_server`).
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod callers;
 mod claims;
 mod conformance;
-mod kit;
+mod idle_cache;
 mod ledger;
 mod outages;
 mod permits;
 mod permits_storm;
 mod pooler;
-mod quiet;
+mod robustness;
 mod schema;
-mod steady;
+mod test_server;
 mod tls;
+mod transaction_isolation;
 mod transactions;

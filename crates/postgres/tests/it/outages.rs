@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, block_in_place};
 use tokio::time::Instant;
 
 /// Longer than anything here should take.
-const FOREVER: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn kind() -> Kind {
     Kind::new("work").unwrap()
@@ -33,8 +33,8 @@ async fn open(url: &str) -> Arc<PostgresStore> {
 }
 
 /// Does it again until the store answers, as every caller does.
-async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
-    let until = Instant::now() + FOREVER;
+async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         match call().await {
             Ok(answer) => return answer,
@@ -49,7 +49,7 @@ async fn patiently<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F
 pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) -> bool {
     for _ in 0..3 {
         let seen = waiting.wake(u64::MAX, Duration::ZERO).await;
-        patiently(|| sender.send(&Scope::All, vec![unit()])).await;
+        retry_until_ok(|| sender.send(&Scope::All, vec![unit()])).await;
         // Sooner than who listens would look without a notice.
         if waiting.wake(seen, Duration::from_secs(3)).await == seen {
             return false;
@@ -59,8 +59,8 @@ pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) ->
 }
 
 /// Waits until notices of `sender`'s commits come to `listener`.
-pub(crate) async fn until_heard(listener: &PostgresStore, sender: &PostgresStore) {
-    let until = Instant::now() + FOREVER;
+pub(crate) async fn wait_until_notified(listener: &PostgresStore, sender: &PostgresStore) {
+    let until = Instant::now() + TEST_TIMEOUT;
     while !(listener.is_listening() && is_woken(listener, sender).await && listener.is_listening())
     {
         assert!(Instant::now() < until, "no notice comes");
@@ -81,7 +81,7 @@ async fn a_store_that_is_away_says_so_and_works_again_when_it_is_back() {
     }
     assert!(store.totals(&Scope::All, &Queues::All).await.unwrap_err().is_retryable());
     block_in_place(|| server.restart().unwrap());
-    patiently(|| store.send(&Scope::All, vec![unit()])).await;
+    retry_until_ok(|| store.send(&Scope::All, vec![unit()])).await;
     let totals = store.totals(&Scope::All, &Queues::All).await.unwrap();
     assert_eq!(totals.counts.ready, 3);
     assert_eq!(store.verify().await.unwrap(), []);
@@ -95,9 +95,9 @@ async fn what_was_confirmed_survives_a_crash_of_the_server() {
         store.send(&Scope::All, (0..50).map(|_| unit()).collect()).await.unwrap();
     }
     block_in_place(|| server.restart_immediate().unwrap());
-    let totals = patiently(|| store.totals(&Scope::All, &Queues::All)).await;
+    let totals = retry_until_ok(|| store.totals(&Scope::All, &Queues::All)).await;
     assert_eq!(totals.counts.ready, 1000);
-    assert_eq!(patiently(|| store.verify()).await, []);
+    assert_eq!(retry_until_ok(|| store.verify()).await, []);
 }
 
 /// A claim does not wait for the disk: a crash takes it back, and another takes the unit.
@@ -113,16 +113,16 @@ async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
     store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lost = store.claim(claim(first)).await.unwrap().units[0].lease;
     block_in_place(|| server.restart_immediate().unwrap());
-    let units = patiently(|| store.claim(claim(second))).await.units;
+    let units = retry_until_ok(|| store.claim(claim(second))).await.units;
     assert_eq!(units.len(), 1, "the claim was on the disk already");
     let late = Finish::new(lost, Outcome::Done(None));
-    let answers = patiently(|| store.finish(first, vec![late.clone()])).await;
+    let answers = retry_until_ok(|| store.finish(first, vec![late.clone()])).await;
     assert_eq!(answers, [Finished::LeaseLost]);
     let end = Finish::new(units[0].lease, Outcome::Done(None));
-    let answers = patiently(|| store.finish(second, vec![end.clone()])).await;
+    let answers = retry_until_ok(|| store.finish(second, vec![end.clone()])).await;
     assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
     // And what the other says, in vain as before, was not recorded by it.
-    let answers = patiently(|| store.finish(first, vec![late.clone()])).await;
+    let answers = retry_until_ok(|| store.finish(first, vec![late.clone()])).await;
     assert_eq!(answers, [Finished::LeaseLost]);
 }
 
@@ -130,9 +130,9 @@ async fn whose_claim_a_crash_took_back_is_not_taken_for_the_next_holder() {
 async fn others_are_heard_again_after_a_restart() {
     let mut server = server();
     let (listener, sender) = (open(&server.url()).await, open(&server.url()).await);
-    until_heard(&listener, &sender).await;
+    wait_until_notified(&listener, &sender).await;
     block_in_place(|| server.restart_immediate().unwrap());
-    until_heard(&listener, &sender).await;
+    wait_until_notified(&listener, &sender).await;
 }
 
 /// Sends until it is over; how many.
@@ -141,7 +141,7 @@ async fn send_until(store: Arc<PostgresStore>, over: Arc<AtomicBool>) -> u64 {
     while !over.load(Ordering::Relaxed) {
         let units: Vec<NewUnit> = (0..10).map(|_| unit()).collect();
         // The same units again after an error: whether they are in, nobody knows.
-        patiently(|| store.send(&Scope::All, units.clone())).await;
+        retry_until_ok(|| store.send(&Scope::All, units.clone())).await;
         sent += 10;
     }
     sent
@@ -150,19 +150,19 @@ async fn send_until(store: Arc<PostgresStore>, over: Arc<AtomicBool>) -> u64 {
 /// Claims and finishes until nothing is left of all that was sent.
 async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
     let session = SessionId::new();
-    patiently(|| store.open_session(new_session(session))).await;
+    retry_until_ok(|| store.open_session(new_session(session))).await;
     loop {
         let last = sent_all.load(Ordering::Relaxed);
-        let units = patiently(|| store.claim(claim(session))).await.units;
+        let units = retry_until_ok(|| store.claim(claim(session))).await.units;
         if units.is_empty() && last {
             break;
         }
         let ends = units.iter().map(|held| Finish::new(held.lease, Outcome::Done(None)));
         let ends: Vec<Finish> = ends.collect();
-        patiently(|| store.finish(session, ends.clone())).await;
+        retry_until_ok(|| store.finish(session, ends.clone())).await;
     }
     // What was claimed for us by a call whose answer was lost goes back.
-    patiently(|| store.close_session(session)).await;
+    retry_until_ok(|| store.close_session(session)).await;
 }
 
 fn new_session(id: SessionId) -> NewSession {
@@ -172,7 +172,7 @@ fn new_session(id: SessionId) -> NewSession {
         version: "0".to_owned(),
         kinds: BTreeMap::from([(kind(), Policy::default())]),
         slots: 10,
-        ttl: FOREVER,
+        ttl: TEST_TIMEOUT,
     }
 }
 
@@ -208,25 +208,25 @@ async fn connections_that_are_cut_in_the_middle_lose_and_repeat_nothing() {
         // The next cut comes when there was traffic since the last.
         let wanted = cut * 50;
         let moved = async || {
-            let totals = patiently(|| store.totals(&Scope::All, &Queues::All)).await;
+            let totals = retry_until_ok(|| store.totals(&Scope::All, &Queues::All)).await;
             totals.counts.done >= wanted
         };
-        let until = Instant::now() + FOREVER;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !moved().await {
             assert!(Instant::now() < until, "nothing moves");
         }
-        block_in_place(|| server.run(CUT).unwrap());
+        block_in_place(|| server.run(TERMINATE_CONNECTIONS).unwrap());
     }
     over.store(true, Ordering::Relaxed);
     let sent: u64 = senders.join_all().await.into_iter().sum();
     sent_all.store(true, Ordering::Relaxed);
     workers.join_all().await;
-    let counts = patiently(|| store.totals(&Scope::All, &Queues::All)).await.counts;
+    let counts = retry_until_ok(|| store.totals(&Scope::All, &Queues::All)).await.counts;
     assert_eq!((counts.total(), counts.leased), (sent, 0));
     assert_eq!(counts.done + counts.ready, sent);
-    assert_eq!(patiently(|| store.verify()).await, []);
+    assert_eq!(retry_until_ok(|| store.verify()).await, []);
 }
 
 /// Ends every connection of the store's, whatever it is doing.
-const CUT: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+const TERMINATE_CONNECTIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";

@@ -10,8 +10,8 @@ use longshore_testkit::conformance::{PERMIT_CASES, run_permits};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::conformance::words;
-use crate::kit::Server;
+use crate::conformance::panic_message;
+use crate::test_server::Server;
 
 async fn open(url: &str, listen: Listen) -> Arc<PostgresStore> {
     let options = PostgresOptions { listen, ..PostgresOptions::default() };
@@ -34,7 +34,7 @@ async fn run(server: &Server, topics: &str, listen: Listen, by: Option<Arc<Priva
             && let Some(case) = cases.next()
         {
             let (server, listen, by) = (server.clone(), listen.clone(), by.clone());
-            running.spawn(async move { (case, judged(&server, case, listen, by).await) });
+            running.spawn(async move { (case, run_case(&server, case, listen, by).await) });
         }
         let Some(ended) = running.join_next().await else { break };
         let (case, words) = ended.unwrap();
@@ -43,7 +43,7 @@ async fn run(server: &Server, topics: &str, listen: Listen, by: Option<Arc<Priva
     assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), failed.join("\n\n"));
 }
 
-async fn judged(
+async fn run_case(
     server: &Server,
     case: &'static str,
     listen: Listen,
@@ -57,7 +57,7 @@ async fn judged(
     alone.spawn(async move { run_permits(case, &world).await });
     match tokio::time::timeout(Duration::from_secs(60), alone.join_next()).await {
         Err(_) => Some("it hangs".to_owned()),
-        Ok(ended) => ended.unwrap().err().map(words),
+        Ok(ended) => ended.unwrap().err().map(panic_message),
     }
 }
 

@@ -7,8 +7,8 @@ use longshore_testkit::conformance::{self, CASES};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 use tokio::task::{JoinSet, block_in_place};
 
-use crate::kit::Server;
-use crate::outages::{is_woken, until_heard};
+use crate::outages::{is_woken, wait_until_notified};
+use crate::test_server::Server;
 
 fn servers() -> (PrivatePostgres, PrivatePgbouncer) {
     block_in_place(|| {
@@ -28,7 +28,7 @@ async fn who_listens_at_the_server_itself_hears_of_what_comes_through_a_pooler()
     let (server, bouncer) = servers();
     let listener = open(&bouncer.url(), Listen::At(server.url())).await;
     let sender = open(&bouncer.url(), Listen::Off).await;
-    until_heard(&listener, &sender).await;
+    wait_until_notified(&listener, &sender).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -66,7 +66,7 @@ async fn the_suite_holds_through_a_pooler() {
         while running.len() < 4
             && let Some(case) = cases.next()
         {
-            running.spawn(holds(server.clone(), Arc::clone(&bouncer), case));
+            running.spawn(run_case(server.clone(), Arc::clone(&bouncer), case));
         }
         let Some(ended) = running.join_next().await else { break };
         failed.extend(ended.unwrap());
@@ -75,7 +75,7 @@ async fn the_suite_holds_through_a_pooler() {
 }
 
 /// Runs one case through the pooler; its name if it fails.
-async fn holds(
+async fn run_case(
     server: Server,
     bouncer: Arc<PrivatePgbouncer>,
     case: &'static str,

@@ -6,7 +6,7 @@ use longshore::{Error, Inspect as _};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 
-use crate::kit::{Database, Server};
+use crate::test_server::{Database, Server};
 
 async fn open(database: &Database) -> Result<PostgresStore, Error> {
     PostgresStore::open(&database.url, PostgresOptions::default()).await

@@ -18,10 +18,10 @@ use longshore_postgres::tokio_postgres::{Client, NoTls};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 
-use crate::kit::{Database, Server};
+use crate::test_server::{Database, Server};
 
 /// A store in the application's own database.
-pub(crate) struct Shop {
+pub(crate) struct OrderApp {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) session: SessionId,
     pub(crate) own: Client,
@@ -43,7 +43,7 @@ fn keyed(key: &str) -> NewUnit {
     NewUnit { dedup: Some(Dedup { key: key.into(), window, on_duplicate }), ..unit() }
 }
 
-pub(crate) async fn shop() -> Shop {
+pub(crate) async fn order_app() -> OrderApp {
     let server = Server::start().await;
     let database = server.database().await;
     database.run(
@@ -63,7 +63,7 @@ pub(crate) async fn shop() -> Shop {
     store.open_session(new).await.unwrap();
     let mut tasks = JoinSet::new();
     let own = connect(&database, &mut tasks).await;
-    Shop { store: Arc::new(store), session, own, database, tasks, _server: server }
+    OrderApp { store: Arc::new(store), session, own, database, tasks, _server: server }
 }
 
 pub(crate) async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Client {
@@ -75,7 +75,7 @@ pub(crate) async fn connect(database: &Database, tasks: &mut JoinSet<()>) -> Cli
     client
 }
 
-impl Shop {
+impl OrderApp {
     pub(crate) async fn take(&self) -> Lease {
         self.claim(1).await[0]
     }
@@ -118,7 +118,7 @@ impl Shop {
         self.store.totals(&Scope::All, &Queues::All).await.unwrap().counts.live()
     }
 
-    pub(crate) async fn in_order(&self) {
+    pub(crate) async fn assert_consistent(&self) {
         assert_eq!(self.store.verify().await.unwrap(), []);
     }
 
@@ -133,13 +133,13 @@ fn is_full(sent: &Sent) -> bool {
 
 #[tokio::test]
 async fn units_sent_in_a_callers_transaction_share_its_fate() {
-    let mut shop = shop().await;
+    let mut app = order_app().await;
     for commit in [false, true] {
-        let store = Arc::clone(&shop.store);
-        let tx = shop.own.transaction().await.unwrap();
+        let store = Arc::clone(&app.store);
+        let tx = app.own.transaction().await.unwrap();
         tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", &[]).await.unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
-        let Sent::Created(id) = sent.answer[0] else { panic!("{sent:?}") };
+        let Sent::Created(id) = sent.value[0] else { panic!("{sent:?}") };
         assert!(store.unit(&Scope::All, id).await.is_err(), "not before the commit");
         if commit {
             tx.commit().await.unwrap();
@@ -148,35 +148,35 @@ async fn units_sent_in_a_callers_transaction_share_its_fate() {
             tx.rollback().await.unwrap();
         }
         assert_eq!(store.unit(&Scope::All, id).await.is_ok(), commit);
-        assert_eq!(shop.state_of(1).await == "sent", commit);
+        assert_eq!(app.state_of(1).await == "sent", commit);
     }
-    assert_eq!(shop.live().await, 2);
-    shop.in_order().await;
+    assert_eq!(app.live().await, 2);
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn a_send_that_fails_leaves_nothing_in_a_callers_transaction() {
-    let mut shop = shop().await;
-    let store = Arc::clone(&shop.store);
-    let tx = shop.own.transaction().await.unwrap();
+    let mut app = order_app().await;
+    let store = Arc::clone(&app.store);
+    let tx = app.own.transaction().await.unwrap();
     let mut bad = unit();
     bad.weight.slots = 0;
     assert!(store.send_in(&tx, &Scope::All, &[unit(), bad]).await.is_err());
     tx.execute("UPDATE orders SET state = 'sent' WHERE id = 1", &[]).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(shop.state_of(1).await, "sent", "the caller's own work stays");
-    assert_eq!(shop.live().await, 0);
-    shop.in_order().await;
+    assert_eq!(app.state_of(1).await, "sent", "the caller's own work stays");
+    assert_eq!(app.live().await, 0);
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
-    let mut shop = shop().await;
-    let store = Arc::clone(&shop.store);
+    let mut app = order_app().await;
+    let store = Arc::clone(&app.store);
     let mut seen = store.wake(0, Duration::ZERO).await;
     // The first word is that somebody listens now.
     seen = store.wake(seen, Duration::from_millis(500)).await;
-    let tx = shop.own.transaction().await.unwrap();
+    let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
     tx.commit().await.unwrap();
     store.committed(sent.notice).await.unwrap();
@@ -185,15 +185,15 @@ async fn a_worker_hears_of_units_sent_in_a_callers_transaction() {
 
 #[tokio::test]
 async fn a_finish_in_a_callers_transaction_shares_its_fate() {
-    let mut shop = shop().await;
-    shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
-    let lease = shop.take().await;
+    let mut app = order_app().await;
+    app.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lease = app.take().await;
     let end = [Finish::new(lease, Outcome::Done(None))];
     for (commit, expected) in [(false, UnitState::Leased), (true, UnitState::Done)] {
-        let (store, session) = (Arc::clone(&shop.store), shop.session);
-        let tx = shop.own.transaction().await.unwrap();
+        let (store, session) = (Arc::clone(&app.store), app.session);
+        let tx = app.own.transaction().await.unwrap();
         let done = store.finish_in(&tx, session, &end).await.unwrap();
-        assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
+        assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
         if commit {
             tx.commit().await.unwrap();
             store.committed(done.notice).await.unwrap();
@@ -202,14 +202,14 @@ async fn a_finish_in_a_callers_transaction_shares_its_fate() {
         }
         assert_eq!(store.unit(&Scope::All, lease.unit).await.unwrap().state, expected);
     }
-    shop.in_order().await;
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn effects_go_with_a_finish_in_a_callers_transaction() {
-    let mut shop = shop().await;
-    shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
-    let lease = shop.take().await;
+    let mut app = order_app().await;
+    app.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let lease = app.take().await;
     let effect = |sql: &str| Effect {
         sql: sql.to_owned(),
         params: Params::Ordered(vec![]),
@@ -217,35 +217,35 @@ async fn effects_go_with_a_finish_in_a_callers_transaction() {
     };
     let end =
         |sql| Finish { effects: vec![effect(sql)], ..Finish::new(lease, Outcome::Done(None)) };
-    let (store, session) = (Arc::clone(&shop.store), shop.session);
-    let tx = shop.own.transaction().await.unwrap();
+    let (store, session) = (Arc::clone(&app.store), app.session);
+    let tx = app.own.transaction().await.unwrap();
     let bad = [end("UPDATE orders SET state = 'x' WHERE id = 99")];
     let failed = store.finish_in(&tx, session, &bad).await.unwrap();
-    assert!(matches!(failed.answer[..], [Finished::EffectFailed(_)]), "{failed:?}");
+    assert!(matches!(failed.value[..], [Finished::EffectFailed(_)]), "{failed:?}");
     let good = [end("UPDATE orders SET state = 'packed' WHERE id = 1")];
     let done = store.finish_in(&tx, session, &good).await.unwrap();
-    assert_eq!(done.answer, [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(done.value, [Finished::Recorded(UnitState::Done)]);
     tx.commit().await.unwrap();
     store.committed(done.notice).await.unwrap();
-    assert_eq!(shop.state_of(1).await, "packed");
-    shop.in_order().await;
+    assert_eq!(app.state_of(1).await, "packed");
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
-    let mut shop = shop().await;
+    let mut app = order_app().await;
     let id = longshore::BatchId::new("b").unwrap();
-    shop.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
+    app.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
     let chunk = longshore::store::BatchChunk {
         expected: String::new(),
         next: "1".into(),
         units: vec![unit()],
     };
-    shop.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
-    shop.store.seal_batch(&Scope::All, &id).await.unwrap();
-    let lease = shop.take().await;
-    let (store, session) = (Arc::clone(&shop.store), shop.session);
-    let tx = shop.own.transaction().await.unwrap();
+    app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
+    app.store.seal_batch(&Scope::All, &id).await.unwrap();
+    let lease = app.take().await;
+    let (store, session) = (Arc::clone(&app.store), app.session);
+    let tx = app.own.transaction().await.unwrap();
     let end = [Finish::new(lease, Outcome::Done(None))];
     let done = store.finish_in(&tx, session, &end).await.unwrap();
     tx.commit().await.unwrap();
@@ -256,17 +256,17 @@ async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
 
 #[tokio::test]
 async fn room_is_reserved_until_the_callers_transaction_ends() {
-    let mut shop = shop().await;
-    shop.bound(3).await;
+    let mut app = order_app().await;
+    app.bound(3).await;
     for commit in [false, true] {
-        let store = Arc::clone(&shop.store);
-        let tx = shop.own.transaction().await.unwrap();
+        let store = Arc::clone(&app.store);
+        let tx = app.own.transaction().await.unwrap();
         let sent = store.send_in(&tx, &Scope::All, &[unit(), unit()]).await.unwrap();
-        assert!(sent.answer.iter().all(|sent| matches!(sent, Sent::Created(_))), "{sent:?}");
+        assert!(sent.value.iter().all(|sent| matches!(sent, Sent::Created(_))), "{sent:?}");
         let others = store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
         assert!(!is_full(&others[0]) && is_full(&others[1]), "two places are taken: {others:?}");
         let more = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-        assert!(is_full(&more.answer[0]), "its own as well: {more:?}");
+        assert!(is_full(&more.value[0]), "its own as well: {more:?}");
         let Sent::Created(id) = others[0] else { panic!("{others:?}") };
         if commit {
             tx.commit().await.unwrap();
@@ -283,50 +283,50 @@ async fn room_is_reserved_until_the_callers_transaction_ends() {
             store.operate_units(&Scope::All, ids, cancel).await.unwrap();
         }
     }
-    assert_eq!((shop.live().await, shop.reservations().as_str()), (3, "0"));
-    shop.in_order().await;
+    assert_eq!((app.live().await, app.reservations().as_str()), (3, "0"));
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn a_callers_savepoint_takes_its_units_and_soon_their_room_back() {
-    let mut shop = shop().await;
-    shop.bound(1).await;
-    let store = Arc::clone(&shop.store);
-    let mut tx = shop.own.transaction().await.unwrap();
+    let mut app = order_app().await;
+    app.bound(1).await;
+    let store = Arc::clone(&app.store);
+    let mut tx = app.own.transaction().await.unwrap();
     let inner = tx.savepoint("mine").await.unwrap();
     let sent = store.send_in(&inner, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.answer[..], [Sent::Created(_)]), "{sent:?}");
+    assert!(matches!(sent.value[..], [Sent::Created(_)]), "{sent:?}");
     inner.rollback().await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(shop.live().await, 0);
+    assert_eq!(app.live().await, 0);
     // It cannot be told from a commit that was made just now; so it counts for a while.
-    shop.database.run("UPDATE longshore_reservation SET until = 0");
+    app.database.run("UPDATE longshore_reservation SET until = 0");
     let sent = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(sent[..], [Sent::Created(_)]), "{sent:?}");
 }
 
 #[tokio::test]
 async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
-    let mut shop = shop().await;
+    let mut app = order_app().await;
     let suspend = TenantChange { suspended: Some(true), ..TenantChange::default() };
-    shop.store.put_tenant(&Scope::All, &TenantId::default(), suspend).await.unwrap();
-    let store = Arc::clone(&shop.store);
-    let tx = shop.own.transaction().await.unwrap();
+    app.store.put_tenant(&Scope::All, &TenantId::default(), suspend).await.unwrap();
+    let store = Arc::clone(&app.store);
+    let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.answer[..], [Sent::Refused(Refusal::Suspended(_))]), "{sent:?}");
+    assert!(matches!(sent.value[..], [Sent::Refused(Refusal::Suspended(_))]), "{sent:?}");
     tx.commit().await.unwrap();
-    assert_eq!(shop.live().await, 0);
+    assert_eq!(app.live().await, 0);
 }
 
 /// A dozen senders against a bound, half of the time in transactions that stay open meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_transactions_never_let_a_queue_exceed_its_bound() {
-    let mut shop = shop().await;
-    shop.bound(40).await;
+    let mut app = order_app().await;
+    app.bound(40).await;
     let mut senders: JoinSet<u64> = JoinSet::new();
     for number in 0..12_u32 {
-        let mut own = connect(&shop.database, &mut shop.tasks).await;
-        let store = Arc::clone(&shop.store);
+        let mut own = connect(&app.database, &mut app.tasks).await;
+        let store = Arc::clone(&app.store);
         senders.spawn(async move {
             let mut taken = 0;
             for round in 0..8_u32 {
@@ -344,28 +344,28 @@ async fn open_transactions_never_let_a_queue_exceed_its_bound() {
                     continue;
                 }
                 tx.commit().await.unwrap();
-                taken += sent.answer.iter().filter(|sent| !is_full(sent)).count() as u64;
+                taken += sent.value.iter().filter(|sent| !is_full(sent)).count() as u64;
             }
             taken
         });
     }
     let taken: u64 = senders.join_all().await.into_iter().sum();
-    assert_eq!((taken, shop.live().await), (40, 40));
-    shop.in_order().await;
+    assert_eq!((taken, app.live().await), (40, 40));
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn nobody_waits_for_a_callers_transaction() {
-    let mut shop = shop().await;
-    shop.bound(10).await;
-    let store = Arc::clone(&shop.store);
-    let tx = shop.own.transaction().await.unwrap();
+    let mut app = order_app().await;
+    app.bound(10).await;
+    let store = Arc::clone(&app.store);
+    let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit(), keyed("k")]).await.unwrap();
     // With its transaction open, the others go on: they send, claim, finish and read.
     let other = store.send(&Scope::All, vec![unit()]).await.unwrap();
     assert!(matches!(other[..], [Sent::Created(_)]), "{other:?}");
     let claim = Claim {
-        session: shop.session,
+        session: app.session,
         scope: Scope::All,
         queues: Queues::All,
         batch: None,
@@ -381,21 +381,21 @@ async fn nobody_waits_for_a_callers_transaction() {
     let held = store.claim(claim).await.unwrap().units;
     assert_eq!(held.len(), 1, "the others are not there yet");
     let end = vec![Finish::new(held[0].lease, Outcome::Done(None))];
-    let done = store.finish(shop.session, end).await.unwrap();
+    let done = store.finish(app.session, end).await.unwrap();
     assert_eq!(done, [Finished::Recorded(UnitState::Done)]);
     assert_eq!(store.verify().await.unwrap(), []);
     tx.commit().await.unwrap();
     store.committed(sent.notice).await.unwrap();
-    assert_eq!(shop.live().await, 2);
+    assert_eq!(app.live().await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_that_send_one_key_at_once_one_is_taken() {
-    let shop = shop().await;
+    let app = order_app().await;
     for round in 0..10 {
         let mut senders: JoinSet<Sent> = JoinSet::new();
         for _ in 0..8 {
-            let store = Arc::clone(&shop.store);
+            let store = Arc::clone(&app.store);
             let unit = keyed(&format!("key-{round}"));
             senders
                 .spawn(async move { store.send(&Scope::All, vec![unit]).await.unwrap().remove(0) });
@@ -412,19 +412,19 @@ async fn of_many_that_send_one_key_at_once_one_is_taken() {
         let rest = answers.iter().filter(|sent| **sent == Sent::Existing(made[0])).count();
         assert_eq!(rest, 7, "{answers:?}");
     }
-    assert_eq!(shop.live().await, 10);
-    shop.in_order().await;
+    assert_eq!(app.live().await, 10);
+    app.assert_consistent().await;
 }
 
 /// Keys in two orders, as two senders with overlapping lists have them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
-    let shop = shop().await;
+    let app = order_app().await;
     for round in 0..5 {
         let names: Vec<String> = (0..6).map(|number| format!("{round}-{number}")).collect();
         let mut senders: JoinSet<Vec<Sent>> = JoinSet::new();
         for turned in [false, true] {
-            let store = Arc::clone(&shop.store);
+            let store = Arc::clone(&app.store);
             let mut units: Vec<NewUnit> = names.iter().map(|name| keyed(name)).collect();
             if turned {
                 units.reverse();
@@ -435,43 +435,43 @@ async fn senders_whose_keys_cross_do_not_block_each_other_for_good() {
         let made = answers.iter().filter(|sent| matches!(sent, Sent::Created(_))).count();
         assert_eq!(made, 6, "{answers:?}");
     }
-    shop.in_order().await;
+    app.assert_consistent().await;
 }
 
 /// The dependency ends while somebody sends a unit that waits for it: it is never missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_unit_that_ends_while_another_begins_to_wait_for_it_releases_it() {
-    let shop = shop().await;
+    let app = order_app().await;
     for _ in 0..30 {
         let first = unit();
         let mut waiting = unit();
         waiting.after.units = vec![first.id];
-        shop.store.send(&Scope::All, vec![first]).await.unwrap();
-        let lease = shop.take().await;
+        app.store.send(&Scope::All, vec![first]).await.unwrap();
+        let lease = app.take().await;
         let end = vec![Finish::new(lease, Outcome::Done(None))];
         let id = waiting.id;
         let (sent, done) = tokio::join!(
-            shop.store.send(&Scope::All, vec![waiting]),
-            shop.store.finish(shop.session, end)
+            app.store.send(&Scope::All, vec![waiting]),
+            app.store.finish(app.session, end)
         );
         assert_eq!(sent.unwrap(), [Sent::Created(id)]);
         assert_eq!(done.unwrap(), [Finished::Recorded(UnitState::Done)]);
-        let lease = shop.take().await;
+        let lease = app.take().await;
         assert_eq!(lease.unit, id);
         let end = vec![Finish::new(lease, Outcome::Done(None))];
-        shop.store.finish(shop.session, end).await.unwrap();
+        app.store.finish(app.session, end).await.unwrap();
     }
-    shop.in_order().await;
+    app.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn a_cursor_with_a_zero_character_is_refused() {
-    let shop = shop().await;
+    let app = order_app().await;
     let id = longshore::BatchId::new("b").unwrap();
     let new = NewBatch { notes: "a\0b".into(), ..NewBatch::new(id.clone()) };
-    shop.store.open_batch(&Scope::All, new).await.unwrap();
+    app.store.open_batch(&Scope::All, new).await.unwrap();
     let chunk =
         longshore::store::BatchChunk { expected: String::new(), next: "1\0".into(), units: vec![] };
-    let error = shop.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap_err();
+    let error = app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
 }

@@ -1,0 +1,404 @@
+//! What people do: cancel, retry, pause, resume.
+//!
+//! Batches are locked before their units, here as everywhere.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::machine::{Event, Transition, next};
+use longshore_core::store::{Capacity, LaneChange, Operated, QueueChange, UnitAction};
+use longshore_core::{
+    BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
+};
+use uuid::Uuid;
+
+use crate::advisory_lock::{self, AdvisoryLock};
+use crate::error::{conflict, is_unique_violation};
+use crate::finish::{UnitChange, apply, lock_rows};
+use crate::queries::tenant;
+use crate::row::{Spec, UnitRow, codes, flag, value};
+use crate::streams::{self, Stream};
+use crate::tenants::too_large;
+use crate::tx::Tx;
+use crate::typed_params::{unit_id, uuid, uuids};
+use crate::{batch, send, session};
+
+/// Units moved in one transaction.
+pub(crate) const CHUNK: u32 = 5_000;
+
+/// Cancels or retries units, all or none.
+pub(crate) async fn units(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    ids: &[UnitId],
+    action: UnitAction,
+) -> Result<Operated> {
+    let mut selected = LockedUnits::lock(tx, ids, action).await?;
+    for id in ids {
+        let owner = selected.owner(id).filter(|owner| scope.covers(owner));
+        owner.ok_or_else(|| Error::not_found("unit", id))?;
+    }
+    selected.operate(tx, ids, action).await
+}
+
+/// Cancels or retries those units that are still there.
+pub(crate) async fn apply_to_existing(
+    tx: &mut Tx<'_>,
+    ids: &[UnitId],
+    action: UnitAction,
+) -> Result<Operated> {
+    LockedUnits::lock(tx, ids, action).await?.operate(tx, ids, action).await
+}
+
+/// The units of a queue in one state.
+pub(crate) async fn units_in_queue(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    queue: &QueueName,
+    state: UnitState,
+) -> Result<Vec<UnitId>> {
+    let mut ids = Vec::new();
+    for code in codes(state) {
+        // The code is part of the text, so that the planner sees which index has it.
+        let sql = format!(
+            "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
+             JOIN longshore_stream s ON s.lane = l.num
+             JOIN longshore_unit u ON u.stream = s.num AND u.state = {code}
+             WHERE q.name = $1 AND ($2 IS NULL OR l.tenant = $2){}",
+            if state == UnitState::Leased { " AND u.session IS NOT NULL" } else { "" }
+        );
+        for row in tx.query(&sql, &[&queue.as_str(), &tenant(scope)]).await? {
+            ids.push(unit_id(value(&row, 0)?));
+        }
+    }
+    Ok(ids)
+}
+
+/// Locked units and what they belong to.
+struct LockedUnits {
+    rows: HashMap<UnitId, UnitRow>,
+    streams: HashMap<i64, Arc<Stream>>,
+}
+
+impl LockedUnits {
+    async fn lock(tx: &mut Tx<'_>, ids: &[UnitId], action: UnitAction) -> Result<Self> {
+        if action == UnitAction::Retry {
+            lock_batches(tx, ids).await?;
+        }
+        let rows = lock_rows(tx, ids).await?;
+        let cache = Arc::clone(&tx.streams);
+        let streams = cache.by_num(tx, rows.values().map(|row| row.stream)).await?;
+        Ok(Self { rows, streams })
+    }
+
+    fn owner(&self, id: &UnitId) -> Option<&TenantId> {
+        let row = self.rows.get(id)?;
+        self.streams.get(&row.stream).map(|stream| &stream.tenant)
+    }
+
+    async fn operate(
+        &mut self,
+        tx: &mut Tx<'_>,
+        ids: &[UnitId],
+        action: UnitAction,
+    ) -> Result<Operated> {
+        let mut operated = Operated::default();
+        let (mut steps, mut running) = (Vec::new(), Vec::new());
+        let event = match action {
+            UnitAction::Retry => Event::Retry,
+            UnitAction::Wake => Event::Wake,
+            _ => Event::Cancel,
+        };
+        let mut seen = HashSet::new();
+        for id in ids {
+            let Some(row) = self.rows.get(id) else { continue };
+            if action == UnitAction::Cancel && row.state()? == UnitState::Leased {
+                running.push(row.clone());
+                continue;
+            }
+            match next(&row.transition_input()?, &event, &Policy::default(), tx.now) {
+                // Named twice, the second time it is where it was wanted.
+                Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
+                _ => operated.skipped += 1,
+            }
+        }
+        operated.requested = running.len() as u64;
+        if !running.is_empty() {
+            session::request_cancels(tx, &running).await?;
+        }
+        let before = steps.len();
+        let steps = if action == UnitAction::Retry {
+            self.reclaim_keys_and_reopen(tx, steps).await?
+        } else {
+            steps
+        };
+        operated.changed = steps.len() as u64;
+        operated.skipped += (before - steps.len()) as u64;
+        apply(tx, steps.into_iter().map(|(row, step)| UnitChange::step(row, step)).collect())
+            .await?;
+        Ok(operated)
+    }
+
+    /// Those of the steps that can be taken: the others' keys went to other units. Batches that
+    /// had ended are opened again.
+    async fn reclaim_keys_and_reopen(
+        &self,
+        tx: &mut Tx<'_>,
+        steps: Vec<(UnitRow, Transition)>,
+    ) -> Result<Vec<(UnitRow, Transition)>> {
+        let steps = reclaim_dedup_keys(tx, steps, &self.streams).await?;
+        let mut batches: BTreeMap<i64, &BatchId> = BTreeMap::new();
+        for (row, _) in &steps {
+            if row.state()?.is_final()
+                && let Some(stream) = self.streams.get(&row.stream)
+                && let Some(id) = &stream.batch
+            {
+                batches.insert(stream.batch_num, id);
+            }
+        }
+        for (num, id) in batches {
+            if batch::load(tx, num).await?.status.is_final() {
+                batch::reopen(tx, id).await?;
+            }
+            tx.touch_batch(num);
+        }
+        Ok(steps)
+    }
+}
+
+/// Locks the batches that units belong to, in the order of their numbers.
+async fn lock_batches(tx: &mut Tx<'_>, ids: &[UnitId]) -> Result<()> {
+    tx.query(
+        "SELECT 1 FROM longshore_batch WHERE num IN (SELECT s.batch FROM longshore_unit u
+           JOIN longshore_stream s ON s.num = u.stream WHERE u.id = ANY($1) AND s.batch <> 0)
+         ORDER BY num FOR UPDATE",
+        &[&uuids(ids)],
+    )
+    .await?;
+    Ok(())
+}
+
+/// A retried unit needs its dedup key back; those whose key another has now are left out.
+async fn reclaim_dedup_keys(
+    tx: &mut Tx<'_>,
+    mut steps: Vec<(UnitRow, Transition)>,
+    streams: &HashMap<i64, Arc<Stream>>,
+) -> Result<Vec<(UnitRow, Transition)>> {
+    let mut wanted: BTreeMap<Vec<u8>, UnitId> = BTreeMap::new();
+    let mut with_key = HashSet::new();
+    for (row, _) in &steps {
+        let temporary = row.has(flag::KEY_WHILE_LIVE) || row.has(flag::KEY_SINCE);
+        if !temporary || !row.state()?.is_final() {
+            continue;
+        }
+        let (Some(key), Some(stream)) =
+            (Spec::parse(row.spec.as_deref())?.key, streams.get(&row.stream))
+        else {
+            continue;
+        };
+        with_key.insert(row.id);
+        wanted.entry(send::dedup_key(stream.lane, &key)).or_insert(row.id);
+    }
+    if with_key.is_empty() {
+        return Ok(steps);
+    }
+    let taken = assign_free_keys(tx, wanted).await?;
+    steps.retain(|(row, _)| !with_key.contains(&row.id) || taken.contains(&row.id));
+    Ok(steps)
+}
+
+/// Gives units the keys that are free. Another may be taking one just now: then all begins anew.
+async fn assign_free_keys(
+    tx: &mut Tx<'_>,
+    wanted: BTreeMap<Vec<u8>, UnitId>,
+) -> Result<HashSet<UnitId>> {
+    let ids = uuids(wanted.values());
+    let keys: Vec<Vec<u8>> = wanted.into_keys().collect();
+    let taken = tx
+        .query(
+            "UPDATE longshore_unit u SET dedup = f.key FROM unnest($1, $2) AS f (id, key)
+             WHERE u.id = f.id AND NOT EXISTS (SELECT 1 FROM longshore_unit o
+               WHERE o.dedup = f.key AND o.id <> f.id) RETURNING u.id",
+            &[&ids, &keys],
+        )
+        .await
+        .map_err(|error| if is_unique_violation(&error) { conflict() } else { error })?;
+    taken.iter().map(|row| Ok(unit_id(value(row, 0)?))).collect()
+}
+
+/// How far the failed units of a batch are made ready again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryCursor {
+    batch: i64,
+    stream: i64,
+    place: i64,
+    unit: Uuid,
+    /// What fails after this is not part of it.
+    until: i64,
+}
+
+/// Applies an action to a batch's record and moves its failed units if it asks for that: a portion
+/// of them, and where the next begins. Waiting units of a batch given up are cancelled afterwards,
+/// in chunks too.
+pub(crate) async fn batch(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    action: &BatchAction,
+) -> Result<Option<RetryCursor>> {
+    let num = batch::number(tx, scope, id).await?;
+    let before = batch::lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
+    batch::act(tx, scope, id, action).await?;
+    if *action != BatchAction::RetryFailed {
+        return Ok(None);
+    }
+    let until = tx.now.as_micros();
+    let cursor = RetryCursor { batch: num, stream: 0, place: i64::MIN, unit: Uuid::nil(), until };
+    let (mut retried, mut left) = (0, Some(cursor));
+    // Those whose keys went to others do not count.
+    while let Some(cursor) = left.filter(|_| retried == 0) {
+        (retried, left) = retry_portion(tx, cursor).await?;
+    }
+    if retried == 0 && before.status.is_final() && before.counts.failed > 0 {
+        return Err(machine::nothing_to_retry(&before).into());
+    }
+    Ok(left)
+}
+
+/// Goes on with a batch's failed units. One that came to its end meanwhile is opened again; one that
+/// was given up is left alone.
+pub(crate) async fn continue_retry(
+    tx: &mut Tx<'_>,
+    id: &BatchId,
+    cursor: RetryCursor,
+) -> Result<Option<RetryCursor>> {
+    let Some(batch) = batch::lock(tx, cursor.batch).await? else { return Ok(None) };
+    if batch.status.is_given_up() {
+        return Ok(None);
+    }
+    let (retried, left) = retry_portion(tx, cursor).await?;
+    if retried > 0 && batch.status.is_final() {
+        batch::reopen(tx, id).await?;
+    }
+    tx.touch_batch(cursor.batch);
+    Ok(left)
+}
+
+/// Makes some of a batch's failed units ready, save those whose key went to another; how many, and
+/// where the others begin.
+async fn retry_portion(
+    tx: &mut Tx<'_>,
+    cursor: RetryCursor,
+) -> Result<(usize, Option<RetryCursor>)> {
+    let sql = format!(
+        "SELECT {columns} FROM longshore_stream s CROSS JOIN LATERAL (
+           SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
+           AND u.place <= $5
+           AND (u.place, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
+           ORDER BY u.place, u.id LIMIT {CHUNK} FOR UPDATE) u
+         WHERE s.batch = $1 AND s.batch <> 0 AND s.num >= $2
+         ORDER BY s.num, u.place, u.id LIMIT {CHUNK}",
+        columns = UnitRow::COLUMNS
+    );
+    let RetryCursor { batch, stream, place, unit, until } = cursor;
+    let mut steps = Vec::new();
+    for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
+        let row = UnitRow::read(&row)?;
+        let step = next(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+        steps.push((row, step));
+    }
+    let next_cursor = steps.last().filter(|_| steps.len() >= CHUNK as usize).map(|(row, _)| {
+        RetryCursor { stream: row.stream, place: row.place, unit: uuid(row.id), ..cursor }
+    });
+    let cache = Arc::clone(&tx.streams);
+    let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;
+    let steps = reclaim_dedup_keys(tx, steps, &streams).await?;
+    let retried = steps.len();
+    apply(tx, steps.into_iter().map(|(row, step)| UnitChange::step(row, step)).collect()).await?;
+    Ok((retried, next_cursor))
+}
+
+/// Changes a queue, which need not exist yet.
+pub(crate) async fn queue(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    change: QueueChange,
+) -> Result<()> {
+    let owner =
+        name.owner().map(TenantId::new).transpose().map_err(|e| Error::Invalid(e.to_string()))?;
+    let allowed = match (&owner, scope) {
+        (_, Scope::All) => true,
+        (Some(owner), scope) => scope.covers(owner),
+        (None, Scope::Tenant(_)) => false,
+    };
+    if !allowed {
+        return Err(Error::not_found("queue", name));
+    }
+    // A lane as well, so that the queue is listed before its first unit.
+    streams::lane(tx, name, &owner.unwrap_or_default()).await?;
+    let num = streams::queue(tx, name).await?;
+    advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
+    set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
+    tx.announce("queue", name.as_str(), None);
+    Ok(())
+}
+
+/// Changes one tenant's lane.
+pub(crate) async fn lane(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    name: &QueueName,
+    tenant: &TenantId,
+    change: LaneChange,
+) -> Result<()> {
+    if !scope.covers(tenant) || !name.admits(tenant) {
+        return Err(Error::not_found("queue", name));
+    }
+    let settings = change.weight.is_some() || change.cap.is_some() || change.capacity.is_some();
+    if settings && name.owner().is_none() && *scope != Scope::All {
+        // Its share of a shared queue is not a tenant's own to set.
+        return Err(Error::not_found("queue", name));
+    }
+    if change.weight == Some(0) {
+        return Err(Error::Invalid("a lane's weight is at least 1".to_owned()));
+    }
+    let num = streams::lane(tx, name, tenant).await?;
+    // Whoever counts under the old limits is done with it before they change.
+    advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)])
+        .await?;
+    set(tx, "longshore_lane", num, change.paused, change.capacity).await?;
+    let number = |number: u32| i32::try_from(number).map_err(|_| too_large(number));
+    if let Some(weight) = change.weight {
+        let sql = "UPDATE longshore_lane SET weight = $2 WHERE num = $1";
+        tx.execute(sql, &[&num, &number(weight)?]).await?;
+    }
+    if let Some(cap) = change.cap {
+        let sql = "UPDATE longshore_lane SET cap = $2 WHERE num = $1";
+        tx.execute(sql, &[&num, &cap.map(number).transpose()?]).await?;
+    }
+    tx.announce("queue", name.as_str(), Some(tenant.as_str()));
+    Ok(())
+}
+
+async fn set(
+    tx: &mut Tx<'_>,
+    table: &str,
+    num: i64,
+    paused: Option<bool>,
+    capacity: Option<Capacity>,
+) -> Result<()> {
+    if let Some(paused) = paused {
+        let sql = format!("UPDATE {table} SET paused = $2 WHERE num = $1");
+        tx.execute(&sql, &[&num, &paused]).await?;
+    }
+    if let Some(Capacity { units, bytes }) = capacity {
+        let bound =
+            |bound: Option<u64>| bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+        let sql = format!("UPDATE {table} SET max_units = $2, max_bytes = $3 WHERE num = $1");
+        tx.execute(&sql, &[&num, &bound(units), &bound(bytes)]).await?;
+    }
+    tx.after.wake_workers = true;
+    Ok(())
+}

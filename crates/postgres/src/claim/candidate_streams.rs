@@ -1,0 +1,145 @@
+//! The streams that a claim may take from.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::fair::share;
+use longshore_core::store::{Claim, Queues};
+use longshore_core::{BatchId, Error, Kind, QueueName, Result, Scope};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::row::{count, small, value};
+use crate::streams::Stream;
+use crate::stride::ScanMode;
+use crate::tx::Tx;
+use crate::typed_params::{Param, session_uuid};
+
+/// What the first statement of a claim finds.
+pub(super) struct Candidates {
+    /// The claimer's number.
+    pub(super) session: i64,
+    /// How long the server looked.
+    pub(super) cost: Duration,
+    pub(super) sources: Vec<CandidateStream>,
+    /// Lanes that have something and are passed over this time.
+    pub(super) excluded_lanes: BTreeSet<i64>,
+}
+
+/// A stream that has something to give, and the switches it stands under.
+pub(super) struct CandidateStream {
+    pub(super) stream: Arc<Stream>,
+    pub(super) weight: u32,
+    pub(super) cap: Option<u64>,
+    pub(super) tenant_cap: Option<u64>,
+    /// Whether it has units that must run alone.
+    pub(super) alone: bool,
+    /// Where to look for more.
+    pub(super) after: (i64, Uuid),
+    /// Nothing more is there.
+    pub(super) exhausted: bool,
+    /// The smallest rank of those that were found and left.
+    pub(super) lowest_skipped: Option<i64>,
+    /// How many were seen at the last look, and whether that was all.
+    pub(super) seen: Option<(u64, bool)>,
+}
+
+/// What the server is asked: parameters 1 to 8.
+pub(super) struct ClaimParams<'c> {
+    session: Uuid,
+    kinds: Vec<&'c str>,
+    queues: Vec<&'c str>,
+    tenant: Option<&'c str>,
+    batch: Option<&'c str>,
+    resumed: Vec<i64>,
+    all_queues: bool,
+    mode: i32,
+}
+
+impl<'c> ClaimParams<'c> {
+    pub(super) fn new(claim: &'c Claim, mode: &ScanMode) -> Self {
+        let (mode, resumed) = match mode {
+            ScanMode::Full if claim.batch.is_none() => (0, Vec::new()),
+            ScanMode::Full => (1, Vec::new()),
+            ScanMode::Resume(streams) => (2, streams.clone()),
+        };
+        Self {
+            session: session_uuid(claim.session),
+            kinds: claim.kinds.iter().map(Kind::as_str).collect(),
+            queues: match &claim.queues {
+                Queues::All => Vec::new(),
+                Queues::Named(names) => names.iter().map(QueueName::as_str).collect(),
+            },
+            tenant: match &claim.scope {
+                Scope::All => None,
+                Scope::Tenant(tenant) => Some(tenant.as_str()),
+            },
+            batch: claim.batch.as_ref().map(BatchId::as_str),
+            resumed,
+            all_queues: claim.queues == Queues::All,
+            mode,
+        }
+    }
+
+    pub(super) fn params(&self) -> [&dyn Param; 8] {
+        let Self { session, kinds, queues, tenant, batch, resumed, all_queues, mode } = self;
+        [session, kinds, queues, tenant, batch, resumed, all_queues, mode]
+    }
+}
+
+/// Finds them. The claimer's session cannot end until the claim is committed.
+pub(super) async fn find_candidates(
+    tx: &mut Tx<'_>,
+    claim: &Claim,
+    mode: &ScanMode,
+) -> Result<Candidates> {
+    let sql = "SELECT * FROM longshore_eligible($1, $2, $3, $4, $5, $6, $7, $8)";
+    let rows = tx.query(sql, &ClaimParams::new(claim, mode).params()).await?;
+    let first = rows.first().ok_or(Error::SessionGone(claim.session))?;
+    let session = value(first, 0)?;
+    let mut cost = 0;
+    for row in &rows {
+        cost = cost.max(count(row, 1)?);
+    }
+    let (mut sources, mut excluded_lanes) = (sources(tx, &rows).await?, BTreeSet::new());
+    sources.retain(|source| {
+        let excluded = claim.except.contains(&source.stream.tenant);
+        excluded_lanes.extend((excluded && !source.exhausted).then_some(source.stream.lane));
+        !excluded
+    });
+    Ok(Candidates { session, cost: Duration::from_micros(cost), sources, excluded_lanes })
+}
+
+async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> {
+    let mut nums: Vec<i64> = Vec::new();
+    for row in rows {
+        nums.extend(value::<Option<i64>>(row, 2)?);
+    }
+    let cache = Arc::clone(&tx.streams);
+    let streams = cache.by_num(tx, nums).await?;
+    let mut sources = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some(num) = value::<Option<i64>>(row, 2)? else { continue };
+        let Some(stream) = streams.get(&num) else { continue };
+        let (lane_cap, tenant_cap) = (cap(row, 6)?, cap(row, 8)?);
+        cache.set_capped(stream.lane, lane_cap.is_some() || tenant_cap.is_some());
+        sources.push(CandidateStream {
+            stream: Arc::clone(stream),
+            weight: share(small(row, 5)?, small(row, 7)?),
+            cap: lane_cap,
+            tenant_cap,
+            alone: value(row, 4)?,
+            after: (value::<Option<i64>>(row, 9)?.unwrap_or(i64::MIN), Uuid::nil()),
+            exhausted: !value::<bool>(row, 3)?,
+            lowest_skipped: None,
+            seen: None,
+        });
+    }
+    Ok(sources)
+}
+
+/// A cap's column.
+pub(super) fn cap(row: &Row, at: usize) -> Result<Option<u64>> {
+    Ok(value::<Option<i32>>(row, at)?.map(|cap| u64::try_from(cap).unwrap_or(0)))
+}

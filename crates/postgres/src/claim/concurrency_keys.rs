@@ -1,0 +1,83 @@
+//! Cap keys: how many units of each are leased, counted while nobody else can lease one.
+
+use std::collections::{BTreeSet, HashMap};
+
+use longshore_core::Result;
+
+use crate::advisory_lock::AdvisoryLock;
+use crate::row::{count, value};
+use crate::tx::Tx;
+
+/// The cap keys that a claim has come across.
+#[derive(Debug, Default)]
+pub(super) struct ConcurrencyKeys {
+    leased: HashMap<Vec<u8>, u32>,
+    /// Another claim, or one that finishes, is deciding on them at this moment.
+    busy: BTreeSet<Vec<u8>>,
+}
+
+impl ConcurrencyKeys {
+    /// Locks and counts those of `keys` that are new. Nobody waits here: keys that others hold are
+    /// passed over, and this claim is tried again.
+    pub(super) async fn count(
+        &mut self,
+        tx: &mut Tx<'_>,
+        keys: impl Iterator<Item = &[u8]>,
+    ) -> Result<()> {
+        let new: BTreeSet<&[u8]> = keys.filter(|key| !self.leased.contains_key(*key)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let free = self.try_locks(tx, new).await?;
+        let sql = "SELECT cap_key, count(*) FROM longshore_unit
+            WHERE cap_key = ANY($1) AND state = 3 AND state IN (3, 7) GROUP BY cap_key";
+        let rows = tx.query(sql, &[&free]).await?;
+        self.leased.extend(free.iter().map(|key| (key.to_vec(), 0)));
+        for row in &rows {
+            self.leased.insert(value(row, 0)?, count(row, 1)?);
+        }
+        Ok(())
+    }
+
+    async fn try_locks<'k>(
+        &mut self,
+        tx: &mut Tx<'_>,
+        keys: BTreeSet<&'k [u8]>,
+    ) -> Result<Vec<&'k [u8]>> {
+        let lock_keys: Vec<i64> = keys.iter().map(|key| AdvisoryLock::CapKey(key).key()).collect();
+        let sql = "SELECT pg_try_advisory_xact_lock(n)
+            FROM unnest($1) WITH ORDINALITY AS k (n, at) ORDER BY at";
+        let rows = tx.query(sql, &[&lock_keys]).await?;
+        let mut free = Vec::new();
+        for (key, row) in keys.into_iter().zip(&rows) {
+            match value::<bool>(row, 0)? {
+                true => {
+                    self.busy.remove(key);
+                    free.push(key);
+                }
+                false => {
+                    tx.after.skipped = true;
+                    self.busy.insert(key.to_vec());
+                }
+            }
+        }
+        Ok(free)
+    }
+
+    /// Whether somebody else is deciding on a key.
+    pub(super) fn is_busy(&self, key: &[u8]) -> bool {
+        self.busy.contains(key)
+    }
+
+    /// How many units of a key are leased.
+    pub(super) fn leased(&self, key: &[u8]) -> u32 {
+        self.leased.get(key).copied().unwrap_or(0)
+    }
+
+    /// One more is.
+    pub(super) fn lease(&mut self, key: &[u8]) {
+        if let Some(leased) = self.leased.get_mut(key) {
+            *leased += 1;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The short way of a claim: one statement, where nothing is to be weighed.
+//!
+//! One stream has something, no cap bounds it, nothing waits that must run alone, and all that is
+//! found is plain: then the server can tell alone what the long way would take. As it comes out, this
+//! process notes the same of it: turns, floors, and what others held.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longshore_core::fair::share;
+use longshore_core::store::{Claim, Claimed};
+use longshore_core::{Error, Result};
+use tokio_postgres::Row;
+
+use super::MAX_CLAIM;
+use super::candidate_streams::ClaimParams;
+use super::rows::CandidateUnit;
+use crate::error::damaged;
+use crate::row::{count, small, value};
+use crate::store::StoreInner;
+use crate::streams::Stream;
+use crate::stride::{ClaimFilterHash, ScanMode};
+use crate::tx::PostCommit;
+use crate::typed_params::Param;
+
+/// Takes units, or says that the long way must be gone.
+pub(crate) async fn try_fast_path(
+    inner: &Arc<StoreInner>,
+    claim: &Arc<Claim>,
+) -> Result<Option<Claimed>> {
+    let filter = ClaimFilterHash::of(claim);
+    let wanted = u64::from(claim.free) + u64::from(claim.ahead);
+    let needs_full_claim = !claim.except.is_empty() || inner.stride.needs_full_claim(filter);
+    if wanted == 0 || wanted > MAX_CLAIM || needs_full_claim {
+        return Ok(None);
+    }
+    let mode = inner.stride.scan_starts.mode(filter, Instant::now());
+    if matches!(&mode, ScanMode::Resume(streams) if streams.len() != 1) {
+        return Ok(None);
+    }
+    let resuming = mode != ScanMode::Full;
+    let claimed = try_fast_path_at(inner, claim, filter, mode).await?;
+    if resuming && claimed.as_ref().is_some_and(|claimed| claimed.units.is_empty()) {
+        return try_fast_path_at(inner, claim, filter, ScanMode::Full).await;
+    }
+    Ok(claimed)
+}
+
+async fn try_fast_path_at(
+    inner: &Arc<StoreInner>,
+    claim: &Arc<Claim>,
+    filter: ClaimFilterHash,
+    mode: ScanMode,
+) -> Result<Option<Claimed>> {
+    let (store, claim) = (Arc::clone(inner), Arc::clone(claim));
+    let task = async move {
+        let Some(answer) = query(&store, &claim, &mode).await? else {
+            store.stride.set_needs_full_claim(filter, true);
+            return Ok(None);
+        };
+        let (claimed, after) = answer.record(&store, &claim, filter, &mode).await?;
+        store.run_post_commit(after).await?;
+        Ok(Some(claimed))
+    };
+    inner.run_to_completion(task).await
+}
+
+/// What the server took.
+struct ClaimReply {
+    wanted: u64,
+    cost: Duration,
+    /// The stream that had something.
+    source: Option<ClaimedStream>,
+    /// In the order of their ranks.
+    units: Vec<CandidateUnit>,
+}
+
+struct ClaimedStream {
+    num: i64,
+    weight: u32,
+    /// Where the server began to look.
+    first: Option<i64>,
+}
+
+/// The columns behind those of [`CandidateUnit`]: the first row's.
+const SUMMARY_COLUMNS: usize = 23;
+
+async fn query(inner: &StoreInner, claim: &Claim, mode: &ScanMode) -> Result<Option<ClaimReply>> {
+    let start = match mode {
+        ScanMode::Resume(streams) => {
+            streams.first().map(|one| inner.stride.scan_starts.start(mode, *one))
+        }
+        ScanMode::Full => None,
+    };
+    let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now().as_micros());
+    let (free, wanted) = (i64::from(claim.free), i64::from(claim.free) + i64::from(claim.ahead));
+    let asked = ClaimParams::new(claim, mode);
+    let mut params = asked.params().to_vec();
+    params.extend([&start as &dyn Param, &wanted, &free, &now]);
+    let sql = "SELECT * FROM longshore_claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+        $12)";
+    let rows = inner.query_autocommit(sql, &params).await?;
+    let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;
+    ClaimReply::read(first, units, wanted.unsigned_abs())
+}
+
+impl ClaimReply {
+    /// From the first row, and those of the units.
+    fn read(first: &Row, rows: &[Row], wanted: u64) -> Result<Option<Self>> {
+        if value::<i32>(first, SUMMARY_COLUMNS)? > 1 {
+            return Ok(None);
+        }
+        let cost = Duration::from_micros(count(first, SUMMARY_COLUMNS + 5)?);
+        let Some(num) = value::<Option<i64>>(first, SUMMARY_COLUMNS + 1)? else {
+            return Ok(Some(Self { wanted, cost, source: None, units: Vec::new() }));
+        };
+        let weight = share(small(first, SUMMARY_COLUMNS + 2)?, small(first, SUMMARY_COLUMNS + 3)?);
+        let source = Some(ClaimedStream { num, weight, first: value(first, SUMMARY_COLUMNS + 4)? });
+        let units = rows.iter().map(|row| CandidateUnit::read_from(row, 0));
+        let mut units = units.collect::<Result<Vec<CandidateUnit>>>()?;
+        units.sort_by_key(CandidateUnit::key);
+        let plain = units.iter().all(|unit| unit.claimed);
+        Ok(plain.then_some(Self { wanted, cost, source, units }))
+    }
+
+    /// Notes what it says of where units are and whose turn it was, and hands the units over.
+    async fn record(
+        self,
+        inner: &StoreInner,
+        claim: &Claim,
+        filter: ClaimFilterHash,
+        mode: &ScanMode,
+    ) -> Result<(Claimed, PostCommit)> {
+        let (stride, mut after) = (&inner.stride, PostCommit::default());
+        let claimed_units = self.units.len() as u64;
+        if *mode == ScanMode::Full {
+            let streams = self.source.iter().map(|source| source.num).collect();
+            stride.scan_starts.record_full_scan(filter, self.cost, streams, Instant::now());
+        }
+        let Some(source) = self.source else {
+            stride.set_open(filter, BTreeSet::new());
+            return Ok((Claimed::default(), after));
+        };
+        let last = self.units.last().map(|unit| unit.rank).or(source.first);
+        let last = last.filter(|last| *last != i64::MIN);
+        stride.scan_starts.record_claim(
+            mode,
+            last.map(|last| (source.num, last)).into_iter(),
+            self.units.len(),
+        );
+        let mut streams = inner.streams_by_num(BTreeSet::from([source.num])).await?;
+        let missing = || damaged("a unit without its stream");
+        let stream = streams.remove(&source.num).ok_or_else(missing)?;
+        inner.streams.set_capped(stream.lane, false);
+        stride.join(filter, &[stream.lane]);
+        stride.charge(stream.lane, source.weight, claimed_units);
+        let more = (claimed_units >= self.wanted).then_some(stream.lane);
+        stride.set_open(filter, more.into_iter().collect());
+        if *mode == ScanMode::Full {
+            // There was something a moment ago, and others have it, or some of it perhaps.
+            after.skipped = claimed_units == 0;
+            after
+                .rechecks
+                .extend((claimed_units > 0 && claimed_units < self.wanted).then_some(source.num));
+        }
+        if claimed_units > 0 {
+            after.deltas = 1;
+            after.note_stream(&inner.streams, &stream, false);
+        }
+        Ok((into_claimed(claim, &stream, self.units)?, after))
+    }
+}
+
+fn into_claimed(claim: &Claim, stream: &Stream, units: Vec<CandidateUnit>) -> Result<Claimed> {
+    let held = units.into_iter().map(|unit| unit.into_held(claim, stream, false));
+    Ok(Claimed { units: held.collect::<Result<_>>()?, ..Claimed::default() })
+}

@@ -1,0 +1,71 @@
+//! Folding: differences become counts.
+//!
+//! Anybody may fold, one at a time; who finds another at it has nothing to do. Readers add up what
+//! is not folded yet, so when it happens changes nothing but how much they have to add.
+
+use longshore_core::Result;
+
+use crate::advisory_lock::{self, AdvisoryLock};
+use crate::row::value;
+use crate::tx::Tx;
+
+/// Differences written by one process before it folds itself, in case no leader does.
+pub(crate) const DELTA_THRESHOLD: usize = 500;
+
+/// Folds everything that is there; the batches it touched.
+pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
+    if !advisory_lock::try_acquire(tx, AdvisoryLock::Rollup).await? {
+        return Ok(Vec::new());
+    }
+    roll_up_months(tx).await?;
+    let rows = tx
+        .query(
+            "WITH gone AS (DELETE FROM longshore_delta RETURNING *),
+             moved AS (
+               SELECT stream, sum(blocked)::bigint AS blocked, sum(scheduled)::bigint AS scheduled,
+                 sum(ready)::bigint AS ready, sum(leased)::bigint AS leased,
+                 sum(done)::bigint AS done, sum(failed)::bigint AS failed,
+                 sum(cancelled)::bigint AS cancelled, sum(bytes)::bigint AS bytes
+               FROM gone GROUP BY stream),
+             counted AS (
+               UPDATE longshore_stream s SET blocked = s.blocked + m.blocked,
+                 scheduled = s.scheduled + m.scheduled, ready = s.ready + m.ready,
+                 leased = s.leased + m.leased, done = s.done + m.done,
+                 failed = s.failed + m.failed, cancelled = s.cancelled + m.cancelled,
+                 bytes = s.bytes + m.bytes
+               FROM moved m WHERE s.num = m.stream RETURNING s.num, s.batch),
+             added AS (
+               -- Beyond the largest number a sum stays there.
+               INSERT INTO longshore_sum AS kept (batch, name, amount)
+               SELECT s.batch, e.key, least(greatest(sum(e.value::numeric), -9223372036854775808),
+                 9223372036854775807)::bigint
+               FROM gone g JOIN longshore_stream s ON s.num = g.stream AND s.batch <> 0
+               CROSS JOIN LATERAL json_each_text(g.sums::json) e
+               WHERE g.sums IS NOT NULL GROUP BY s.batch, e.key
+               ON CONFLICT (batch, name) DO UPDATE SET amount = least(greatest(
+                 kept.amount::numeric + excluded.amount, -9223372036854775808),
+                 9223372036854775807)::bigint)
+             SELECT DISTINCT batch FROM counted WHERE batch <> 0",
+            &[],
+        )
+        .await?;
+    rows.iter().map(|row| value(row, 0)).collect()
+}
+
+/// What calls reserved and spent becomes part of their months.
+async fn roll_up_months(tx: &mut Tx<'_>) -> Result<()> {
+    tx.query(
+        "WITH gone AS (DELETE FROM longshore_spend RETURNING *)
+         INSERT INTO longshore_month AS kept
+         SELECT tenant, month, sum(spent_tokens), sum(spent_picos), sum(reserved_tokens),
+           sum(reserved_picos) FROM gone GROUP BY tenant, month
+         ON CONFLICT (tenant, month) DO UPDATE SET
+           spent_tokens = kept.spent_tokens + excluded.spent_tokens,
+           spent_picos = kept.spent_picos + excluded.spent_picos,
+           reserved_tokens = kept.reserved_tokens + excluded.reserved_tokens,
+           reserved_picos = kept.reserved_picos + excluded.reserved_picos",
+        &[],
+    )
+    .await?;
+    Ok(())
+}

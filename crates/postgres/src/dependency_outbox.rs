@@ -1,0 +1,76 @@
+//! What callers' transactions leave to be told: who waits for whom, and who has ended.
+//!
+//! Whoever begins to wait for a unit, and whoever ends one, must meet at that unit's row. A caller's
+//! transaction may stay open for long, and nobody is to wait for it; so it locks no row that others
+//! want, and only notes which units are to be looked at once it is committed. That is done right
+//! then (`PostgresStore::committed`), or by upkeep.
+
+use std::collections::HashSet;
+
+use longshore_core::{Result, UnitId, UnitState};
+use uuid::Uuid;
+
+use crate::row::{code, flag, value};
+use crate::tx::Tx;
+use crate::typed_params::{unit_id, uuids};
+
+/// Units looked at in one transaction.
+const MAX_BATCH: i64 = 1_000;
+
+/// Notes units that others wait for, or that have ended.
+pub(crate) async fn enqueue<'u>(
+    tx: &mut Tx<'_>,
+    units: impl IntoIterator<Item = &'u UnitId>,
+) -> Result<()> {
+    let units = uuids(units);
+    tx.execute("INSERT INTO longshore_untold (unit) SELECT DISTINCT unnest($1)", &[&units]).await?;
+    tx.after.outbox = true;
+    Ok(())
+}
+
+/// Looks at what was noted: those that have ended let go who waits for them, the others will when
+/// they end.
+pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
+    let sql = "DELETE FROM longshore_untold WHERE num IN (SELECT num FROM longshore_untold
+        ORDER BY num LIMIT $1 FOR UPDATE SKIP LOCKED) RETURNING unit";
+    let queued = tx.query(sql, &[&MAX_BATCH]).await?;
+    let queued: HashSet<Uuid> = queued.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    if queued.is_empty() {
+        return Ok(());
+    }
+    let mut unlocked = queued.clone();
+    let queued: Vec<Uuid> = queued.into_iter().collect();
+    // One that somebody is changing just now is looked at the next time.
+    let sql = "SELECT id, state FROM longshore_unit WHERE id = ANY($1) ORDER BY id
+        FOR UPDATE SKIP LOCKED";
+    let mut live = Vec::new();
+    for row in tx.query(sql, &[&queued]).await? {
+        let (id, state): (Uuid, i16) = (value(&row, 0)?, value(&row, 1)?);
+        unlocked.remove(&id);
+        match crate::row::state(state)?.is_final() {
+            true => tx.ended(unit_id(id), state == code(UnitState::Done)),
+            false => live.push(id),
+        }
+    }
+    let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1) AND flags & $2 = 0";
+    tx.execute(sql, &[&live, &flag::WAITED_ON]).await?;
+    if !unlocked.is_empty() {
+        requeue(tx, unlocked).await?;
+    }
+    Ok(())
+}
+
+/// Notes again those that are there. How one ended that is gone, nobody knows any more; who waited
+/// for it must not run as if it had ended well.
+async fn requeue(tx: &mut Tx<'_>, mut unlocked: HashSet<Uuid>) -> Result<()> {
+    let ids: Vec<Uuid> = unlocked.iter().copied().collect();
+    let sql = "INSERT INTO longshore_untold (unit)
+        SELECT id FROM longshore_unit WHERE id = ANY($1) RETURNING unit";
+    for row in tx.query(sql, &[&ids]).await? {
+        unlocked.remove(&value::<Uuid>(&row, 0)?);
+    }
+    for pruned in unlocked {
+        tx.ended(unit_id(pruned), false);
+    }
+    Ok(())
+}

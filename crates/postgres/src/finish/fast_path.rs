@@ -1,0 +1,153 @@
+//! Ends that have nothing more to them, as most: the run went well, no effects, nobody waits for the
+//! unit, no key, no cap. The server ends them in one statement, and where all ends of a call may be
+//! such, that statement is the whole transaction. Those that it finds to be more are recorded the long
+//! way; each end stands for itself.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use longshore_core::store::Finish;
+use longshore_core::unit::check_size;
+use longshore_core::{Outcome, Payload, Result, SessionId, Timestamp, UnitId, UnitState};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::row::{count, value};
+use crate::store::StoreInner;
+use crate::tx::{PostCommit, Tx};
+use crate::typed_params::{Param, session_uuid, unit_id, uuid};
+
+const FINISH_PLAIN: &str = "SELECT * FROM longshore_end_plainly($1, $2, $3, $4, $5, $6)";
+
+/// The leases that have ended.
+#[derive(Default)]
+pub(crate) struct EndedLeases {
+    /// All that could be: the others are not listed then.
+    all: bool,
+    fences: HashMap<UnitId, u64>,
+    /// Whose units they were.
+    streams: BTreeSet<i64>,
+}
+
+impl EndedLeases {
+    /// Whether the one that this is the end of has.
+    pub(crate) fn contains(&self, end: &Finish) -> bool {
+        match self.all {
+            true => plain_result(end).is_some(),
+            false => self.fences.get(&end.lease.unit) == Some(&end.lease.fence),
+        }
+    }
+
+    /// Whether all of these have.
+    pub(crate) fn contains_all(&self, finishes: &[Finish]) -> bool {
+        finishes.iter().all(|end| self.contains(end))
+    }
+
+    /// The answer for `requested` of them.
+    fn read(rows: &[Row], requested: usize) -> Result<Self> {
+        let (mut ended, mut units) = (Self::default(), 0);
+        for row in rows {
+            ended.streams.insert(value(row, 0)?);
+            units += count::<usize>(row, 1)?;
+            if let Some(id) = value::<Option<Uuid>>(row, 2)? {
+                ended.fences.insert(unit_id(id), count(row, 3)?);
+            }
+        }
+        ended.all = units == requested;
+        Ok(ended)
+    }
+}
+
+/// Ends that may be plain, as arrays.
+struct FinishColumns<'f> {
+    ids: Vec<Uuid>,
+    fences: Vec<i64>,
+    results: Vec<Option<&'f [u8]>>,
+    now: i64,
+    session: Uuid,
+    autocommit: bool,
+}
+
+impl<'f> FinishColumns<'f> {
+    fn of(
+        session: SessionId,
+        finishes: &'f [Finish],
+        now: Timestamp,
+        autocommit: bool,
+    ) -> Result<Self> {
+        let (mut ids, mut fences, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        for end in finishes {
+            let Some(result) = plain_result(end) else { continue };
+            if let Some(result) = result {
+                check_size("result", result)?;
+            }
+            ids.push(uuid(end.lease.unit));
+            fences.push(end.lease.fence.cast_signed());
+            results.push(result.as_ref().map(Payload::as_bytes));
+        }
+        let (now, session) = (now.as_micros(), session_uuid(session));
+        Ok(Self { ids, fences, results, now, session, autocommit })
+    }
+
+    fn params(&self) -> [&dyn Param; 6] {
+        let Self { ids, fences, results, now, session, autocommit } = self;
+        [ids, fences, results, now, session, autocommit]
+    }
+}
+
+/// The result of a run that went well and left nothing else.
+fn plain_result(end: &Finish) -> Option<&Option<Payload>> {
+    match &end.outcome {
+        Outcome::Done(result) if end.effects.is_empty() && end.checkpoint.is_none() => Some(result),
+        _ => None,
+    }
+}
+
+/// Whether an end may be plain and nothing else is to be written with it.
+fn may_use_fast_path(end: &Finish) -> bool {
+    plain_result(end).is_some() && end.calls.is_empty()
+}
+
+/// Ends what can be ended in one statement.
+pub(super) async fn finish(
+    tx: &mut Tx<'_>,
+    session: SessionId,
+    finishes: &[Finish],
+) -> Result<EndedLeases> {
+    let columns = FinishColumns::of(session, finishes, tx.now, false)?;
+    if columns.ids.is_empty() {
+        return Ok(EndedLeases::default());
+    }
+    let rows = tx.query(FINISH_PLAIN, &columns.params()).await?;
+    let ended = EndedLeases::read(&rows, columns.ids.len())?;
+    for stream in &ended.streams {
+        tx.counted(*stream, Some(UnitState::Leased), UnitState::Done);
+    }
+    Ok(ended)
+}
+
+/// The same as a transaction of its own, if all may be plain and came without calls. Effects are
+/// never among them: a finish with one that cannot be committed records nothing.
+pub(crate) async fn try_fast_path(
+    inner: &Arc<StoreInner>,
+    session: SessionId,
+    finishes: &Arc<Vec<Finish>>,
+) -> Result<Option<EndedLeases>> {
+    if finishes.is_empty() || !finishes.iter().all(may_use_fast_path) {
+        return Ok(None);
+    }
+    let (store, finishes) = (Arc::clone(inner), Arc::clone(finishes));
+    let task = async move {
+        let now = store.options.clock.now();
+        let columns = FinishColumns::of(session, &finishes, now, true)?;
+        let rows = store.query_autocommit(FINISH_PLAIN, &columns.params()).await?;
+        let ended = EndedLeases::read(&rows, columns.ids.len())?;
+        let mut after = PostCommit { deltas: ended.streams.len(), ..PostCommit::default() };
+        for stream in store.streams_by_num(ended.streams.clone()).await?.values() {
+            after.note_stream(&store.streams, stream, true);
+        }
+        store.run_post_commit(after).await?;
+        Ok(Some(ended))
+    };
+    inner.run_to_completion(task).await
+}

@@ -1,0 +1,262 @@
+//! Admission: calls are journalled before they are made, and weighed against budgets.
+//!
+//! Most calls have nothing to be weighed: their tenant has no budget and their request is new. One
+//! statement journals those and is its own transaction (see [`crate::single_statement`]). Where a budget is to be
+//! kept, the server journals all under the budget's lock and tells what the month had come to before;
+//! `BudgetState::admit` decides, and what does not fit is taken back before the commit.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longshore_core::ledger::budget::Verdict;
+use longshore_core::ledger::{Admission, BudgetState, Call, NewCall};
+use longshore_core::{CallId, Error, Result, TenantId, Timestamp};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::budgets::read_state;
+use super::call_row::{COLUMNS, CallIntentColumns, OwnedParams, borrowed, read};
+use crate::advisory_lock::{AdvisoryLock, sorted_keys};
+use crate::error::damaged;
+use crate::row::{count, value};
+use crate::store::StoreInner;
+use crate::tx::Tx;
+use crate::typed_params::{call_id, call_uuid};
+
+const ADMIT: &str = "SELECT * FROM longshore_admit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+    $12, $13, $14, $15, $16, $17)";
+
+/// Tenants that had a budget when this process last looked: theirs go the long way at once.
+#[derive(Debug, Default)]
+pub(crate) struct BudgetedTenants(Mutex<HashSet<TenantId>>);
+
+impl BudgetedTenants {
+    fn has_any_of(&self, calls: &[NewCall]) -> bool {
+        let journalled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().any(|call| journalled.contains(&call.tenant))
+    }
+
+    /// Notes which of the callers have one.
+    fn record(&self, calls: &[NewCall], with_budget: &HashSet<TenantId>) {
+        let mut journalled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for call in calls {
+            match with_budget.contains(&call.tenant) {
+                true => journalled.insert(call.tenant.clone()),
+                false => journalled.remove(&call.tenant),
+            };
+        }
+    }
+}
+
+/// The locks that a list of calls needs: budgets, then requests; everybody takes them so.
+struct AdmissionLocks {
+    budgets: Vec<i64>,
+    requests: Vec<i64>,
+}
+
+impl AdmissionLocks {
+    fn of(calls: &[NewCall]) -> Self {
+        Self {
+            budgets: sorted_keys(
+                calls.iter().map(|call| AdvisoryLock::Budget(call.tenant.as_str())),
+            ),
+            requests: sorted_keys(
+                calls
+                    .iter()
+                    .map(|call| AdvisoryLock::Request(call.tenant.as_str(), &call.request_id)),
+            ),
+        }
+    }
+}
+
+/// What the server says of a list of calls.
+#[derive(Default)]
+struct AdmissionReply {
+    needs_decision: bool,
+    session_gone: Option<usize>,
+    months: HashMap<TenantId, BudgetState>,
+    journalled: HashSet<usize>,
+    duplicates: HashMap<usize, CallId>,
+}
+
+impl AdmissionReply {
+    fn read(rows: &[Row], month: &str) -> Result<Self> {
+        let mut answer = Self::default();
+        for row in rows {
+            match value::<i32>(row, 0)? {
+                0 => answer.needs_decision = true,
+                1 => answer.session_gone = Some(call_index(row)?),
+                2 => {
+                    let state = read_state(row, 3, month.to_owned())?;
+                    answer.months.insert(state.tenant.clone(), state);
+                }
+                3 => drop(answer.journalled.insert(call_index(row)?)),
+                4 => drop(
+                    answer.duplicates.insert(call_index(row)?, call_id(value::<Uuid>(row, 2)?)),
+                ),
+                other => return Err(damaged(format!("the word {other} on a call"))),
+            }
+        }
+        Ok(answer)
+    }
+
+    fn check(&self, calls: &[NewCall]) -> Result<()> {
+        match self.session_gone.and_then(|at| calls.get(at)).and_then(|call| call.session) {
+            Some(session) => Err(Error::SessionGone(session)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Which call a row speaks of; the server counts from one.
+fn call_index(row: &Row) -> Result<usize> {
+    count::<usize>(row, 1)?.checked_sub(1).ok_or_else(|| damaged("a call before the first"))
+}
+
+/// Journals calls as a transaction of its own, if nothing is to be weighed.
+pub(crate) async fn try_fast_path(
+    inner: &Arc<StoreInner>,
+    calls: &Arc<Vec<NewCall>>,
+) -> Result<Option<Vec<Admission>>> {
+    if inner.budgeted_tenants.has_any_of(calls) || first_repeat(calls) < calls.len() {
+        return Ok(None);
+    }
+    let (store, calls) = (Arc::clone(inner), Arc::clone(calls));
+    let task = async move {
+        let now = store.options.clock.now();
+        let params = params(&calls, &AdmissionLocks::of(&calls), now, true);
+        let rows = store.query_autocommit(ADMIT, &borrowed(&params)).await?;
+        let answer = AdmissionReply::read(&rows, &BudgetState::month_of(now))?;
+        answer.check(&calls)?;
+        if answer.needs_decision {
+            return Ok(None);
+        }
+        store.count_spend();
+        Ok(Some(vec![Admission::Admitted; calls.len()]))
+    };
+    inner.run_to_completion(task).await
+}
+
+/// Journals calls, and weighs them.
+pub(crate) async fn admit(
+    tx: &mut Tx<'_>,
+    budgeted_tenants: &BudgetedTenants,
+    calls: &[NewCall],
+) -> Result<Vec<Admission>> {
+    let locks = AdmissionLocks::of(calls);
+    let (mut answers, mut rest) = (Vec::with_capacity(calls.len()), calls);
+    let mut with_budget = HashSet::new();
+    // Each sees those before it: a list goes up to the first that meets one of its own.
+    while !rest.is_empty() {
+        let (part, others) = rest.split_at(first_repeat(rest));
+        let answer = journal(tx, &locks, part).await?;
+        answer.check(part)?;
+        with_budget.extend(answer.months.keys().cloned());
+        let admissions = decide(tx, part, answer).await?;
+        remove_refused(tx, part, &admissions, others).await?;
+        answers.extend(admissions);
+        rest = others;
+    }
+    budgeted_tenants.record(calls, &with_budget);
+    Ok(answers)
+}
+
+/// The first call with a request, or an id, that one before it has; else how many there are.
+fn first_repeat<'c>(calls: &'c [NewCall]) -> usize {
+    let (mut requests, mut ids) = (HashSet::new(), HashSet::new());
+    let mut is_new =
+        |call: &'c NewCall| requests.insert((&call.tenant, &call.request_id)) & ids.insert(call.id);
+    calls.iter().position(|call| !is_new(call)).unwrap_or(calls.len())
+}
+
+async fn journal(
+    tx: &mut Tx<'_>,
+    locks: &AdmissionLocks,
+    calls: &[NewCall],
+) -> Result<AdmissionReply> {
+    let params = params(calls, locks, tx.now, false);
+    let rows = tx.query(ADMIT, &borrowed(&params)).await?;
+    AdmissionReply::read(&rows, &BudgetState::month_of(tx.now))
+}
+
+fn params(
+    calls: &[NewCall],
+    locks: &AdmissionLocks,
+    now: Timestamp,
+    autocommit: bool,
+) -> OwnedParams {
+    let mut params = CallIntentColumns::of(calls.iter()).params();
+    params.push(Box::new(now.as_micros()));
+    params.push(Box::new(BudgetState::month_of(now)));
+    params.push(Box::new(locks.budgets.clone()));
+    params.push(Box::new(locks.requests.clone()));
+    params.push(Box::new(autocommit));
+    params
+}
+
+/// Decides on calls that are journalled already, in their order.
+async fn decide(
+    tx: &mut Tx<'_>,
+    calls: &[NewCall],
+    mut answer: AdmissionReply,
+) -> Result<Vec<Admission>> {
+    let originals = duplicated_calls(tx, &answer).await?;
+    let mut answers = Vec::with_capacity(calls.len());
+    for (at, call) in calls.iter().enumerate() {
+        let duplicate = answer.duplicates.get(&at).and_then(|id| originals.get(id));
+        answers.push(match (duplicate, answer.months.get_mut(&call.tenant)) {
+            (Some(other), _) => Admission::Duplicate(Box::new(other.clone())),
+            (None, Some(month)) if !answer.journalled.contains(&at) => admit_to_month(month, call),
+            (None, _) => Admission::Admitted,
+        });
+    }
+    Ok(answers)
+}
+
+fn admit_to_month(month: &mut BudgetState, call: &NewCall) -> Admission {
+    let verdict = month.admit(call.reserve_tokens, call.reserve_picos);
+    if verdict == Verdict::Over {
+        return Admission::OverBudget(month.clone());
+    }
+    month.reserved_tokens = month.reserved_tokens.saturating_add(call.reserve_tokens);
+    month.reserved_picos = month.reserved_picos.saturating_add(call.reserve_picos);
+    match verdict {
+        Verdict::FitsNearly(part) => Admission::NearBudget(part),
+        _ => Admission::Admitted,
+    }
+}
+
+/// Takes back those that do not fit; not later than with the commit, and before `others` are asked.
+async fn remove_refused(
+    tx: &mut Tx<'_>,
+    calls: &[NewCall],
+    answers: &[Admission],
+    others: &[NewCall],
+) -> Result<()> {
+    let is_over = |answer: &Admission| matches!(answer, Admission::OverBudget(_));
+    let refused = calls.iter().zip(answers).filter(|(_, answer)| is_over(answer));
+    let refused: Vec<Uuid> = refused.map(|(call, _)| call_uuid(call.id)).collect();
+    let sql = "SELECT longshore_refuse($1)";
+    if refused.is_empty() {
+        return Ok(());
+    }
+    match others.is_empty() {
+        true => tx.pipeline_with_commit(sql, vec![Box::new(refused)]),
+        false => drop(tx.query(sql, &[&refused]).await?),
+    }
+    Ok(())
+}
+
+/// The calls that others are duplicates of.
+async fn duplicated_calls(
+    tx: &mut Tx<'_>,
+    answer: &AdmissionReply,
+) -> Result<HashMap<CallId, Call>> {
+    if answer.duplicates.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let ids: Vec<Uuid> = answer.duplicates.values().map(|id| call_uuid(*id)).collect();
+    let sql = format!("SELECT {COLUMNS} FROM longshore_call c WHERE c.id = ANY($1)");
+    let rows = tx.query(&sql, &[&ids]).await?;
+    rows.iter().map(|row| read(row).map(|call| (call.call.id, call))).collect()
+}

@@ -1,0 +1,185 @@
+//! Parked questions and their shipments.
+
+use longshore_core::ledger::{
+    Delivery, NewParked, Parked, ParkedCounts, Return, Shipment, Standing,
+};
+use longshore_core::{BatchId, Payload, Result, Timestamp, UnitId};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::error::damaged;
+use crate::row::{count, value};
+use crate::tx::Tx;
+use crate::typed_params::{unit_id, uuid};
+
+const COLUMNS: &str = "custom_id, unit, prompt, parked_at, tries";
+
+/// Parks what is not parked yet.
+pub(crate) async fn park(tx: &mut Tx<'_>, batch: &BatchId, items: &[NewParked]) -> Result<()> {
+    let ids: Vec<&str> = items.iter().map(|item| item.custom_id.as_str()).collect();
+    let units: Vec<Uuid> = items.iter().map(|item| uuid(item.unit)).collect();
+    let prompts: Vec<&[u8]> = items.iter().map(|item| item.prompt.as_bytes()).collect();
+    tx.execute(
+        "INSERT INTO longshore_parked (batch, custom_id, unit, prompt, parked_at)
+         SELECT $1, g.id, g.unit, g.prompt, $5
+         FROM unnest($2, $3, $4) WITH ORDINALITY AS g (id, unit, prompt, at) ORDER BY g.at
+         ON CONFLICT DO NOTHING",
+        &[&batch.as_str(), &ids, &units, &prompts, &tx.now.as_micros()],
+    )
+    .await?;
+    Ok(())
+}
+
+/// What waits, the longest first.
+pub(crate) async fn waiting(tx: &mut Tx<'_>, batch: &BatchId, limit: u32) -> Result<Vec<Parked>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_parked
+         WHERE batch = $1 AND shipment IS NULL AND reply IS NULL ORDER BY num LIMIT $2"
+    );
+    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
+    rows.iter().map(read).collect()
+}
+
+/// Puts what waits into a new shipment.
+pub(crate) async fn seal(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    mark: &str,
+    ids: &[String],
+) -> Result<()> {
+    let new = tx
+        .execute(
+            "INSERT INTO longshore_shipment (batch, mark, sealed_at) VALUES ($1, $2, $3)
+             ON CONFLICT DO NOTHING",
+            &[&batch.as_str(), &mark, &tx.now.as_micros()],
+        )
+        .await?;
+    if new == 0 {
+        return Ok(());
+    }
+    tx.execute(
+        "UPDATE longshore_parked SET shipment = $3
+         WHERE batch = $1 AND custom_id = ANY($2) AND shipment IS NULL AND reply IS NULL",
+        &[&batch.as_str(), &ids.to_vec(), &mark],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The shipments that are not closed.
+pub(crate) async fn shipments(tx: &mut Tx<'_>, batch: &BatchId) -> Result<Vec<Shipment>> {
+    let sql =
+        "SELECT mark, sealed_at, ticket FROM longshore_shipment WHERE batch = $1 ORDER BY num";
+    let read = |row: &Row| {
+        let sealed_at = Timestamp::from_micros(value(row, 1)?);
+        Ok(Shipment { mark: value(row, 0)?, sealed_at, ticket: value(row, 2)? })
+    };
+    tx.query(sql, &[&batch.as_str()]).await?.iter().map(read).collect()
+}
+
+/// What is in a shipment and not answered.
+pub(crate) async fn contents(tx: &mut Tx<'_>, batch: &BatchId, mark: &str) -> Result<Vec<Parked>> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM longshore_parked WHERE batch = $1 AND shipment = $2 ORDER BY num"
+    );
+    let rows = tx.query(&sql, &[&batch.as_str(), &mark]).await?;
+    rows.iter().map(read).collect()
+}
+
+/// Notes a shipment's ticket.
+pub(crate) async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
+    let sql = "UPDATE longshore_shipment SET ticket = $3 WHERE batch = $1 AND mark = $2";
+    tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
+    Ok(())
+}
+
+/// Notes answers, the first to each. One by one: of two to the same question, the first stays.
+pub(crate) async fn deliver(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    deliveries: &[Delivery],
+) -> Result<Vec<UnitId>> {
+    let mut units = Vec::new();
+    for Delivery { custom_id, reply } in deliveries {
+        let sql = "UPDATE longshore_parked SET reply = coalesce(reply, $3), shipment = NULL
+             WHERE batch = $1 AND custom_id = $2 RETURNING unit";
+        let params = (batch.as_str(), custom_id.as_str(), reply.as_bytes());
+        if let Some(row) = tx.query_opt(sql, &[&params.0, &params.1, &params.2]).await? {
+            units.push(unit_id(value(&row, 0)?));
+        }
+    }
+    Ok(units)
+}
+
+/// Forgets a shipment; what is left in it waits again.
+pub(crate) async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: Return) -> Result<()> {
+    let tried = i64::from(how == Return::Tried);
+    tx.execute(
+        "UPDATE longshore_parked SET shipment = NULL, tries = tries + $3
+         WHERE batch = $1 AND shipment = $2",
+        &[&batch.as_str(), &mark, &tried],
+    )
+    .await?;
+    let sql = "DELETE FROM longshore_shipment WHERE batch = $1 AND mark = $2";
+    tx.execute(sql, &[&batch.as_str(), &mark]).await?;
+    Ok(())
+}
+
+/// How a question stands.
+pub(crate) async fn standing(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    custom_id: &str,
+) -> Result<Standing> {
+    let sql = "SELECT reply FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
+    let Some(row) = tx.query_opt(sql, &[&batch.as_str(), &custom_id]).await? else {
+        return Ok(Standing::Unknown);
+    };
+    let reply: Option<Vec<u8>> = value(&row, 0)?;
+    Ok(reply.map_or(Standing::Parked, |reply| Standing::Answered(Payload::from(reply))))
+}
+
+/// What was answered, with what it is to be told.
+pub(crate) async fn answered(
+    tx: &mut Tx<'_>,
+    batch: &BatchId,
+    limit: u32,
+) -> Result<Vec<(Parked, Payload)>> {
+    let sql = format!(
+        "SELECT {COLUMNS}, reply FROM longshore_parked
+         WHERE batch = $1 AND reply IS NOT NULL ORDER BY num LIMIT $2"
+    );
+    let read_answered = |row: &Row| {
+        let reply: Vec<u8> = value(row, 5)?;
+        Ok((read(row)?, Payload::from(reply)))
+    };
+    let rows = tx.query(&sql, &[&batch.as_str(), &i64::from(limit)]).await?;
+    rows.iter().map(read_answered).collect()
+}
+
+/// How many wait, are out, and were answered.
+pub(crate) async fn counts(tx: &mut Tx<'_>, batch: &BatchId) -> Result<ParkedCounts> {
+    let sql = "SELECT count(*) FILTER (WHERE shipment IS NULL AND reply IS NULL),
+                 count(shipment), count(reply)
+               FROM longshore_parked WHERE batch = $1";
+    let rows = tx.query(sql, &[&batch.as_str()]).await?;
+    let Some(row) = rows.first() else { return Ok(ParkedCounts::default()) };
+    Ok(ParkedCounts { waiting: count(row, 0)?, out: count(row, 1)?, answered: count(row, 2)? })
+}
+
+/// Forgets a question.
+pub(crate) async fn unpark(tx: &mut Tx<'_>, batch: &BatchId, custom_id: &str) -> Result<()> {
+    let sql = "DELETE FROM longshore_parked WHERE batch = $1 AND custom_id = $2";
+    tx.execute(sql, &[&batch.as_str(), &custom_id]).await?;
+    Ok(())
+}
+
+fn read(row: &Row) -> Result<Parked> {
+    let new = NewParked {
+        custom_id: value(row, 0)?,
+        unit: unit_id(value(row, 1)?),
+        prompt: String::from_utf8(value(row, 2)?).map_err(damaged)?,
+    };
+    let parked_at = Timestamp::from_micros(value(row, 3)?);
+    Ok(Parked { new, parked_at, tries: count(row, 4)? })
+}

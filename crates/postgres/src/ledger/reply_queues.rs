@@ -1,0 +1,131 @@
+//! Reply queues: who has one open, and what becomes of its units once nobody has.
+
+use longshore_core::machine::{Event, next};
+use longshore_core::store::Sent;
+use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId, TenantId};
+use uuid::Uuid;
+
+use crate::finish::{UnitChange, apply};
+use crate::row::{UnitRow, value};
+use crate::send::{self, LimitPolicy};
+use crate::session;
+use crate::tx::Tx;
+use crate::typed_params::session_uuid;
+
+/// Opens a reply queue for a session's life.
+pub(crate) async fn open(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    queue: &QueueName,
+    holder: SessionId,
+) -> Result<()> {
+    check_owner(scope, tenant, queue)?;
+    // It cannot end before this is committed.
+    let sql = "SELECT 1 FROM longshore_session WHERE id = $1 FOR KEY SHARE";
+    if tx.query_opt(sql, &[&session_uuid(holder)]).await?.is_none() {
+        return Err(Error::SessionGone(holder));
+    }
+    // Changes nothing where it is open: it only says whose it is.
+    let row = tx
+        .query_one(
+            "INSERT INTO longshore_reply AS r (tenant, queue, session, opened_at)
+             VALUES ($1, $2, $3, $4)
+             ON CONFLICT (tenant, queue) DO UPDATE SET opened_at = r.opened_at
+             RETURNING r.session",
+            &[&tenant.as_str(), &queue.as_str(), &session_uuid(holder), &tx.now.as_micros()],
+        )
+        .await?;
+    match value::<Uuid>(&row, 0)? == session_uuid(holder) {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!("reply queue `{queue}` is another session's"))),
+    }
+}
+
+/// Another tenant's queue does not exist.
+fn check_owner(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
+    match scope.covers(tenant) && queue.admits(tenant) {
+        true => Ok(()),
+        false => Err(Error::not_found("queue", queue)),
+    }
+}
+
+/// Closes a reply queue, if it is open, and cancels what is left in it.
+pub(crate) async fn close(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    queue: &QueueName,
+) -> Result<()> {
+    check_owner(scope, tenant, queue)?;
+    let sql = "DELETE FROM longshore_reply WHERE tenant = $1 AND queue = $2";
+    match tx.execute(sql, &[&tenant.as_str(), &queue.as_str()]).await? {
+        0 => Ok(()),
+        _ => cancel(tx, tenant.as_str(), queue.as_str()).await,
+    }
+}
+
+/// Sends a unit into a reply queue, if somebody has it open. Whoever closes it waits for this to be
+/// committed, and then sees what was sent.
+pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<Sent>> {
+    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2 FOR KEY SHARE";
+    if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
+        return Ok(None);
+    }
+    let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, LimitPolicy::Enforce).await?;
+    Ok(sent.into_iter().next())
+}
+
+/// Whether somebody has it open.
+pub(crate) async fn are_open(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    queue: &QueueName,
+) -> Result<bool> {
+    let sql = "SELECT 1 FROM longshore_reply WHERE tenant = $1 AND queue = $2";
+    Ok(scope.covers(tenant)
+        && tx.query_opt(sql, &[&tenant.as_str(), &queue.as_str()]).await?.is_some())
+}
+
+/// Reply queues go with their session.
+pub(crate) async fn close_all(tx: &mut Tx<'_>, session: SessionId) -> Result<()> {
+    let sql = "DELETE FROM longshore_reply WHERE session = $1 RETURNING tenant, queue";
+    for row in tx.query(sql, &[&session_uuid(session)]).await? {
+        cancel(tx, value(&row, 0)?, value(&row, 1)?).await?;
+    }
+    Ok(())
+}
+
+/// Whoever adopts a session's leases has its reply queues too.
+pub(crate) async fn transfer(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<()> {
+    let sql = "UPDATE longshore_reply SET session = $2 WHERE session = $1";
+    tx.execute(sql, &[&session_uuid(from), &session_uuid(to)]).await?;
+    Ok(())
+}
+
+/// Cancels the units of a tenant's lane that wait, and asks those to stop that run.
+async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
+    let sql = format!(
+        "SELECT {} FROM longshore_queue q
+         JOIN longshore_lane l ON l.queue = q.num AND l.tenant = $1
+         JOIN longshore_stream s ON s.lane = l.num
+         JOIN longshore_unit u ON u.stream = s.num AND u.state NOT IN (4, 5, 6)
+         WHERE q.name = $2 ORDER BY u.id FOR UPDATE OF u",
+        UnitRow::COLUMNS
+    );
+    let (mut changes, mut running) = (Vec::new(), Vec::new());
+    for row in tx.query(&sql, &[&tenant, &queue]).await? {
+        let row = UnitRow::read(&row)?;
+        if row.session.is_some() {
+            running.push(row);
+            continue;
+        }
+        let step = next(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;
+        changes.push(UnitChange::step(row, step));
+    }
+    if !running.is_empty() {
+        session::request_cancels(tx, &running).await?;
+    }
+    apply(tx, changes).await
+}

@@ -1,0 +1,257 @@
+//! Reading many: pages of units and batches by cursor.
+//!
+//! With a state, the index by stream and state gives a page without looking at other rows. With
+//! none, the newest rows are walked and filtered, a bounded number per page: a page may then be
+//! short, or empty, and still have a next one.
+
+use std::collections::HashMap;
+
+use longshore_core::batch::Sums;
+use longshore_core::store::{Page, UnitFilter};
+use longshore_core::{Batch, BatchStatus, Error, Result, Scope, Unit, UnitId, UnitState};
+use uuid::Uuid;
+
+use crate::batch;
+use crate::queries::{assemble_units, tenant};
+use crate::row::{UnitParts, UnitRow, codes, value};
+use crate::tx::Tx;
+use crate::typed_params::{unit_id, uuid};
+
+/// Rows walked for one page without a state.
+const MAX_SCANNED_ROWS: i64 = 20_000;
+
+/// The streams that a filter allows, by its four names.
+const STREAMS: &str =
+    "SELECT s.stream FROM longshore_count s JOIN longshore_lane l ON l.num = s.lane
+    JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch
+    WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 IS NULL OR q.name = $2)
+    AND ($3 IS NULL OR s.kind = $3) AND ($4 IS NULL OR b.name = $4)";
+
+/// What a list is filtered by: tenant, queue, kind, batch.
+type NameFilter<'f> = [Option<&'f str>; 4];
+
+/// A page of units.
+pub(crate) async fn units(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    filter: &UnitFilter,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    let names = [
+        tenant(scope),
+        filter.queue.as_ref().map(AsRef::as_ref),
+        filter.kind.as_ref().map(AsRef::as_ref),
+        filter.batch.as_ref().map(AsRef::as_ref),
+    ];
+    let after = after.map(UnitCursor::parse).transpose()?;
+    let after = after.unwrap_or(UnitCursor { place: i64::MAX, id: Uuid::max() });
+    match filter.state {
+        Some(state) => by_state(tx, names, state, after, limit).await,
+        None => by_id(tx, names, after, limit).await,
+    }
+}
+
+/// Where a page ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct UnitCursor {
+    place: i64,
+    id: Uuid,
+}
+
+impl UnitCursor {
+    fn parse(text: &str) -> Result<Self> {
+        let bad = || Error::Invalid(format!("`{text}` is not a page cursor"));
+        let (place, id) = text.split_once('.').ok_or_else(bad)?;
+        let id = id.parse::<UnitId>().map_err(|_| bad())?;
+        Ok(Self { place: place.parse().map_err(|_| bad())?, id: uuid(id) })
+    }
+
+    fn text(self) -> String {
+        format!("{}.{}", self.place, unit_id(self.id))
+    }
+}
+
+async fn by_state(
+    tx: &mut Tx<'_>,
+    names: NameFilter<'_>,
+    state: UnitState,
+    after: UnitCursor,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    // The planner knows neither how few streams have the newest units, nor how many units one of
+    // them may have: it would compile the plan, and sort a whole stream for one page.
+    tx.batch("SET LOCAL jit = off; SET LOCAL enable_bitmapscan = off").await?;
+    let mut found: Vec<UnitCursor> = Vec::new();
+    for code in codes(state) {
+        let sql = match state {
+            UnitState::Leased => leased(),
+            _ => newest_in(state, *code),
+        };
+        let [owner, queue, kind, batch] = &names;
+        let max_rows = i64::from(limit) + 1;
+        let rows = tx
+            .query(&sql, &[owner, queue, kind, batch, &after.place, &after.id, &max_rows])
+            .await?;
+        for row in &rows {
+            found.push(UnitCursor { place: value(row, 0)?, id: value(row, 1)? });
+        }
+    }
+    found.sort_by(|a, b| b.cmp(a));
+    let more = found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let next = found.last().filter(|_| more).map(|last| last.text());
+    let ids = found.iter().map(|at| at.id).collect();
+    Ok(Page { items: load_summaries(tx, ids).await?, next })
+}
+
+/// The newest units of one state. A page of n can only have units of the n streams whose newest
+/// units are the newest: those are found by one look each, however many streams there are.
+fn newest_in(state: UnitState, code: u8) -> String {
+    let counted = match state.is_final() {
+        true => format!("s.{state} > s.gone_{state}"),
+        false => format!("s.{state} > 0"),
+    };
+    let units = |stream: &str, max_rows: &str| {
+        format!(
+            "SELECT u.place, u.id FROM longshore_unit u WHERE u.stream = {stream}
+             AND u.state = {code} AND u.place <= $5 AND (u.place, u.id) < ($5, $6)
+             ORDER BY u.place DESC, u.id DESC LIMIT {max_rows}"
+        )
+    };
+    format!(
+        "WITH stream AS ({STREAMS} AND {counted}), head AS (
+           SELECT s.stream FROM stream s CROSS JOIN LATERAL ({}) h
+           ORDER BY h.place DESC, h.id DESC LIMIT $7)
+         SELECT p.place, p.id FROM head h CROSS JOIN LATERAL ({}) p
+         ORDER BY p.place DESC, p.id DESC LIMIT $7",
+        units("s.stream", "1"),
+        units("h.stream", "$7")
+    )
+}
+
+/// The same for units in somebody's hands: few, and known by whose they are.
+fn leased() -> String {
+    format!(
+        "SELECT u.place, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
+         AND (u.place, u.id) < ($5, $6) AND u.stream IN ({STREAMS})
+         ORDER BY u.place DESC, u.id DESC LIMIT $7"
+    )
+}
+
+async fn by_id(
+    tx: &mut Tx<'_>,
+    names: NameFilter<'_>,
+    after: UnitCursor,
+    limit: u32,
+) -> Result<Page<Unit>> {
+    let max_rows = i64::from(limit) + 1;
+    // Without a filter nothing is walked over in vain.
+    let scan_limit =
+        if names.iter().all(Option::is_none) { max_rows } else { MAX_SCANNED_ROWS.max(max_rows) };
+    let sql = format!(
+        "WITH walked AS MATERIALIZED (
+           SELECT u.id, u.stream FROM longshore_unit u WHERE u.id < $5 ORDER BY u.id DESC LIMIT $6),
+         found AS (
+           SELECT w.id FROM walked w WHERE w.stream IN ({STREAMS}) ORDER BY w.id DESC LIMIT $7)
+         SELECT f.id, false FROM found f
+         UNION ALL (SELECT w.id, true FROM walked w
+           WHERE (SELECT count(*) FROM walked) = $6 ORDER BY w.id LIMIT 1)"
+    );
+    let [owner, queue, kind, batch] = &names;
+    let rows =
+        tx.query(&sql, &[owner, queue, kind, batch, &after.id, &scan_limit, &max_rows]).await?;
+    let (mut ids, mut last) = (Vec::new(), None);
+    for row in &rows {
+        let id: Uuid = value(row, 0)?;
+        if value(row, 1)? { last = Some(id) } else { ids.push(id) }
+    }
+    ids.sort_unstable_by(|a, b| b.cmp(a));
+    if ids.len() > limit as usize {
+        // More was found than is shown: the next page begins there, not where the walk ended.
+        ids.truncate(limit as usize);
+        last = ids.last().copied();
+    }
+    let next = last.map(|id| UnitCursor { place: 0, id }.text());
+    Ok(Page { items: load_summaries(tx, ids).await?, next })
+}
+
+/// Units without their bytes, in the order of `ids`.
+async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
+    let sql = format!(
+        "SELECT {}, u.failure, u.progress, h.id FROM longshore_unit u
+         LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = ANY($1)",
+        UnitRow::COLUMNS
+    );
+    let rows = tx.query(&sql, &[&ids]).await?;
+    let parts = |row: &tokio_postgres::Row, at: usize| {
+        Ok(UnitParts {
+            failure: value(row, at)?,
+            progress: value(row, at + 1)?,
+            payload: None,
+            checkpoint: None,
+            result: None,
+        })
+    };
+    let units = assemble_units(tx, &rows, parts, UnitRow::WIDTH + 2).await?;
+    let mut units: HashMap<Uuid, Unit> =
+        units.into_iter().map(|unit| (uuid(unit.id), unit)).collect();
+    Ok(ids.iter().filter_map(|id| units.remove(id)).collect())
+}
+
+/// A page of batches.
+pub(crate) async fn batches(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    status: Option<BatchStatus>,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Page<Batch>> {
+    let before: i64 = match after {
+        None => i64::MAX,
+        Some(text) => {
+            text.parse().map_err(|_| Error::Invalid(format!("`{text}` is not a page cursor")))?
+        }
+    };
+    // The page first, so that only its own batches are counted.
+    let sql = batch::select(
+        "WHERE b.num IN (SELECT p.num FROM longshore_batch p WHERE p.num < $1
+           AND ($2 IS NULL OR p.tenant = $2) AND ($3 IS NULL OR p.status = $3)
+           ORDER BY p.num DESC LIMIT $4) ORDER BY b.num DESC",
+    );
+    let status = status.map(BatchStatus::as_str);
+    let max_rows = i64::from(limit) + 1;
+    let rows = tx.query(&sql, &[&before, &tenant(scope), &status, &max_rows]).await?;
+    let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    let shown = &nums[..nums.len().min(limit as usize)];
+    let mut sums = sums(tx, shown).await?;
+    let mut items = Vec::with_capacity(shown.len());
+    for (row, num) in rows.iter().zip(shown) {
+        items.push(Batch { sums: sums.remove(num).unwrap_or_default(), ..batch::read(row)? });
+    }
+    let next = shown.last().filter(|_| nums.len() > shown.len()).map(ToString::to_string);
+    Ok(Page { items, next })
+}
+
+/// What the runs of each batch added up, folded or not.
+async fn sums(tx: &mut Tx<'_>, batches: &[i64]) -> Result<HashMap<i64, Sums>> {
+    let rows = tx
+        .query(
+            "SELECT a.batch, a.name, least(greatest(sum(a.amount), -9223372036854775808),
+               9223372036854775807)::bigint
+             FROM (SELECT batch, name, amount::numeric AS amount FROM longshore_sum
+               WHERE batch = ANY($1)
+               UNION ALL SELECT s.batch, e.key, e.value::numeric
+               FROM longshore_stream s JOIN longshore_delta d ON d.stream = s.num
+               CROSS JOIN LATERAL json_each_text(d.sums::json) e
+               WHERE s.batch = ANY($1) AND s.batch <> 0 AND d.sums IS NOT NULL) a
+             GROUP BY a.batch, a.name",
+            &[&batches.to_vec()],
+        )
+        .await?;
+    let mut sums: HashMap<i64, Sums> = HashMap::new();
+    for row in &rows {
+        sums.entry(value(row, 0)?).or_default().insert(value(row, 1)?, value(row, 2)?);
+    }
+    Ok(sums)
+}

@@ -1,0 +1,430 @@
+//! Upkeep: dead sessions, due units, batches that a crash left behind. Each verb does a bounded
+//! amount. What removes old records is in `prune`.
+//!
+//! An idle store costs one statement per round: it tells which parts have anything to do.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_core::machine::{Event, next};
+use longshore_core::stall::Dead;
+use longshore_core::store::{Promoted, Reclaimed};
+use longshore_core::{Policy, Result, SessionId, Timestamp};
+
+use crate::connect::ClockSource;
+use crate::counter_rollup;
+use crate::dependency_outbox;
+use crate::finish::{UnitChange, apply, unpark};
+use crate::row::{Spec, UnitRow, count, flag, value};
+use crate::session::{self, SessionEnd};
+use crate::start_log;
+use crate::tx::Tx;
+use crate::typed_params::{Param, session_uuid};
+
+/// Ends one dead session, if its beat is still what the watcher saw. A beat that comes just now
+/// waits for us, and learns that its session is gone.
+pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: Dead) -> Result<Reclaimed> {
+    let still = tx
+        .query_opt(
+            "SELECT 1 FROM longshore_session WHERE id = $1 AND beats = $2 FOR UPDATE",
+            &[&session_uuid(stalled.session), &stalled.beats.cast_signed()],
+        )
+        .await?;
+    if still.is_none() {
+        return Ok(Reclaimed::default());
+    }
+    let (rescued, failed) = session::end(tx, stalled.session, SessionEnd::Lost).await?;
+    Ok(Reclaimed { sessions: 1, rescued, failed })
+}
+
+/// What upkeep remembers from round to round.
+#[derive(Debug, Default)]
+pub(crate) struct MaintenanceCache(Mutex<CacheState>);
+
+#[derive(Debug, Default)]
+struct CacheState {
+    /// The last cap key that was looked at.
+    cap_key: Vec<u8>,
+    /// When batches were last looked at that a crash may have left behind.
+    batches: Option<Instant>,
+    /// What the last round saw, if it had nothing to do.
+    idle: Option<(IdleUntil, ChangeSeq, Instant)>,
+}
+
+/// How much had happened, here and as far as others tell: as long as it stays the same, nothing has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChangeSeq {
+    /// Commits of this process that moved anything.
+    pub(crate) commits: u64,
+    /// Notices of changes.
+    pub(crate) notices: u64,
+}
+
+/// A store in which nothing is to be promoted before one of these times.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IdleUntil {
+    /// When the next scheduled unit is due, if any is.
+    pub(crate) next_due: Option<Timestamp>,
+    next_deadline: Option<Timestamp>,
+    /// How long it was then until the next schedule fires, if any does, by the server's clock.
+    next_fire_in: Option<Duration>,
+}
+
+/// How often batches are looked at that a crash may have left behind.
+const BATCH_RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Cap keys looked at in one round.
+const MAX_CAP_KEYS: i64 = 1000;
+
+impl MaintenanceCache {
+    fn with<T>(&self, change: impl FnOnce(&mut CacheState) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Remembers what a round saw that began with `seq`.
+    pub(crate) fn record(&self, idle: Option<IdleUntil>, seq: ChangeSeq) {
+        self.with(|state| state.idle = idle.map(|idle| (idle, seq, Instant::now())));
+    }
+
+    /// What the last round saw, if it is no older than `age` and nothing has happened since.
+    pub(crate) fn idle_until(&self, seq: ChangeSeq, age: Duration) -> Option<IdleUntil> {
+        let (idle, then, at) = self.with(|state| state.idle)?;
+        (then == seq && at.elapsed() <= age).then_some(idle)
+    }
+
+    /// In how long the next schedule fires, if the last look tells and none is due. Goes by the time
+    /// that has passed since, not by this process's clock, which may be set wrongly.
+    pub(crate) fn next_fire_in(&self, seq: ChangeSeq, age: Duration) -> Option<Option<Duration>> {
+        let (idle, then, at) = self.with(|state| state.idle)?;
+        let passed = at.elapsed();
+        if then != seq || passed > age {
+            return None;
+        }
+        match idle.next_fire_in {
+            Some(wait) => wait.checked_sub(passed).filter(|left| !left.is_zero()).map(Some),
+            None => Some(None),
+        }
+    }
+
+    fn batch_recheck_is_due(&self) -> bool {
+        let now = Instant::now();
+        self.with(|state| {
+            let due =
+                state.batches.is_none_or(|last| now.duration_since(last) >= BATCH_RECHECK_INTERVAL);
+            if due {
+                state.batches = Some(now);
+            }
+            due
+        })
+    }
+}
+
+impl IdleUntil {
+    /// Whether nothing is due yet.
+    pub(crate) fn holds_at(&self, now: Timestamp) -> bool {
+        [self.next_due, self.next_deadline].iter().flatten().all(|at| *at > now)
+    }
+}
+
+/// Makes due units ready, fails expired ones, cancels those of batches given up; folds counts.
+/// Says too if there was nothing to do.
+pub(crate) async fn promote(
+    tx: &mut Tx<'_>,
+    limit: u32,
+    cache: &MaintenanceCache,
+) -> Result<(Promoted, Option<IdleUntil>)> {
+    let (now, max_units) = (tx.now.as_micros(), i64::from(limit));
+    let pending = PendingWork::query(tx).await?;
+    if pending.outbox {
+        dependency_outbox::drain(tx).await?;
+    }
+    if pending.rollup {
+        for batch in counter_rollup::roll_up(tx).await? {
+            tx.touch_batch(batch);
+        }
+    }
+    let mut promoted = Promoted::default();
+    if pending.due {
+        promoted.due = apply_event(tx, DUE, &[&now, &max_units], &Event::Due).await?;
+    }
+    if pending.expired {
+        promoted.expired = apply_event(tx, EXPIRED, &[&now, &max_units], &Event::Expired).await?;
+    }
+    if pending.abandoned {
+        promoted.swept = sweep(tx, limit).await?;
+    }
+    if pending.ended && cache.batch_recheck_is_due() {
+        touch_ended(tx).await?;
+    }
+    if pending.parked {
+        unpark_below_cap(tx, cache).await?;
+    }
+    let long_log = pending.starts && start_log::compact(tx).await?;
+    let Promoted { due, expired, swept, .. } = promoted;
+    promoted.more =
+        long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    Ok((promoted, pending.is_empty().then_some(pending.idle)))
+}
+
+/// Looks whether there is anything to promote, for one who is at it anyway. Batches that a crash
+/// left behind are for a round of promotion to see to.
+pub(crate) async fn probe_idle(tx: &mut Tx<'_>) -> Result<Option<IdleUntil>> {
+    let pending = PendingWork::query(tx).await?;
+    Ok((pending.is_empty() && !pending.ended).then_some(pending.idle))
+}
+
+/// Which parts of a promotion have anything to do.
+struct PendingWork {
+    rollup: bool,
+    due: bool,
+    expired: bool,
+    abandoned: bool,
+    ended: bool,
+    parked: bool,
+    starts: bool,
+    outbox: bool,
+    idle: IdleUntil,
+}
+
+impl PendingWork {
+    async fn query(tx: &mut Tx<'_>) -> Result<Self> {
+        let row = tx
+            .query_one(
+                "SELECT EXISTS (SELECT 1 FROM longshore_delta)
+                   OR EXISTS (SELECT 1 FROM longshore_spend),
+                 (SELECT place FROM longshore_unit WHERE state = 1 ORDER BY place LIMIT 1),
+                 (SELECT deadline FROM longshore_unit WHERE deadline IS NOT NULL
+                   AND state IN (0, 1, 2, 7, 8) ORDER BY deadline LIMIT 1),
+                 EXISTS (SELECT 1 FROM longshore_batch WHERE completed_at IS NULL
+                   AND status IN ('failed', 'cancelled')),
+                 EXISTS (SELECT 1 FROM longshore_batch WHERE completed_at IS NULL
+                   AND (sealed OR status IN ('failed', 'cancelled'))),
+                 EXISTS (SELECT 1 FROM longshore_unit WHERE cap_key IS NOT NULL
+                   AND state IN (3, 7) AND state = 7),
+                 EXISTS (SELECT 1 FROM longshore_start),
+                 EXISTS (SELECT 1 FROM longshore_untold),
+                 (SELECT min(next_fire) FROM longshore_schedule
+                   WHERE NOT paused AND next_fire IS NOT NULL)
+                   - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+                &[],
+            )
+            .await?;
+        let time = |at| -> Result<Option<Timestamp>> {
+            Ok(value::<Option<i64>>(&row, at)?.map(Timestamp::from_micros))
+        };
+        let next_fire_in = value::<Option<i64>>(&row, 8)?;
+        let next_fire_in =
+            next_fire_in.map(|left| Duration::from_micros(left.try_into().unwrap_or(0)));
+        let is_past = |time: Option<Timestamp>| time.is_some_and(|time| time <= tx.now);
+        let idle = IdleUntil { next_due: time(1)?, next_deadline: time(2)?, next_fire_in };
+        Ok(Self {
+            rollup: value(&row, 0)?,
+            due: is_past(idle.next_due),
+            expired: is_past(idle.next_deadline),
+            abandoned: value(&row, 3)?,
+            ended: value(&row, 4)?,
+            parked: value(&row, 5)?,
+            starts: value(&row, 6)?,
+            outbox: value(&row, 7)?,
+            idle,
+        })
+    }
+
+    /// Whether there is nothing to do at once. Batches that a crash left behind can wait.
+    fn is_empty(&self) -> bool {
+        let Self { rollup, due, expired, abandoned, parked, starts, outbox, .. } = *self;
+        !(rollup || due || expired || abandoned || parked || starts || outbox)
+    }
+}
+
+// Whoever holds a unit is changing it just now: the next round sees what became of it.
+const DUE: &str = "u.state = 1 AND u.place <= $1 ORDER BY u.place LIMIT $2 FOR UPDATE SKIP LOCKED";
+
+const EXPIRED: &str = "u.deadline IS NOT NULL AND u.state IN (0, 1, 2, 7, 8) AND u.deadline <= $1
+    ORDER BY u.deadline LIMIT $2 FOR UPDATE SKIP LOCKED";
+
+// Two conditions for two indexes.
+const ABANDONED: [&str; 2] = [
+    "u.stream = ANY($1) AND u.state = 2 LIMIT $2 FOR UPDATE SKIP LOCKED",
+    "u.stream = ANY($1) AND u.state IN (0, 1, 7, 8) LIMIT $2 FOR UPDATE SKIP LOCKED",
+];
+
+/// Takes all units that `which` selects one step on.
+async fn apply_event(
+    tx: &mut Tx<'_>,
+    which: &str,
+    params: &[&dyn Param],
+    event: &Event<'_>,
+) -> Result<u64> {
+    let sql = format!("SELECT {} FROM longshore_unit u WHERE {which}", UnitRow::COLUMNS);
+    let mut changes = Vec::new();
+    for row in tx.query(&sql, params).await? {
+        let row = UnitRow::read(&row)?;
+        let step = next(&row.transition_input()?, event, &Policy::default(), tx.now)?;
+        changes.push(UnitChange::step(row, step));
+    }
+    let count = changes.len() as u64;
+    apply(tx, changes).await?;
+    Ok(count)
+}
+
+/// Cancels waiting units of batches that were given up, and asks running ones to stop.
+pub(crate) async fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    let streams = abandoned_streams(tx).await?;
+    if streams.is_empty() {
+        return Ok(0);
+    }
+    tx.execute(
+        "UPDATE longshore_unit SET flags = flags | $2 WHERE id IN (SELECT id FROM longshore_unit
+         WHERE session IS NOT NULL AND flags & $2 = 0 AND stream = ANY($1)
+         FOR UPDATE SKIP LOCKED)",
+        &[&streams, &flag::CANCEL],
+    )
+    .await?;
+    let mut swept = 0;
+    for which in ABANDONED {
+        let left = i64::from(limit) - i64::try_from(swept).unwrap_or(0);
+        if left > 0 {
+            swept += apply_event(tx, which, &[&streams, &left], &Event::Cancel).await?;
+        }
+    }
+    Ok(swept)
+}
+
+/// The streams of batches that were given up and have units that have not ended.
+async fn abandoned_streams(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
+    let rows = tx
+        .query(
+            "SELECT s.num FROM longshore_batch b JOIN longshore_stream s
+             ON s.batch = b.num AND s.batch <> 0
+             WHERE b.completed_at IS NULL AND b.status IN ('failed', 'cancelled')",
+            &[],
+        )
+        .await?;
+    rows.iter().map(|row| value(row, 0)).collect()
+}
+
+/// Has batches looked at whose last unit has ended but which do not know: whoever ended it died
+/// between that commit and the next.
+pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
+    let rows = tx
+        .query(
+            "WITH unended AS MATERIALIZED (
+               SELECT b.num FROM longshore_batch b WHERE b.completed_at IS NULL
+               AND (b.sealed OR b.status IN ('failed', 'cancelled'))),
+             live (batch, unended, units) AS (
+               SELECT num, true, 0::bigint FROM unended
+               UNION ALL SELECT s.batch, false, s.blocked + s.scheduled + s.ready + s.leased
+               FROM unended b JOIN longshore_stream s ON s.batch = b.num AND s.batch <> 0
+               UNION ALL SELECT s.batch, false, d.blocked + d.scheduled + d.ready + d.leased
+               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               AND s.batch <> 0)
+             SELECT batch FROM live GROUP BY batch HAVING bool_or(unended) AND sum(units) = 0",
+            &[],
+        )
+        .await?;
+    for row in &rows {
+        tx.touch_batch(value(row, 0)?);
+    }
+    Ok(())
+}
+
+/// Units parked behind a cap that is not reached any more. Leaving units let the next one back in;
+/// this catches one whose predecessor was itself hidden (its batch paused) when it did, or left in a
+/// caller's transaction of which nobody told us. From key to key by the index, however many units
+/// are parked behind each, and some keys per round.
+async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<()> {
+    let after = cache.with(|state| state.cap_key.clone());
+    let rows = tx
+        .query(
+            "WITH RECURSIVE key (at, name) AS (
+               SELECT 0::bigint, $1 UNION ALL
+               SELECT k.at + 1, (SELECT u.cap_key FROM longshore_unit u WHERE u.cap_key > k.name
+                 AND u.cap_key IS NOT NULL AND u.state IN (3, 7) ORDER BY u.cap_key LIMIT 1)
+               FROM key k WHERE k.name IS NOT NULL AND k.at < $2)
+             SELECT k.name, (SELECT count(*) FROM longshore_unit l WHERE l.cap_key = k.name
+               AND l.state = 3 AND l.state IN (3, 7)),
+               (SELECT p.spec FROM longshore_unit p WHERE p.cap_key = k.name
+               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.place LIMIT 1)
+             FROM key k WHERE k.name IS NOT NULL AND k.at > 0 ORDER BY k.at",
+            &[&after, &MAX_CAP_KEYS],
+        )
+        .await?;
+    let mut free: Vec<Vec<u8>> = Vec::new();
+    let mut last = Vec::new();
+    for row in &rows {
+        last = value(row, 0)?;
+        let (leased, spec): (u32, _) = (count(row, 1)?, value::<Option<&str>>(row, 2)?);
+        let Some(spec) = spec else { continue };
+        if Spec::parse(Some(spec))?.cap.is_none_or(|cap| leased < cap.limit) {
+            free.push(last.clone());
+        }
+    }
+    let wrapped = rows.len() < usize::try_from(MAX_CAP_KEYS).unwrap_or(0);
+    cache.with(|state| state.cap_key = if wrapped { Vec::new() } else { last });
+    unpark(tx, free.iter().map(Vec::as_slice)).await
+}
+
+/// When the next scheduled unit is due.
+pub(crate) async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
+    let sql = "SELECT place FROM longshore_unit WHERE state = 1 ORDER BY place LIMIT 1";
+    let Some(row) = tx.query_opt(sql, &[]).await? else { return Ok(None) };
+    Ok(Some(Timestamp::from_micros(value(&row, 0)?).since(tx.now)))
+}
+
+/// Claims or renews the leadership of a role. Who does not lead only reads.
+pub(crate) async fn lead(
+    tx: &mut Tx<'_>,
+    role: &str,
+    session: SessionId,
+    ttl: Duration,
+    clock_source: ClockSource,
+) -> Result<bool> {
+    let now = tx.clock_now(clock_source).await?;
+    let until = (now + ttl).as_micros();
+    let (session, now) = (session_uuid(session), now.as_micros());
+    // A term that ends later than one from now would is from before the clock was set back.
+    let led = "SELECT 1 FROM longshore_leader WHERE role = $1 AND session <> $2 AND until > $3
+        AND until <= $4";
+    if tx.query_opt(led, &[&role, &session, &now, &until]).await?.is_some() {
+        return Ok(false);
+    }
+    let won = tx
+        .query_opt(
+            "INSERT INTO longshore_leader AS l (role, session, until) VALUES ($1, $2, $4)
+             ON CONFLICT (role) DO UPDATE SET session = excluded.session, until = excluded.until
+             WHERE l.session = $2 OR l.until <= $3 OR l.until > $4 RETURNING 1",
+            &[&role, &session, &now, &until],
+        )
+        .await?;
+    Ok(won.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEQ: ChangeSeq = ChangeSeq { commits: 1, notices: 1 };
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn cache(next_fire_in: Option<Duration>) -> MaintenanceCache {
+        let cache = MaintenanceCache::default();
+        cache.record(Some(IdleUntil { next_due: None, next_deadline: None, next_fire_in }), SEQ);
+        cache
+    }
+
+    #[test]
+    fn when_the_next_schedule_fires_is_known_until_something_happens() {
+        assert_eq!(cache(None).next_fire_in(SEQ, LONG), Some(None), "none does");
+        let cache = cache(Some(LONG));
+        let left = cache.next_fire_in(SEQ, LONG).flatten();
+        assert!(left.is_some_and(|left| left <= LONG && !left.is_zero()));
+        let more = ChangeSeq { notices: 2, ..SEQ };
+        assert_eq!(cache.next_fire_in(more, LONG), None, "others did something");
+        assert_eq!(cache.next_fire_in(SEQ, Duration::ZERO), None, "too old to be believed");
+    }
+
+    #[test]
+    fn a_schedule_that_is_due_is_not_answered_from_memory() {
+        assert_eq!(cache(Some(Duration::ZERO)).next_fire_in(SEQ, LONG), None);
+    }
+}

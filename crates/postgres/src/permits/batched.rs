@@ -1,0 +1,99 @@
+//! What many of a process ask of a pool at once: one function for all of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use longshore_core::permits::{Answer, Ask, Done, Job, STEP};
+use longshore_core::{Gather, PoolName, Result};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::{answer, micros, uuid, wait_ttl};
+use crate::error::damaged;
+use crate::row::value;
+use crate::store::StoreInner;
+use crate::typed_params::replace_nul;
+
+/// The pools that this process has met, and what is asked of each while something is on its way.
+#[derive(Debug, Default)]
+pub(crate) struct PoolCoalescers(Mutex<HashMap<PoolName, Arc<Gather<Job, Done>>>>);
+
+impl PoolCoalescers {
+    fn get(&self, pool: &PoolName) -> Arc<Gather<Job, Done>> {
+        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(jobs) = pools.get(pool) {
+            return Arc::clone(jobs);
+        }
+        let new = || Arc::new(Gather::one_by_one());
+        Arc::clone(pools.entry(pool.clone()).or_insert_with(new))
+    }
+}
+
+/// Does it alone, or with what others want of the same pool meanwhile.
+pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: Job) -> Done {
+    let jobs = inner.pool_coalescers.get(pool);
+    let (inner, pool) = (Arc::clone(inner), pool.clone());
+    let call = move |jobs| {
+        let (inner, pool) = (Arc::clone(&inner), pool.clone());
+        async move { execute(&inner, &pool, jobs).await }
+    };
+    jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("it came to no end")))
+}
+
+async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<Job>) -> Vec<Done> {
+    match &jobs[..] {
+        [Job::Ask(ask)] => vec![super::ask_one(inner, pool, ask).await.map(Some)],
+        [Job::Release { ids, late }] => {
+            vec![super::release_one(inner, pool, ids, *late).await.map(|()| None)]
+        }
+        many => match execute_batch(inner, pool, many).await {
+            Ok(done) => done,
+            Err(error) => Job::failed(jobs.len(), error),
+        },
+    }
+}
+
+async fn execute_batch(inner: &StoreInner, pool: &PoolName, jobs: &[Job]) -> Result<Vec<Done>> {
+    let released = |late| -> Vec<Uuid> {
+        let released = jobs.iter().flat_map(Job::back).filter(|(_, its)| *its == late);
+        released.map(|(id, _)| uuid(id)).collect()
+    };
+    let asks: Vec<&Ask> = jobs.iter().filter_map(Job::ask).collect();
+    let rows = inner
+        .query_autocommit(
+            "SELECT answer, fence, waited, before, look, told, place
+             FROM longshore_permit_gathered($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+            &[
+                &pool.as_str(),
+                &released(false),
+                &released(true),
+                &column(&asks, |ask| uuid(ask.id)),
+                &asks.first().map_or(0, |ask| i64::from(ask.max)),
+                &column(&asks, |ask| i64::from(ask.weight)),
+                &column(&asks, |ask| i16::from(ask.priority.level())),
+                &column(&asks, |ask| replace_nul(&ask.owner)),
+                &column(&asks, |ask| micros(ask.ttl)),
+                &column(&asks, wait_ttl),
+                &column(&asks, |ask| micros(STEP * u32::from(ask.priority.level()))),
+            ],
+        )
+        .await?;
+    read(inner, jobs, &rows)
+}
+
+fn column<T>(asks: &[&Ask], value_of: impl Fn(&Ask) -> T) -> Vec<T> {
+    asks.iter().map(|ask| value_of(ask)).collect()
+}
+
+fn read(inner: &StoreInner, jobs: &[Job], rows: &[Row]) -> Result<Vec<Done>> {
+    let mut answers: HashMap<i64, Result<Answer>> = HashMap::new();
+    for row in rows {
+        inner.notifier.permit_wakeups.wake(value(row, 5)?);
+        answers.insert(value(row, 6)?, answer(row));
+    }
+    let mut place = 0;
+    Ok(Job::done(jobs, || {
+        place += 1;
+        answers.remove(&place).unwrap_or_else(|| Err(damaged("too few answers")))
+    }))
+}

@@ -1,0 +1,232 @@
+//! Reading one thing: a unit, its failures, queues, totals, changes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use longshore_core::store::{
+    Capacity, Change, ChangeSet, QueueInfo, Queues, Topic, Totals, UnitFailure,
+};
+use longshore_core::{
+    BatchId, Error, Failure, Priority, QueueName, Result, Scope, TenantId, Timestamp, Unit, UnitId,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::batch::read_counts;
+use crate::error::damaged;
+use crate::row::{UnitParts, UnitRow, count, small, unit, value};
+use crate::start_log;
+use crate::tx::Tx;
+use crate::typed_params::{session_id, uuid};
+
+/// The tenant to filter by; `None` for all.
+pub(crate) fn tenant(scope: &Scope) -> Option<&str> {
+    match scope {
+        Scope::All => None,
+        Scope::Tenant(tenant) => Some(tenant.as_str()),
+    }
+}
+
+/// Units out of rows that begin with [`UnitRow::COLUMNS`]. `holder` is the column with the
+/// session's id.
+pub(crate) async fn assemble_units(
+    tx: &mut Tx<'_>,
+    rows: &[Row],
+    parts: impl Fn(&Row, usize) -> Result<UnitParts>,
+    holder: usize,
+) -> Result<Vec<Unit>> {
+    let mut unit_rows: Vec<UnitRow> = rows.iter().map(UnitRow::read).collect::<Result<_>>()?;
+    start_log::merge_into(tx, &mut unit_rows).await?;
+    let cache = Arc::clone(&tx.streams);
+    let streams = cache.by_num(tx, unit_rows.iter().map(|unit_row| unit_row.stream)).await?;
+    let mut units = Vec::with_capacity(rows.len());
+    for (row, unit_row) in rows.iter().zip(unit_rows) {
+        let names =
+            streams.get(&unit_row.stream).ok_or_else(|| damaged("a unit without its stream"))?;
+        let session = value::<Option<Uuid>>(row, holder)?.map(session_id);
+        units.push(unit(unit_row, parts(row, UnitRow::WIDTH)?, names, session)?);
+    }
+    Ok(units)
+}
+
+/// One unit, whole.
+pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Result<Unit> {
+    let sql = format!(
+        "SELECT {}, {}, h.id FROM longshore_unit u
+         LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = $1",
+        UnitRow::COLUMNS,
+        UnitParts::COLUMNS
+    );
+    let rows = tx.query(&sql, &[&uuid(id)]).await?;
+    let found = assemble_units(tx, &rows, UnitParts::read, UnitRow::WIDTH + 5).await?.pop();
+    found.filter(|unit| scope.covers(&unit.tenant)).ok_or_else(|| Error::not_found("unit", id))
+}
+
+/// The runs of a unit that did not end well.
+pub(crate) async fn failures(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: UnitId,
+) -> Result<Vec<UnitFailure>> {
+    let owner = "SELECT l.tenant FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
+        JOIN longshore_lane l ON l.num = s.lane WHERE u.id = $1";
+    let owner = tx.query_opt(owner, &[&uuid(id)]).await?;
+    let owner = owner.map(|row| TenantId::new(value::<&str>(&row, 0)?).map_err(damaged));
+    if !owner.transpose()?.is_some_and(|owner| scope.covers(&owner)) {
+        return Err(Error::not_found("unit", id));
+    }
+    let sql = "SELECT attempt, at, session, code, message FROM longshore_failure WHERE unit = $1
+        ORDER BY num";
+    let rows = tx.query(sql, &[&uuid(id)]).await?;
+    rows.iter().map(read_failure).collect()
+}
+
+fn read_failure(row: &Row) -> Result<UnitFailure> {
+    Ok(UnitFailure {
+        attempt: small(row, 0)?,
+        at: Timestamp::from_micros(value(row, 1)?),
+        session: value::<Option<Uuid>>(row, 2)?.map(session_id),
+        failure: Failure { code: value(row, 3)?, message: value(row, 4)? },
+    })
+}
+
+/// The seven counts and the live bytes, added up over streams `c`.
+pub(crate) const SUMS: &str = "coalesce(sum(c.blocked), 0)::bigint,
+    coalesce(sum(c.scheduled), 0)::bigint, coalesce(sum(c.ready), 0)::bigint,
+    coalesce(sum(c.leased), 0)::bigint, coalesce(sum(c.done), 0)::bigint,
+    coalesce(sum(c.failed), 0)::bigint, coalesce(sum(c.cancelled), 0)::bigint,
+    coalesce(sum(c.bytes), 0)::bigint";
+
+/// Two columns that bound something.
+pub(crate) fn read_capacity(row: &Row, at: usize) -> Result<Capacity> {
+    let bound = |at: usize| -> Result<Option<u64>> {
+        Ok(value::<Option<i64>>(row, at)?.map(i64::unsigned_abs))
+    };
+    Ok(Capacity { units: bound(at)?, bytes: bound(at + 1)? })
+}
+
+/// Every lane that `scope` covers.
+pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueInfo>> {
+    let sql = format!(
+        "SELECT l.num, q.name, l.tenant, q.paused, l.weight, l.cap, q.max_units,
+         q.max_bytes, l.max_units, l.max_bytes, EXISTS (SELECT 1 FROM longshore_tenant t
+         WHERE t.name = l.tenant AND t.suspended), {SUMS}, l.paused
+         FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+         LEFT JOIN longshore_count c ON c.lane = l.num
+         WHERE $1 IS NULL OR l.tenant = $1 GROUP BY l.num, q.num
+         ORDER BY q.name COLLATE \"C\", l.tenant COLLATE \"C\""
+    );
+    let rows = tx.query(&sql, &[&tenant(scope)]).await?;
+    let oldest = oldest_ready(tx).await?;
+    rows.iter().map(|row| queue_info(row, &oldest)).collect()
+}
+
+fn queue_info(row: &Row, oldest: &HashMap<i64, Timestamp>) -> Result<QueueInfo> {
+    let (queue_paused, lane_paused) = (value(row, 3)?, value(row, 19)?);
+    Ok(QueueInfo {
+        queue: QueueName::new(value::<&str>(row, 1)?).map_err(damaged)?,
+        tenant: TenantId::new(value::<&str>(row, 2)?).map_err(damaged)?,
+        paused: queue_paused || lane_paused,
+        queue_paused,
+        lane_paused,
+        suspended: value(row, 10)?,
+        weight: small(row, 4)?,
+        cap: value::<Option<i32>>(row, 5)?.map(i32::unsigned_abs),
+        capacity: read_capacity(row, 6)?,
+        lane_capacity: read_capacity(row, 8)?,
+        counts: read_counts(row, 11)?,
+        bytes: count(row, 18)?,
+        oldest_ready: oldest.get(&value(row, 0)?).copied(),
+    })
+}
+
+/// When the oldest ready unit of each lane became ready, by the head of each stream that has any:
+/// as many look-ups as there are such streams.
+async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
+    let unit_rows = tx
+        .query(
+            "SELECT c.lane, u.priority, u.place FROM longshore_count c CROSS JOIN LATERAL (
+               SELECT priority, place FROM longshore_unit
+               WHERE stream = c.stream AND state = 2 ORDER BY place LIMIT 1) u
+             WHERE c.ready > 0",
+            &[],
+        )
+        .await?;
+    let mut oldest = HashMap::new();
+    for unit_row in &unit_rows {
+        let level = u8::try_from(value::<i16>(unit_row, 1)?).map_err(damaged)?;
+        let priority = Priority::new(level).map_err(damaged)?;
+        let since = priority.ready_at(Timestamp::from_micros(value(unit_row, 2)?));
+        let first = oldest.entry(value(unit_row, 0)?).or_insert(since);
+        *first = since.min(*first);
+    }
+    Ok(oldest)
+}
+
+/// Sums over the named queues, or all. One statement: who waits until nothing is left to do must
+/// not see a unit in neither of two places.
+pub(crate) async fn totals(tx: &mut Tx<'_>, scope: &Scope, queues: &Queues) -> Result<Totals> {
+    let (all, names): (bool, Vec<&str>) = match queues {
+        Queues::All => (true, Vec::new()),
+        Queues::Named(names) => (false, names.iter().map(QueueName::as_str).collect()),
+    };
+    let sql = format!(
+        "SELECT {SUMS}, (SELECT count(*) FROM longshore_batch WHERE completed_at IS NULL
+           AND NOT sealed AND status IN ('queued', 'running', 'paused')
+           AND ($1 IS NULL OR tenant = $1)), (SELECT count(*) FROM longshore_session)
+         FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+         JOIN longshore_count c ON c.lane = l.num
+         WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 OR q.name = ANY($3))"
+    );
+    let row = tx.query_one(&sql, &[&tenant(scope), &all, &names]).await?;
+    Ok(Totals {
+        counts: read_counts(&row, 0)?,
+        open_batches: count(&row, 8)?,
+        sessions: count(&row, 9)?,
+    })
+}
+
+/// Changes told at once.
+const MAX_CHANGES: usize = 1000;
+
+/// What changed after `since`.
+pub(crate) async fn changes(tx: &mut Tx<'_>, scope: &Scope, since: u64) -> Result<ChangeSet> {
+    let ends = tx
+        .query_one(
+            "SELECT coalesce((SELECT min(seq) FROM longshore_change), 1),
+             coalesce((SELECT max(seq) FROM longshore_change), 0)",
+            &[],
+        )
+        .await?;
+    let (first, last): (u64, u64) = (count(&ends, 0)?, count(&ends, 1)?);
+    if since >= last {
+        return Ok(ChangeSet { cursor: last, ..ChangeSet::default() });
+    }
+    let rows = tx
+        .query(
+            "SELECT seq, topic, name FROM longshore_change WHERE seq > $1 AND seq <= $2
+             AND ($3 IS NULL OR tenant = $3 OR (tenant IS NULL AND topic <> 'session'))
+             ORDER BY seq LIMIT $4",
+            &[&since.cast_signed(), &last.cast_signed(), &tenant(scope), &(MAX_CHANGES as i64)],
+        )
+        .await?;
+    let changes: Vec<Change> = rows.iter().map(read_change).collect::<Result<_>>()?;
+    let cursor = match changes.last() {
+        Some(change) if changes.len() == MAX_CHANGES => change.seq,
+        _ => last,
+    };
+    Ok(ChangeSet { cursor, changes, missed: since + 1 < first })
+}
+
+fn read_change(row: &Row) -> Result<Change> {
+    let name: &str = value(row, 2)?;
+    let topic = match value::<&str>(row, 1)? {
+        "queue" => Topic::Queue(QueueName::new(name).map_err(damaged)?),
+        "batch" => Topic::Batch(BatchId::new(name).map_err(damaged)?),
+        "session" => Topic::Session(name.parse().map_err(damaged)?),
+        "unit" => Topic::Unit(name.parse().map_err(damaged)?),
+        "setting" => Topic::Setting(name.to_owned()),
+        other => return Err(damaged(format!("a change of `{other}`"))),
+    };
+    Ok(Change { seq: count(row, 0)?, topic })
+}

@@ -1,0 +1,233 @@
+//! Admission: who may send, and whether a lane, its queue and its tenant have room.
+//!
+//! Live units are added up only where a bound is set, and under the bound's lock: those who fill
+//! the same room count and fill it one after the other. An unbounded queue locks and counts nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_core::Result;
+use longshore_core::store::{Bound, Refusal};
+use tokio_postgres::Row;
+
+use crate::advisory_lock::{self, AdvisoryLock};
+use crate::error::damaged;
+use crate::row::{count, value};
+use crate::streams::Stream;
+use crate::tx::Tx;
+
+/// What one call has found out about bounds, and what it has taken of the room.
+#[derive(Default)]
+pub(crate) struct CapacityCheck {
+    lanes: HashMap<i64, LaneLimits>,
+    limits: BTreeMap<LimitScope, Remaining>,
+}
+
+struct LaneLimits {
+    suspended: bool,
+    /// Everything whose bound its units must keep to.
+    scopes: Vec<LimitScope>,
+}
+
+/// Something with a capacity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum LimitScope {
+    Lane(i64),
+    Queue(i64),
+    Tenant(String),
+}
+
+/// What is left under one bound.
+struct Remaining {
+    live: u64,
+    bytes: u64,
+    max_units: Option<u64>,
+    max_bytes: Option<u64>,
+}
+
+/// SQL for whether a reservation `r` takes up room at the time `now`: as long as its caller's
+/// transaction goes on. One that was committed just now may be seen although its units are not seen
+/// yet; so it counts for a while. (A number from the future is from before a dump and restore.)
+pub(crate) fn active_reservation_sql(now: &str) -> String {
+    format!(
+        "(CASE WHEN r.xid < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(r.xid) END
+         = ANY(CASE WHEN r.until > {now} THEN '{{in progress,committed}}'
+         ELSE '{{in progress}}' END::text[])) IS TRUE"
+    )
+}
+
+impl CapacityCheck {
+    /// Looks up what is set for these lanes.
+    pub(crate) async fn load(tx: &mut Tx<'_>, lanes: &Vec<i64>) -> Result<Self> {
+        let rows = tx
+            .query(
+                "SELECT l.num, l.queue, l.tenant, coalesce(t.suspended, false), l.max_units,
+                 l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes
+                 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+                 LEFT JOIN longshore_tenant t ON t.name = l.tenant WHERE l.num = ANY($1)",
+                &[lanes],
+            )
+            .await?;
+        let mut check = Self::default();
+        for row in &rows {
+            check.add_lane(row)?;
+        }
+        Ok(check)
+    }
+
+    fn add_lane(&mut self, row: &Row) -> Result<()> {
+        let (num, tenant): (i64, String) = (value(row, 0)?, value(row, 2)?);
+        let mut lane = LaneLimits { suspended: value(row, 3)?, scopes: Vec::new() };
+        let all =
+            [LimitScope::Lane(num), LimitScope::Queue(value(row, 1)?), LimitScope::Tenant(tenant)];
+        for (scope, at) in all.into_iter().zip([4, 6, 8]) {
+            if let Some(remaining) = Remaining::read(row, at)? {
+                self.limits.entry(scope.clone()).or_insert(remaining);
+                lane.scopes.push(scope);
+            }
+        }
+        self.lanes.insert(num, lane);
+        Ok(())
+    }
+
+    /// Whether any of the lanes has a bound to keep to.
+    pub(crate) fn has_limits(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// Takes the locks of all bounds and counts what is live under them, now that nobody else adds
+    /// to it.
+    pub(crate) async fn count(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        if self.limits.is_empty() {
+            return Ok(());
+        }
+        let locks: Vec<AdvisoryLock<'_>> = self.limits.keys().map(LimitScope::lock).collect();
+        advisory_lock::acquire(tx, &locks).await?;
+        self.reload_limits(tx).await?;
+        let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
+        for scope in self.limits.keys() {
+            match scope {
+                LimitScope::Lane(num) => lanes.push(*num),
+                LimitScope::Queue(num) => queues.push(*num),
+                LimitScope::Tenant(name) => tenants.push(name.clone()),
+            }
+        }
+        let reserved = active_reservation_sql("$4");
+        let sql = format!(
+            "WITH lanes AS (SELECT num, queue, tenant FROM longshore_lane
+               WHERE num = ANY($1) OR queue = ANY($2) OR tenant = ANY($3)),
+             taken AS (
+               SELECT s.lane, s.blocked + s.scheduled + s.ready + s.leased AS units, s.bytes
+               FROM longshore_stream s WHERE s.lane IN (SELECT num FROM lanes)
+               UNION ALL SELECT s.lane, d.blocked + d.scheduled + d.ready + d.leased, d.bytes
+               FROM longshore_delta d JOIN longshore_stream s ON s.num = d.stream
+               WHERE s.lane IN (SELECT num FROM lanes)
+               UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_reservation r
+               WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
+             SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint
+             FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
+        );
+        for row in tx.query(&sql, &[&lanes, &queues, &tenants, &tx.now.as_micros()]).await? {
+            let names = [
+                LimitScope::Lane(value(&row, 0)?),
+                LimitScope::Queue(value(&row, 1)?),
+                LimitScope::Tenant(value(&row, 2)?),
+            ];
+            for scope in names {
+                if let Some(remaining) = self.limits.get_mut(&scope) {
+                    remaining.live += count::<u64>(&row, 3)?;
+                    remaining.bytes += count::<u64>(&row, 4)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The limits as they are now that their locks are held: whoever changes one holds its lock.
+    async fn reload_limits(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let lanes: Vec<i64> = self.lanes.keys().copied().collect();
+        let mut current = Self::load(tx, &lanes).await?;
+        for (scope, remaining) in &mut self.limits {
+            let current_limits = current.limits.remove(scope);
+            remaining.max_units =
+                current_limits.as_ref().and_then(|current_limits| current_limits.max_units);
+            remaining.max_bytes =
+                current_limits.and_then(|current_limits| current_limits.max_bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether the stream's tenant is suspended.
+    pub(crate) fn suspended(&self, stream: &Stream) -> Option<Refusal> {
+        let suspended = self.lanes.get(&stream.lane).is_some_and(|lane| lane.suspended);
+        (suspended || stream.is_placeholder()).then(|| Refusal::Suspended(stream.tenant.clone()))
+    }
+
+    /// Why a unit with a payload of `bytes` has no room, or takes its room.
+    pub(crate) fn admit(&mut self, lane: i64, bytes: u64) -> Option<Refusal> {
+        let scopes = &self.lanes.get(&lane)?.scopes;
+        for scope in scopes {
+            if let Some(remaining) = self.limits.get(scope)
+                && let Some(limit) = remaining.exceeded(bytes)
+            {
+                let (bound, live, bytes) = (scope.bound(), remaining.live, remaining.bytes);
+                return Some(Refusal::Full { bound, live, bytes, limit });
+            }
+        }
+        for scope in scopes {
+            if let Some(remaining) = self.limits.get_mut(scope) {
+                remaining.live += 1;
+                remaining.bytes += bytes;
+            }
+        }
+        None
+    }
+
+    /// A unit that ended as soon as it was in takes up no room.
+    pub(crate) fn release(&mut self, lane: i64, bytes: u64) {
+        let Some(lane) = self.lanes.get(&lane) else { return };
+        for scope in &lane.scopes {
+            if let Some(remaining) = self.limits.get_mut(scope) {
+                remaining.live -= 1;
+                remaining.bytes -= bytes;
+            }
+        }
+    }
+}
+
+impl Remaining {
+    /// An empty room, if a bound is set in the columns that begin at `at`.
+    fn read(row: &Row, at: usize) -> Result<Option<Self>> {
+        let limit = |at: usize| -> Result<Option<u64>> {
+            value::<Option<i64>>(row, at)?.map(u64::try_from).transpose().map_err(damaged)
+        };
+        let (max_units, max_bytes) = (limit(at)?, limit(at + 1)?);
+        let limited = max_units.is_some() || max_bytes.is_some();
+        Ok(limited.then_some(Self { live: 0, bytes: 0, max_units, max_bytes }))
+    }
+
+    fn exceeded(&self, bytes: u64) -> Option<String> {
+        match (self.max_units, self.max_bytes) {
+            (Some(max), _) if self.live + 1 > max => Some(format!("{max} units")),
+            (_, Some(max)) if self.bytes + bytes > max => Some(format!("{max} bytes")),
+            _ => None,
+        }
+    }
+}
+
+impl LimitScope {
+    fn lock(&self) -> AdvisoryLock<'_> {
+        match self {
+            Self::Lane(num) => AdvisoryLock::LaneCapacity(*num),
+            Self::Queue(num) => AdvisoryLock::QueueCapacity(*num),
+            Self::Tenant(name) => AdvisoryLock::TenantCapacity(name),
+        }
+    }
+
+    fn bound(&self) -> Bound {
+        match self {
+            Self::Lane(_) => Bound::Lane,
+            Self::Queue(_) => Bound::Queue,
+            Self::Tenant(_) => Bound::Tenant,
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What becomes of each unit of a send, in order, on facts that were read and locked together.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use longshore_core::machine::{Event, Head, next};
+use longshore_core::store::{Refusal, Sent};
+use longshore_core::unit::{Dedup, DedupWindow, OnDependencyFailure, OnDuplicate};
+use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
+use uuid::Uuid;
+
+use super::dedup_key;
+use super::insert::{self, NewRow};
+use crate::dependency_outbox;
+use crate::error::conflict;
+use crate::finish::{self, UnitChange};
+use crate::queue_limits::CapacityCheck;
+use crate::row::{flag, state, value};
+use crate::streams::Stream;
+use crate::tx::Tx;
+use crate::typed_params::{Param, unit_id, uuid, uuids};
+
+/// Who says whether there is room.
+pub(super) enum CapacityPolicy {
+    /// Nobody asks.
+    Unlimited,
+    /// These rooms, which are locked.
+    Checked(CapacityCheck),
+    /// It was said beforehand, for each unit; the room is reserved.
+    Reserved(Vec<Option<Refusal>>),
+}
+
+impl CapacityPolicy {
+    fn suspended(&self, at: usize, stream: &Stream) -> Option<Refusal> {
+        match self {
+            Self::Unlimited => None,
+            Self::Checked(capacity) => capacity.suspended(stream),
+            Self::Reserved(refusals) => {
+                let refusals = refusals.get(at).cloned().flatten();
+                refusals.filter(|refusal| matches!(refusal, Refusal::Suspended(_)))
+            }
+        }
+    }
+
+    fn admit(&mut self, at: usize, lane: i64, unit: &NewUnit) -> Option<Refusal> {
+        match self {
+            Self::Unlimited => None,
+            Self::Checked(capacity) => capacity.admit(lane, unit.payload.len() as u64),
+            Self::Reserved(refusals) => refusals.get(at).cloned().flatten(),
+        }
+    }
+
+    fn release(&mut self, lane: i64, unit: &NewUnit) {
+        if let Self::Checked(capacity) = self {
+            capacity.release(lane, unit.payload.len() as u64);
+        }
+    }
+}
+
+/// What decisions are made on, and what they come to.
+pub(super) struct AdmissionPlan<'u> {
+    now: Timestamp,
+    capacity: CapacityPolicy,
+    /// Units that are in the store already.
+    existing: HashSet<UnitId>,
+    /// Units that others of this send may wait for.
+    awaited: HashMap<UnitId, (TenantId, UnitState)>,
+    holders: HashMap<Vec<u8>, KeyHolder>,
+    /// Units that give up their keys.
+    freed: Vec<Uuid>,
+    rows: Vec<NewRow<'u>>,
+    /// What is waited for, and by whom.
+    edges: Vec<(UnitId, UnitId)>,
+    /// Units that end as soon as they are in, and what did not end well before.
+    ended: Vec<(UnitId, UnitId)>,
+}
+
+/// Who has a key.
+struct KeyHolder {
+    id: UnitId,
+    window: DedupWindow,
+    ended: Option<Timestamp>,
+}
+
+/// What a new unit waits for.
+#[derive(Default)]
+struct Dependencies {
+    open: Vec<UnitId>,
+    failed: Option<UnitId>,
+}
+
+impl<'u> AdmissionPlan<'u> {
+    /// Reads and locks everything that the decisions depend on.
+    pub(super) async fn load(
+        tx: &mut Tx<'_>,
+        units: &[NewUnit],
+        streams: &[Arc<Stream>],
+        capacity: CapacityPolicy,
+    ) -> Result<Self> {
+        let mut plan = Self {
+            now: tx.now,
+            capacity,
+            existing: HashSet::new(),
+            awaited: HashMap::new(),
+            holders: HashMap::new(),
+            freed: Vec::new(),
+            rows: Vec::new(),
+            edges: Vec::new(),
+            ended: Vec::new(),
+        };
+        let keys = units.iter().zip(streams).filter_map(|(unit, stream)| {
+            unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key))
+        });
+        let keys: Vec<Vec<u8>> = keys.collect();
+        let needs: Vec<Uuid> =
+            units.iter().flat_map(|unit| &unit.after.units).map(|id| uuid(*id)).collect();
+        if !keys.is_empty() || !needs.is_empty() {
+            plan.lock_dependencies(tx, &keys, &needs).await?;
+        }
+        let ids = uuids(units.iter().map(|unit| &unit.id));
+        let sql = "SELECT id FROM longshore_unit WHERE id = ANY($1)";
+        for row in tx.query(sql, &[&ids]).await? {
+            plan.existing.insert(unit_id(value(&row, 0)?));
+        }
+        Ok(plan)
+    }
+
+    /// Those who have the keys, and those who are waited for. Locked: whoever ends one of them
+    /// either has done so already, or will see who waits for it. Not in a caller's transaction,
+    /// which may stay open for long: what happens meanwhile is seen to after its commit.
+    async fn lock_dependencies(
+        &mut self,
+        tx: &mut Tx<'_>,
+        keys: &Vec<Vec<u8>>,
+        needs: &Vec<Uuid>,
+    ) -> Result<()> {
+        // An empty list is left out: PostgreSQL would look for it in the first index that it finds.
+        let (which, params): (_, &[&dyn Param]) = match (keys.is_empty(), needs.is_empty()) {
+            (false, true) => ("dedup = ANY($1)", &[keys]),
+            (true, _) => ("id = ANY($1)", &[needs]),
+            (false, false) => ("dedup = ANY($1) OR id = ANY($2)", &[keys, needs]),
+        };
+        let sql = format!(
+            "SELECT id, stream, state, place, flags, dedup FROM longshore_unit
+             WHERE {which} ORDER BY id {}",
+            if tx.is_caller_transaction() { "" } else { "FOR UPDATE" }
+        );
+        let rows = tx.query(&sql, params).await?;
+        let nums: Result<Vec<i64>> = rows.iter().map(|row| value(row, 1)).collect();
+        let cache = Arc::clone(&tx.streams);
+        let streams = cache.by_num(tx, nums?).await?;
+        for row in &rows {
+            let (id, state) = (unit_id(value(row, 0)?), state(value(row, 2)?)?);
+            let place = Timestamp::from_micros(value(row, 3)?);
+            if let Some(stream) = streams.get(&value(row, 1)?) {
+                self.awaited.insert(id, (stream.tenant.clone(), state));
+            }
+            // Its own time plays no part once it has ended.
+            let window = match value::<i64>(row, 4)? & flag::KEY_SINCE {
+                0 => DedupWindow::WhileKept,
+                _ => DedupWindow::Since(place),
+            };
+            if let Some(key) = value::<Option<Vec<u8>>>(row, 5)? {
+                let ended = state.is_final().then_some(place);
+                self.holders.insert(key, KeyHolder { id, window, ended });
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of one unit; the units before it are taken as in.
+    pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> Sent {
+        let existing = self.existing.contains(&unit.id);
+        // What is in already was not sent now, and takes no more room.
+        if !existing && let Some(suspended) = self.capacity.suspended(at, stream) {
+            return Sent::Refused(suspended);
+        }
+        if let Some(dedup) = &unit.dedup
+            && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
+            && taken != unit.id
+        {
+            return match dedup.on_duplicate {
+                OnDuplicate::Refused => Sent::Refused(Refusal::Duplicate(taken)),
+                OnDuplicate::Existing => Sent::Existing(taken),
+            };
+        }
+        let dependencies = match self.dependencies(unit) {
+            Ok(dependencies) => dependencies,
+            Err(unknown) => return Sent::Refused(Refusal::UnknownDependency(unknown)),
+        };
+        if existing {
+            return Sent::Created(unit.id);
+        }
+        if let Some(full) = self.capacity.admit(at, stream.lane, unit) {
+            return Sent::Refused(full);
+        }
+        self.admit(unit, stream, dependencies);
+        Sent::Created(unit.id)
+    }
+
+    /// The unit that has a key. One that does not hold it against `wanted` gives it up.
+    fn holder(&mut self, key: &[u8], wanted: &Dedup) -> Option<UnitId> {
+        let KeyHolder { id, window, ended } = self.holders.get(key)?;
+        let (id, holds) = (*id, window.holds_against(*ended, wanted.window));
+        if holds {
+            return Some(id);
+        }
+        self.holders.remove(key);
+        match self.rows.iter_mut().find(|row| row.unit.id == id) {
+            Some(row) => row.dedup = None,
+            None => self.freed.push(uuid(id)),
+        }
+        None
+    }
+
+    /// What a unit waits for, or which of those nobody knows.
+    fn dependencies(&self, unit: &NewUnit) -> Result<Dependencies, UnitId> {
+        let mut dependencies = Dependencies::default();
+        let release = unit.after.on_failure == OnDependencyFailure::Release;
+        for needs in &unit.after.units {
+            let known = self.awaited.get(needs).filter(|(tenant, _)| *tenant == unit.tenant);
+            match known.map(|(_, state)| *state) {
+                None => return Err(*needs),
+                Some(UnitState::Done) => {}
+                Some(state) if state.is_final() => {
+                    if !release {
+                        dependencies.failed = Some(*needs);
+                    }
+                }
+                Some(_) if dependencies.open.contains(needs) => {}
+                Some(_) => dependencies.open.push(*needs),
+            }
+        }
+        if dependencies.failed.is_some() {
+            // It ends at once; there is nothing to wait for.
+            dependencies.open.clear();
+        }
+        Ok(dependencies)
+    }
+
+    fn admit(&mut self, unit: &'u NewUnit, stream: &Stream, dependencies: Dependencies) {
+        let mut row = NewRow::new(self.now, unit, stream, dependencies.open.len());
+        let window = unit.dedup.as_ref().map(|dedup| dedup.window);
+        let state = match dependencies.failed {
+            Some(failed) => {
+                self.capacity.release(stream.lane, unit);
+                self.ended.push((unit.id, failed));
+                if window == Some(DedupWindow::WhileLive) {
+                    row.dedup = None;
+                }
+                UnitState::Cancelled
+            }
+            None => row.state,
+        };
+        if let (Some(key), Some(window)) = (&row.dedup, window) {
+            let ended = dependencies.failed.map(|_| self.now);
+            self.holders.insert(key.clone(), KeyHolder { id: unit.id, window, ended });
+        }
+        self.existing.insert(unit.id);
+        self.awaited.insert(unit.id, (unit.tenant.clone(), state));
+        self.edges.extend(dependencies.open.iter().map(|needs| (*needs, unit.id)));
+        self.rows.push(row);
+    }
+
+    /// Writes what was decided.
+    pub(super) async fn write(self, tx: &mut Tx<'_>) -> Result<()> {
+        if !self.freed.is_empty() {
+            // One that runs again meanwhile keeps its key, and all is to be decided anew.
+            let sql = "UPDATE longshore_unit SET dedup = NULL
+                WHERE id = ANY($1) AND state IN (4, 5, 6)";
+            if tx.execute(sql, &[&self.freed]).await? != self.freed.len() as u64 {
+                return Err(conflict());
+            }
+        }
+        insert::insert_admitted(tx, &self.rows).await?;
+        write_edges(tx, &self.edges).await?;
+        cancel_admitted(tx, &self.ended).await
+    }
+}
+
+async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> {
+    if edges.is_empty() {
+        return Ok(());
+    }
+    let needs = uuids(edges.iter().map(|(needs, _)| needs));
+    let units = uuids(edges.iter().map(|(_, unit)| unit));
+    tx.execute(
+        "INSERT INTO longshore_dependency (needs, unit) SELECT * FROM unnest($1, $2)",
+        &[&needs, &units],
+    )
+    .await?;
+    if tx.is_caller_transaction() {
+        return dependency_outbox::enqueue(tx, edges.iter().map(|(needs, _)| needs)).await;
+    }
+    tx.execute(
+        "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)",
+        &[&needs, &flag::WAITED_ON],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Ends units whose dependencies did not end well, as if they had been blocked until now.
+async fn cancel_admitted(tx: &mut Tx<'_>, ended: &[(UnitId, UnitId)]) -> Result<()> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let mut rows = finish::lock_rows(tx, ended.iter().map(|(unit, _)| unit)).await?;
+    let mut changes = Vec::new();
+    for (unit, failed) in ended {
+        let Some(row) = rows.remove(unit) else { continue };
+        let head = Head { state: UnitState::Blocked, ..row.transition_input()? };
+        let event = Event::DependencyFailed(*failed);
+        let step = next(&head, &event, &Policy::default(), tx.now)?;
+        changes.push(UnitChange::step(row, step));
+    }
+    finish::apply(tx, changes).await
+}

@@ -1,0 +1,72 @@
+//! The short way of a send: one statement, where no unit needs a second look and no lane has a bound.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use longshore_core::store::Sent;
+use longshore_core::{NewUnit, Result, Scope, UnitState};
+
+use super::insert::{self, CHUNK, NewRow, chunk_end};
+use super::{check, created, is_plain, key, lanes, same_stream};
+use crate::store::StoreInner;
+use crate::streams::{Stream, StreamCache};
+use crate::tx::PostCommit;
+
+/// Takes units in, or says that the long way must be gone.
+pub(crate) async fn try_fast_path(
+    inner: &Arc<StoreInner>,
+    scope: &Scope,
+    units: &Arc<Vec<NewUnit>>,
+) -> Result<Option<Vec<Sent>>> {
+    check(scope, units)?;
+    let simple = !units.is_empty() && units.iter().all(is_plain);
+    if !simple || chunk_end(units, 0, CHUNK) < units.len() {
+        return Ok(None);
+    }
+    let Some(streams) = cached_streams(&inner.streams, units) else { return Ok(None) };
+    if inner.streams.may_be_gated(&lanes(&streams)) {
+        return Ok(None);
+    }
+    let (store, units) = (Arc::clone(inner), Arc::clone(units));
+    let task = async move {
+        let Some(after) = insert(&store, &units, &streams).await? else { return Ok(None) };
+        store.run_post_commit(after).await?;
+        Ok(Some(created(&units)))
+    };
+    inner.run_to_completion(task).await
+}
+
+/// Each unit's stream, if this process has met them all.
+fn cached_streams(cache: &StreamCache, units: &[NewUnit]) -> Option<Vec<Arc<Stream>>> {
+    let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
+    for (at, unit) in units.iter().enumerate() {
+        let before = streams.last().filter(|_| at > 0 && same_stream(&units[at - 1], unit));
+        let stream = before.cloned().or_else(|| cache.cached(&key(unit, 0)))?;
+        streams.push(stream);
+    }
+    Some(streams)
+}
+
+async fn insert(
+    inner: &StoreInner,
+    units: &[NewUnit],
+    streams: &[Arc<Stream>],
+) -> Result<Option<PostCommit>> {
+    let (now, lanes) = (inner.options.clock.now(), lanes(streams));
+    let rows: Vec<NewRow<'_>> =
+        units.iter().zip(streams).map(|(unit, stream)| NewRow::new(now, unit, stream, 0)).collect();
+    let inserted = insert::insert_plain_autocommit(inner, now, &rows, &lanes).await?;
+    let Some(inserted) = inserted else {
+        inner.streams.set_gated(&lanes, true);
+        return Ok(None);
+    };
+    let wake_workers = inserted.iter().any(|(_, state)| *state == UnitState::Ready);
+    let nums: BTreeSet<i64> = inserted.iter().map(|(stream, _)| *stream).collect();
+    let mut after = PostCommit { wake_workers, deltas: nums.len(), ..PostCommit::default() };
+    for num in nums {
+        if let Some(stream) = streams.iter().find(|stream| stream.num == num) {
+            after.note_stream(&inner.streams, stream, false);
+        }
+    }
+    Ok(Some(after))
+}

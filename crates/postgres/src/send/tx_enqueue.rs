@@ -1,0 +1,177 @@
+//! Sending inside a caller's transaction.
+//!
+//! Nothing that others must see, or would have to wait for, happens in it: streams are made, and
+//! room in bounded queues is reserved, in short transactions of our own. A reservation counts as
+//! long as the caller's transaction goes on, and goes with the commit that brings its units.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::store::{Refusal, Sent};
+use longshore_core::{NewUnit, Result, Scope, UnitId};
+use tokio_postgres::Transaction;
+
+use super::admission::CapacityPolicy;
+use super::{
+    LimitPolicy, check, created, is_plain, lanes, send_plain, send_with_admission, streams,
+};
+use crate::commit_guard::CommitGuard;
+use crate::error::is_conflict;
+use crate::queue_limits::{CapacityCheck, active_reservation_sql};
+use crate::row::value;
+use crate::store::{StoreInner, TransactionResult, retry_transaction};
+use crate::streams::Stream;
+use crate::tx::Tx;
+use crate::typed_params::{unit_id, uuids};
+
+/// How long a reservation counts that a commit should have removed, and has not: its caller went
+/// back to a savepoint, or saw an older state of the database.
+const RESERVATION_TTL: Duration = Duration::from_secs(60);
+
+/// What was arranged before anything is written in the caller's transaction.
+#[derive(Default)]
+struct ReservedCapacity {
+    /// Why a unit cannot go in, for each.
+    refusals: Vec<Option<Refusal>>,
+    reservations: Vec<i64>,
+}
+
+/// Takes units in, inside the caller's transaction.
+pub(crate) async fn send_in(
+    store: &StoreInner,
+    transaction: &Transaction<'_>,
+    scope: &Scope,
+    units: &[NewUnit],
+) -> Result<TransactionResult<Vec<Sent>>> {
+    check(scope, units)?;
+    let (streams, reserved) = prepare(store, transaction, units).await?;
+    let mut tries = 0;
+    loop {
+        match try_send_in(store, transaction, units, &streams, &reserved).await {
+            Err(error) if is_conflict(&error) && tries < 3 => tries += 1,
+            answer => return answer,
+        }
+    }
+}
+
+/// Makes streams and reserves room.
+async fn prepare(
+    store: &StoreInner,
+    transaction: &Transaction<'_>,
+    units: &[NewUnit],
+) -> Result<(Vec<Arc<Stream>>, ReservedCapacity)> {
+    let prepared = retry_transaction!(store, Durable, tx => async {
+        let streams = streams(&mut tx, units, 0, LimitPolicy::Enforce).await?;
+        let capacity = CapacityCheck::load(&mut tx, &lanes(&streams)).await?;
+        Ok((streams, capacity))
+    });
+    let ((streams, capacity), _) = prepared.await?;
+    let refusals = streams.iter().map(|stream| capacity.suspended(stream)).collect();
+    if !capacity.has_limits() {
+        return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
+    }
+    let mut tx = Tx::in_caller_transaction(
+        transaction,
+        store.options.clock.now(),
+        Arc::clone(&store.streams),
+    );
+    let xid: String = value(&tx.query_one("SELECT pg_current_xact_id()::text", &[]).await?, 0)?;
+    let reserve = retry_transaction!(store, Durable, tx => reserve(&mut tx, units, &streams, refusals.clone(), &xid));
+    let (reserved, _) = reserve.await?;
+    Ok((streams, reserved))
+}
+
+/// Counts what there is and sets aside what these units need, lane by lane.
+async fn reserve(
+    tx: &mut Tx<'_>,
+    units: &[NewUnit],
+    streams: &[Arc<Stream>],
+    mut refusals: Vec<Option<Refusal>>,
+    xid: &str,
+) -> Result<ReservedCapacity> {
+    // The caller's transaction is open meanwhile: better no room than a long wait.
+    tx.batch("SET LOCAL lock_timeout = '2s'").await?;
+    let mut capacity = CapacityCheck::load(tx, &lanes(streams)).await?;
+    capacity.count(tx).await?;
+    let existing = existing_ids(tx, units).await?;
+    let mut taken: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {
+        if refusals[at].is_some() || existing.contains(&unit.id) {
+            continue;
+        }
+        refusals[at] = capacity.admit(stream.lane, unit.payload.len() as u64);
+        if refusals[at].is_none() {
+            let (units, bytes) = taken.entry(stream.lane).or_default();
+            *units += 1;
+            *bytes += i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
+        }
+    }
+    let reservations = write_reservations(tx, &taken, xid).await?;
+    Ok(ReservedCapacity { refusals, reservations })
+}
+
+async fn existing_ids(tx: &mut Tx<'_>, units: &[NewUnit]) -> Result<Vec<UnitId>> {
+    let sql = "SELECT id FROM longshore_unit WHERE id = ANY($1)";
+    let rows = tx.query(sql, &[&uuids(units.iter().map(|unit| &unit.id))]).await?;
+    rows.iter().map(|row| value(row, 0).map(unit_id)).collect()
+}
+
+/// Writes reservations, and removes those of the same lanes that count no more.
+async fn write_reservations(
+    tx: &mut Tx<'_>,
+    taken: &BTreeMap<i64, (i64, i64)>,
+    xid: &str,
+) -> Result<Vec<i64>> {
+    let lanes: Vec<i64> = taken.keys().copied().collect();
+    let units: Vec<i64> = taken.values().map(|(units, _)| *units).collect();
+    let bytes: Vec<i64> = taken.values().map(|(_, bytes)| *bytes).collect();
+    let until = (tx.now + RESERVATION_TTL).as_micros();
+    let reserved = active_reservation_sql("$4");
+    let sql = format!(
+        "WITH old AS (DELETE FROM longshore_reservation r
+           WHERE r.lane = ANY($1) AND NOT {reserved})
+         INSERT INTO longshore_reservation (lane, units, bytes, until, xid)
+         SELECT n.*, $5, $6::xid8 FROM unnest($1, $2, $3) n RETURNING num"
+    );
+    let rows = tx.query(&sql, &[&lanes, &units, &bytes, &tx.now.as_micros(), &until, &xid]).await?;
+    rows.iter().map(|row| value(row, 0)).collect()
+}
+
+/// Writes the units, or leaves nothing behind.
+async fn try_send_in(
+    store: &StoreInner,
+    transaction: &Transaction<'_>,
+    units: &[NewUnit],
+    streams: &[Arc<Stream>],
+    reserved: &ReservedCapacity,
+) -> Result<TransactionResult<Vec<Sent>>> {
+    let now = store.options.clock.now();
+    let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&store.streams));
+    let guard = CommitGuard::arm(&mut tx).await?;
+    let done = async {
+        let answer = insert(&mut tx, units, streams, &reserved.refusals).await?;
+        if !reserved.reservations.is_empty() {
+            let sql = "DELETE FROM longshore_reservation WHERE num = ANY($1)";
+            tx.execute(sql, &[&reserved.reservations]).await?;
+        }
+        tx.flush().await?;
+        Ok(answer)
+    };
+    let done = done.await;
+    guard.disarm(&mut tx, done).await
+}
+
+async fn insert(
+    tx: &mut Tx<'_>,
+    units: &[NewUnit],
+    streams: &[Arc<Stream>],
+    refusals: &[Option<Refusal>],
+) -> Result<Vec<Sent>> {
+    if units.iter().all(is_plain) && refusals.iter().all(Option::is_none) {
+        // The room is theirs already: nobody asks again.
+        send_plain(tx, units, streams, false).await?;
+        return Ok(created(units));
+    }
+    send_with_admission(tx, units, streams, CapacityPolicy::Reserved(refusals.to_vec())).await
+}

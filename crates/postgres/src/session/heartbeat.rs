@@ -1,0 +1,99 @@
+//! What a session does with its hands full: beats, words on how far it is, units given back.
+//!
+//! Units that are named are found by their ids. `coalesce(session, 0)` keeps the planner from finding them by
+//! session: under a long-running reader everything a session ever held is still in that index.
+
+use std::collections::HashMap;
+
+use longshore_core::machine::{Event, next};
+use longshore_core::session::Lease;
+use longshore_core::store::{Beat, BeatAnswer, ProgressNote};
+use longshore_core::{Error, Policy, Result, SessionId, UnitId};
+use uuid::Uuid;
+
+use super::{CLOSED_STREAMS, is_held, number, parse_command};
+use crate::finish::{self, UnitChange};
+use crate::row::{UnitRow, count, flag, to_json, value};
+use crate::start_log;
+use crate::tx::Tx;
+use crate::typed_params::{session_uuid, unit_id, uuid};
+
+/// A sign of life.
+pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Beat) -> Result<BeatAnswer> {
+    let sql = format!(
+        "WITH me AS (
+           UPDATE longshore_session SET beats = beats + 1, beat_at = $2, cpu = coalesce($4, cpu)
+           WHERE id = $1
+           RETURNING num, wanted),
+         held AS MATERIALIZED (
+           SELECT u.id, u.stream, u.flags, u.started_at
+           FROM me JOIN longshore_unit u ON u.session = me.num)
+         SELECT me.num, me.wanted, (SELECT count(*) FROM held),
+           ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
+           ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY ({CLOSED_STREAMS}::bigint[])
+             AND NOT EXISTS (SELECT 1 FROM longshore_start l
+               WHERE l.session = me.num AND held.id = ANY(l.units)))
+         FROM me"
+    );
+    let cpu = beat.cpu.map(|cpu| i64::try_from(cpu.as_micros()).unwrap_or(i64::MAX));
+    let row = tx
+        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL, &cpu])
+        .await?
+        .ok_or(Error::SessionGone(session))?;
+    progress(tx, value(&row, 0)?, &beat.progress).await?;
+    let ids = |at| -> Result<Vec<UnitId>> {
+        Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
+    };
+    Ok(BeatAnswer {
+        order: parse_command(value(&row, 1)?)?,
+        held: count(&row, 2)?,
+        cancel: ids(3)?,
+        unwanted: ids(4)?,
+    })
+}
+
+/// Keeps how far units are.
+pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
+    // It is a hint: a beat does not wait for a unit that somebody's open transaction holds.
+    // The latest word of each: an update from a list takes any of several rows for one unit.
+    let latest: HashMap<UnitId, &ProgressNote> =
+        notes.iter().map(|note| (note.lease.unit, note)).collect();
+    if latest.is_empty() {
+        return Ok(());
+    }
+    let (mut ids, mut fences, mut texts) = (Vec::new(), Vec::new(), Vec::new());
+    for note in latest.values() {
+        ids.push(uuid(note.lease.unit));
+        fences.push(note.lease.fence.cast_signed());
+        texts.push(to_json(&note.progress)?);
+    }
+    tx.execute(
+        "UPDATE longshore_unit u SET progress = f.progress
+         FROM unnest($1, $2, $3) AS f (id, fence, progress)
+         WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $4
+         AND u.id = ANY(ARRAY(
+           SELECT id FROM longshore_unit WHERE id = ANY($1) FOR UPDATE SKIP LOCKED))",
+        &[&ids, &fences, &texts, &session],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Gives back units that were not started.
+pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
+    let num = number(tx, session).await?;
+    let mut rows = finish::lock_rows(tx, leases.iter().map(|lease| &lease.unit)).await?;
+    start_log::merge_into(tx, rows.values_mut()).await?;
+    let mut changes = Vec::new();
+    for lease in leases {
+        let free = |row: &&UnitRow| is_held(row, num, lease) && row.started_at.is_none();
+        if rows.get(&lease.unit).filter(free).is_none() {
+            continue;
+        }
+        let Some(row) = rows.remove(&lease.unit) else { continue };
+        let step = next(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+        let fence = row.fence + 1;
+        changes.push(UnitChange::new(row, step, fence, Some(session)));
+    }
+    finish::apply(tx, changes).await
+}

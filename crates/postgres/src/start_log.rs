@@ -1,0 +1,132 @@
+//! Starts of units claimed ahead: a log, and not a change of each unit's row.
+//!
+//! A fast unit would be written three times otherwise: taken, started, ended. One row here says
+//! that a session started these units; the end of a run says it again, in the unit's own row. Only
+//! for those that outlive the row here it is written into theirs ([`tidy`]). Whoever reads or decides
+//! on units that are held asks the log as well ([`complete`], [`close`]).
+
+use std::collections::HashMap;
+
+use longshore_core::session::Lease;
+use longshore_core::{Error, Result, SessionId, Timestamp};
+use uuid::Uuid;
+
+use crate::row::{UnitRow, count, flag, value};
+use crate::store::StoreInner;
+use crate::tx::Tx;
+use crate::typed_params::{session_uuid, unit_id, uuid, uuids};
+
+/// A row of the log is looked at again after this time: most of its runs have ended by then.
+const MIN_AGE_MICROS: i64 = 2_000_000;
+/// Rows looked at in one round.
+const MAX_ROWS: i64 = 500;
+
+/// Counts the attempts of units claimed ahead. Asked again after a lost answer, it notes them
+/// twice, which counts once. The session cannot end before this is committed.
+pub(crate) async fn record_starts(
+    inner: &StoreInner,
+    session: SessionId,
+    leases: &[Lease],
+) -> Result<Vec<Option<Timestamp>>> {
+    let ids = uuids(leases.iter().map(|lease| &lease.unit));
+    let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
+    let sql = "SELECT * FROM longshore_begin($1, $2, $3, $4, $5)";
+    let now = inner.options.clock.now();
+    let rows = inner
+        .query_autocommit(
+            sql,
+            &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL],
+        )
+        .await?;
+    let first = rows.first().ok_or(Error::SessionGone(session))?;
+    if value(first, 0)? {
+        return Ok(vec![Some(now); leases.len()]);
+    }
+    let mut times: HashMap<Lease, Timestamp> = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let Some(id) = value::<Option<Uuid>>(row, 1)? else { continue };
+        let before = value::<Option<i64>>(row, 3)?.map(Timestamp::from_micros);
+        times.insert(Lease { unit: unit_id(id), fence: count(row, 2)? }, before.unwrap_or(now));
+    }
+    Ok(leases.iter().map(|lease| times.get(lease).copied()).collect())
+}
+
+/// Adds to everything that a session holds what only the log says, and ends the log. The session's
+/// row must be locked, so that it starts nothing more.
+pub(crate) async fn merge_and_delete(
+    tx: &mut Tx<'_>,
+    session: i64,
+    held: &mut [UnitRow],
+) -> Result<()> {
+    merge_into(tx, held).await?;
+    tx.query("DELETE FROM longshore_start WHERE session = $1", &[&session]).await?;
+    Ok(())
+}
+
+/// Shortens the log: forgets rows whose runs have all ended, and writes runs that go on into the
+/// rows of their units, so that the next round can forget them, too. Waits for nobody. Whether there
+/// may be more to look at.
+pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
+    let before = tx.now.as_micros() - MIN_AGE_MICROS;
+    let row = tx
+        .query_one(
+            "WITH old AS MATERIALIZED (
+           SELECT session, num, at, units, fences FROM longshore_start WHERE at < $1
+           LIMIT $2 FOR UPDATE SKIP LOCKED),
+         going AS MATERIALIZED (
+           -- The limit keeps the planner from reading all units first.
+           SELECT DISTINCT ON (u.id) o.session, o.num, o.at, u.id FROM old o
+           CROSS JOIN LATERAL unnest(o.units, o.fences) AS s (id, fence)
+           CROSS JOIN LATERAL (
+             SELECT u.id FROM longshore_unit u WHERE u.id = s.id AND u.fence = s.fence
+             AND u.started_at IS NULL AND coalesce(u.session, 0) = o.session LIMIT 1) u
+           ORDER BY u.id, o.at),
+         forgotten AS (
+           DELETE FROM longshore_start l USING old o WHERE l.session = o.session AND l.num = o.num
+           AND NOT EXISTS (SELECT 1 FROM going g WHERE g.session = o.session AND g.num = o.num)),
+         free AS MATERIALIZED (
+           SELECT u.id FROM longshore_unit u WHERE u.id = ANY (ARRAY(SELECT id FROM going))
+           AND u.started_at IS NULL FOR UPDATE SKIP LOCKED),
+         written AS (
+           UPDATE longshore_unit u SET started_at = g.at, attempt = u.attempt + 1
+           FROM free f JOIN going g ON g.id = f.id WHERE u.id = f.id AND u.started_at IS NULL
+           AND coalesce(u.session, 0) = g.session)
+         SELECT count(*) FROM old",
+            &[&before, &MAX_ROWS],
+        )
+        .await?;
+    Ok(value::<i64>(&row, 0)? >= MAX_ROWS)
+}
+
+/// Adds to rows that were read what only the log says.
+pub(crate) async fn merge_into<'r>(
+    tx: &mut Tx<'_>,
+    rows: impl IntoIterator<Item = &'r mut UnitRow>,
+) -> Result<()> {
+    let open = |row: &&'r mut UnitRow| row.session.is_some() && row.started_at.is_none();
+    let rows: Vec<&'r mut UnitRow> = rows.into_iter().filter(open).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = rows.iter().map(|row| uuid(row.id)).collect();
+    let sessions: Vec<i64> = rows.iter().filter_map(|row| row.session).collect();
+    let found = tx
+        .query(
+            "SELECT s.id, s.fence, min(l.at) FROM longshore_start l
+             CROSS JOIN LATERAL unnest(l.units, l.fences) AS s (id, fence)
+             WHERE l.session = ANY($1) AND s.id = ANY($2) GROUP BY s.id, s.fence",
+            &[&sessions, &ids],
+        )
+        .await?;
+    let mut times: HashMap<Lease, Timestamp> = HashMap::with_capacity(found.len());
+    for row in &found {
+        let lease = Lease { unit: unit_id(value(row, 0)?), fence: count(row, 1)? };
+        times.insert(lease, Timestamp::from_micros(value(row, 2)?));
+    }
+    for row in rows {
+        if let Some(at) = times.get(&Lease { unit: row.id, fence: row.fence }) {
+            row.begin(*at);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! [`Operate`] on PostgreSQL.
+
+use async_trait::async_trait;
+use longshore_core::batch::BatchAction;
+use longshore_core::session::Order;
+use longshore_core::store::{
+    Inspect, LaneChange, Operate, Operated, QueueChange, UnitAction, UnitSelection,
+};
+use longshore_core::{
+    Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
+};
+
+use super::{PostgresStore, verb};
+use crate::admin::RetryCursor;
+use crate::{admin, maintenance, session};
+
+#[async_trait]
+impl Operate for PostgresStore {
+    async fn operate_units(
+        &self,
+        scope: &Scope,
+        units: UnitSelection,
+        action: UnitAction,
+    ) -> Result<Operated> {
+        match units {
+            UnitSelection::Ids(ids) => {
+                verb!(self, Durable, tx => admin::units(&mut tx, scope, &ids, action))
+            }
+            UnitSelection::Queue(queue, state) => {
+                let ids = self.units_in_queue(scope, &queue, state).await?;
+                self.operate_in_chunks(&ids, action).await
+            }
+        }
+    }
+
+    async fn operate_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        action: BatchAction,
+    ) -> Result<Batch> {
+        // In portions, each a transaction: what a crash leaves of them can be retried again.
+        let mut left = self.act_on_batch(scope, id, &action).await?;
+        while let Some(cursor) = left {
+            left = self.continue_retry(id, cursor).await?;
+        }
+        // As it stands after what followed from the commit.
+        let batch = self.batch(scope, id).await?;
+        if batch.status.is_given_up() {
+            self.sweep().await?;
+            return self.batch(scope, id).await;
+        }
+        Ok(batch)
+    }
+
+    async fn change_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        change: QueueChange,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => admin::queue(&mut tx, scope, queue, change))
+    }
+
+    async fn change_lane(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        tenant: &TenantId,
+        change: LaneChange,
+    ) -> Result<()> {
+        verb!(self, Durable, tx => admin::lane(&mut tx, scope, queue, tenant, change))
+    }
+
+    async fn order(&self, session: SessionId, order: Order) -> Result<()> {
+        verb!(self, Durable, tx => session::send_command(&mut tx, session, order))
+    }
+}
+
+impl PostgresStore {
+    async fn units_in_queue(
+        &self,
+        scope: &Scope,
+        queue: &QueueName,
+        state: UnitState,
+    ) -> Result<Vec<UnitId>> {
+        verb!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
+    }
+
+    async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
+        let mut all = Operated::default();
+        for chunk in ids.chunks(admin::CHUNK as usize) {
+            let one = self.operate_chunk(chunk, action).await?;
+            all.changed += one.changed;
+            all.requested += one.requested;
+            all.skipped += one.skipped;
+        }
+        Ok(all)
+    }
+
+    async fn operate_chunk(&self, ids: &[UnitId], action: UnitAction) -> Result<Operated> {
+        verb!(self, Durable, tx => admin::apply_to_existing(&mut tx, ids, action))
+    }
+
+    async fn act_on_batch(
+        &self,
+        scope: &Scope,
+        id: &BatchId,
+        action: &BatchAction,
+    ) -> Result<Option<RetryCursor>> {
+        verb!(self, Durable, tx => admin::batch(&mut tx, scope, id, action))
+    }
+
+    async fn continue_retry(
+        &self,
+        id: &BatchId,
+        cursor: RetryCursor,
+    ) -> Result<Option<RetryCursor>> {
+        verb!(self, Durable, tx => admin::continue_retry(&mut tx, id, cursor))
+    }
+
+    /// Cancels what waits of a batch given up, chunk by chunk. A crash in between is made good by
+    /// `promote`.
+    async fn sweep(&self) -> Result<()> {
+        while self.sweep_chunk().await? >= u64::from(admin::CHUNK) {}
+        Ok(())
+    }
+
+    async fn sweep_chunk(&self) -> Result<u64> {
+        verb!(self, Durable, tx => maintenance::sweep(&mut tx, admin::CHUNK))
+    }
+}

@@ -1,0 +1,45 @@
+//! Sending.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use longshore_core::store::{Added, BatchChunk, Opened, Sent};
+use longshore_core::{Batch, BatchId, Intake, NewBatch, NewUnit, Result, Scope};
+
+use super::{PostgresStore, verb, verb_without_timeout};
+use crate::batch;
+use crate::send::{self, LimitPolicy};
+
+#[async_trait]
+impl Intake for PostgresStore {
+    async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<Sent>> {
+        let units = Arc::new(units);
+        let run = async {
+            match send::try_fast_path(&self.inner, scope, &units).await? {
+                Some(sent) => Ok(sent),
+                None => {
+                    let policy = LimitPolicy::Enforce;
+                    let long = verb_without_timeout!(self, Durable, tx =>
+                        send::send(&mut tx, scope, &units, 0, policy));
+                    long.await
+                }
+            }
+        };
+        self.inner.with_timeout(run).await
+    }
+
+    async fn open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened> {
+        verb!(self, Durable, tx => batch::open(&mut tx, scope, &new))
+    }
+
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<Added> {
+        verb!(self, Durable, tx => batch::add(&mut tx, scope, id, &chunk))
+    }
+
+    async fn seal_batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        let sealed: Result<i64> = verb!(self, Durable, tx => batch::seal(&mut tx, scope, id));
+        let num = sealed?;
+        // Only now: the last of its units may have ended before.
+        verb!(self, Relaxed, tx => batch::show(&mut tx, num))
+    }
+}

@@ -1,0 +1,114 @@
+//! [`Upkeep`] on PostgreSQL.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_core::stall::Dead;
+use longshore_core::store::{Promoted, Pruned, Reclaimed, Retention, Upkeep};
+use longshore_core::{Result, SessionId};
+
+use super::{PostgresStore, verb};
+use crate::connect::ClockSource;
+use crate::maintenance::{ChangeSeq, IdleUntil};
+use crate::{maintenance, prune};
+
+/// For how long no notice is believed to mean that nothing has changed: what a killed process had
+/// no time to tell is found then. So an idle store is not asked every second.
+const MAX_NOTICE_AGE: Duration = Duration::from_secs(5);
+/// The same where no notices come.
+const MAX_AGE_WITHOUT_NOTICES: Duration = Duration::from_millis(100);
+
+#[async_trait]
+impl Upkeep for PostgresStore {
+    async fn reclaim(&self, stalled: &[Dead]) -> Result<Reclaimed> {
+        let mut all = Reclaimed::default();
+        let mut unavailable = None;
+        // One transaction each: a mass of dead workers does not hold up the living.
+        for stalled in stalled {
+            match self.reclaim_one(*stalled).await {
+                Ok(one) => {
+                    all.sessions += one.sessions;
+                    all.rescued += one.rescued;
+                    all.failed += one.failed;
+                }
+                // One that cannot be ended must not keep the others' units from running.
+                Err(error) if error.is_retryable() => unavailable = Some(error),
+                Err(error) => tracing::error!(%error, session = %stalled.session, "cannot reclaim"),
+            }
+        }
+        match unavailable {
+            Some(error) if all.sessions == 0 => Err(error),
+            _ => Ok(all),
+        }
+    }
+
+    async fn promote(&self, limit: u32) -> Result<Promoted> {
+        let seq = self.change_seq();
+        if self.inner.notifier.is_listening()
+            && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_NOTICE_AGE)
+            && idle.holds_at(self.inner.options.clock.now())
+        {
+            return Ok(Promoted::default());
+        }
+        let (promoted, idle) = self.promote_once(limit).await?;
+        self.inner.maintenance.record(idle, seq);
+        Ok(promoted)
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>> {
+        // A promoter asks right after its round, which has just looked.
+        let age = if self.inner.notifier.is_listening() {
+            MAX_NOTICE_AGE
+        } else {
+            MAX_AGE_WITHOUT_NOTICES
+        };
+        if let Some(idle) = self.inner.maintenance.idle_until(self.change_seq(), age) {
+            return Ok(idle.next_due.map(|due| due.since(self.inner.options.clock.now())));
+        }
+        verb!(self, Relaxed, tx => maintenance::next_due(&mut tx))
+    }
+
+    async fn prune(&self, retention: Retention, limit: u32) -> Result<Pruned> {
+        verb!(self, Durable, tx => prune::prune(&mut tx, retention, limit))
+    }
+
+    async fn lead(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+        let clock_source = self.inner.options.clock_source;
+        let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
+        let (leads, idle) = verb!(self, Relaxed, tx => async {
+            let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
+            // Who leads does the upkeep: while it is at it, it sees whether there is any.
+            let idle = if leads && listening { maintenance::probe_idle(&mut tx).await? } else { None };
+            Ok((leads, idle))
+        })?;
+        if idle.is_some() {
+            self.inner.maintenance.record(idle, seq);
+        }
+        Ok(leads)
+    }
+}
+
+impl PostgresStore {
+    /// In how long the next schedule fires, as far as that is known without asking; none is due.
+    pub(super) fn next_fire_in(&self) -> Option<Option<Duration>> {
+        let known = self.inner.notifier.is_listening()
+            && self.inner.options.clock_source == ClockSource::Server;
+        known
+            .then(|| self.inner.maintenance.next_fire_in(self.change_seq(), MAX_NOTICE_AGE))
+            .flatten()
+    }
+
+    fn change_seq(&self) -> ChangeSeq {
+        let commits = self.inner.commits.load(Ordering::Relaxed);
+        ChangeSeq { commits, notices: *self.inner.notifier.subscribe_changes().borrow() }
+    }
+
+    async fn promote_once(&self, limit: u32) -> Result<(Promoted, Option<IdleUntil>)> {
+        verb!(self, Durable, tx => maintenance::promote(&mut tx, limit, &self.inner.maintenance))
+    }
+
+    async fn reclaim_one(&self, stalled: Dead) -> Result<Reclaimed> {
+        verb!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled))
+    }
+}

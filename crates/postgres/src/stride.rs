@@ -1,0 +1,217 @@
+//! Whose turn it is among lanes (stride scheduling): kept in this process, fair by itself.
+//!
+//! A sum of fair shares is fair, so processes need not tell each other. A lane that had nothing to
+//! give earns no credit by that: when it has something again, it joins level with the one that is
+//! next. Only lanes of the same kind of claim count: others are served by other workers, faster or
+//! slower.
+//!
+//! A claim is charged when it is planned and gets back what it could not take. So of several claims
+//! that run at once each begins where the one before it will end.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+
+use longshore_core::fair::{LaneShare, STRIDE, entry_pass};
+use longshore_core::store::{Claim, Queues};
+use longshore_core::{BatchId, Kind, QueueName, Scope};
+
+mod scan_start;
+
+pub(crate) use scan_start::{ScanMode, ScanStarts};
+
+/// Lanes and kinds of claims remembered at most; beyond it all begin level again.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// The places of lanes in the order of turns, and what this process knows of where to look.
+#[derive(Debug, Default)]
+pub(crate) struct StrideState {
+    passes: Mutex<LanePasses>,
+    pub(crate) scan_starts: ScanStarts,
+}
+
+#[derive(Debug, Default)]
+struct LanePasses {
+    passes: HashMap<i64, u64>,
+    /// The lanes that had something left after the last claim of each kind.
+    open: HashMap<ClaimFilterHash, BTreeSet<i64>>,
+    /// The kinds of claims that last came upon something to be weighed.
+    full_claims: HashSet<ClaimFilterHash>,
+}
+
+/// What a claim asks for, apart from how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimFilterHash(u64);
+
+impl ClaimFilterHash {
+    /// The shape of a claim.
+    pub(crate) fn of(claim: &Claim) -> Self {
+        let tenant = match &claim.scope {
+            Scope::All => None,
+            Scope::Tenant(tenant) => Some(tenant.as_str()),
+        };
+        let queues: Option<Vec<&str>> = match &claim.queues {
+            Queues::All => None,
+            Queues::Named(names) => Some(names.iter().map(QueueName::as_str).collect()),
+        };
+        let batch = claim.batch.as_ref().map(BatchId::as_str);
+        let kinds: Vec<&str> = claim.kinds.iter().map(Kind::as_str).collect();
+        let mut hasher = DefaultHasher::new();
+        (tenant, queues, batch, kinds).hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+impl StrideState {
+    fn with<T>(&self, change: impl FnOnce(&mut LanePasses) -> T) -> T {
+        change(&mut self.passes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The places of these lanes, as a claim begins: those that had nothing to give at the last
+    /// one of its kind join level with the others.
+    pub(crate) fn join(&self, filter: ClaimFilterHash, lanes: &[i64]) {
+        self.with(|state| {
+            if state.passes.len().max(state.open.len()).max(state.full_claims.len())
+                > MAX_REMEMBERED
+            {
+                *state = LanePasses::default();
+            }
+            let LanePasses { passes, open, .. } = state;
+            let none = BTreeSet::new();
+            let open = open.get(&filter).unwrap_or(&none);
+            let pass = |lane: &i64| passes.get(lane).copied().unwrap_or(0);
+            let lowest_open = lanes.iter().filter(|lane| open.contains(lane)).map(pass).min();
+            let level = lowest_open.or_else(|| lanes.iter().map(pass).max());
+            let joined: Vec<(i64, u64)> = lanes
+                .iter()
+                .filter(|lane| !open.contains(lane))
+                .map(|lane| (*lane, entry_pass(pass(lane), level)))
+                .collect();
+            passes.extend(joined);
+        });
+    }
+
+    /// Lets `plan` move the places of these lanes, alone.
+    pub(crate) fn plan<T>(
+        &self,
+        lanes: &mut [(i64, LaneShare)],
+        plan: impl FnOnce(&mut [(i64, LaneShare)]) -> T,
+    ) -> T {
+        self.with(|state| {
+            for (lane, share) in lanes.iter_mut() {
+                share.pass = state.passes.get(lane).copied().unwrap_or(0);
+            }
+            let planned = plan(lanes);
+            state.passes.extend(lanes.iter().map(|(lane, share)| (*lane, share.pass)));
+            planned
+        })
+    }
+
+    /// Charges a lane that was alone. Nobody was to be weighed against it, but who was served a
+    /// moment before, or is by another kind of claim, must not count as ahead of it for ever.
+    pub(crate) fn charge(&self, lane: i64, weight: u32, units: u64) {
+        let step = (STRIDE / u64::from(weight.max(1))).max(1);
+        self.with(|state| {
+            let pass = state.passes.entry(lane).or_default();
+            *pass = pass.saturating_add(units.saturating_mul(step));
+        });
+    }
+
+    /// Notes whether a claim came upon more than one stream of plain units.
+    pub(crate) fn set_needs_full_claim(&self, filter: ClaimFilterHash, full_claims: bool) {
+        self.with(|state| match full_claims {
+            true => state.full_claims.insert(filter),
+            false => state.full_claims.remove(&filter),
+        });
+    }
+
+    /// Whether the last claim of this kind did.
+    pub(crate) fn needs_full_claim(&self, filter: ClaimFilterHash) -> bool {
+        self.with(|state| state.full_claims.contains(&filter))
+    }
+
+    /// Gives a lane back what was planned and not taken.
+    pub(crate) fn refund(&self, lane: i64, weight: u32, units: u64) {
+        let step = (STRIDE / u64::from(weight.max(1))).max(1);
+        self.with(|state| {
+            if let Some(pass) = state.passes.get_mut(&lane) {
+                *pass = pass.saturating_sub(units.saturating_mul(step));
+            }
+        });
+    }
+
+    /// Remembers which lanes have something left.
+    pub(crate) fn set_open(&self, filter: ClaimFilterHash, open: BTreeSet<i64>) {
+        self.with(|state| state.open.insert(filter, open));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_core::fair::turn;
+
+    use super::*;
+
+    const FILTER: ClaimFilterHash = ClaimFilterHash(1);
+
+    fn serve(stride: &StrideState, lanes: &[i64], units: usize) -> Vec<i64> {
+        let share = |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000 });
+        let mut shares: Vec<_> = lanes.iter().map(share).collect();
+        stride.plan(&mut shares, |shares| {
+            let mut served = Vec::new();
+            for _ in 0..units {
+                let at = turn(shares.iter().map(|(_, share)| share)).unwrap();
+                shares[at].1.serve();
+                served.push(shares[at].0);
+            }
+            served
+        })
+    }
+
+    fn count(served: &[i64], lane: i64) -> usize {
+        served.iter().filter(|one| **one == lane).count()
+    }
+
+    #[test]
+    fn who_was_away_joins_level() {
+        let stride = StrideState::default();
+        stride.join(FILTER, &[1, 2]);
+        serve(&stride, &[1, 2], 100);
+        stride.set_open(FILTER, BTreeSet::from([1, 2]));
+        stride.join(FILTER, &[1, 2, 3]);
+        let served = serve(&stride, &[1, 2, 3], 30);
+        assert_eq!([count(&served, 1), count(&served, 2), count(&served, 3)], [10, 10, 10]);
+    }
+
+    #[test]
+    fn who_ran_ahead_does_not_get_back_by_leaving() {
+        let stride = StrideState::default();
+        stride.join(FILTER, &[1, 2]);
+        serve(&stride, &[1], 50);
+        stride.set_open(FILTER, BTreeSet::from([2]));
+        stride.join(FILTER, &[1, 2]);
+        assert_eq!(count(&serve(&stride, &[1, 2], 50), 1), 0);
+    }
+
+    #[test]
+    fn who_was_served_alone_is_charged_as_among_others() {
+        let stride = StrideState::default();
+        stride.join(FILTER, &[1, 2]);
+        serve(&stride, &[2], 50);
+        stride.join(FILTER, &[1]);
+        stride.charge(1, 1, 200);
+        stride.set_open(FILTER, BTreeSet::from([1]));
+        stride.join(FILTER, &[1, 2]);
+        assert_eq!(count(&serve(&stride, &[1, 2], 50), 1), 25, "what 2 had first is forgotten");
+    }
+
+    #[test]
+    fn what_was_not_taken_is_given_back() {
+        let stride = StrideState::default();
+        stride.join(FILTER, &[1, 2]);
+        serve(&stride, &[1, 2], 20);
+        stride.refund(1, 1, 10);
+        assert_eq!(count(&serve(&stride, &[1, 2], 10), 1), 10);
+    }
+}

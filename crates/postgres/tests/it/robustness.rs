@@ -1,0 +1,227 @@
+//! What must hold whatever clocks, locks, sizes and other people's statements do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::batch::BatchAction;
+use longshore::outcome::Params;
+use longshore::session::Lease;
+use longshore::store::{BatchChunk, Finish, Finished};
+use longshore::{
+    BatchId, BatchStatus, Clock, Effect, Inspect as _, Intake as _, Leases as _, NewBatch, NewUnit,
+    Operate as _, Outcome, Scope, SessionId, SystemClock, Timestamp, UnitState, Upkeep as _,
+};
+use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::test_server::Server;
+use crate::transactions::{OrderApp, connect, order_app, unit};
+
+fn done(lease: Lease) -> Finish {
+    Finish::new(lease, Outcome::Done(None))
+}
+
+/// A machine whose clock was set wrongly.
+struct ClockAhead(Duration);
+
+impl Clock for ClockAhead {
+    fn now(&self) -> Timestamp {
+        SystemClock.now() + self.0
+    }
+}
+
+#[tokio::test]
+async fn clocks_that_are_apart_do_not_make_two_leaders() {
+    let database = Server::start().await.database().await;
+    let open = async |ahead: u64| {
+        let clock = Arc::new(ClockAhead(Duration::from_secs(ahead)));
+        let options = PostgresOptions { clock, ..PostgresOptions::default() };
+        PostgresStore::open(&database.url, options).await.unwrap()
+    };
+    let (behind, ahead) = (open(0).await, open(3_600).await);
+    let (a, b, term) = (SessionId::new(), SessionId::new(), Duration::from_secs(60));
+    assert!(behind.lead("role", a, term).await.unwrap());
+    assert!(!ahead.lead("role", b, term).await.unwrap());
+    assert!(behind.lead("role", a, term).await.unwrap());
+    assert!(ahead.lead("other", b, term).await.unwrap());
+    assert!(!behind.lead("other", a, term).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
+    let mut app = order_app().await;
+    let first = unit();
+    let mut second = unit();
+    second.after.units = vec![first.id];
+    let (first, waits) = (first.clone(), second.id);
+    let needs = first.id;
+    app.store.send(&Scope::All, vec![first, second]).await.unwrap();
+    let lease = app.take().await;
+    // A connection looks for a deadlock once, so long after it began to wait: ours must not have
+    // looked before the other waits, however slow this machine is.
+    app.database.run(
+        "DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''5s''',
+         current_database()); END $do$",
+    );
+    let options = PostgresOptions { listen: Listen::Off, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&app.database.url, options).await.unwrap();
+    let other = app.own.transaction().await.unwrap();
+    other.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
+    let lock = |id| format!("SELECT 1 FROM longshore_unit WHERE id = '{id}' FOR UPDATE");
+    other.batch_execute(&lock(waits)).await.unwrap();
+    let mut ending = Box::pin(store.finish(app.session, vec![done(lease)]));
+    let waiting = app.database.wait_for_activity("wait_event_type = 'Lock'");
+    tokio::select! {
+        answer = &mut ending => panic!("{answer:?}"),
+        () = waiting => {}
+    }
+    // Now each waits for the other, and the server lets go the one that waited first: ours.
+    let both = async {
+        other.batch_execute(&lock(needs)).await.unwrap();
+        other.rollback().await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(ending, both);
+    assert_eq!(ended.unwrap(), [Finished::Recorded(UnitState::Done)]);
+    assert_eq!(app.take().await.unit, waits);
+    app.assert_consistent().await;
+}
+
+const CONNECTIONS: &str = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity
+    WHERE application_name = 'longshore' AND datname = current_database()";
+
+/// Refused by the last statement, and by one that follows from an end.
+#[tokio::test]
+async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
+    let app = order_app().await;
+    let options =
+        PostgresOptions { connections: 1, listen: Listen::Off, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&app.database.url, options).await.unwrap();
+    let first = unit();
+    let mut second = unit();
+    second.after.units = vec![first.id];
+    store.send(&Scope::All, vec![first, second]).await.unwrap();
+    let lease = app.take().await;
+    drop(app.store);
+    store.totals(&Scope::All, &longshore::store::Queues::All).await.unwrap();
+    app.database.run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+         'BEGIN RAISE EXCEPTION ''no''; END';
+         CREATE TRIGGER no BEFORE DELETE ON longshore_dependency
+         FOR EACH ROW EXECUTE FUNCTION refuse();
+         CREATE TRIGGER no BEFORE INSERT ON longshore_delta
+         FOR EACH ROW WHEN (NEW.ready > 0) EXECUTE FUNCTION refuse()",
+    );
+    // Those of the store that is gone are gone.
+    app.database
+        .wait_for_activity(
+            "1 = (SELECT count(*) FROM pg_stat_activity a WHERE \
+        a.application_name = 'longshore' AND a.datname = current_database())",
+        )
+        .await;
+    let before = app.database.run(CONNECTIONS);
+    assert!(store.send(&Scope::All, vec![unit()]).await.is_err());
+    assert!(store.finish(app.session, vec![done(lease)]).await.is_err());
+    assert_eq!(app.database.run(CONNECTIONS), before);
+    app.database.run("DROP FUNCTION refuse CASCADE");
+    let ended = store.finish(app.session, vec![done(lease)]).await.unwrap();
+    assert_eq!(ended, [Finished::Recorded(UnitState::Done)]);
+}
+
+/// The lock under which the feed is written, held by somebody.
+#[tokio::test]
+async fn a_feed_that_cannot_be_written_does_not_keep_anybody_from_reading() {
+    let mut app = order_app().await;
+    let feed: i64 = 0x6c73_0000_0000_0000 | (1 << 40);
+    let held = app.own.transaction().await.unwrap();
+    held.batch_execute(&format!("SELECT pg_advisory_xact_lock({feed})")).await.unwrap();
+    app.store.send(&Scope::All, vec![unit()]).await.unwrap();
+    let reading = app.store.changes(&Scope::All, 0, Duration::ZERO);
+    let read = timeout(Duration::from_secs(20), reading).await;
+    assert!(read.is_ok_and(|read| read.is_ok()));
+}
+
+fn effect(sql: &str) -> Effect {
+    Effect { sql: sql.into(), params: Params::Ordered(vec![]), expected_rows: Some(1) }
+}
+
+#[tokio::test]
+async fn what_an_effect_sets_does_not_outlive_it() {
+    let app = order_app().await;
+    app.store.send(&Scope::All, vec![unit(), unit()]).await.unwrap();
+    let held = app.claim(2).await;
+    let sly = "UPDATE orders SET state = coalesce(
+        set_config('search_path', 'nowhere', false), set_config('role', 'pg_monitor', false), 'x')
+        WHERE id = 1";
+    let end = |nth: usize, sql: &str| Finish { effects: vec![effect(sql)], ..done(held[nth]) };
+    let ends = vec![end(0, sly), end(1, "UPDATE orders SET state = 'packed' WHERE id = 2")];
+    let ended = app.store.finish(app.session, ends).await.unwrap();
+    assert_eq!(ended, vec![Finished::Recorded(UnitState::Done); 2]);
+    assert_eq!(app.database.run("SELECT state FROM orders WHERE id = 2").trim(), "packed");
+    app.assert_consistent().await;
+}
+
+/// Makes a batch of failed units, by hand: so many runs would take a while.
+async fn failed_batch(app: &OrderApp, units: usize) -> BatchId {
+    let id = BatchId::new("b").unwrap();
+    app.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
+    let units: Vec<NewUnit> = (0..units).map(|_| unit()).collect();
+    let chunk = BatchChunk { expected: String::new(), next: "1".into(), units };
+    app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
+    app.database.run(
+        "INSERT INTO longshore_delta (stream, ready, failed, bytes)
+         SELECT stream, -count(*), count(*), -sum(bytes) FROM longshore_unit GROUP BY stream;
+         UPDATE longshore_unit SET state = 5, place = place - 1000000000000",
+    );
+    app.store.seal_batch(&Scope::All, &id).await.unwrap();
+    id
+}
+
+#[tokio::test]
+async fn failed_units_are_retried_in_portions() {
+    let app = order_app().await;
+    let id = failed_batch(&app, 12_000).await;
+    let before = app.store.batch(&Scope::All, &id).await.unwrap();
+    assert_eq!((before.status, before.counts.failed), (BatchStatus::Complete, 12_000));
+    let action = BatchAction::RetryFailed;
+    let batch = app.store.operate_batch(&Scope::All, &id, action).await.unwrap();
+    assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 2));
+    assert_eq!((batch.counts.ready, batch.counts.failed), (12_000, 0));
+    let portions = "SELECT max(n), count(*) FROM
+        (SELECT count(*) AS n FROM longshore_unit GROUP BY xmin::text) t";
+    assert_eq!(app.database.run(portions).trim(), "5000\t3");
+    app.assert_consistent().await;
+}
+
+/// Somebody holds a table that is read, for longer than the store is patient.
+#[tokio::test]
+async fn checking_everything_takes_as_long_as_it_takes() {
+    let mut app = order_app().await;
+    let patience = Duration::from_millis(500);
+    let options = PostgresOptions { timeout: patience, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&app.database.url, options).await.unwrap();
+    let held = app.own.transaction().await.unwrap();
+    held.batch_execute("LOCK TABLE longshore_dependency").await.unwrap();
+    let mut checking = Box::pin(store.verify());
+    let early = timeout(patience * 3, &mut checking).await;
+    assert!(early.is_err(), "{early:?}");
+    held.rollback().await.unwrap();
+    assert_eq!(checking.await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn migrating_takes_as_long_as_another_is_at_it() {
+    let database = Server::start().await.empty_database().await;
+    let mut tasks = JoinSet::new();
+    let mut own = connect(&database, &mut tasks).await;
+    let held = own.transaction().await.unwrap();
+    let schema: i64 = 0x6c73_0000_0000_0000;
+    held.batch_execute(&format!("SELECT pg_advisory_xact_lock({schema})")).await.unwrap();
+    let patience = Duration::from_millis(500);
+    let options = PostgresOptions { timeout: patience, ..PostgresOptions::default() };
+    let mut opening = Box::pin(PostgresStore::open(&database.url, options));
+    let early = timeout(patience * 3, &mut opening).await;
+    assert!(early.is_err(), "{early:?}");
+    held.rollback().await.unwrap();
+    opening.await.unwrap();
+}
