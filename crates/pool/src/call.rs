@@ -1,12 +1,13 @@
-//! One call, as the operation sees it: what it may tell its caller, and whether to go on.
+//! One call, as the operation sees it: progress reports to the caller, and the check for
+//! cancellation.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::call_state::Reins;
 use crate::payload::Payload;
-use crate::reins::Reins;
 
 /// One call, as the operation sees it.
 #[derive(Clone)]
@@ -15,12 +16,13 @@ pub struct Call {
     deadline: Option<Instant>,
     reins: Arc<Reins>,
     report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
-    /// Looks for news of it, where nobody else does meanwhile.
+    /// Reads pending messages, for a worker without a thread that reads them meanwhile.
     look: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Call {
-    /// A call of `operation`; `report` carries words on how far it is to the caller, if one listens.
+    /// A call of `operation`. `report` sends progress values to the caller, if the caller
+    /// subscribed.
     pub(crate) fn new(
         operation: Arc<str>,
         deadline: Option<Instant>,
@@ -30,7 +32,7 @@ impl Call {
         Self { operation, deadline, reins, report, look: None }
     }
 
-    /// The same where nobody hears that it is wanted no more unless `look` looks.
+    /// Calls `poll` on each check for cancellation. For workers that read their input only then.
     pub(crate) fn looking(mut self, look: &Arc<dyn Fn() + Send + Sync>) -> Self {
         self.look = Some(Arc::clone(look));
         self
@@ -41,13 +43,13 @@ impl Call {
         &self.operation
     }
 
-    /// When the caller gives up, if ever.
+    /// The deadline of the call, if it has one.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether nobody wants the result any more: the caller took the call back, or its time is over.
-    /// A long operation looks now and then, and returns early.
+    /// Whether the caller no longer wants the result: it cancelled the call, or the deadline has
+    /// passed. A long operation checks this now and then, and returns early.
     pub fn is_cancelled(&self) -> bool {
         if let Some(look) = &self.look {
             look();
@@ -55,8 +57,8 @@ impl Call {
         self.reins.is_given_up() || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Tells the caller how far it is. Costs nothing if nobody listens; what cannot be written as
-    /// JSON is dropped.
+    /// Reports progress to the caller. Costs nothing if the caller did not subscribe. A value that
+    /// cannot be serialised as JSON is dropped.
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T) {
         if let Some(report) = &self.report
             && let Ok(value) = Payload::json(value)

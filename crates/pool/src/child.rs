@@ -1,6 +1,6 @@
-//! The worker's side: turns this process into one that performs operations written in Rust.
+//! The worker's side: turns this process into a worker that performs operations written in Rust.
 //!
-//! A program whose `main` begins with [`run_if_worker`] can be its own worker
+//! If a program's `main` begins with [`run_if_worker`], it can be its own worker
 //! ([`Program::this`](crate::Program::this)):
 //!
 //! ```no_run
@@ -15,14 +15,15 @@
 //!     if let Some(ended) = worker {
 //!         return ended;
 //!     }
-//!     // What the program is really about.
+//! The program's own work.
 //!     ExitCode::SUCCESS
 //! }
 //! ```
 //!
-//! A program that is a worker and nothing else calls [`serve`]. Either way standard output is moved
-//! out of the way: what is printed goes to the pool's log. No thread is started: while an operation
-//! runs, word that nobody wants it is looked for when it asks ([`Call::is_cancelled`]).
+//! A program that is nothing but a worker calls [`serve`]. Either way standard output is
+//! redirected: what the worker prints goes to the pool's log. No thread is started: while an
+//! operation runs, a cancellation is read only when the operation checks for one
+//! ([`Call::is_cancelled`]).
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -36,12 +37,12 @@ use self::channel::Channel;
 use self::input::Input;
 use self::output::Output;
 use crate::call::Call;
+use crate::call_state::Reins;
 use crate::error::{ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::Payload;
 use crate::program::WORKER;
 use crate::protocol::{CallMessage, Encoding, FromWorker, Hello, Ready, VERSION};
-use crate::reins::Reins;
 use crate::threads::words;
 use crate::warden::{self, WARDEN};
 
@@ -51,18 +52,20 @@ mod output;
 
 /// Set by [`run_if_worker`].
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// An answer may wait for the next call to be done only if that one has been as quick as this.
+/// The answer to a call may be sent with the next call's answer only if that operation takes at
+/// most this long on average.
 const QUICK: Duration = Duration::from_micros(50);
 
-/// If this process was started as a worker of this very program, is one until it is told to stop;
-/// then `main` should return what this returns. `operations` says what the pool of that name does.
+/// If the pool started this process as a worker of this same program, serves calls until the pool
+/// stops it. Then `main` should return the exit code that this returns. `operations` maps the name
+/// of a pool to its operations.
 ///
-/// Call it first in `main`, before arguments are looked at or threads started. A program that does
-/// so is also its own [`crate::warden`].
+/// Call it first in `main`, before arguments are parsed or threads started. A program that does so
+/// can also be its own orphan reaper ([`crate::warden`]).
 pub fn run_if_worker(
     operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>,
 ) -> Option<ExitCode> {
-    // Also in a worker: its operations may have pools of their own.
+    // Also in a worker, since its operations may open pools of their own.
     INSTALLED.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
     match (arguments.next().as_deref(), arguments.next()) {
@@ -78,17 +81,17 @@ pub fn run_if_worker(
     }
 }
 
-/// Whether `main` is known to begin with [`run_if_worker`].
+/// Whether `main` has called [`run_if_worker`].
 pub(crate) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Is a worker until it is told to stop.
+/// Serves calls until the pool stops this worker.
 pub fn serve(operations: &dyn OperationSet) -> ExitCode {
     let done = Channel::take().and_then(|channel| Server::new(channel).serve(operations));
     match done {
         Ok(code) => code,
-        // The pool is gone; nobody is left to tell.
+        // The pool has ended, so the error cannot be reported.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(error) => complain(&error.to_string()),
     }
@@ -99,7 +102,7 @@ fn complain(words: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A worker at work.
+/// A worker that serves calls.
 struct Server {
     input: Arc<Mutex<Input>>,
     output: Arc<Mutex<Output>>,
@@ -107,11 +110,11 @@ struct Server {
     operations: HashMap<String, Habit>,
 }
 
-/// What we know of an operation.
+/// An operation and how long its calls take.
 struct Habit {
     name: Arc<str>,
     idempotent: bool,
-    /// How long it took lately.
+    /// Moving average of the time of a call.
     lately: Duration,
 }
 
@@ -120,9 +123,9 @@ impl Habit {
         Self { name: name.into(), idempotent, lately: Duration::MAX }
     }
 
-    /// Whether answers may wait until it is done. The pool takes the first call without an answer for
-    /// the one that runs, and gives those behind it to others should we die: so this may only be a call
-    /// that can be made twice, and it must be done soon.
+    /// Whether earlier answers may be held back until a call of this operation is done. The pool
+    /// takes the first unanswered call for the running one, and requeues the calls behind it if
+    /// this worker dies. So the running call must be idempotent, and short.
     fn may_keep_waiting(&self) -> bool {
         self.idempotent && self.lately <= QUICK
     }
@@ -139,7 +142,7 @@ impl Server {
         let input = Arc::new(Mutex::new(Input::new(channel.read)));
         let (from, to) = (Arc::clone(&input), Arc::clone(&output));
         let look = Arc::new(move || {
-            // Who looks at this moment looks for all.
+            // If another thread polls at this moment, it reads for this one too.
             if let Ok(mut input) = from.try_lock() {
                 let _ = input.look(&mut lock(&to));
             }
@@ -162,7 +165,7 @@ impl Server {
         self.ready(&hello, about)?;
         while let Some(call) = self.next()? {
             if !self.perform(&mut *operator, call)? {
-                // What a panic left behind is not touched again.
+                // After a panic the operator's state may be broken, so it is never used again.
                 operator = open(operations).map_err(io::Error::other)?;
                 self.say(&FromWorker::Retire)?;
             }
@@ -193,7 +196,7 @@ impl Server {
         output.flush()
     }
 
-    /// The next call; `None` if there will be none.
+    /// The next call; `None` once the pool has closed the channel.
     fn next(&self) -> io::Result<Option<CallMessage>> {
         loop {
             let mut input = lock(&self.input);
@@ -210,7 +213,7 @@ impl Server {
         }
     }
 
-    /// Performs a call and answers it; false if it panicked.
+    /// Performs a call and answers it. False if the operation panicked.
     fn perform(&mut self, operator: &mut dyn Operator, message: CallMessage) -> io::Result<bool> {
         let habit = self.operations.get(&message.operation);
         let name = habit.map_or_else(|| message.operation.as_str().into(), |it| it.name.clone());
@@ -236,7 +239,7 @@ impl Server {
         )?;
         match self.operations.get_mut(&message.operation) {
             Some(habit) if habit.idempotent => habit.took(begun.elapsed()),
-            // Nobody should doubt that it is done.
+            // The operation is not idempotent: the pool must learn at once that it is done.
             _ => lock(&self.output).flush()?,
         }
         Ok(sound)
@@ -254,7 +257,8 @@ impl Server {
         let output = Arc::clone(&self.output);
         Arc::new(move |value| {
             let mut output = lock(&output);
-            // Word that does not arrive is no reason to stop; the answer will notice.
+            // A lost progress report does not stop the call. Sending the answer reports the same
+            // error.
             let _ = output.put(&FromWorker::Progress { id, value });
             let _ = output.flush();
         })

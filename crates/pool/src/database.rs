@@ -1,24 +1,21 @@
-//! Database workers: blocking drivers out of the async path, one connection per worker that stays.
+//! Database workers: run blocking drivers outside the async path, with one persistent connection
+//! per worker.
 //!
-//! [`Db`] is the front: `select_all`, `select_row`, `select_col`, `select_value`, `execute`, `insert`,
-//! `transaction`, `ping`. Behind it is a [`WorkerPool`] whose workers each hold one connection, with
-//! everything that pools have: bounded queue, time limits, priorities, statistics, recycling. Values
-//! are bound, never pasted.
+//! [`Db`] is the public type: `select_all`, `select_row`, `select_col`, `select_value`, `execute`,
+//! `insert`, `transaction`, `ping`. It uses a [`WorkerPool`] with one connection per worker, with
+//! all features of a pool: bounded queue, timeouts, priorities, statistics, recycling. Values are
+//! always bound, never pasted into SQL.
 //!
-//! Workers of any language may offer the same operations (`db.select_all` and so on): see
+//! Workers in any language may offer the same operations (`db.select_all` and so on): see
 //! [`Db::over`].
 
+mod deadline;
 mod driver;
 #[cfg_attr(
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
     allow(dead_code, reason = "each driver uses its part")
 )]
 mod error;
-#[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
-    allow(dead_code, reason = "each driver uses its part")
-)]
-mod gather;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "odbc")]
@@ -28,13 +25,17 @@ mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod row;
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
+    allow(dead_code, reason = "each driver uses its part")
+)]
+mod row_collector;
 mod session;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
 mod value;
-mod watch;
 
 use std::time::Duration;
 
@@ -56,10 +57,10 @@ use crate::pool::WorkerPool;
 use crate::program::Program;
 use crate::shared::start_failed;
 
-/// Where a worker process finds which database it is for.
+/// The environment variable with the database of a worker process.
 const VARIABLE: &str = "LONGSHORE_DATABASE";
 
-/// A database behind a pool of workers. Clones are the same pool.
+/// A database behind a pool of workers. Clones share the same pool.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]
@@ -121,7 +122,7 @@ impl Db {
         Self::open(Target::Odbc(string.into()), options).await
     }
 
-    /// The front of a pool whose workers offer the operations of a database themselves.
+    /// Wraps a pool of workers that implement the database operations themselves.
     pub fn over(pool: WorkerPool) -> Self {
         Self { pool, options: CallOptions::default() }
     }
@@ -149,7 +150,7 @@ impl Db {
         Ok(Self::over(pool))
     }
 
-    /// The same database, with these options for every call made through it.
+    /// The same database, with these options for every call.
     #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
         Self { pool: self.pool.clone(), options }
@@ -160,16 +161,16 @@ impl Db {
         &self.pool
     }
 
-    /// Takes no more calls, lets those that wait and run come to their end, and closes the
-    /// connections; see [`WorkerPool::close`].
+    /// Accepts no more calls, finishes queued and running ones, and closes the connections; see
+    /// [`WorkerPool::close`].
     pub async fn close(&self, limit: Duration) {
         self.pool.close(limit).await;
     }
 }
 
-/// The calls.
+/// Calls.
 impl Db {
-    /// All rows.
+    /// Returns all rows.
     pub async fn select_all(
         &self,
         sql: &str,
@@ -178,7 +179,7 @@ impl Db {
         self.run(names::SELECT_ALL, sql, params).await
     }
 
-    /// All rows, each read as a type of yours: a struct with a field per column.
+    /// Returns all rows, each deserialised into `T`: a struct with a field per column.
     pub async fn select_as<T: DeserializeOwned>(
         &self,
         sql: &str,
@@ -187,7 +188,7 @@ impl Db {
         self.run(names::SELECT_ALL, sql, params).await
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     pub async fn select_row(
         &self,
         sql: &str,
@@ -196,7 +197,7 @@ impl Db {
         self.run(names::SELECT_ROW, sql, params).await
     }
 
-    /// The first column of all rows.
+    /// Returns the first column of all rows.
     pub async fn select_col(
         &self,
         sql: &str,
@@ -205,7 +206,7 @@ impl Db {
         self.run(names::SELECT_COL, sql, params).await
     }
 
-    /// The first column of the first row; NULL if there is no row.
+    /// Returns the first column of the first row; NULL if there is no row.
     pub async fn select_value(
         &self,
         sql: &str,
@@ -214,7 +215,7 @@ impl Db {
         self.run(names::SELECT_VALUE, sql, params).await
     }
 
-    /// Runs a statement (`db.do`); how many rows it changed.
+    /// Runs a statement (`db.do`), and returns the number of rows that it changed.
     pub async fn execute(
         &self,
         sql: &str,
@@ -223,8 +224,8 @@ impl Db {
         self.run(names::DO, sql, params).await
     }
 
-    /// Runs an INSERT; the new row's id, where the database says it by itself (SQLite, MySQL), or what
-    /// its RETURNING names first; NULL if nothing was inserted.
+    /// Runs an INSERT, and returns the new row's id: the one that the database reports by itself
+    /// (SQLite, MySQL), or the first column of RETURNING; NULL if nothing was inserted.
     pub async fn insert(
         &self,
         sql: &str,
@@ -233,8 +234,8 @@ impl Db {
         self.run(names::INSERT, sql, params).await
     }
 
-    /// Runs statements in one transaction, all or none; what each came to. Rolled back on any error,
-    /// when the time is over, and when the worker dies.
+    /// Runs statements in one transaction, all or none, and returns the outcome of each. Rolls back
+    /// on any error, on a timeout, and when the worker dies.
     pub async fn transaction(
         &self,
         statements: impl IntoIterator<Item = Statement>,
@@ -243,7 +244,7 @@ impl Db {
         self.ask(names::TRANSACTION, &statements, false).await
     }
 
-    /// Asks the database whether it is there.
+    /// Checks that the database responds.
     pub async fn ping(&self) -> Result<(), CallError> {
         let _: bool = self.ask(names::PING, &(), true).await?;
         Ok(())
@@ -259,7 +260,7 @@ impl Db {
         self.ask(operation, &Statement::new(sql, params), repeatable).await
     }
 
-    /// A worker that died may have done it or not: only a read is asked for again, once.
+    /// If the worker died, the statement may have run or not: only a read is retried, once.
     async fn ask<A: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         operation: &str,
@@ -276,8 +277,8 @@ impl Db {
     }
 }
 
-/// What a worker process of a [`Db`] does, for [`crate::child::run_if_worker`]; `None` if this process
-/// was not started for one.
+/// The operations of a worker process of a [`Db`], for [`crate::child::run_if_worker`]; `None` if
+/// this process was not started for one.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -287,7 +288,7 @@ impl Db {
 ///     if let Some(ended) = child::run_if_worker(database::of_worker) {
 ///         return ended;
 ///     }
-///     // What the program is really about.
+/// The program's own work.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
@@ -302,7 +303,7 @@ pub fn of_worker(pool: &str) -> Option<Box<dyn OperationSet>> {
     }
 }
 
-/// What a worker process is told.
+/// The configuration of a worker process.
 #[derive(Serialize, Deserialize)]
 struct Orders {
     pool: String,
@@ -316,7 +317,7 @@ impl std::fmt::Display for Orders {
     }
 }
 
-/// Orders that cannot be read: no worker starts.
+/// Operations for a configuration that cannot be parsed: no worker starts.
 struct Unreadable(String);
 
 impl OperationSet for Unreadable {

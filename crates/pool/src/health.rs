@@ -1,20 +1,20 @@
-//! Whether a pool can do its work, in a word and a reason.
+//! Whether a pool can serve calls, as a status and a reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorKind;
-use crate::table::Counts;
+use crate::scheduler::Counts;
 
-/// Whether a pool can do its work.
+/// Whether a pool can serve calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Health {
     /// It can.
     Ok,
-    /// It can, but not all is well.
+    /// It can, but with a problem.
     Degraded {
-        /// What is not.
+        /// The problem.
         reason: String,
     },
     /// It cannot.
@@ -25,7 +25,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether calls can be expected to be done.
+    /// Whether calls can be expected to succeed.
     pub fn is_serving(&self) -> bool {
         !matches!(self, Self::Failed { .. })
     }

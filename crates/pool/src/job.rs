@@ -1,4 +1,4 @@
-//! A call on its way: queued, given to a worker, answered exactly once.
+//! A call on its way through the pool: queued, given to a worker, answered exactly once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,48 +6,49 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::Call;
+use crate::call_state::Reins;
 use crate::error::{CallError, ErrorKind, WorkerRef};
 use crate::payload::Payload;
-use crate::reins::Reins;
 
-/// A call on its way. Whoever holds it must answer it; dropped, its caller hears that the pool is
-/// shutting down.
+/// A call on its way through the pool. Its holder must answer it. If a job is dropped, its caller
+/// gets the error that the pool is shutting down.
 pub(crate) struct Job {
     pub(crate) operation: Arc<str>,
     pub(crate) work: Work,
-    /// Smaller goes first; among equals, who came first.
+    /// Smaller goes first; among equals, first in, first out.
     pub(crate) priority: u8,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
     pub(crate) reins: Arc<Reins>,
     pub(crate) progress: Option<mpsc::Sender<Payload>>,
-    /// What the work belongs to in the log.
+    /// The span of the call in the log.
     pub(crate) span: tracing::Span,
 }
 
-/// What is to be done.
+/// What the worker runs.
 pub(crate) enum Work {
     /// An operation by name.
     Operation { arguments: Payload, reply: oneshot::Sender<Answer> },
-    /// A closure of this very process, for threads only.
+    /// A closure of this process, for threads only.
     Closure(Closure),
 }
 
 /// A closure that answers its caller itself.
 pub(crate) type Closure = Box<dyn FnOnce(Turn<'_>) + Send>;
 
-/// What a closure is to do.
+/// What a closure is told to do.
 pub(crate) enum Turn<'a> {
-    /// Run; then say whether it went without a panic, and answer if told to.
+    /// Run, then report whether it ran without a panic. If the report returns true, send the
+    /// answer.
     Run(&'a mut dyn FnMut(bool) -> bool),
-    /// Answer that it came to nothing.
+    /// Answer that the call failed.
     Fail(Failure),
 }
 
 /// What a call came to.
 pub(crate) type Answer = Result<Payload, Failure>;
 
-/// Why a call came to nothing, and with whom.
+/// Why a call failed, and on which worker.
 pub(crate) type Failure = (ErrorKind, Option<WorkerRef>);
 
 impl Job {
@@ -55,38 +56,38 @@ impl Job {
     pub(crate) fn call(&self) -> Call {
         let (operation, reins) = (Arc::clone(&self.operation), Arc::clone(&self.reins));
         let report = self.progress.clone().map(|progress| {
-            // A caller that does not keep up misses some; nobody waits for it.
+            // A caller that does not keep up misses some values; the operation never waits for it.
             Arc::new(move |value| _ = progress.try_send(value))
                 as Arc<dyn Fn(Payload) + Send + Sync>
         });
         Call::new(operation, Some(self.deadline), reins, report)
     }
 
-    /// Whether somebody listens to how far it is.
+    /// Whether the caller subscribed to progress.
     pub(crate) fn wants_progress(&self) -> bool {
         self.progress.is_some()
     }
 
-    /// Tells how far it is. A caller that does not keep up misses some.
+    /// Reports progress. A caller that does not keep up misses some values.
     pub(crate) fn report(&self, value: Payload) {
         if let Some(progress) = &self.progress {
             let _ = progress.try_send(value);
         }
     }
 
-    /// The time it was given, waiting included.
+    /// The call's timeout, time in the queue included.
     pub(crate) fn limit(&self) -> Duration {
         self.deadline.duration_since(self.sent)
     }
 
-    /// Answers it, if its caller did not give it up.
+    /// Answers the call, unless it was cancelled.
     pub(crate) fn answer(self, answer: Answer) {
         if self.reins.settle() {
             self.send(answer);
         }
     }
 
-    /// Sends the answer of a call that was settled ([`Reins::settle`]).
+    /// Sends the answer of a call that was settled ([`CallState::settle`]).
     pub(crate) fn send(self, answer: Answer) {
         match (self.work, answer) {
             (Work::Operation { reply, .. }, answer) => _ = reply.send(answer),
@@ -96,13 +97,13 @@ impl Job {
         }
     }
 
-    /// Answers that it came to nothing.
+    /// Answers that the call failed.
     pub(crate) fn fail(self, kind: ErrorKind, worker: Option<WorkerRef>) {
         self.answer(Err((kind, worker)));
     }
 }
 
-/// Puts an error together.
+/// Builds the error of a call.
 pub(crate) fn error(
     pool: &str,
     operation: &str,

@@ -1,8 +1,9 @@
-//! The pool's front: opened, looked at, closed. Calls are in `calls`, how one waits in `pending`.
+//! The pool's public type: open, inspect, close. Calls are in `calls`; waiting for a call is in
+//! `pending`.
 
 mod builder;
+mod call_many;
 mod calls;
-mod many;
 mod pending;
 
 use std::sync::Arc;
@@ -12,20 +13,20 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub use self::builder::PoolBuilder;
-use crate::crew::Crew;
+use crate::backend::Crew;
 use crate::error::{CallError, ErrorKind};
 use crate::health::Health;
 use crate::job::error;
-use crate::meters::PUBLISH;
+use crate::metrics::PUBLISH;
 use crate::operation::{Operation, OperationSet};
+use crate::scheduler::{Counts, LONGEST_REST};
 use crate::settings::Settings;
 use crate::shared::{Shared, start_failed};
 use crate::stats::Stats;
-use crate::table::{Counts, LONGEST_REST};
 use crate::threads::Threads;
 
-/// An elastic group of workers that run named operations. Clones are the same pool; when the last
-/// one is dropped, its workers end.
+/// An elastic group of workers that run named operations. Clones share the same pool; when the last
+/// one is dropped, the workers are killed.
 #[derive(Clone)]
 pub struct WorkerPool {
     inner: Arc<Inner>,
@@ -33,7 +34,7 @@ pub struct WorkerPool {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Whoever looks after the workers; ends with the pool.
+    /// The maintenance task; ends with the pool.
     _keeper: JoinSet<()>,
 }
 
@@ -45,8 +46,8 @@ impl Drop for Inner {
 }
 
 impl WorkerPool {
-    /// A pool of threads. Returns once its `min` workers are ready; if one cannot be started, that is
-    /// the error.
+    /// Opens a pool of threads. Returns once its `min` workers are ready, or with the error of the
+    /// first that could not be started.
     pub async fn threads(
         name: impl Into<String>,
         operations: impl OperationSet,
@@ -75,15 +76,15 @@ impl WorkerPool {
         Ok(pool)
     }
 
-    /// Starts as many workers as there may be, and waits until each is ready; an error if one cannot
-    /// be started. Those above `min` leave again once they are idle for long.
+    /// Starts workers up to `max`, and waits until each is ready; an error if one cannot be
+    /// started. Workers above `min` stop again after the idle timeout.
     pub async fn warm_up(&self) -> Result<(), CallError> {
         self.inner.shared.fill();
-        // One that is idle for a moment only may have left before the last is there.
+        // With a very short idle timeout, one may have stopped before the last is ready.
         self.until(|counts| counts.serving >= counts.max || counts.starting == 0).await
     }
 
-    /// Waits until there are workers enough; an error if one cannot be started.
+    /// Waits until `enough` is true; an error if a worker cannot be started.
     async fn until(&self, enough: impl Fn(&Counts) -> bool) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let before = shared.starts().failures;
@@ -94,7 +95,7 @@ impl WorkerPool {
             let (counts, starts) = (shared.counts(), shared.starts());
             let kind = match starts.error {
                 _ if counts.closing => Some(ErrorKind::ShuttingDown),
-                // One that failed meanwhile, or long ago with none on its way.
+                // A start that failed since we began to wait, or earlier with no start under way.
                 Some(kind) if starts.failures > before || counts.starting == 0 => Some(kind),
                 _ if enough(&counts) => return Ok(()),
                 _ => None,
@@ -111,18 +112,18 @@ impl WorkerPool {
         &self.inner.shared.name
     }
 
-    /// Whether [`WorkerPool::run_blocking`] can be asked of it.
+    /// Whether the pool supports [`WorkerPool::run_blocking`].
     #[cfg(feature = "axum")]
     pub(crate) fn runs_closures(&self) -> bool {
-        self.inner.shared.isolation() == crate::crew::Isolation::Threads
+        self.inner.shared.isolation() == crate::backend::Isolation::Threads
     }
 
-    /// What can be called; nothing as long as no worker has said so.
+    /// The operations; empty as long as no worker has reported them.
     pub fn list_operations(&self) -> Vec<Operation> {
         self.inner.shared.known.list()
     }
 
-    /// The pool at this moment.
+    /// A snapshot of the pool's statistics.
     pub fn stats(&self) -> Stats {
         let shared = &self.inner.shared;
         let (counts, counters) = (shared.counts(), &shared.counters);
@@ -142,14 +143,14 @@ impl WorkerPool {
         }
     }
 
-    /// Whether it can do its work.
+    /// Whether the pool can serve calls.
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;
         Health::of(&shared.counts(), shared.settings.queue, shared.starts().error.as_ref())
     }
 
-    /// Gives the pool another size. Workers that are too many end when they are free; those that are
-    /// missing are started ([`WorkerPool::warm_up`] waits for them).
+    /// Changes the number of workers. Surplus workers stop when they are idle. Missing workers are
+    /// started ([`WorkerPool::warm_up`] waits for them).
     pub fn resize(&self, min: usize, max: usize) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let settings = Settings { min, max, ..shared.settings.clone() };
@@ -162,9 +163,9 @@ impl WorkerPool {
         }
     }
 
-    /// Takes no more calls, lets those that wait and run come to their end, and ends the workers.
-    /// After `limit`, those that still wait are told no, and processes are killed; threads cannot
-    /// be, and end when they are done.
+    /// Closes the pool: accepts no more calls, finishes queued and running ones, and stops the
+    /// workers. After `limit`, queued calls are rejected, and processes are killed. Threads cannot
+    /// be killed; they end after their call.
     pub async fn close(&self, limit: Duration) {
         let shared = &self.inner.shared;
         shared.close();
@@ -186,15 +187,15 @@ impl WorkerPool {
     }
 }
 
-/// It says no more than its name: what it does may be long.
+/// Shows the name only: the rest may be long.
 impl std::fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WorkerPool").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
-/// Looks after the workers until the pool is gone: when the table asks for it, or when it said that
-/// it would want it next. Rests otherwise.
+/// The maintenance task of a pool. Runs when the scheduler requests it, or at the time that the
+/// scheduler named last; sleeps otherwise.
 async fn keep(shared: Arc<Shared>) {
     loop {
         let again = shared.tend_now();

@@ -1,8 +1,7 @@
-//! Workers that are processes and stay: in any language, killed when they hang, replaced when they
-//! die.
+//! Persistent worker processes, in any language: killed when they hang, replaced when they die.
 //!
-//! A caller writes its call to the worker's pipe itself ([`worker`]); one task per worker reads the
-//! answers ([`reader`]), another sees to its start, its end and what goes wrong ([`life`]).
+//! The caller's thread writes a call to the worker's pipe ([`worker`]). One task per worker reads
+//! the answers ([`reader`]); another handles start, stop and failures ([`lifecycle`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,30 +9,31 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::crew::{Crew, Why};
+use crate::backend::{Crew, Why};
+use crate::call_state::Reins;
 use crate::error::{CallError, Fate};
 use crate::job::Job;
 use crate::one_shot::Limits;
 use crate::pool::WorkerPool;
 use crate::program::Program;
-use crate::reins::Reins;
+use crate::scheduler::{Cause, WorkerId};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::table::{Cause, WorkerId};
 use crate::warden::Warden;
 use worker::{Wish, Worker};
 
-mod life;
-mod os;
+mod lifecycle;
 mod outbox;
-mod pace;
+mod pipelining;
 mod reader;
+mod spawn;
 mod stderr;
 mod worker;
 
 impl WorkerPool {
-    /// A pool of processes that stay: this very program, or a command that speaks the worker
-    /// protocol. Returns once its `min` workers are ready; if none can be started, that is the error.
+    /// Opens a pool of persistent processes: this same program, or a command that speaks the worker
+    /// protocol. Returns once its `min` workers are ready, or with the error of the first that
+    /// could not be started.
     ///
     /// ```no_run
     /// use longshore_pool::{Program, Settings, WorkerPool};
@@ -55,15 +55,15 @@ impl WorkerPool {
     }
 }
 
-/// How the processes of a crew are kept.
+/// How worker processes are started.
 pub(crate) struct Habits {
     pub(crate) program: Program,
-    /// Each makes one call and ends.
+    /// Each process makes one call and ends.
     pub(crate) one_call: bool,
     pub(crate) limits: Limits,
 }
 
-/// A crew of processes.
+/// Runs workers as processes.
 pub(crate) struct Processes {
     habits: Arc<Habits>,
     workers: Arc<Workers>,
@@ -72,7 +72,7 @@ pub(crate) struct Processes {
     runtime: Handle,
 }
 
-/// Those who are there.
+/// The worker processes, by id.
 #[derive(Default)]
 pub(crate) struct Workers(RwLock<HashMap<WorkerId, Arc<Worker>>>);
 
@@ -110,7 +110,7 @@ impl Crew for Processes {
     fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
         let worker = Arc::new(Worker::new(id, self.habits.one_call, &shared.settings));
         self.workers.add(Arc::clone(&worker));
-        let life = life::Life {
+        let life = lifecycle::Life {
             worker,
             shared: Arc::clone(shared),
             habits: Arc::clone(&self.habits),

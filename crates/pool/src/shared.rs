@@ -1,62 +1,64 @@
-//! What callers and workers of a pool share: the table under its lock, the crew, the counters.
+//! State that callers and workers of a pool share: the scheduler under its lock, the backend, the
+//! counters.
 //!
-//! Each event is one decision of the table under the lock, then its effect outside of it.
+//! Each event is one decision of the scheduler under the lock. Its effects follow outside of the
+//! lock.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::crew::{Crew, Isolation, Why};
+use crate::backend::{Crew, Isolation, Why};
+use crate::call_state::{GivenUp, Reins};
+use crate::detached_calls::Forgotten;
 use crate::error::{ErrorKind, Fate, WorkerRef};
-use crate::forgotten::Forgotten;
 use crate::job::Job;
-use crate::known::Known;
 use crate::operation::Operation;
-use crate::reins::{GivenUp, Reins};
+use crate::operation_registry::Known;
+use crate::scheduler::{Cause, Counts, Next, Order, Submitted, Table, Ticket, WorkerId};
 use crate::settings::{OnTimeout, Settings, WhenFull};
 use crate::stats::Counters;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::table::{Cause, Counts, Next, Order, Submitted, Table, Ticket, WorkerId};
 
-/// What callers and workers share.
+/// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     pub(crate) known: Known,
-    /// Who waits for calls that nobody waits for.
+    /// Waits for calls without a caller.
     pub(crate) forgotten: Forgotten,
     state: Mutex<State>,
     crew: Box<dyn Crew>,
-    /// Something about the workers changed: for whoever waits for them.
+    /// Wakes tasks that wait for a change of the workers.
     pub(crate) changed: Notify,
-    /// The table wants to be tended before its time.
+    /// Wakes the maintenance task before its time.
     pub(crate) tend: Notify,
 }
 
 struct State {
     table: Table<Job>,
-    /// Why the last worker could not be started; none since one was.
+    /// The error of the last failed start; `None` once a worker became ready.
     start_error: Option<ErrorKind>,
-    /// How many could not be.
+    /// Number of failed starts.
     start_failures: u64,
 }
 
-/// Where a call is that was handed in.
+/// What happened to a submitted call.
 pub(crate) enum Placed {
-    /// With a worker, or waiting under a ticket.
+    /// A worker has it, or it waits under this ticket.
     Taken(Option<Ticket>),
-    /// Nowhere: nobody can do it.
+    /// No worker can run it.
     Refused(Box<(Job, ErrorKind)>),
-    /// As many wait as may.
+    /// The queue is full.
     Full {
-        /// How many wait.
+        /// Calls in the queue.
         depth: usize,
     },
 }
 
-/// How the starting of workers stands.
+/// Result of the latest starts of workers.
 pub(crate) struct Starts {
     pub(crate) error: Option<ErrorKind>,
     pub(crate) failures: u64,
@@ -86,7 +88,8 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// The end of a decision: has the workers looked after if the table asks for it.
+    /// Ends a decision of the scheduler: unlocks, and wakes the maintenance task if the scheduler
+    /// requests it.
     fn decided(&self, mut state: MutexGuard<'_, State>) {
         debug_assert_eq!(state.table.fault(), None);
         let alarm = state.table.take_alarm();
@@ -96,22 +99,22 @@ impl Shared {
         }
     }
 
-    /// What protects the program from the workers.
+    /// How far the program is isolated from the workers.
     pub(crate) fn isolation(&self) -> Isolation {
         self.crew.isolation()
     }
 
-    /// A worker, as errors name it.
+    /// A worker, as errors identify it.
     pub(crate) fn who(&self, id: WorkerId) -> Option<WorkerRef> {
         worker_ref(id, self.crew.pid(id))
     }
 
-    /// Workers have said what can be called.
+    /// Stores the operations that a worker reported.
     pub(crate) fn learn(&self, operations: Vec<Operation>) {
         self.known.learn(operations);
     }
 
-    /// Hands a call in.
+    /// Submits a call.
     pub(crate) fn submit(self: &Arc<Self>, job: Job, when_full: WhenFull) -> Placed {
         let (now, priority) = (job.sent, job.priority);
         let mut state = self.state();
@@ -159,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// A worker has a call from now on, unless nobody wants it any more.
+    /// Starts a call on a worker, unless it was cancelled or has timed out.
     fn begin(&self, id: WorkerId, job: Job) -> Option<Job> {
         let now = Instant::now();
         if job.deadline <= now {
@@ -175,7 +178,7 @@ impl Shared {
         begun.then_some(job)
     }
 
-    /// A worker is ready: what it does first.
+    /// A worker is ready. Returns its first action.
     pub(crate) fn ready(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
         let mut state = self.state();
         state.start_error = None;
@@ -189,7 +192,7 @@ impl Shared {
     /// A worker could not be started.
     pub(crate) fn start_failed(&self, id: WorkerId, error: ErrorKind) {
         let (pool, said) = (&self.name, "a worker could not be started");
-        // Until one was ready, whoever opens the pool is told.
+        // Until a worker was ready, the error is returned to the caller that opens the pool.
         match self.known.list().is_empty() {
             true => tracing::debug!(%pool, worker = id, %error, "{said}"),
             false => tracing::warn!(%pool, worker = id, %error, "{said}"),
@@ -202,7 +205,7 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// A worker has answered a call: what it does next.
+    /// A worker has answered a call. Returns its next action.
     pub(crate) fn finished(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
         let mut state = self.state();
         let next = state.table.finished(id, Instant::now());
@@ -210,7 +213,7 @@ impl Shared {
         self.begun(id, next)
     }
 
-    /// A worker asks what it does now.
+    /// The next action of a worker.
     pub(crate) fn next(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
         let mut state = self.state();
         let next = state.table.next(id);
@@ -218,7 +221,7 @@ impl Shared {
         self.begun(id, next)
     }
 
-    /// Passes over calls that nobody wants any more.
+    /// Skips calls that were cancelled meanwhile.
     fn begun(self: &Arc<Self>, id: WorkerId, mut next: Next<Job>) -> Next<Job> {
         while let Next::Take(job) = next {
             if let Some(job) = self.begin(id, job) {
@@ -231,7 +234,7 @@ impl Shared {
         next
     }
 
-    /// A call that a worker was given is not begun: what it does instead.
+    /// A worker skips a call that it was given. Returns its next action.
     pub(crate) fn passed_over(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
         let mut state = self.state();
         let next = state.table.passed_over(id, Instant::now());
@@ -239,7 +242,7 @@ impl Shared {
         self.begun(id, next)
     }
 
-    /// Another call for a worker that may have some ahead ([`Shared::set_ahead`]) and is at one.
+    /// Another call for a busy worker that may prefetch some ([`Shared::set_prefetch`]).
     pub(crate) fn take_ahead(self: &Arc<Self>, id: WorkerId) -> Option<Job> {
         let mut state = self.state();
         let job = state.table.take_ahead(id);
@@ -254,12 +257,12 @@ impl Shared {
         }
     }
 
-    /// A worker is no more, in good order or not.
+    /// A worker has ended, gracefully or not.
     pub(crate) fn gone(&self, id: WorkerId, cause: Cause) {
         tracing::debug!(pool = %self.name, worker = id, cause = cause.name(), "a worker ended");
         let mut state = self.state();
         let (left, useless) = state.table.gone(id, cause, Instant::now());
-        // Under the lock, so that who sees one sees the other.
+        // Under the lock, so that a reader sees both changes or none.
         self.counters.on_end(cause);
         let error = state.start_error.clone().unwrap_or_else(ended_at_once);
         if useless {
@@ -270,7 +273,7 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Calls that a worker had and never began go to others.
+    /// Requeues a call that a worker had and never started.
     pub(crate) fn put_back(self: &Arc<Self>, job: Job) {
         if !job.reins.unbegin() {
             return;
@@ -284,19 +287,20 @@ impl Shared {
         }
     }
 
-    /// A worker should be replaced.
+    /// Requests that a worker is replaced.
     pub(crate) fn replace(&self, id: WorkerId, cause: Cause) {
         let mut state = self.state();
         state.table.replace(id, cause);
         self.decided(state);
     }
 
-    /// How many calls a worker may be given beyond the one it is at.
+    /// Sets how many calls a worker may be given in addition to the running one.
     pub(crate) fn set_ahead(&self, id: WorkerId, ahead: usize) {
         self.state().table.set_ahead(id, ahead);
     }
 
-    /// A worker takes no more calls and is not waited for: it is being killed.
+    /// Marks a worker that is being killed: it gets no more calls, and closing does not wait for
+    /// it.
     pub(crate) fn abandon(&self, id: WorkerId) {
         let mut state = self.state();
         state.table.abandon(id);
@@ -304,8 +308,8 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// A call is wanted no more: its caller's time is over, or it took the call back. `None`: too
-    /// late, its answer is there.
+    /// Cancels a call: its deadline has passed, or its caller cancelled it. `None` if it is already
+    /// answered.
     pub(crate) fn give_up(
         self: &Arc<Self>,
         ticket: Option<Ticket>,
@@ -313,13 +317,13 @@ impl Shared {
         deadline: Instant,
         why: Why,
     ) -> Option<Fate> {
-        // Under the lock: a worker that answers at this moment either did so before, or will find
+        // Under the lock: a worker that answers at this moment has either done so before, or finds
         // itself abandoned when it asks for its next call.
         let mut state = self.state();
         let worker = match reins.give_up() {
             GivenUp::Answered => return None,
             GivenUp::Unbegun => {
-                // If it is on its way from the queue to a worker, that one will pass over it.
+                // If the job is on its way from the queue to a worker, that worker skips it.
                 let job = ticket.and_then(|ticket| state.table.withdraw(ticket));
                 self.decided(state);
                 drop(job);
@@ -331,7 +335,7 @@ impl Shared {
             drop(state);
             return Some(self.crew.give_up(self, worker, reins, why));
         }
-        // A thread cannot be ended. It may be replaced, so that others do not wait for it.
+        // A thread cannot be killed. It may be replaced, so that other calls do not wait for it.
         if self.settings.on_timeout == OnTimeout::Replace {
             let now = Instant::now();
             let when = if why == Why::TimedOut { now } else { deadline };
@@ -342,14 +346,14 @@ impl Shared {
         Some(Fate::LeftRunning)
     }
 
-    /// A caller went away without taking its call back. A call that was not even queued goes with it:
-    /// whether this was one.
+    /// Drops a call that still waits for queue space, because its caller's future was dropped.
+    /// Returns whether it did.
     pub(crate) fn leave_line(&self, ticket: Ticket) -> bool {
         let job = self.state().table.withdraw_from_line(ticket);
         job.is_some()
     }
 
-    /// Looks after the workers. When to do so again.
+    /// Runs maintenance. Returns when to run it again.
     pub(crate) fn tend_now(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.state();
@@ -376,7 +380,7 @@ impl Shared {
         }
     }
 
-    /// Starts as many workers as there may be.
+    /// Starts workers up to the maximum.
     pub(crate) fn fill(self: &Arc<Self>) {
         let mut state = self.state();
         let orders = state.table.fill(Instant::now());
@@ -384,14 +388,14 @@ impl Shared {
         orders.into_iter().for_each(|order| self.carry_out(order));
     }
 
-    /// The pool has another size from now on.
+    /// Changes the number of workers.
     pub(crate) fn resize(&self, min: usize, max: usize) {
         let mut state = self.state();
         state.table.resize(min, max);
         self.decided(state);
     }
 
-    /// No more calls are taken in. Who waits for a place hears that there will be none.
+    /// Closes the pool for new calls. Calls that wait for queue space are rejected.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         let line = state.table.close();
@@ -405,7 +409,7 @@ impl Shared {
         self.state().table.is_empty()
     }
 
-    /// Nobody is waited for any more.
+    /// Rejects all queued calls and kills the workers.
     pub(crate) fn kill_all(&self) {
         let left = self.state().table.clear();
         left.into_iter().for_each(|job| job.fail(ErrorKind::ShuttingDown, None));
@@ -417,7 +421,7 @@ impl Shared {
         self.state().table.counts()
     }
 
-    /// How the starting of workers stands.
+    /// The result of the latest starts of workers.
     pub(crate) fn starts(&self) -> Starts {
         let state = self.state();
         Starts { error: state.start_error.clone(), failures: state.start_failures }
@@ -430,7 +434,7 @@ impl Shared {
 }
 
 impl State {
-    /// A worker takes too long to start: who waits for nobody is to be told.
+    /// A worker takes too long to start. Returns the calls that no worker can run now.
     fn late(&mut self, error: &ErrorKind, now: Instant) -> Vec<Job> {
         self.fail(error);
         self.table.stranded(now)
@@ -442,12 +446,12 @@ impl State {
     }
 }
 
-/// Who can be named for a call.
+/// A worker, as errors identify it.
 pub(crate) fn worker_ref(id: WorkerId, pid: Option<u32>) -> Option<WorkerRef> {
     Some(WorkerRef { id, pid })
 }
 
-/// That no worker could be started.
+/// The error of a failed start.
 pub(crate) fn start_failed(message: impl Into<String>) -> ErrorKind {
     ErrorKind::StartFailed { message: message.into(), stderr: String::new() }
 }

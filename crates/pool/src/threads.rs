@@ -1,4 +1,4 @@
-//! Workers that are threads: the cheapest call, no protection from a crash.
+//! Workers that are threads: the cheapest calls, but no protection from a crash.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -6,17 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::crew::{Crew, Isolation, Why};
+use crate::backend::{Crew, Isolation, Why};
+use crate::call_state::Reins;
 use crate::error::{ErrorKind, Fate, OperationError};
 use crate::job::{Answer, Job, Turn, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::Payload;
-use crate::reins::Reins;
+use crate::scheduler::{Cause, Next, WorkerId};
 use crate::shared::{Shared, start_failed, worker_ref};
 use crate::sync::{Condvar, Mutex, lock, thread};
-use crate::table::{Cause, Next, WorkerId};
 
-/// A crew of threads.
+/// Runs workers as threads.
 pub(crate) struct Threads {
     operations: Arc<dyn OperationSet>,
     mailboxes: Arc<Mailboxes>,
@@ -24,7 +24,7 @@ pub(crate) struct Threads {
 
 type Mailboxes = Mutex<HashMap<WorkerId, Arc<Mailbox>>>;
 
-/// Where a thread finds its next call.
+/// Hands a thread its next call.
 #[derive(Default)]
 struct Mailbox {
     letter: Mutex<Option<Letter>>,
@@ -34,7 +34,7 @@ struct Mailbox {
 enum Letter {
     Job(Job),
     End(Cause),
-    /// Ask what to do now.
+    /// Ask the scheduler what to do.
     Ask,
 }
 
@@ -44,7 +44,7 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    /// Wakes a worker that waits. One that has a letter has no need of it.
+    /// Wakes a waiting worker. A message that is already there is kept.
     fn nudge(&self) {
         lock(&self.letter).get_or_insert(Letter::Ask);
         self.arrived.notify_one();
@@ -105,8 +105,8 @@ impl Crew for Threads {
         Fate::LeftRunning
     }
 
-    /// The pool is closing: those that wait end. Those at a call, or with one on its way to them, do
-    /// so when they are done with it: they cannot be ended.
+    /// Wakes all waiting threads, so that they end, since the pool is closing. A thread with a call
+    /// ends after it: threads cannot be killed.
     fn kill_all(&self) {
         let mailboxes: Vec<_> = lock(&self.mailboxes).values().cloned().collect();
         mailboxes.iter().for_each(|mailbox| mailbox.nudge());
@@ -121,7 +121,7 @@ impl Crew for Threads {
     }
 }
 
-/// One thread's life.
+/// One worker thread.
 struct Worker {
     shared: Arc<Shared>,
     id: WorkerId,
@@ -137,10 +137,11 @@ impl Worker {
             Ok(Err(error)) => return self.cannot_start(error.to_string()),
             Err(panic) => return self.cannot_start(words(&*panic)),
         };
-        // Panics of operations are caught where they run. Should there be another, the table hears of it.
+        // Panics of operations are caught where they run. Any other panic is reported to the
+        // scheduler.
         let worked = catch_unwind(AssertUnwindSafe(|| self.work(&mut *operator)));
         let cause = worked.unwrap_or(Cause::Panic);
-        // What a panic left behind is not touched again.
+        // After a panic the operator's state may be broken, so it is not used again.
         if cause != Cause::Panic {
             let _ = catch_unwind(AssertUnwindSafe(|| operator.close()));
         }
@@ -154,7 +155,7 @@ impl Worker {
         self.shared.start_failed(self.id, start_failed(message));
     }
 
-    /// Does one call after the other, until there is a reason to end.
+    /// Runs calls until there is a reason to stop.
     fn work(&self, operator: &mut dyn Operator) -> Cause {
         let mut next = self.shared.ready(self.id);
         loop {
@@ -177,10 +178,10 @@ impl Worker {
         }
     }
 
-    /// Runs a call: what comes next, if it did not panic.
+    /// Runs a call. Returns the next action, unless the call panicked.
     ///
-    /// The worker asks for its next call before it sends the answer: a caller that calls again at
-    /// once finds it free, and awake.
+    /// The worker asks for its next call before it sends the answer, so that a caller that calls
+    /// again at once finds it idle and awake.
     fn run(&self, operator: &mut dyn Operator, mut job: Job) -> Option<Next<Job>> {
         let start = Instant::now();
         let span = job.span.clone();
@@ -222,7 +223,7 @@ impl Worker {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

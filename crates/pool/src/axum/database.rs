@@ -1,5 +1,5 @@
-//! What a database could not do, as a status: whether it was the request's fault, the database's, or
-//! the time's. The words are ours; what the database said may quote a row.
+//! Maps database errors to HTTP statuses: the request's fault, the database's, or a timeout. The
+//! response has a fixed text, because the database's message may quote a row.
 
 use ::axum::http::StatusCode as Status;
 
@@ -7,16 +7,16 @@ use super::errors::{LATER, Meaning, SOON};
 use crate::database::{DbError, Reason};
 use crate::error::CallError;
 
-/// How operations of databases begin, in every language.
+/// Prefix of database operations, in every language.
 const OPERATIONS: &str = "db.";
 
-/// Codes of statements that took too long by the server's own clock: PostgreSQL's, MySQL's.
+/// SQLSTATEs of statements that the server itself stopped after a timeout: PostgreSQL's, MySQL's.
 const TOO_SLOW: [&str; 2] = ["57014", "70100"];
 
-/// The class of constraints: a duplicate, a reference to nothing, a check, a null.
+/// The SQLSTATE class of violated constraints: unique, foreign key, check, not null.
 const CONSTRAINTS: &str = "23";
 
-/// What an error of a database means, where that is more than "it failed".
+/// The response to a database error, if it is more specific than "the operation failed".
 pub(super) fn meaning(error: &CallError) -> Option<Meaning> {
     if !error.operation.starts_with(OPERATIONS) {
         return None;
@@ -59,7 +59,7 @@ pub(super) fn meaning(error: &CallError) -> Option<Meaning> {
     }
 }
 
-/// What the database said no with.
+/// The response to an SQL error, by its SQLSTATE.
 fn of_code(told: &DbError) -> Option<Meaning> {
     let code = told.code.as_deref().unwrap_or_default();
     if TOO_SLOW.contains(&code) {
@@ -73,7 +73,7 @@ fn of_code(told: &DbError) -> Option<Meaning> {
             retry_after: None,
         });
     }
-    // Locks, deadlocks, no room.
+    // Locks, deadlocks, too many connections.
     told.retryable.then_some(Meaning {
         status: Status::SERVICE_UNAVAILABLE,
         detail: "The database is busy.",

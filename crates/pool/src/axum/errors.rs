@@ -1,7 +1,7 @@
-//! Errors of calls as responses: a status, and words that give nothing away.
+//! Errors of calls as HTTP responses: a status and a fixed text, without internal details.
 //!
-//! What a worker said, and what it was asked, goes to the log. The response also carries the
-//! [`CallError`] among its extensions, for a layer of the app that makes pages of its own of it.
+//! The worker's message and the arguments go only to the log. The response carries the
+//! [`CallError`] in its extensions, so that a layer of the app can render its own page.
 
 use ::axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::axum::http::{HeaderValue, StatusCode};
@@ -9,33 +9,33 @@ use ::axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::error::{CallError, ErrorKind};
-use crate::meters::outcome;
+use crate::metrics::outcome;
 
-/// An error as whoever asked may see it: `application/problem+json` (RFC 9457).
+/// An error, as the HTTP client sees it: `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The status in words.
+    /// The reason phrase of the status.
     pub title: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// What to make of it, for people.
+    /// A description for people.
     pub detail: &'static str,
-    /// What went wrong, for programs: the name of the [`ErrorKind`], or what a database could not do
+    /// The error for programs: the name of the [`ErrorKind`], or the kind of database error
     /// (`time_limit`, `unreachable`, `lost`, `busy`, `constraint`, `expected_rows`).
     pub kind: &'static str,
-    /// After how many seconds it may be worth another try, if at all.
+    /// Seconds after which a retry may succeed, if at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
 }
 
-/// A queue moves on in a moment.
+/// `Retry-After` in seconds where the queue moves on in a moment.
 pub(super) const SOON: Option<u32> = Some(1);
 
-/// Somebody must be started first: here again, or in our place.
+/// `Retry-After` in seconds where a worker or a server must be started first.
 pub(super) const LATER: Option<u32> = Some(5);
 
-/// What an error means for whoever asked.
+/// The parts of a response to an error.
 pub(super) struct Meaning {
     pub(super) status: StatusCode,
     pub(super) detail: &'static str,
@@ -57,7 +57,7 @@ impl From<&ErrorKind> for Problem {
     }
 }
 
-/// Knows more than the kind alone: of what a database could not do, whose fault it is.
+/// More specific than the kind alone: database errors are mapped by their reason.
 impl From<&CallError> for Problem {
     fn from(error: &CallError) -> Self {
         #[cfg(feature = "database")]
@@ -124,7 +124,7 @@ impl IntoResponse for CallError {
     }
 }
 
-/// What may be shown of an error. The rest is for the log: nobody else will hear of it.
+/// Converts an error to its response, and logs the details, which the response does not contain.
 pub(super) fn shown(error: &CallError) -> Problem {
     let problem = Problem::from(error);
     match problem.status {

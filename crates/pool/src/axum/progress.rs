@@ -1,4 +1,4 @@
-//! A call, watched: how far it is, and what it came to.
+//! Streams the progress and the outcome of a call.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -19,22 +19,22 @@ use crate::options::CallOptions;
 use crate::payload::{Form, Payload};
 use crate::pool::WorkerPool;
 
-/// Words on progress that may wait for a slow listener; further ones are dropped.
+/// Progress values that are buffered for a slow reader; further ones are dropped.
 const ROOM: usize = 64;
 
-/// What whoever watches a call hears.
+/// An update on a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// How far it is, in the operation's own words.
+    /// Progress, as the operation reported it.
     Progress(Payload),
     /// Its result; the last update.
     Done(Payload),
-    /// It came to nothing; the last update.
+    /// The call failed; the last update.
     Failed(CallError),
 }
 
-/// A call that runs while it is watched. Dropped before the end, it leaves the call to go on, or
-/// takes it back: [`CallOptions::cancel_on_drop`].
+/// A running call, as a stream of updates. If it is dropped before the end, the call continues,
+/// unless [`CallOptions::cancel_on_drop`] is set.
 pub struct Updates {
     call: Option<BoxFuture<'static, Result<Payload, CallError>>>,
     progress: mpsc::Receiver<Payload>,
@@ -42,8 +42,8 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// Calls an operation. A call that is refused at once, before it reaches a worker, is an error
-    /// here and not an update. The options' own listener to progress, if there is one, hears nothing.
+    /// Calls an operation. If the call is rejected before it reaches a worker, that is an error
+    /// here and not an update. Replaces the progress channel of the options.
     pub async fn of<A: Serialize + ?Sized>(
         pool: &WorkerPool,
         operation: &str,
@@ -53,7 +53,7 @@ impl Updates {
         Self::of_raw(pool, operation, json(pool, operation, arguments)?, options).await
     }
 
-    /// The same with arguments as they are.
+    /// Calls an operation with a raw payload, as [`Updates::of`] does with JSON.
     pub async fn of_raw(
         pool: &WorkerPool,
         operation: &str,
@@ -76,7 +76,7 @@ impl Updates {
         }
     }
 
-    /// Whether the call has ended.
+    /// Polls the call, and stores its outcome.
     fn look(&mut self, context: &mut Context<'_>) {
         if let Some(call) = &mut self.call
             && let Poll::Ready(answer) = call.poll_unpin(context)
@@ -87,7 +87,7 @@ impl Updates {
     }
 }
 
-/// Arguments as JSON.
+/// Serialises arguments as JSON.
 pub(super) fn json<A: Serialize + ?Sized>(
     pool: &WorkerPool,
     operation: &str,
@@ -105,7 +105,7 @@ impl Stream for Updates {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Update>> {
         self.look(context);
         match (&self.call, &self.end) {
-            // What was said before the end comes before it.
+            // Progress from before the end comes before it.
             (None, Some(_)) => match self.progress.try_recv() {
                 Ok(value) => Poll::Ready(Some(Update::Progress(value))),
                 Err(_) => Poll::Ready(self.end.take()),
@@ -126,7 +126,7 @@ impl std::fmt::Debug for Updates {
 }
 
 impl Update {
-    /// Its name on the wire, and what it says there: JSON on one line.
+    /// The event's name, and its data as one line of JSON.
     pub(super) fn to_wire(&self) -> (&'static str, String) {
         match self {
             Self::Progress(value) => ("progress", line(value)),
@@ -141,7 +141,7 @@ fn line(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     match payload.form() {
         Form::Bytes => format!(r#"{{"base64":"{}"}}"#, STANDARD.encode(bytes)),
-        // Outside of its strings, JSON may have line ends; inside, it has none.
+        // JSON has raw line ends only between tokens, never inside strings.
         Form::Json => match String::from_utf8_lossy(bytes) {
             text if text.contains(['\r', '\n']) => text.replace(['\r', '\n'], " "),
             text => Cow::into_owned(text),

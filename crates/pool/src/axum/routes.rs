@@ -1,4 +1,4 @@
-//! Routes for whoever watches the app: health for load balancers, numbers for operators.
+//! Monitoring routes: health for load balancers, statistics for operators.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use crate::pool::WorkerPool;
 use crate::stats::Stats;
 
 impl Pools {
-    /// `/health` and `/stats`, to be nested where you like. `/health` says `ok`, `degraded` or `failed`
-    /// (then with status 503) and no more; `/stats` has reasons and names of operations, so it is
-    /// for operators' eyes: [`Pools::health_route`] is the other alone.
+    /// Routes `/health` and `/stats`, to be nested anywhere. `/health` reports `ok`, `degraded` or
+    /// `failed` (with status 503) and nothing else. `/stats` contains reasons and names of
+    /// operations, so it should not be public; [`Pools::health_route`] is `/health` alone.
     pub fn router<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         let pools = self.clone();
         let stats = move || {
@@ -27,7 +27,7 @@ impl Pools {
         Router::new().route("/health", self.health_route()).route("/stats", get(stats))
     }
 
-    /// What answers at `/health`.
+    /// The handler of `/health`.
     pub fn health_route<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
         let pools = self.clone();
         get(move || {
@@ -37,7 +37,7 @@ impl Pools {
     }
 }
 
-/// Shows metrics as Prometheus reads them. `render` is the exporter's, which belongs to the app:
+/// Serves metrics in the Prometheus text format. `render` comes from the app's exporter:
 /// `metrics(move || handle.render())` with `metrics-exporter-prometheus`.
 #[cfg(feature = "metrics")]
 pub fn metrics<S: Clone + Send + Sync + 'static>(
@@ -85,7 +85,7 @@ fn json(status: StatusCode, page: &impl Serialize) -> Response {
     fresh(status, "application/json", serde_json::to_string(page).unwrap_or_default())
 }
 
-/// A page that is out of date at once.
+/// A response that must not be cached.
 fn fresh(status: StatusCode, form: &'static str, page: String) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(form)),

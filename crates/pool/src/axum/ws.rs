@@ -1,4 +1,4 @@
-//! A call, watched through a WebSocket. Unlike with events, the other side can take it back by a word.
+//! Streams a call over a WebSocket. Unlike with server-sent events, the client can send `cancel`.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::sse::HEARTBEAT;
 use crate::options::CallOptions;
 use crate::pool::WorkerPool;
 
-/// So many heartbeats may go unanswered before the other side counts as gone.
+/// Pings that may go unanswered before the connection counts as dead.
 const UNANSWERED: u32 = 2;
 
-/// So long the other side may take to take a message.
+/// How long sending a message may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the other side may send is a word.
+/// Maximum size of a client's message, in bytes.
 const WORD: usize = 4096;
 
-/// Calls an operation and shows it on a WebSocket: messages `{"event":"progress","data":…}`, at last
-/// one with `done` and the result or `error` and a [`Problem`](super::Problem); then it is closed.
-/// A message `cancel` from the other side takes the call back. When the other side goes away the
-/// call goes on, unless the options say [`CallOptions::cancel_on_drop`].
+/// Calls an operation and streams it over a WebSocket: messages `{"event":"progress","data":…}`, at
+/// last one with `done` and the result or `error` and a [`Problem`](super::Problem); then the
+/// socket is closed. A message `cancel` from the client cancels the call. If the client
+/// disconnects, the call continues, unless [`CallOptions::cancel_on_drop`] is set.
 ///
-/// The call is made once the socket is open. A browser does not tell a page why a socket was
-/// refused, so a call that is refused is a message as well.
+/// The call is made once the socket is open. Browsers do not tell a page why an upgrade was
+/// rejected, so a rejected call is reported as a message, too.
 ///
 /// ```
 /// use axum::extract::ws::WebSocketUpgrade;
@@ -66,7 +66,7 @@ pub fn progress_ws<A: Serialize + ?Sized>(
     })
 }
 
-/// Passes updates on until they end, or nobody is there any more.
+/// Sends updates until they end or the client is gone.
 async fn tell(
     mut socket: WebSocket,
     mut updates: impl Stream<Item = Update> + Unpin,
@@ -115,7 +115,7 @@ fn is_cancel(message: &Message) -> bool {
     matches!(message, Message::Text(text) if text.as_str() == "cancel")
 }
 
-/// Whether it was taken.
+/// Sends a message. False if the client does not accept it in time.
 async fn send(socket: &mut WebSocket, message: Message) -> bool {
     matches!(timeout(PATIENCE, socket.send(message)).await, Ok(Ok(())))
 }

@@ -1,4 +1,4 @@
-//! What the pool says to this worker.
+//! Messages from the pool to this worker.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,19 +12,21 @@ use rustix::io::Errno;
 
 use super::lock;
 use super::output::Output;
+use crate::call_state::Reins;
 use crate::error::{ErrorKind, Fate};
 use crate::protocol::decoder::Decoder;
 use crate::protocol::{CallMessage, Encoding, Fault, FromWorker, Heard, Hello, ToWorker};
-use crate::reins::Reins;
 
-/// An operation that asks all the time whether it should stop costs a system call this often.
+/// Polls no more often than this, so that an operation that checks for cancellation in a tight loop
+/// costs few system calls.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Calls that are read ahead; more stay in the pipe.
+/// Calls that are read ahead. Further calls stay in the pipe.
 const AHEAD: usize = 64;
-/// The pool's own limit holds for what it sends; this is for a pool that is none.
+/// The pool enforces its own limit on what it sends. This one protects from a peer that is not a
+/// pool.
 const MAX_FRAME: usize = 1 << 30;
 
-/// What the pool says.
+/// Reads and queues messages from the pool.
 pub(super) struct Input {
     pipe: OwnedFd,
     decoder: Decoder<ToWorker>,
@@ -55,12 +57,12 @@ impl Input {
         self.calls.pop_front()
     }
 
-    /// Whether no more calls will come.
+    /// Whether the pool will send no more calls.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The first message; `None` if there is none.
+    /// Reads the first message; `None` if the pool stops the worker before it.
     pub(super) fn hello(&mut self) -> io::Result<Option<Hello>> {
         loop {
             match self.decoder.next().map_err(broken)? {
@@ -73,13 +75,14 @@ impl Input {
         }
     }
 
-    /// Waits for more. The output is not held meanwhile: others may have something to say.
+    /// Blocks until more messages arrive. The output is not locked meanwhile, so that other threads
+    /// can report progress.
     pub(super) fn wait(&mut self, output: &Mutex<Output>) -> io::Result<()> {
         self.over |= !self.read()?;
         self.sort(&mut lock(output))
     }
 
-    /// Looks whether more has come, without waiting, while an operation runs.
+    /// Reads messages that have arrived, without blocking, while an operation runs.
     pub(super) fn look(&mut self, output: &mut Output) -> io::Result<()> {
         if self.over || self.calls.len() >= AHEAD || self.looked.elapsed() < LOOK_EVERY {
             return Ok(());
@@ -117,7 +120,7 @@ impl Input {
         Ok(())
     }
 
-    /// Nobody wants this call any more: one that has not begun never will.
+    /// Cancels a call. A call that has not started is removed and answered as not started.
     fn cancel(&mut self, id: u64, output: &mut Output) -> io::Result<()> {
         if let Some((_, reins)) = self.current.as_ref().filter(|(current, _)| *current == id) {
             reins.give_up();

@@ -1,4 +1,5 @@
-//! What this worker says to the pool: several answers in one go where nobody waits for the first.
+//! Messages from this worker to the pool. Several answers go out in one write where the pool does
+//! not need the first one earlier.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -9,16 +10,16 @@ use crate::error::ErrorKind;
 use crate::payload::Payload;
 use crate::protocol::{Encoding, Fault, FromWorker, frame};
 
-/// A value above this is not copied on its way out.
+/// Values above this size are written without a copy.
 const LARGE: usize = 16 * 1024;
-/// What is kept back, at most.
+/// Bytes of answers that are held back at most.
 const KEPT_BACK: usize = 32 * 1024;
 
-/// What this worker says.
+/// Buffers and writes messages to the pool.
 pub(super) struct Output {
     pipe: OwnedFd,
     encoding: Encoding,
-    /// The pool takes no longer message: it would end us.
+    /// The pool accepts no longer message: it would kill this worker.
     max_frame: usize,
     buffer: Vec<u8>,
 }
@@ -32,7 +33,7 @@ impl Output {
         (self.encoding, self.max_frame) = (encoding, max_frame);
     }
 
-    /// Adds a message to what is to be said.
+    /// Adds a message to the buffer.
     pub(super) fn put(&mut self, message: &FromWorker) -> io::Result<()> {
         let before = self.buffer.len();
         self.encoding
@@ -46,10 +47,11 @@ impl Output {
         if self.buffer.len() > KEPT_BACK { self.flush() } else { Ok(()) }
     }
 
-    /// Of an error that is too long, the beginning. Other words are no answer, and can be done without.
+    /// Truncates an error message that exceeds the frame limit. Other messages that are too long
+    /// are dropped: no caller waits for them.
     fn shorten(&mut self, message: &FromWorker) -> io::Result<()> {
         let FromWorker::Error { id, error } = message else { return Ok(()) };
-        // In JSON, a byte may take six.
+        // JSON may need six bytes for one.
         let most = (self.max_frame / 16).min(4_000);
         let message = error.to_string().chars().take(most).collect();
         let error = ErrorKind::Handler { message, chain: Vec::new(), data: None };
@@ -58,7 +60,8 @@ impl Output {
             .map_err(|fault| io::Error::other(fault.0))
     }
 
-    /// The same for a result, which may be large, or no JSON after all.
+    /// Adds a result to the buffer. A large value is written at once, and a value that cannot be
+    /// encoded becomes an error.
     pub(super) fn result(&mut self, id: u64, value: Payload) -> io::Result<()> {
         if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE {
             let bytes = value.as_bytes().len() + frame::HEADER;
@@ -96,7 +99,7 @@ impl Output {
         self.put(&FromWorker::Error { id, error })
     }
 
-    /// Says what is to be said.
+    /// Writes the buffer to the pipe.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             write_all(&self.pipe, &self.buffer, &[])?;

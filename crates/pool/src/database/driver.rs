@@ -1,30 +1,30 @@
-//! The seam to databases: what one connection must be able to do. Everything blocks.
+//! The driver interface: what one connection must implement. All methods block.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::deadline::Watch;
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Want};
 use super::options::Habits;
 use super::row::Table;
+use super::row_collector::{Bounds, Want};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 
-/// One connection. An error that says that it is broken means that it is not used again.
+/// One connection. After an error with `broken` set it is not used again.
 pub(super) trait Connection {
-    /// Whether it is known to be lost, without asking the other side.
+    /// Whether the connection is known to be lost, without a round trip.
     fn is_closed(&self) -> bool {
         false
     }
 
-    /// Asks the other side whether it is there.
+    /// Checks that the server responds.
     fn ping(&mut self, watch: &Watch) -> Result<(), DbError>;
 
-    /// Runs one statement, and returns what it came to. Stops it when the watch says so; then the
-    /// connection is in order again, or lost.
+    /// Runs one statement, and returns its outcome. Stops it when the deadline passes or the call
+    /// is cancelled; then the connection is usable again, or lost.
     fn run(
         &mut self,
         statement: &Statement,
@@ -33,7 +33,7 @@ pub(super) trait Connection {
         watch: &Watch,
     ) -> Result<Reply, DbError>;
 
-    /// Why a statement may not stand in a transaction, though it may elsewhere.
+    /// Why a statement is not allowed in a transaction, if it is not.
     fn refuses_in_transaction(&self, _: &str) -> Option<&'static str> {
         None
     }
@@ -41,23 +41,24 @@ pub(super) trait Connection {
     /// Begins a transaction.
     fn begin(&mut self, watch: &Watch) -> Result<(), DbError>;
 
-    /// Ends it. After an error it is not known to be ended either way; it is rolled back then.
+    /// Commits. After an error the state of the transaction is unknown; it is then rolled back.
     fn commit(&mut self, watch: &Watch) -> Result<(), DbError>;
 
-    /// Takes it back. After an error the connection is not used again, and the database does it.
+    /// Rolls back. After an error the connection is not used again, and the database rolls back by
+    /// itself.
     fn rollback(&mut self) -> Result<(), DbError>;
 
-    /// Whether it is in a transaction, where that is known without asking: outside of one of ours, a
-    /// statement has left it behind.
+    /// Whether a transaction is open, where that is known without a round trip. Outside of our own
+    /// transactions, a statement has left it open.
     fn in_transaction(&self) -> bool {
         false
     }
 }
 
-/// What a statement came to.
+/// The outcome of a statement.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// Whether it returns rows at all.
+    /// Whether the statement returns rows at all.
     pub(super) returns: bool,
     pub(super) table: Table,
     /// Rows that it changed, or returned.
@@ -65,7 +66,7 @@ pub(super) struct Reply {
     pub(super) last_id: Option<Value>,
 }
 
-/// Which database, and where.
+/// Kind and address of a database.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "database", content = "at", rename_all = "snake_case")]
 pub(super) enum Target {
@@ -80,7 +81,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// What is wrong with it, before anything is connected.
+    /// Checks the address before anything is connected.
     pub(super) fn check(&self) -> Result<(), DbError> {
         match self {
             #[cfg(feature = "sqlite")]
@@ -96,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Connects, within the time that the watch gives.
+    /// Connects, within the deadline.
     #[allow(unused_variables, reason = "each driver takes what it can use")]
     pub(super) fn connect(
         &self,
@@ -123,7 +124,7 @@ impl Target {
     }
 }
 
-/// Not where it is: that may hold a password.
+/// Shows the kind only: the address may contain a password.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,6 +1,6 @@
-//! MySQL and MariaDB, by mysql_async on a small runtime of the worker's own: to its thread it blocks.
+//! MySQL and MariaDB, with mysql_async on a runtime per worker: the worker's thread blocks on it.
 //!
-//! A statement is stopped by `KILL QUERY` on a second connection, which is made for that only.
+//! A statement is stopped by `KILL QUERY` on a second connection, which is opened for that only.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,32 +10,33 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Conn, Opts, Params, QueryResult};
 use tokio::runtime::Runtime;
 
+use super::deadline::{GRACE, Watch};
 use super::driver::{Connection, Reply};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
 use super::options::Habits;
+use super::row_collector::{Bounds, Gathering, Next, Want};
 use super::sql;
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::{GRACE, Watch};
 
 pub mod address;
 mod error;
 pub mod value;
 
-/// How long a server may take to let us in.
+/// Timeout of connecting to a server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a commit or a rollback may take.
+/// Timeout of a commit or a rollback.
 const ENDING: Duration = Duration::from_secs(30);
-/// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
+/// Rows beyond the needed ones are read and skipped up to this number; after that, stopping the
+/// query costs less.
 const TO_SKIP: u64 = 1_000;
-/// Statements that commit whatever was done before them.
+/// Statements that commit the open transaction implicitly.
 const COMMITTING: [&str; 17] = [
     "ALTER", "ANALYZE", "CACHE", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL", "LOAD", "LOCK",
     "OPTIMIZE", "RENAME", "REPAIR", "REVOKE", "SET", "TRUNCATE", "UNLOCK",
 ];
 
-/// A URL that cannot work.
+/// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
     address::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
 }
@@ -68,15 +69,15 @@ async fn join(opts: &Opts, patience: Duration) -> Result<Conn, DbError> {
 }
 
 struct Mysql {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     conn: Option<Conn>,
     killer: Killer,
-    // Last: the connection lives on it.
+    // Last, because the connection needs the runtime.
     runtime: Runtime,
 }
 
-/// Asks the server to stop what a session does. A session that was asked is not used for anything
-/// else: had it been done a moment before, the request would stop the next statement.
+/// Stops the statement of a session. The session is not used afterwards: if the statement ended a
+/// moment earlier, the request would stop the next one.
 struct Killer {
     opts: Opts,
     id: u32,
@@ -84,7 +85,7 @@ struct Killer {
 }
 
 impl Killer {
-    /// If it does not arrive, the statement does not end in time, and the connection is given up.
+    /// If the request fails, the statement does not end in time, and the connection is dropped.
     async fn kill(&self) {
         self.asked.set(true);
         if let Ok(mut conn) = join(&self.opts, GRACE).await {
@@ -93,7 +94,7 @@ impl Killer {
         }
     }
 
-    /// Does `work`, and has it stopped when the watch says so.
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
     async fn guarded<T>(
         &self,
         watch: &Watch,
@@ -104,7 +105,7 @@ impl Killer {
 }
 
 impl Mysql {
-    /// What holds for all of the session.
+    /// Applies the settings of the session.
     fn set_up(&mut self, habits: &Habits, watch: &Watch) -> Result<(), DbError> {
         let lock = habits.busy.as_secs().max(1);
         let mut settings = vec![
@@ -151,7 +152,7 @@ async fn query(
     bounds: Bounds,
 ) -> Result<Reply, DbError> {
     let params: Vec<_> = statement.params.iter().cloned().map(value::bound).collect();
-    // Nothing of the caller's has been run if this comes to nothing.
+    // If preparing fails, no statement of the caller has run.
     let prepared = conn.prep(statement.sql.as_str()).await;
     let prepared = prepared.map_err(|error| error::of(error).unsent())?;
     let wanted = usize::from(prepared.num_params());
@@ -180,7 +181,7 @@ async fn gather(
         let row = match rows.next().await {
             Ok(Some(row)) => row,
             Ok(None) => break,
-            // We asked for that.
+            // The query was stopped on purpose.
             Err(_) if refused.is_some() || skipped > TO_SKIP => break,
             Err(error) => return Err(error::of(error)),
         };
@@ -259,7 +260,8 @@ impl Connection for Mysql {
 
 impl Drop for Mysql {
     fn drop(&mut self) {
-        // It says goodbye on the runtime, or there is a complaint in the server's log.
+        // The driver's quit message needs the runtime; without it the server logs an aborted
+        // connection.
         if let Some(conn) = self.conn.take() {
             self.runtime.block_on(async {
                 let _ = tokio::time::timeout(Duration::from_secs(1), conn.disconnect()).await;

@@ -1,5 +1,5 @@
-//! Whatever has an ODBC driver. Drivers differ in what they can do: time limits are whole seconds and
-//! not for all of them, and nothing is kept prepared.
+//! Any database with an ODBC driver. Drivers differ: query timeouts are whole seconds and not
+//! supported by all, and no statements are kept prepared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use odbc_api::parameter::InputParameter;
 use odbc_api::{ColumnDescription, Connection as Line, Cursor, ResultSetMetadata};
 
+use super::deadline::Watch;
 use super::driver::{Connection, Reply};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
 use super::options::Habits;
 use super::row::Table;
+use super::row_collector::{Bounds, Gathering, Next, Want};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 use dialect::Dialect;
 use target::Target;
 use value::Kind;
@@ -25,7 +25,7 @@ pub mod target;
 pub mod value;
 pub mod words;
 
-/// How long a server may take to let us in, where the driver can be told.
+/// Timeout of connecting to a server, where the driver supports it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn connect(
@@ -42,13 +42,13 @@ pub(super) fn connect(
     Ok(Box::new(connection))
 }
 
-/// Whole ones, and at least one: none would be for ever.
+/// Whole seconds, at least one: zero would mean no limit.
 fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 struct Odbc {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     line: Option<Line<'static>>,
     target: Target,
     dialect: Dialect,
@@ -74,12 +74,12 @@ impl Odbc {
         Ok(())
     }
 
-    /// Runs a statement without parameters, whatever it returns.
+    /// Runs a statement without parameters, and ignores its result.
     fn plain(&self, sql: &str) -> Result<(), DbError> {
         self.line()?.execute(sql, (), None).map(drop).map_err(|error| error::of(&error))
     }
 
-    /// The first value of what a statement of ours returns.
+    /// The first value that an internal statement returns.
     fn look_up(&self, sql: &str) -> Result<Option<Value>, DbError> {
         let bounds = Bounds { rows: 1, bytes: 1 << 20 };
         let reply = self.query(&Statement::new(sql, []), Want::First, bounds, None)?;
@@ -101,7 +101,8 @@ impl Odbc {
             return Err(DbError::new(Reason::Sql, words).code("07001"));
         }
         if let Some(left) = watch.and_then(Watch::left) {
-            // Not all drivers can. Then the caller gives up alone.
+            // Not all drivers support it. Then the call times out without the statement being
+            // stopped.
             let _ = prepared.set_query_timeout_sec(seconds(left) as usize);
         }
         let params: Vec<Box<dyn InputParameter>> = statement
@@ -158,7 +159,7 @@ fn columns(
     let (mut names, mut kinds) = (Vec::new(), Vec::new());
     for at in 1..=count {
         result.describe_col(at, &mut description)?;
-        // Not the description's own name: SQLite's driver cuts that.
+        // The description's own name is truncated by SQLite's driver.
         names.push(result.col_name(at)?);
         kinds.push(Kind::of(description.data_type));
     }
@@ -186,7 +187,7 @@ impl Connection for Odbc {
     ) -> Result<Reply, DbError> {
         let reply = self.query(statement, want, bounds, Some(watch));
         let mut reply = reply.map_err(|error| match error::is_timeout(&error) {
-            // The driver was told to stop it, and has.
+            // The driver stopped it at the query timeout.
             true => Watch::too_slow(),
             false => self.blame(error),
         })?;
@@ -204,7 +205,7 @@ impl Connection for Odbc {
 
     fn commit(&mut self, _: &Watch) -> Result<(), DbError> {
         self.line()?.commit().map_err(|error| self.blame(error::of(&error)))?;
-        // It is done, whatever becomes of the connection.
+        // The commit has succeeded, whatever happens to the connection now.
         if self.line()?.set_autocommit(true).is_err() {
             self.line = None;
         }
@@ -219,7 +220,7 @@ impl Connection for Odbc {
 }
 
 impl Odbc {
-    /// Whatever a statement met with on a lost connection, it was not the statement's fault.
+    /// Reports an error on a lost connection as `Lost`: it is not the statement's fault.
     fn blame(&self, error: DbError) -> DbError {
         let error = self.target.without_secrets(error);
         match self.is_closed() && error.reason == Reason::Sql {
@@ -233,10 +234,10 @@ impl Odbc {
 
 impl Drop for Odbc {
     fn drop(&mut self) {
-        // The library panics where a server is gone that should be told of the parting.
+        // The library panics if it cannot disconnect, because the server is gone.
         let line = self.line.take();
         if catch_unwind(AssertUnwindSafe(|| drop(line))).is_err() {
-            tracing::debug!("an ODBC connection could not be closed in order");
+            tracing::debug!("an ODBC connection could not be closed cleanly");
         }
     }
 }

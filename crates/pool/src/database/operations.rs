@@ -1,19 +1,19 @@
-//! What a database worker can do, by name.
+//! The operations of a database worker.
 
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use super::deadline::Watch;
 use super::driver::{Reply, Target};
 use super::error::DbError;
-use super::gather::Want;
 use super::options::Habits;
 use super::row::{Object, Table};
+use super::row_collector::Want;
 use super::session::Session;
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 use crate::call::Call;
 use crate::error::OperationError;
 use crate::operation::{Operation, Operations};
@@ -28,11 +28,11 @@ pub(super) const INSERT: &str = "db.insert";
 pub(super) const TRANSACTION: &str = "db.transaction";
 pub(super) const PING: &str = "db.ping";
 
-/// All operations on a database. Each worker has a connection of its own.
+/// All operations on a database. Each worker has its own connection.
 pub(super) fn operations(target: Target, habits: Habits) -> Operations<Session> {
     let read_only = habits.read_only;
     let set = Operations::new(move || Ok(Session::open(target.clone(), habits.clone())?));
-    // What a read that we cannot look into does twice is known only where nothing can be written.
+    // Whether a SELECT may be repeated is certain only for a read-only database.
     let about = |name: &str, words: &str, result| {
         let mut about = Operation::new(name).description(words);
         (about.arguments, about.result) = (Some(statement_schema()), Some(result));
@@ -149,7 +149,7 @@ fn statement_schema() -> serde_json::Value {
     ] })
 }
 
-/// Rows, to be written as a list of objects.
+/// Serialises rows as a list of objects.
 struct Objects<'t>(&'t Table);
 
 impl Serialize for Objects<'_> {
@@ -158,7 +158,7 @@ impl Serialize for Objects<'_> {
     }
 }
 
-/// What a statement of a transaction came to, to be written as an [`super::Outcome`].
+/// Serialises the outcome of a statement as an [`super::Outcome`].
 struct Done<'r>(&'r Reply);
 
 impl Serialize for Done<'_> {

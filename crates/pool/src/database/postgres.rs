@@ -1,7 +1,7 @@
-//! PostgreSQL, by tokio-postgres on a small runtime of the worker's own: to its thread it blocks.
+//! PostgreSQL, with tokio-postgres on a runtime per worker: the worker's thread blocks on it.
 //!
-//! Parameters are sent as text, as in a literal: the server knows best what stands there. Statements
-//! are prepared and kept; see `prepared`. A statement is stopped by asking the server to.
+//! Parameters are sent as text, like a literal, so that the server chooses their types. Prepared
+//! statements are cached; see `prepared`. A statement is stopped by a cancel request to the server.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,30 +14,32 @@ use tokio::task::JoinSet;
 use tokio_postgres::{CancelToken, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::deadline::Watch;
 use super::driver::{Connection, Reply};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
 use super::options::Habits;
 use super::row::Table;
+use super::row_collector::{Bounds, Gathering, Next, Want};
 use super::sql;
 use super::statement::Statement;
-use super::watch::Watch;
 use prepared::{Cache, Prepared};
 
 mod error;
 mod prepared;
 mod value;
 
-/// How long a server may take to let us in.
+/// Timeout of connecting to a server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a commit or a rollback may take.
+/// Timeout of a commit or a rollback.
 const ENDING: Duration = Duration::from_secs(30);
-/// A client that vanished in a transaction holds its locks no longer than this, in milliseconds.
+/// The server ends the idle transaction of a client that vanished after this many milliseconds, and
+/// releases its locks.
 const ABANDONED_MS: u32 = 60_000;
-/// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
+/// Rows beyond the needed ones are read and skipped up to this number; after that, stopping the
+/// query costs less.
 const TO_SKIP: u64 = 1_000;
 
-/// A URL that cannot work.
+/// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
     read(url).map(drop).map_err(error::of_address)
 }
@@ -76,14 +78,14 @@ fn unreachable_at(shown: &str, why: &str) -> DbError {
     DbError::new(Reason::Unreachable, format!("{shown}: {why}"))
 }
 
-/// Makes a connection; what it needs to live is among the tasks.
+/// Connects, and spawns the connection's task.
 async fn join(
     address: &Address,
     tls: MakeRustlsConnect,
     tasks: &mut JoinSet<()>,
 ) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = address.config.connect(tls).await?;
-    // Why it ended, whoever waits for an answer hears.
+    // The error of the connection is also returned by the statement that waits for an answer.
     tasks.spawn(async move { _ = connection.await });
     Ok(client)
 }
@@ -91,20 +93,20 @@ async fn join(
 struct Postgres {
     cancel: Canceller,
     cache: Cache,
-    /// Behind a pooler: nothing may outlive a transaction.
+    /// Behind a transaction pooler: no session state survives a transaction.
     pooled: bool,
     read_only: bool,
     client: Client,
     in_transaction: bool,
     _tasks: JoinSet<()>,
-    // Last: the others live on it.
+    // Last, because the other fields need the runtime.
     runtime: Runtime,
 }
 
-/// Asks the server to stop what a session does.
+/// Stops the statement of a session.
 ///
-/// A session that was asked is not used for anything else: the server passes the request on as two
-/// signals, and under load the second was seen to stop the statement after the one that was meant.
+/// The session is not used afterwards: the server delivers the request as two signals, and under
+/// load the second one was seen to stop the statement after the intended one.
 struct Canceller {
     token: CancelToken,
     tls: MakeRustlsConnect,
@@ -114,11 +116,11 @@ struct Canceller {
 impl Canceller {
     async fn cancel(&self) {
         self.asked.set(true);
-        // If it does not arrive, the statement does not end in time, and the connection is given up.
+        // If the request fails, the statement does not end in time, and the connection is dropped.
         let _ = self.token.cancel_query(self.tls.clone()).await;
     }
 
-    /// Does `work`, and has it stopped when the watch says so.
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
     async fn guarded<T>(
         &self,
         watch: &Watch,
@@ -129,20 +131,20 @@ impl Canceller {
 }
 
 impl Postgres {
-    /// What holds for all of the session.
+    /// Applies the settings of the session.
     fn set_up(&self, habits: &Habits, watch: &Watch) -> Result<(), DbError> {
         let lock = habits.busy.as_millis().clamp(1, 1 << 30);
         let mut settings = vec![
             "SET datestyle TO 'ISO'".to_owned(),
             format!("SET lock_timeout TO {lock}"),
             format!("SET idle_in_transaction_session_timeout TO {ABANDONED_MS}"),
-            // Servers from 14 on notice in the middle of a statement that we are gone.
+            // Servers from 14 on notice during a statement that the client is gone.
             "SELECT set_config(name, '2s', false) FROM pg_catalog.pg_settings \
              WHERE name = 'client_connection_check_interval'"
                 .to_owned(),
         ];
         if let Some(limit) = habits.statement_timeout {
-            // We stop it sooner, if we live.
+            // This process stops it earlier, unless it has died.
             let limit = limit.as_millis().clamp(1, 1 << 30) + 1_000;
             settings.push(format!("SET statement_timeout TO {limit}"));
         }
@@ -179,8 +181,8 @@ impl Postgres {
     ) -> Result<Reply, DbError> {
         let (client, cache, cancel) = (&self.client, &mut self.cache, &self.cancel);
         self.runtime.block_on(cancel.guarded(watch, async {
-            // Nobody listened while the thread had nothing to do: the first turn hears what came, the
-            // second lets the connection read that it was closed.
+            // The runtime did not run while the thread was idle: the first yield receives pending
+            // bytes, the second lets the connection's task see that the server closed it.
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
             if client.is_closed() {
@@ -216,7 +218,7 @@ async fn query(
     while let Some(row) = rows.next().await {
         let row = match row {
             Ok(row) => row,
-            // We asked for that.
+            // The query was stopped on purpose.
             Err(_) if refused.is_some() || skipped > TO_SKIP => break,
             Err(error) => return Err(error::of(&error)),
         };
@@ -279,7 +281,7 @@ impl Connection for Postgres {
             return reply.and_then(|reply| ended.map(|()| reply));
         }
         match self.run_once(statement, want, bounds, watch) {
-            // A table has changed since it was prepared. Nothing was run.
+            // A table has changed since the statement was prepared. It did not run.
             Err(error) if prepared::is_stale(&error) => {
                 self.cache.forget(&statement.sql);
                 match self.in_transaction {

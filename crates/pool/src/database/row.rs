@@ -1,4 +1,4 @@
-//! Rows: objects whose columns keep their order, in Rust and in JSON.
+//! Rows: columns keep their order, in Rust and in JSON.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::value::Value;
 
-/// A row: names and values, in the order in which the statement names them. In JSON it is an object;
-/// of two columns with one name, both are written, and most readers keep the last.
+/// A row: names and values, in the order of the statement. In JSON it is an object; if two columns
+/// have the same name, both are written, and most parsers keep the last.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row {
     columns: Vec<(String, Value)>,
 }
 
 impl Row {
-    /// The value in a column by name; the first, if several have it.
+    /// The value of a column by name; the first, if several have it.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.columns.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
@@ -31,7 +31,7 @@ impl Row {
         self.columns.into_iter().map(|(_, value)| value)
     }
 
-    /// Reads it as a type of yours: a struct with a field per column.
+    /// Deserialises the row into `T`: a struct with a field per column.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::to_value(self).and_then(serde_json::from_value)
     }
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Rows as they come from a database: the names once, the values of each.
+/// Rows as they come from a database: the names once, and the values of each row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Table {
     pub(super) names: Arc<[String]>,
@@ -75,12 +75,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// The rows as objects, to be written.
+    /// The rows as objects, for serialisation.
     pub(super) fn objects(&self) -> impl Iterator<Item = Object<'_>> {
         self.rows.iter().map(|values| Object { names: &self.names, values })
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use.
     pub(super) fn size(&self) -> usize {
         self.rows.iter().flatten().map(Value::size).sum()
     }
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// One row, to be written as an object.
+/// One row, serialised as an object.
 pub(super) struct Object<'t> {
     names: &'t [String],
     values: &'t [Value],

@@ -1,17 +1,17 @@
-//! One worker's connection, and what is done when it is lost: made again with growing pauses, and
-//! the statement repeated only where that cannot do it twice.
+//! One worker's connection. When it is lost, the session reconnects with growing pauses, and
+//! repeats a statement only if it cannot take effect twice.
 
 use std::time::{Duration, Instant};
 
+use super::deadline::Watch;
 use super::driver::{Connection, Reply, Target};
 use super::error::{DbError, Reason};
-use super::gather::Want;
 use super::options::Habits;
+use super::row_collector::Want;
 use super::sql;
 use super::statement::Statement;
-use super::watch::Watch;
 
-/// The pause before connecting is tried again; it doubles up to the second.
+/// Delay before the next attempt to connect; it doubles from the first to the second value.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// One worker's connection.
@@ -20,12 +20,13 @@ pub(super) struct Session {
     habits: Habits,
     connection: Option<Box<dyn Connection>>,
     used: Instant,
-    /// Something went wrong that may mean that it is lost.
+    /// An error without a code occurred, so the connection may be lost.
     doubtful: bool,
 }
 
 impl Session {
-    /// Connects, unless that is left for later. Tried once: a worker that cannot start says so.
+    /// Connects, unless the options are lazy. Only one attempt: a worker that cannot start reports
+    /// it.
     pub(super) fn open(target: Target, habits: Habits) -> Result<Self, DbError> {
         let watch = Watch::until(Instant::now() + habits.reconnect);
         let connection = match habits.lazy {
@@ -35,7 +36,7 @@ impl Session {
         Ok(Self { target, habits, connection, used: Instant::now(), doubtful: false })
     }
 
-    /// Asks the database whether it is there.
+    /// Checks that the database responds.
     pub(super) fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
         self.with(watch, true, |connection| connection.ping(watch))
     }
@@ -49,7 +50,7 @@ impl Session {
     ) -> Result<Reply, DbError> {
         refuse_bounds(statement)?;
         if want == Want::All && sql::changes(&statement.sql) {
-            // A limit that is met when rows come back must find nothing changed.
+            // If the row limit is exceeded after the change, the transaction is rolled back.
             let mut replies = self.transaction(std::slice::from_ref(statement), watch)?;
             return Ok(replies.pop().unwrap_or_default());
         }
@@ -61,7 +62,7 @@ impl Session {
                     DbError::new(Reason::Refused, "it left a transaction open; use db.transaction");
                 return Err(take_back(connection, left));
             }
-            // It was run before its first row turned out to be too large.
+            // It ran before its first row turned out to be too large.
             reply.map_err(|error| match error.reason {
                 Reason::SizeLimit if !sql::reads(&statement.sql) => {
                     DbError { outcome_unknown: true, ..error }
@@ -89,7 +90,7 @@ impl Session {
             }
             connection.begin(watch).map_err(DbError::unsent)?;
             let replies = run_all(connection, statements, &habits, watch);
-            // Whoever was told that its time is over must not find it done.
+            // A caller that was told of a timeout must not find the transaction committed.
             let replies = replies.and_then(|replies| match watch.over_because() {
                 Some(why) => Err(why),
                 None => Ok(replies),
@@ -104,8 +105,8 @@ impl Session {
         })
     }
 
-    /// Does `work` with a connection that lives; once more with a new one if the first was lost, and
-    /// nothing was sent or `repeatable`.
+    /// Runs `work` with a working connection. If the connection was lost, repeats it once on a new
+    /// one, provided that nothing was sent or the work is `repeatable`.
     fn with<T>(
         &mut self,
         watch: &Watch,
@@ -126,12 +127,12 @@ impl Session {
             if !(lost && again) {
                 return Err(error);
             }
-            tracing::debug!(database = ?self.target, %error, "the connection was lost; once more");
+            tracing::debug!(database = ?self.target, %error, "the connection was lost; retrying once");
             again = false;
         }
     }
 
-    /// A connection that lives, as far as can be known.
+    /// Returns a connection that works, as far as can be known; reconnects if needed.
     fn connected(&mut self, watch: &Watch) -> Result<&mut dyn Connection, DbError> {
         let idle = self.used.elapsed() >= self.habits.check_after;
         let dead = match &mut self.connection {
@@ -152,7 +153,7 @@ impl Session {
         }
     }
 
-    /// Connects, with growing pauses, until it works or there is no more time.
+    /// Connects, with growing pauses, until it succeeds or the time is over.
     fn reconnect(&self, watch: &Watch) -> Result<Box<dyn Connection>, DbError> {
         let watch = watch.narrowed(Some(self.habits.reconnect));
         let mut pause = PAUSES.0;
@@ -161,8 +162,8 @@ impl Session {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            tracing::debug!(database = ?self.target, %error, "not connected");
-            // What no waiting will mend, or what there is no time for, is told as it is.
+            tracing::debug!(database = ?self.target, %error, "cannot connect");
+            // A permanent error, or one for which no time is left, is returned as it is.
             if !error.retryable || watch.sleep(pause).is_err() {
                 return Err(error);
             }
@@ -189,7 +190,7 @@ fn run_all(
         let reply = connection.run(statement, Want::All, bounds, &watch);
         let reply = reply.and_then(|reply| expected(statement, reply));
         let reply = reply.map_err(|error| error.at(at))?;
-        // The limits are for all of them together.
+        // The limits apply to all statements together.
         bounds.rows = bounds.rows.saturating_sub(reply.table.rows.len());
         bounds.bytes = bounds.bytes.saturating_sub(reply.table.size());
         replies.push(reply);
@@ -207,8 +208,8 @@ fn expected(statement: &Statement, reply: Reply) -> Result<Reply, DbError> {
     }
 }
 
-/// Rolls back after an error. A connection that cannot even do that is not used again; the database
-/// does it when it notices.
+/// Rolls back after an error. If that fails, the connection is not used again, and the database
+/// rolls back when it notices.
 fn take_back(connection: &mut dyn Connection, error: DbError) -> DbError {
     if error.broken {
         return error;

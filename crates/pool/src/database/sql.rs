@@ -1,10 +1,10 @@
-//! SQL as far as we must read it: its first word, and whether it can only read. Both err on the side
-//! of caution; what a statement means is the database's to say.
+//! Just enough SQL parsing: the first word, and whether a statement can only read. Both are
+//! conservative.
 
-/// Words that begin a read, unless another word in it says otherwise.
+/// First words of reading statements.
 const READS: [&str; 5] = ["SELECT", "WITH", "VALUES", "SHOW", "TABLE"];
-/// Words that make a read suspicious, wherever they stand: also in a string, since databases do not
-/// agree on where a string ends. `FOR UPDATE` locks, `INTO` makes a table or a file.
+/// Words that make a read suspicious, wherever they occur: also in a string, since databases do not
+/// agree on where a string ends. `FOR UPDATE` locks, `INTO` creates a table or a file.
 const CHANGES: [&str; 14] = [
     "INSERT",
     "UPDATE",
@@ -21,26 +21,26 @@ const CHANGES: [&str; 14] = [
     "SHARE",
     "DBLINK",
 ];
-/// Words that begin or end a transaction behind our back.
+/// First words of statements that begin or end a transaction.
 const BOUNDS: [&str; 9] =
     ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "XA"];
 
-/// The first word in capitals: what sort of statement it is.
+/// The first word in capitals: the kind of statement.
 pub(super) fn verb(sql: &str) -> String {
     let rest = after_comments(sql);
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
     rest[..end].to_uppercase()
 }
 
-/// Whether a statement does no harm when it is run twice, as far as its words say. A function that
-/// it calls may still write; who has such a one calls it by `db.do`.
+/// Whether a statement can be repeated, as far as its words tell. A function that it calls may
+/// still write; such a function has to be called by `db.do`.
 pub(super) fn reads(sql: &str) -> bool {
     let words = sql.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let mut words = words.map(str::to_uppercase);
     READS.contains(&verb(sql).as_str()) && !words.any(|word| CHANGES.contains(&word.as_str()))
 }
 
-/// Whether a statement changes rows, as far as its words say.
+/// Whether a statement changes rows, as far as its words tell.
 pub(super) fn changes(sql: &str) -> bool {
     match verb(sql).as_str() {
         "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "REPLACE" => true,
@@ -49,13 +49,13 @@ pub(super) fn changes(sql: &str) -> bool {
     }
 }
 
-/// Whether a statement begins or ends a transaction. A connection is used for call after call: one
-/// that was left in a transaction would take the next caller's statements with it.
+/// Whether a statement begins or ends a transaction. Connections are reused: an open transaction
+/// would include the statements of the next caller.
 pub(super) fn bounds_transaction(sql: &str) -> bool {
     BOUNDS.contains(&verb(sql).as_str()) || hides_a_statement(sql) || sets_autocommit(sql)
 }
 
-/// MySQL runs what is in comments of this form.
+/// MySQL executes the content of comments of this form.
 fn hides_a_statement(sql: &str) -> bool {
     let sql = sql.trim_start();
     sql.starts_with("/*!") || sql.starts_with("/*M!")

@@ -1,4 +1,5 @@
-//! SQLite, by rusqlite. A statement is stopped from inside: SQLite asks now and then whether to go on.
+//! SQLite, with rusqlite. A statement is stopped by SQLite's progress handler, which checks
+//! regularly whether to continue.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,20 +9,20 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{OpenFlags, Statement as Prepared, ToSql};
 
+use super::deadline::Watch;
 use super::driver::{Connection, Reply};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
 use super::options::Habits;
+use super::row_collector::{Bounds, Gathering, Next, Want};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 
 mod error;
 
-/// Instructions of SQLite's machine between two looks at the watch: some tenths of a millisecond.
+/// SQLite instructions between two checks of the deadline: some tenths of a millisecond.
 const STRIDE: i32 = 10_000;
 
-/// A path that cannot work.
+/// Checks a path.
 pub(super) fn check(path: &Path) -> Result<(), DbError> {
     match path.to_str() {
         Some(":memory:" | "") => {
@@ -47,17 +48,18 @@ pub(super) fn connect(path: &Path, habits: &Habits) -> Result<Box<dyn Connection
     Ok(Box::new(connection))
 }
 
-/// One that only reads is opened for writing, too, and then forbidden to: only so can it tidy up
-/// after a program that crashed in the middle of a commit. SQLite makes do where that is impossible.
+/// A read-only connection is also opened for writing, and then restricted: only so can it recover
+/// the journal of a program that crashed during a commit. If writing is impossible, SQLite opens
+/// the file read-only.
 fn open(path: &Path, habits: &Habits) -> rusqlite::Result<Sqlite> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, habits.create && !habits.read_only);
     let mut db = rusqlite::Connection::open_with_flags(path, flags)?;
     db.set_prepared_statement_cache_capacity(habits.statements);
-    // Or a statement is compiled anew whenever a bound value could mean another plan.
+    // Otherwise a statement is recompiled whenever a bound value could change the plan.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.busy_timeout(habits.busy)?;
-    // Opening reads nothing yet; this finds out whether the file is a database.
+    // Opening reads nothing. This checks that the file is a database.
     db.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
     let watched = Watched::default();
     let look = watched.clone();
@@ -66,7 +68,7 @@ fn open(path: &Path, habits: &Habits) -> rusqlite::Result<Sqlite> {
     Ok(Sqlite { db, watched, busy: habits.busy, cached, read_only })
 }
 
-/// Who watches over the statement that runs, and why it was stopped.
+/// The deadline of the running statement, and why it was stopped.
 #[derive(Clone, Default)]
 struct Watched(Arc<Mutex<(Option<Watch>, Option<DbError>)>>);
 
@@ -95,7 +97,7 @@ struct Sqlite {
 }
 
 impl Sqlite {
-    /// Does something that may take long.
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
     fn guarded<T>(
         &self,
         watch: &Watch,
@@ -104,7 +106,7 @@ impl Sqlite {
         if let Some(why) = watch.over_because() {
             return Err(why);
         }
-        // While it waits for a lock SQLite does not look.
+        // SQLite does not call the progress handler while it waits for a lock.
         let patience = watch.left().map_or(self.busy, |left| left.min(self.busy));
         self.db.busy_timeout(patience).map_err(error::of)?;
         self.watched.set(Some(watch.clone()));
@@ -145,8 +147,8 @@ impl Connection for Sqlite {
             }
         });
         if in_transaction && self.db.is_autocommit() {
-            // `OR ROLLBACK`, or a trigger that says so: what ran before is gone, too, and what would
-            // run now would be outside of any transaction.
+            // `OR ROLLBACK`, or a trigger that does so: the earlier statements are rolled back too,
+            // and later ones would run outside of any transaction.
             let words = reply.err().map_or_else(String::new, |error| format!(": {error}"));
             return Err(DbError::new(Reason::Sql, format!("it rolled all back{words}")));
         }
@@ -154,7 +156,8 @@ impl Connection for Sqlite {
     }
 
     fn begin(&mut self, watch: &Watch) -> Result<(), DbError> {
-        // A transaction that reads first and writes then could find that somebody else wrote between.
+        // A transaction that reads first and writes later would fail if another one wrote in
+        // between.
         let how = if self.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
         self.batch(how, watch)
     }
@@ -197,7 +200,7 @@ fn run(
     let changes = db.changes();
     let affected = match (returns, reads_only) {
         (true, _) => gathering.count(),
-        // What an earlier statement changed is still there to be read.
+        // `changes()` would still report an earlier statement.
         (false, true) => 0,
         (false, false) if db.total_changes() == before => 0,
         (false, false) => changes,

@@ -1,5 +1,5 @@
-//! Values between databases, Rust and JSON. What JSON lacks has a form of its own: bytes are
-//! `{"$bytes": "…"}` with base64, numbers that are none (NaN, infinities) are text.
+//! Values between databases, Rust and JSON. What JSON lacks is encoded: bytes are `{"$bytes": "…"}`
+//! with base64; NaN and infinities are text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,19 +8,19 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The key that says that an object stands for bytes.
+/// The key of an object that encodes bytes.
 const BYTES: &str = "$bytes";
 
-/// A value of a database: a parameter, or what is in a column.
+/// A value of a database: a parameter, or a column's value.
 ///
-/// Types that are not here come as text, as the database writes them, and are taken as text: decimal
-/// numbers with all their digits, dates, UUIDs, JSON.
+/// Other types are text in both directions, as the database prints them: decimal numbers with all
+/// their digits, dates, UUIDs, JSON.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
     /// NULL
     #[default]
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i64),
@@ -38,7 +38,7 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// The whole number, if it is one.
+    /// The integer, if it is one.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(value) => Some(*value),
@@ -46,7 +46,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is some.
+    /// The text, if it is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(value) => Some(value),
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// The bytes, if it is some.
+    /// The bytes, if it is binary.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(value) => Some(value),
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Text(value) => value.len() + 8,
@@ -122,7 +122,7 @@ impl Serialize for Value {
     }
 }
 
-/// As PostgreSQL writes and reads them.
+/// As PostgreSQL prints and parses them.
 pub(super) fn name_of(value: f64) -> &'static str {
     match value {
         value if value.is_nan() => "NaN",

@@ -1,25 +1,25 @@
-//! What a call that came to nothing means for its unit.
+//! Maps a failed call to the outcome of its unit.
 
 use std::time::Duration;
 
 use longshore::{Failure, Outcome};
 
-use crate::advice::Advice;
 use crate::error::{CallError, ErrorKind, Fate};
+use crate::retry_advice::Advice;
 
-/// How long a unit waits that the pool has no room for.
+/// How long a unit is snoozed if the pool's queue is full.
 const NO_ROOM: Duration = Duration::from_secs(1);
-/// How long it waits where no worker can be started: that is not its fault, and another machine may
-/// be better off.
+/// How long a unit is snoozed if no worker can be started. That is not the unit's fault, and a
+/// worker on another machine may be able to run it.
 const NO_WORKER: Duration = Duration::from_secs(10);
 
-/// What is kept of a worker's last words.
+/// Bytes of a worker's standard error that a failure keeps, from its end.
 const STDERR: usize = 2000;
 
-/// What becomes of a unit whose call came to this.
+/// Maps a failed call to the outcome of its unit.
 ///
-/// Whatever is wrong with the unit fails it; whatever is wrong with the pool costs it no attempt; and
-/// everything else is tried again by its policy, unless the operation says otherwise ([`Advice`]).
+/// An error of the unit fails it. An error of the pool costs the unit no attempt. All other errors
+/// are retried by the unit's policy, unless the operation advises otherwise ([`Advice`]).
 pub fn outcome(error: &CallError) -> Outcome {
     let failure = || Failure::new(code(&error.kind), words(error));
     let retry = |after| Outcome::Retry { failure: failure(), after };
@@ -39,7 +39,8 @@ pub fn outcome(error: &CallError) -> Outcome {
             tracing::warn!(%error, "a unit is left for another worker");
             Outcome::Snooze(NO_WORKER)
         }
-        // Why it was taken back, the engine knows: it makes an interruption or an end of this.
+        // The engine knows the reason of a cancellation, and turns it into an interruption or an
+        // end.
         ErrorKind::Cancelled { .. }
         | ErrorKind::WorkerDied { .. }
         | ErrorKind::Protocol { .. }
@@ -49,12 +50,12 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
-/// Whether it is the pool that cannot take units at the moment, whichever they are.
+/// Whether the pool cannot accept any unit at the moment.
 pub(super) fn is_of_pool(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::Full { .. } | ErrorKind::ShuttingDown | ErrorKind::StartFailed { .. })
 }
 
-/// Short and stable, to group failures by.
+/// The failure's code: short and stable, to group failures by.
 fn code(kind: &ErrorKind) -> &str {
     match kind {
         ErrorKind::Handler { .. } => kind.own_code().unwrap_or("error"),
@@ -73,7 +74,8 @@ fn code(kind: &ErrorKind) -> &str {
     }
 }
 
-/// What an operation said, as it said it; of everything else also where it happened.
+/// The failure's message: an operation's own message as it is; for other errors also the pool, the
+/// operation and the worker.
 fn words(error: &CallError) -> String {
     match &error.kind {
         ErrorKind::Handler { .. } => error.kind.to_string(),

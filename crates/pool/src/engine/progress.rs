@@ -1,19 +1,19 @@
-//! How far a call is, as its unit's progress.
+//! Maps a call's progress to its unit's.
 
 use longshore::Context;
 use serde_json::Value;
 
 use crate::payload::Payload;
 
-/// Passes a word of a worker on.
+/// Passes a progress value of a worker on to the unit.
 pub(super) fn note(context: &Context, word: &Payload) {
     let Ok(value) = word.read::<Value>() else { return };
     let (fraction, message) = read(&value);
     context.progress(fraction, message.as_deref());
 }
 
-/// A number is a fraction, text a message; of an object, `fraction` (or `done` or `step` of `of`) and
-/// `message` are read. Anything else is shown as it is.
+/// A number is a fraction, a string a message. From an object, `fraction` (or `done` or `step`
+/// divided by `of`) and `message` are read. Any other value becomes the message as JSON.
 fn read(value: &Value) -> (Option<f64>, Option<String>) {
     match value {
         Value::Number(_) => (fraction(value), None),

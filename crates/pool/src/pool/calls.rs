@@ -1,4 +1,4 @@
-//! Calls: one operation, awaited or forgotten; a closure.
+//! Calls: of an operation, awaited or detached; of a closure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tracing::Instrument;
 
 use super::WorkerPool;
 use super::pending::Pending;
-use crate::crew::Isolation;
+use crate::backend::Isolation;
 use crate::error::{CallError, ErrorKind, Fate};
 use crate::job::{Answer, Failure, Job, Turn, Work, error};
-use crate::known::{CLOSURE, Entry};
+use crate::operation_registry::{CLOSURE, Entry};
 use crate::options::CallOptions;
 use crate::payload::Payload;
 use crate::settings::WhenFull;
@@ -31,7 +31,8 @@ impl WorkerPool {
         self.call_with(operation, arguments, CallOptions::default()).await
     }
 
-    /// The same with its own time limit, priority, progress or cancellation.
+    /// Calls an operation and waits for its result, with options: timeout, priority, progress,
+    /// cancellation.
     pub async fn call_with<A, R>(
         &self,
         operation: &str,
@@ -50,7 +51,7 @@ impl WorkerPool {
         intent.counted(answer.and_then(|result| read(&result)))
     }
 
-    /// Calls an operation with arguments as they are.
+    /// Calls an operation with a raw payload and waits for its result.
     pub async fn call_raw(
         &self,
         operation: &str,
@@ -62,8 +63,8 @@ impl WorkerPool {
         intent.counted(answer)
     }
 
-    /// Calls an operation and does not wait. An error at once if it cannot even be queued: here, a
-    /// full queue always refuses. What goes wrong later is logged and counted.
+    /// Calls an operation and does not wait. Returns an error if the call cannot be queued: a full
+    /// queue always rejects it. Later errors are logged and counted.
     pub fn call_forget<A>(&self, operation: &str, arguments: &A) -> Result<(), CallError>
     where
         A: Serialize + ?Sized,
@@ -85,14 +86,14 @@ impl WorkerPool {
             let intent = Intent::new(&shared, &operation);
             let answer = waits.attach(&shared).outcome(None, false).await;
             if let Err(error) = intent.counted(answer) {
-                tracing::warn!(pool = %shared.name, operation, %error, "a forgotten call failed");
+                tracing::warn!(pool = %shared.name, operation, %error, "a detached call failed");
             }
         };
         self.inner.shared.forgotten.wait_for(forgotten);
         Ok(())
     }
 
-    /// Runs a closure of this process on a worker thread. Pools of processes refuse.
+    /// Runs a closure of this process on a worker thread. Pools of processes reject it.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -105,7 +106,7 @@ impl WorkerPool {
     }
 }
 
-/// A call that somebody wants to make.
+/// A call from its request to its counted result.
 struct Intent<'a> {
     shared: &'a Arc<Shared>,
     operation: &'a str,
@@ -113,7 +114,7 @@ struct Intent<'a> {
     counted: bool,
 }
 
-/// A caller that goes away before the answer is counted, too.
+/// Counts the call as cancelled if the caller's future is dropped before the answer.
 impl Drop for Intent<'_> {
     fn drop(&mut self) {
         if !self.counted {
@@ -130,7 +131,8 @@ impl<'a> Intent<'a> {
     async fn answer(&self, arguments: Payload, options: CallOptions) -> Answer {
         let entry = self.entry.as_ref().map_err(refusal)?.as_deref();
         let deadline = self.deadline(&options, entry);
-        // A worker that dies may have done it or not: only what may be done twice is tried again.
+        // If a worker dies, its call may have run or not. So only idempotent operations are
+        // retried.
         let mortal = self.shared.isolation() != Isolation::Threads;
         let again =
             (mortal && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
@@ -139,7 +141,7 @@ impl<'a> Intent<'a> {
             (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments))
                 if self.shared.known.is_idempotent(self.operation) =>
             {
-                tracing::debug!(pool = %self.shared.name, operation = self.operation, "tried again");
+                tracing::debug!(pool = %self.shared.name, operation = self.operation, "retrying a call");
                 self.attempt(arguments, &options, entry, deadline).await
             }
             (answer, _) => answer,
@@ -222,7 +224,7 @@ impl<'a> Intent<'a> {
         )
     }
 
-    /// Counts what it came to.
+    /// Counts the call's outcome.
     fn counted<T>(mut self, answer: Result<T, Failure>) -> Result<T, CallError> {
         self.count(answer.as_ref().err().map(|(kind, _)| kind));
         answer.map_err(|(kind, worker)| error(&self.shared.name, self.operation, kind, worker))
@@ -230,7 +232,7 @@ impl<'a> Intent<'a> {
 }
 
 impl Intent<'_> {
-    /// Somebody else counts it.
+    /// Leaves counting to the detached task.
     fn passed_on(mut self) {
         self.counted = true;
     }
@@ -245,14 +247,14 @@ impl Intent<'_> {
     }
 }
 
-/// When a call's time began and when it is over.
+/// Start and deadline of a call.
 #[derive(Clone, Copy)]
 struct Deadline {
     from: Instant,
     at: Instant,
 }
 
-/// For who asks for more time than clocks have.
+/// Upper limit for timeouts, so that adding one to a clock's reading cannot overflow.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl Deadline {
@@ -275,7 +277,7 @@ fn read<R: DeserializeOwned>(result: &Payload) -> Result<R, Failure> {
     result.read().map_err(|cause| (ErrorKind::BadResult { message: cause.to_string() }, None))
 }
 
-/// A closure's turn.
+/// Runs or fails a closure on a worker thread.
 fn answer_with<T>(
     closure: impl FnOnce() -> T,
     reply: oneshot::Sender<Result<T, Failure>>,
@@ -296,7 +298,7 @@ fn answer_with<T>(
     }
 }
 
-/// What is dropped here is the caller's; should it panic, that must not cost a worker.
+/// Drops a caller's value, and catches a panic of its destructor: it must not cost a worker.
 fn harmless(drops: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(drops));
 }

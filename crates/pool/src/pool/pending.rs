@@ -1,4 +1,4 @@
-//! A caller that waits for its call: until it is answered, its time is over, or it is taken back.
+//! Waits for a call until it is answered, times out, or is cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::crew::Why;
+use crate::backend::Why;
+use crate::call_state::Reins;
 use crate::error::{ErrorKind, WorkerRef};
 use crate::job::{Failure, Job};
-use crate::reins::Reins;
+use crate::scheduler::Ticket;
 use crate::settings::WhenFull;
 use crate::shared::{Placed, Shared};
-use crate::table::Ticket;
 
-/// A call that was handed in.
+/// A call that was submitted.
 pub(super) struct Pending<'a, T> {
     shared: &'a Arc<Shared>,
     waits: Waits<T>,
 }
 
-/// The same without its pool.
+/// A submitted call without the borrow of its pool, so that a task can own it.
 pub(super) struct Waits<T> {
     reins: Arc<Reins>,
     ticket: Option<Ticket>,
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Waits<T> {
 }
 
 impl<'a, T: Send + 'static> Pending<'a, T> {
-    /// Hands a call in.
+    /// Submits a call.
     pub(super) fn place(
         shared: &'a Arc<Shared>,
         job: Job,
@@ -66,7 +66,7 @@ impl<'a, T: Send + 'static> Pending<'a, T> {
         self.waits.span.clone()
     }
 
-    /// Waits for what it comes to.
+    /// Waits for the call's outcome.
     pub(super) async fn outcome(
         self,
         cancel: Option<CancellationToken>,
@@ -89,16 +89,16 @@ impl<'a, T: Send + 'static> Pending<'a, T> {
         }
     }
 
-    /// Nobody waits any longer, unless it was answered meanwhile.
+    /// Cancels the call, unless it was answered meanwhile.
     async fn end(self, why: Why) -> Result<T, Failure> {
         match self.give_up(why) {
             Some(failure) => Err(failure),
-            // Somebody is just about to send it.
+            // The worker has settled the call and is about to send the answer.
             None => self.waits.answer.await.unwrap_or_else(|_| Err(dropped())),
         }
     }
 
-    /// Waits until it was answered or its time is over, whatever it comes to.
+    /// Waits until the call is answered or its deadline passes, and discards the outcome.
     async fn over(mut self) {
         let deadline = self.waits.deadline;
         if tokio::time::timeout_at(deadline.into(), &mut self.waits.answer).await.is_err() {
@@ -106,7 +106,7 @@ impl<'a, T: Send + 'static> Pending<'a, T> {
         }
     }
 
-    /// Nobody wants it any more. Nothing, if it was answered meanwhile.
+    /// Cancels the call. `None` if it was answered meanwhile.
     fn give_up(&self, why: Why) -> Option<Failure> {
         let Waits { ticket, reins, deadline, .. } = &self.waits;
         let fate = self.shared.give_up(*ticket, reins, *deadline, why)?;
@@ -129,15 +129,15 @@ async fn cancelled(token: Option<CancellationToken>) {
     }
 }
 
-/// A call whose job was dropped unanswered.
+/// The error of a call if its job was dropped without an answer.
 fn dropped() -> Failure {
     (ErrorKind::ShuttingDown, None)
 }
 
-/// Sees to a call whose caller goes away before the answer.
+/// Handles the call if the caller's future is dropped before the answer.
 struct Guard<'a, T: Send + 'static> {
     shared: &'a Arc<Shared>,
-    /// None once the caller has what it waited for.
+    /// `None` once the caller has its answer.
     waits: Option<Waits<T>>,
     cancel_on_drop: bool,
 }
@@ -162,12 +162,13 @@ impl<T: Send + 'static> Drop for Guard<'_, T> {
             waits.attach(self.shared).give_up(Why::TakenBack);
             return;
         }
-        // What is queued is done; what had no place yet goes with its caller, or the line would grow
-        // without bound.
+        // A queued call runs. A call that still waits for queue space is dropped with its caller,
+        // or the overflow list would grow without bound.
         if waits.ticket.is_some_and(|ticket| self.shared.leave_line(ticket)) {
             return;
         }
-        // The pool waits in its caller's stead: a call that hangs must not keep its worker for good.
+        // The pool waits in place of the caller: a call that hangs must not hold its worker for
+        // ever.
         let shared = Arc::clone(self.shared);
         self.shared.forgotten.wait_for(async move { waits.attach(&shared).over().await });
     }

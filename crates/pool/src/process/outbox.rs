@@ -1,4 +1,4 @@
-//! What is on its way into a worker's pipe: written at once as far as it fits, kept in order.
+//! Messages on their way into a worker's pipe: written at once as far as they fit, in order.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -8,16 +8,16 @@ use rustix::io::Errno;
 
 use crate::payload::Payload;
 
-/// Pieces that one system call takes.
+/// Slices per `writev` call.
 const AT_ONCE: usize = 8;
-/// Memory that is kept for the next messages.
+/// Capacity of a buffer that is kept for the next messages.
 const KEPT: usize = 64 * 1024;
 
-/// What is on its way into a pipe.
+/// The queue of bytes for a pipe.
 #[derive(Default)]
 pub(super) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is written.
+    /// Bytes of the first piece that are written.
     at: usize,
     spare: Vec<u8>,
 }
@@ -38,30 +38,30 @@ impl Piece {
 }
 
 impl Outbox {
-    /// Where small messages are put.
+    /// The buffer for small messages.
     pub(super) fn tail(&mut self) -> &mut Vec<u8> {
         if !matches!(self.pieces.back(), Some(Piece::Own(_))) {
             self.pieces.push_back(Piece::Own(std::mem::take(&mut self.spare)));
         }
         match self.pieces.back_mut() {
             Some(Piece::Own(tail)) => tail,
-            // Just put there.
+            // Unreachable: the piece was just added.
             _ => &mut self.spare,
         }
     }
 
-    /// Puts a large body behind what is there.
+    /// Appends a large body.
     pub(super) fn body(&mut self, body: Payload) {
         self.pieces.push_back(Piece::Body(body));
     }
 
-    /// Puts what was taken out and not sent before what has come since.
+    /// Puts pieces that were taken out and not sent before those added since.
     pub(super) fn put_before(&mut self, first: Self) {
         let since = std::mem::replace(self, first);
         self.pieces.extend(since.pieces);
     }
 
-    /// Uses the memory of one that has been sent.
+    /// Reuses the memory of an outbox that has been sent.
     pub(super) fn reuse(&mut self, sent: Self) {
         if self.spare.capacity() < sent.spare.capacity() {
             self.spare = sent.spare;

@@ -1,5 +1,5 @@
-//! What a worker writes to its standard error: read always, so that it never waits for us; logged;
-//! and its end kept, for the error that may come.
+//! A worker's standard error: always read, so that the worker never blocks on it; logged; and its
+//! end kept for error messages.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-/// How much is kept.
+/// Bytes that are kept.
 const KEPT: usize = 8 * 1024;
 
-/// The end of what a worker wrote.
+/// The end of a worker's standard error.
 #[derive(Default)]
 pub(super) struct Tail(Mutex<Vec<u8>>);
 
@@ -24,7 +24,7 @@ impl Tail {
         }
     }
 
-    /// The end, as text; what is not UTF-8 is replaced.
+    /// The end as text; bytes that are not UTF-8 are replaced.
     pub(super) fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let end = &kept[kept.len().saturating_sub(KEPT)..];
@@ -32,7 +32,7 @@ impl Tail {
     }
 }
 
-/// Reads to the end.
+/// Reads standard error until it ends.
 pub(super) async fn listen(pipe: AsyncFd<OwnedFd>, tail: Arc<Tail>, pool: String, worker: u64) {
     let (mut buffer, mut line) = (vec![0; 4096], Vec::new());
     loop {
@@ -51,7 +51,7 @@ pub(super) async fn listen(pipe: AsyncFd<OwnedFd>, tail: Arc<Tail>, pool: String
     }
 }
 
-/// Logs the lines that came to an end, and those that never will.
+/// Logs complete lines, and lines that exceed the limit.
 fn log(bytes: &[u8], line: &mut Vec<u8>, pool: &str, worker: u64) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;

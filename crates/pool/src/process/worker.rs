@@ -1,11 +1,11 @@
-//! One worker process as everybody sees it who has to do with it. All that changes is on its [`desk`],
-//! under one short lock; nothing here waits. What goes to it is in [`post`], what comes from it in
-//! [`hearing`], whether it is well in [`watch`].
+//! One worker process, as callers and its tasks see it. All mutable parts are in [`state`], under
+//! one lock that is held shortly; no method blocks. Writing to the process is in [`send`], reading
+//! from it in [`on_message`], liveness checks in [`liveness`].
 
-mod desk;
-mod hearing;
-mod post;
-mod watch;
+mod liveness;
+mod on_message;
+mod send;
+mod state;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,21 +14,21 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use self::desk::{Desk, Entry};
-use super::os::Leash;
-use crate::crew::Why;
+use self::state::{Desk, Entry};
+use super::spawn::Leash;
+use crate::backend::Why;
+use crate::call_state::Reins;
 use crate::error::{Fate, WorkerRef};
 use crate::job::Job;
 use crate::protocol::{Ready, ToWorker};
-use crate::reins::Reins;
+use crate::scheduler::{Cause, WorkerId};
 use crate::settings::{OnTimeout, Settings};
 use crate::shared::Shared;
-use crate::table::{Cause, WorkerId};
 
-/// As good as for ever.
+/// Upper limit for waiting times, so that adding one to a clock's reading cannot overflow.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// Calls that a worker is given at a time, whatever it promises: what it has is not in the queue, whose
-/// limit must mean something.
+/// Calls that a worker is given at a time, whatever concurrency it reports: these calls are not in
+/// the queue, so they would bypass the queue's limit.
 const AT_ONCE: usize = 1024;
 
 /// One worker process.
@@ -39,42 +39,42 @@ pub(super) struct Worker {
     stop_timeout: Duration,
     on_timeout: OnTimeout,
     desk: Mutex<Desk>,
-    /// Something changed that its [`super::life`] should look at.
+    /// Wakes the worker's [`super::lifecycle`] task.
     pub(super) changed: Notify,
-    /// The pipe was full: what is left is for the writer.
+    /// The pipe was full: the writer task sends the rest.
     full: Notify,
 }
 
-/// What is wished of a worker.
+/// A request to stop a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// That it ends in good order.
+    /// Finish its calls, then exit.
     End(Cause),
-    /// That it is gone.
+    /// Be killed at once.
     Kill(Cause),
 }
 
-/// What its life has to do next.
+/// What the lifecycle task does next.
 #[derive(Debug, PartialEq)]
 pub(super) enum Act {
-    /// Nothing, until then.
+    /// Nothing until this time.
     Wait(Instant),
     /// Kill it.
     Kill(Cause),
-    /// It hears nothing any more: it has a moment to end by itself.
+    /// Its input is closed: give it some time to exit.
     Dismiss,
-    /// Give it no more calls, and end it once those that it has are answered.
+    /// Give it no more calls, and stop it once its calls are answered.
     Release(Cause),
 }
 
-/// What a worker leaves behind.
+/// The calls of a worker that has ended.
 #[derive(Default)]
 pub(super) struct Left {
-    /// Calls that it has begun, as far as anybody can know.
+    /// Calls that may have started.
     pub(super) begun: Vec<Job>,
-    /// Calls that were sent to it behind those. It has not begun them if all that it answered is known.
+    /// Calls sent behind those. They have not started, provided that all answers were read.
     pub(super) sent: Vec<Job>,
-    /// Calls that it never got.
+    /// Calls that were never written to its pipe.
     pub(super) unbegun: Vec<Job>,
     pub(super) answered: u64,
 }
@@ -105,14 +105,14 @@ impl Worker {
         Some(WorkerRef { id: self.id, pid: desk.pid })
     }
 
-    /// Its process is there. False if it is not wanted any more.
+    /// Stores the process's pid, kill handle and pipe. False if the pool has cancelled the start.
     pub(super) fn attach(&self, pid: u32, leash: Arc<Leash>, pipe: Arc<AsyncFd<OwnedFd>>) -> bool {
         let mut desk = self.desk();
         (desk.pid, desk.leash, desk.pipe) = (Some(pid), Some(leash), Some(pipe));
         !matches!(desk.wish, Some(Wish::Kill(_)))
     }
 
-    /// It is ready: calls may come.
+    /// Marks the worker as ready for calls.
     pub(super) fn open(&self, ready: &Ready) {
         let mut desk = self.desk();
         desk.open = true;
@@ -126,7 +126,7 @@ impl Worker {
         self.desk().concurrency
     }
 
-    /// Takes no more; what it has is handed over.
+    /// Accepts no more calls, and returns its unfinished ones.
     pub(super) fn close(&self) -> Left {
         let mut desk = self.desk();
         desk.open = false;
@@ -152,12 +152,12 @@ impl Worker {
         desk.answered > 0 || !desk.calls.is_empty()
     }
 
-    /// What is wished of it.
+    /// The request to stop it, if there is one.
     pub(super) fn wished(&self) -> Option<Wish> {
         self.desk().wish
     }
 
-    /// Says what is wished of it. What is wished first is done, but killing comes before all.
+    /// Requests that the worker stops. The first request holds, but a kill replaces it.
     pub(super) fn wish(&self, wish: Wish) {
         let mut desk = self.desk();
         if desk.wish.is_none() || matches!(wish, Wish::Kill(_)) {
@@ -167,7 +167,7 @@ impl Worker {
         self.changed.notify_one();
     }
 
-    /// Kills it at once.
+    /// Kills the process at once.
     pub(super) fn kill(&self, wish: Wish) {
         self.wish(wish);
         if let Some(leash) = &self.desk().leash {
@@ -175,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// A call is wanted no more.
+    /// Cancels a call.
     pub(super) fn give_up(&self, shared: &Arc<Shared>, reins: &Arc<Reins>, why: Why) -> Fate {
         let mut desk = self.desk();
         let place = desk.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.reins, reins));

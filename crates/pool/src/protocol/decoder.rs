@@ -1,33 +1,33 @@
-//! Finds messages in whatever pieces a pipe delivers, in bounded memory.
+//! Finds messages in the pieces that a pipe delivers, in bounded memory.
 
 use std::marker::PhantomData;
 
 use super::frame::{Frame, HEADER, Header};
 use super::{Encoding, Fault, Heard, Message};
 
-/// How much is read at once.
+/// Bytes per read.
 pub(crate) const READ: usize = 64 * 1024;
-/// A body above this gets memory of its own, and is read right into it.
+/// A body above this size gets its own buffer, and is read right into it.
 const LARGE: usize = 16 * 1024;
-/// A large body gets this much memory at first; more only as it comes.
+/// Initial capacity for a large body. The buffer grows only as bytes arrive.
 const FIRST: usize = 2 * 1024 * 1024;
-/// How much of a stray line is shown.
+/// Bytes of a stray line that are shown.
 const SHOWN: usize = 200;
 
-/// Finds messages. Bytes go in where [`Decoder::space`] says.
+/// Finds messages. The reader appends bytes to [`Decoder::space`].
 pub(crate) struct Decoder<M> {
     encoding: Encoding,
     max_frame: usize,
     buffer: Vec<u8>,
-    /// What of the buffer has been used.
+    /// Bytes of the buffer that are decoded.
     start: usize,
-    /// How much of the rest has been searched for the end of a line.
+    /// Bytes after `start` that were searched for the end of a line.
     searched: usize,
     large: Option<Large>,
     messages: PhantomData<fn() -> M>,
 }
 
-/// A large body that is still coming.
+/// A large body that has not arrived completely.
 struct Large {
     header: Header,
     name: Vec<u8>,
@@ -38,7 +38,7 @@ impl Large {
     fn space(&mut self) -> &mut Vec<u8> {
         let (there, wanted) = (self.body.len(), self.header.body);
         if self.body.capacity() == there {
-            // More only as it comes: a promise of much that is not kept costs little.
+            // The buffer grows only as bytes arrive: a header with a false length costs little.
             self.body.reserve_exact(wanted.saturating_sub(there).min(there.max(FIRST)).max(1));
         }
         &mut self.body
@@ -46,7 +46,7 @@ impl Large {
 }
 
 impl<M: Message> Decoder<M> {
-    /// A decoder of JSON lines, as every conversation begins.
+    /// A decoder of JSON lines, with which every connection begins.
     pub(crate) fn new(max_frame: usize) -> Self {
         Self {
             encoding: Encoding::Json,
@@ -59,13 +59,13 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    /// From now on, messages are written like this.
+    /// Switches the encoding.
     pub(crate) fn switch(&mut self, encoding: Encoding) {
         self.encoding = encoding;
         self.searched = 0;
     }
 
-    /// Where the next bytes are to be put: behind what is there, into the room that is there.
+    /// The buffer to which the next bytes are appended.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.large.is_none() {
             self.tidy();
@@ -89,7 +89,7 @@ impl<M: Message> Decoder<M> {
     fn make_room(&mut self) {
         self.buffer.drain(..self.start);
         self.start = 0;
-        // A long line grows by half each time: few copies, and never much more than it needs.
+        // A long line grows by half each time: few copies, and little unused capacity.
         self.buffer.reserve_exact(READ.max(self.buffer.len() / 2));
     }
 
@@ -98,13 +98,13 @@ impl<M: Message> Decoder<M> {
         self.space().extend_from_slice(bytes);
     }
 
-    /// Memory that is held.
+    /// Allocated memory.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.buffer.capacity() + self.large.as_ref().map_or(0, |large| large.body.capacity())
     }
 
-    /// The next message, if all of it is there.
+    /// The next message, if it has arrived completely.
     pub(crate) fn next(&mut self) -> Result<Option<Heard<M>>, Fault> {
         match self.encoding {
             Encoding::Json => self.next_line(),
@@ -138,7 +138,7 @@ impl<M: Message> Decoder<M> {
     fn next_frame(&mut self) -> Result<Option<Heard<M>>, Fault> {
         loop {
             let Some(frame) = self.frame()? else { return Ok(None) };
-            // Types that we do not know are passed over.
+            // Unknown types are skipped.
             if let Some(message) = M::from_frame(frame)? {
                 return Ok(Some(Heard::Message(message)));
             }
@@ -150,7 +150,7 @@ impl<M: Message> Decoder<M> {
             if large.body.len() < large.header.body {
                 return Ok(None);
             }
-            // What was read beyond its end begins the next frame.
+            // Bytes after its end belong to the next frame.
             self.buffer.clear();
             self.buffer.extend_from_slice(&large.body[large.header.body..]);
             large.body.truncate(large.header.body);

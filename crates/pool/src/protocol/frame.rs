@@ -1,4 +1,4 @@
-//! Messages as binary frames: a header of 20 bytes, a name, a body that nobody has to look through.
+//! Messages as binary frames: a header of 20 bytes, a name, a body that is not scanned.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::payload::{Form, Payload};
 
 /// The size of a header, its first four bytes included.
 pub(crate) const HEADER: usize = 20;
-/// What the length in a header counts beside name and body.
+/// The part of the header that the length field includes.
 const COUNTED: usize = HEADER - 4;
-/// Set in a call if somebody listens to how far it is.
+/// Set in the limit field of a call if the caller subscribed to progress.
 const LISTENS: u32 = 1 << 31;
 
 const CALL: u8 = 1;
@@ -22,7 +22,7 @@ const PROGRESS: u8 = 131;
 const PONG: u8 = 132;
 const RETIRE: u8 = 133;
 
-/// A header that makes sense.
+/// A valid header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     kind: u8,
@@ -35,7 +35,7 @@ pub(crate) struct Header {
     pub(crate) body: usize,
 }
 
-/// A frame taken apart.
+/// A parsed frame.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
@@ -44,8 +44,8 @@ pub(crate) struct Frame {
 }
 
 impl Header {
-    /// Reads a header once enough bytes are there. What makes no sense is found out as early as
-    /// possible: nobody waits for, or makes room for, a gigabyte that will not come.
+    /// Parses a header once all of its bytes are there. An invalid one is rejected as early as
+    /// possible, so that the decoder neither waits for nor allocates a gigabyte that will not come.
     pub(crate) fn read(bytes: &[u8], max_frame: usize) -> Result<Option<Self>, Fault> {
         let Some(length) = bytes.first_chunk().map(|four| u32::from_le_bytes(*four) as usize)
         else {
@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// Writes a call up to its body, which follows as it is.
+/// Writes a call up to its body, which follows unchanged.
 pub(crate) fn call_head(call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let limit = call.timeout.map_or(0, |limit| millis(limit).min(u64::from(LISTENS - 1)) as u32);
     let header = Header {
@@ -100,7 +100,7 @@ pub(crate) fn call_head(call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fa
     Ok(())
 }
 
-/// What of a payload crosses: nothing is null.
+/// The bytes of a payload in a frame: an empty body stands for `null`.
 pub(super) fn body(payload: &Payload) -> &[u8] {
     match (payload.form(), payload.as_bytes()) {
         (Form::Json, b"null") => &[],
@@ -108,7 +108,7 @@ pub(super) fn body(payload: &Payload) -> &[u8] {
     }
 }
 
-/// Writes a message that has nothing but a type and an id.
+/// Writes a message without name and body.
 pub(super) fn bare(kind: u8, id: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
     bodied(kind, id, Form::Json, &[], out)
 }
@@ -119,13 +119,13 @@ fn bodied(kind: u8, id: u64, form: Form, body: &[u8], out: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// Writes a result up to its value, which follows as it is.
+/// Writes a result up to its value, which follows unchanged.
 pub(crate) fn result_head(id: u64, value: &Payload, out: &mut Vec<u8>) -> Result<(), Fault> {
     let body = body(value).len();
     Header { kind: RESULT, form: value.form(), limit: 0, id, name: 0, body }.write(out)
 }
 
-/// Writes a message of a worker.
+/// Writes a message from a worker.
 pub(super) fn answer(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
     match message {
         FromWorker::Result { id, value } => {
@@ -154,7 +154,7 @@ fn payload(form: Form, body: Vec<u8>) -> Payload {
     }
 }
 
-/// What a worker's frame says.
+/// Parses a frame from a worker.
 pub(super) fn from_worker(frame: Frame) -> Result<Option<FromWorker>, Fault> {
     let Frame { header: Header { kind, form, id, .. }, body, .. } = frame;
     Ok(Some(match kind {
@@ -171,7 +171,7 @@ pub(super) fn from_worker(frame: Frame) -> Result<Option<FromWorker>, Fault> {
     }))
 }
 
-/// What a pool's frame says.
+/// Parses a frame from the pool.
 pub(super) fn to_worker(frame: Frame) -> Result<Option<ToWorker>, Fault> {
     let Frame { header: Header { kind, form, limit, id, .. }, name, body } = frame;
     Ok(Some(match kind {

@@ -7,7 +7,7 @@ use super::*;
 
 const LIMIT: usize = 256 * 1024;
 
-/// Everything that comes out when `bytes` go in, in pieces of these sizes.
+/// Decodes `bytes`, fed in pieces of these sizes.
 fn heard<M: Message>(
     encoding: Encoding,
     bytes: &[u8],

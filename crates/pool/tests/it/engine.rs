@@ -16,9 +16,9 @@ use longshore_pool::{
 use serde_json::{Value, json};
 
 use crate::gate::{Gate, gated};
-use crate::kit::{self, exactly};
+use crate::helpers::{self, exactly};
 
-/// A store with a client and a worker in the making.
+/// A store with a client, and builders of workers.
 struct Harbour {
     store: Arc<MemoryStore>,
     client: Client,
@@ -55,7 +55,7 @@ impl Harbour {
     }
 }
 
-/// A unit with two attempts that come at once.
+/// A unit with two attempts without a delay in between.
 fn unit(kind: &str, payload: Value) -> NewUnit {
     let mut unit = NewUnit::new(Kind::new(kind).unwrap(), payload);
     let base = Duration::from_millis(1);
@@ -158,7 +158,7 @@ async fn a_full_pool_costs_no_attempt() {
     let harbour = Harbour::new();
     let ids = [harbour.send("gate", json!(1)).await, harbour.send("gate", json!(2)).await];
     let working = harbour.work(harbour.worker().handle_pool(&pool).unwrap());
-    let refused = kit::eventually("one is refused", || pool.stats().calls.refused >= 1);
+    let refused = helpers::eventually("one is refused", || pool.stats().calls.refused >= 1);
     let ((), report) = tokio::join!(
         async {
             refused.await;
@@ -172,7 +172,7 @@ async fn a_full_pool_costs_no_attempt() {
     }
 }
 
-/// Time is nobody's but the test's: slots that rest let it pass.
+/// Time is paused: it advances while the slots pause.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
     let timeout = Duration::from_secs(3_600);
@@ -185,9 +185,9 @@ async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
     let begun = tokio::time::Instant::now();
     tokio::select! {
         _ = harbour.work(harbour.worker().handle_pool(&pool).unwrap()) => panic!("it cannot end"),
-        () = kit::eventually("many are refused", || pool.stats().calls.refused >= 30) => {}
+        () = helpers::eventually("many are refused", || pool.stats().calls.refused >= 30) => {}
     }
-    // One slot waits at the gate; each of the other three is refused once a second.
+    // One slot waits at the gate; each of the other three is rejected once a second.
     assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
     gate.open();
 }
@@ -245,12 +245,12 @@ async fn a_unit_that_is_cancelled_takes_its_call_back() {
     };
     tokio::join!(working, cancelling);
     assert_eq!(harbour.unit(id).await.state, UnitState::Cancelled);
-    kit::eventually("the thread is free again", || pool.stats().busy == 0).await;
+    helpers::eventually("the thread is free again", || pool.stats().busy == 0).await;
 }
 
 #[tokio::test]
 async fn a_units_time_is_its_calls_time_and_a_hung_process_is_killed_with_it() {
-    let pool = kit::pool(kit::worker("binary", "well"), exactly(1)).await;
+    let pool = helpers::pool(helpers::worker("binary", "well"), exactly(1)).await;
     let harbour = Harbour::new();
     let mut sent = unit("nothing", json!(null));
     let limit = Some(Duration::from_millis(300));
@@ -266,8 +266,8 @@ async fn a_units_time_is_its_calls_time_and_a_hung_process_is_killed_with_it() {
 #[tokio::test]
 async fn a_unit_whose_process_died_is_tried_again() {
     let place = tempfile::tempdir().unwrap();
-    // Not the operation that is marked as one that may be done twice: the pool would do so itself.
-    let pool = kit::pool(kit::worker("json", "well"), exactly(1)).await;
+    // Not the idempotent operation: the pool would retry that one itself.
+    let pool = helpers::pool(helpers::worker("json", "well"), exactly(1)).await;
     let harbour = Harbour::new();
     let id = harbour.send("die", json!(place.path().join("mark"))).await;
     harbour.work(harbour.worker().handle_pool(&pool).unwrap()).await;

@@ -1,19 +1,19 @@
-//! Operations that wait until the test lets them go, so that nothing has to be timed.
+//! Operations that wait until the test opens a gate, so that no test depends on timing.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use longshore_pool::{Operations, Settings, WorkerPool};
 
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
-/// A gate that calls wait at.
+/// A gate at which calls wait.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<Passage>, Condvar)>);
 
 #[derive(Default)]
 struct Passage {
     open: bool,
-    /// Who came, in order.
+    /// The arguments of the calls that arrived, in order.
     arrived: Vec<u64>,
     inside: usize,
     most_inside: usize,
@@ -40,12 +40,12 @@ impl Gate {
         self.0.0.lock().unwrap().open = false;
     }
 
-    /// Who came, in order.
+    /// The arguments of the calls that arrived, in order.
     pub(crate) fn arrived(&self) -> Vec<u64> {
         self.0.0.lock().unwrap().arrived.clone()
     }
 
-    /// How many were there at the same time, at most.
+    /// Largest number of calls that waited at the same time.
     pub(crate) fn most_inside(&self) -> usize {
         self.0.0.lock().unwrap().most_inside
     }
@@ -55,7 +55,7 @@ impl Gate {
     }
 }
 
-/// What the tests call: `gate` waits at the gate, `panic` panics, `fail` says no.
+/// The operations of the tests: `gate` waits at the gate, `panic` panics, `fail` returns an error.
 pub(crate) fn operations(gate: &Gate) -> Operations {
     let gate = gate.clone();
     Operations::stateless()
@@ -68,7 +68,7 @@ pub(crate) fn operations(gate: &Gate) -> Operations {
         .add("panic", |(), words: String| -> Result<(), String> { std::panic::panic_any(words) })
 }
 
-/// A pool of threads, and the gate that its calls wait at.
+/// A pool of threads, and the gate of its calls.
 pub(crate) async fn gated(change: impl FnOnce(&mut Settings)) -> (WorkerPool, Gate) {
     let (mut settings, gate) = (Settings::default(), Gate::default());
     change(&mut settings);

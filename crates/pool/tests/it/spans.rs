@@ -1,4 +1,4 @@
-//! Calls in the log: one span each, with who did it.
+//! Tracing: one span per call, with its worker.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Keeps the fields of the pool's spans.
+/// A subscriber that keeps the fields of the pool's spans.
 #[derive(Clone, Default)]
 struct Log {
     next: Arc<AtomicU64>,
@@ -58,8 +58,8 @@ fn each_call_is_a_span_with_its_pool_operation_and_worker() {
             let settings = Settings { min: 1, max: 1, ..Settings::default() };
             let pool = WorkerPool::threads("logged", Operations::stateless(), settings).await;
             let pool = pool.unwrap();
-            // Another test, without a log, may have been the first to make a call in this process:
-            // whether anybody listens was decided then.
+            // Another test may have made the first call in this process without a subscriber, and
+            // the interest in the span was cached then.
             pool.call::<_, ()>("noop", &()).await.unwrap();
             tracing::callsite::rebuild_interest_cache();
             log.spans.lock().unwrap().clear();

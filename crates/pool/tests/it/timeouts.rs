@@ -1,4 +1,4 @@
-//! Calls that take too long, and calls that are taken back.
+//! Timeouts and cancellations.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use longshore_pool::{
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::gated;
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 fn soon() -> CallOptions {
     CallOptions::default().timeout(Duration::from_millis(20))
@@ -23,7 +23,7 @@ async fn a_call_that_takes_too_long_releases_its_caller_and_its_thread_is_replac
     assert_eq!(error.worker.map(|worker| worker.id), Some(1));
     assert_eq!(pool.stats().abandoned, 1);
     assert!(pool.health().is_serving() && pool.health() != longshore_pool::Health::Ok);
-    // Another thread does what comes next, while the first is still at the gate.
+    // Another thread runs the next call, while the first is still at the gate.
     let twice: u64 = pool.call("double", &4_u64).await.unwrap();
     assert_eq!(twice, 8);
     gate.open();
@@ -39,7 +39,7 @@ async fn no_more_threads_are_given_up_than_may_be() {
     })
     .await;
     for who in 0..2_u64 {
-        // The thread in the place of one that was given up may take longer to start.
+        // The replacement of an abandoned thread may take longer to start than the timeout.
         loop {
             let error = pool.call_with::<_, u64>("gate", &who, soon()).await.unwrap_err();
             match error.kind {

@@ -1,17 +1,17 @@
-//! From a URL to how a connection is made.
+//! Parses a URL into connection options.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_async::{Opts, OptsBuilder, SslOpts, UrlError};
 
-/// A server that vanished sends no farewell: a silent connection is probed after this time.
+/// A host that vanished sends no FIN: an idle connection is probed after this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The option that the driver lacks: a file with the certificate that the server's is signed with.
+/// An option that the driver lacks: the file with the CA certificate of the server.
 const CA: &str = "ssl_ca=";
 
-/// A URL that is none. Never repeats it: it may hold a password, and whatever is not in its place may
-/// be a part of that.
+/// An invalid URL. The message never repeats the URL: it may contain a password, and any misplaced
+/// part may belong to that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{0}")]
 pub struct AddressError(String);
@@ -27,8 +27,9 @@ impl AddressError {
     }
 }
 
-/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A connection
-/// keeps so many `statements` prepared. What matters for exactness is not for the options to say.
+/// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A
+/// connection keeps this many `statements` prepared. Options that affect correctness cannot be
+/// overridden in the URL.
 pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
     let (rest, ca) = without_ca(rest);
@@ -39,7 +40,7 @@ pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     };
     let keepalive = opts.tcp_keepalive().unwrap_or(KEEPALIVE);
     let opts = OptsBuilder::from_opts(opts)
-        // An UPDATE to the value that is there counts its rows all the same, as elsewhere.
+        // An UPDATE counts matched rows even if their values do not change, as other databases do.
         .client_found_rows(true)
         .prefer_socket(false)
         .stmt_cache_size(statements)
@@ -52,13 +53,13 @@ fn signed_by(ca: PathBuf, opts: &Opts) -> SslOpts {
     opts.ssl_opts().cloned().unwrap_or_default().with_root_certs(vec![ca.into()])
 }
 
-/// A URL as the driver wants it, and our own option out of it.
+/// Splits our own option off, and returns the URL for the driver.
 fn without_ca(url: &str) -> (String, Option<PathBuf>) {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
     let (ca, mut others): (Vec<&str>, Vec<&str>) =
         options.partition(|option| option.starts_with(CA));
-    // Or the driver would not take a `pool_max` below its own idea of the least.
+    // Otherwise the driver rejects a `pool_max` below its default minimum.
     others.insert(0, "pool_min=0");
     let ca = ca.first().and_then(|option| option.strip_prefix(CA)).map(PathBuf::from);
     (format!("{address}?{}", others.join("&")), ca)

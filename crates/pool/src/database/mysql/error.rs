@@ -1,24 +1,25 @@
-//! What MySQL says.
+//! Maps MySQL's errors.
 
 use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use super::address::AddressError;
 use crate::database::error::{DbError, Reason};
 
-/// Errors of the server that pass though their SQLSTATE does not say so: no room, a deadlock, a lock
-/// or a statement that took too long.
+/// Transient errors of the server that their SQLSTATE does not show: too many connections, a
+/// deadlock, a lock or a statement that took too long.
 const PASSING: [u16; 6] = [1040, 1203, 1205, 1213, 1317, 1969];
-/// Those that end the session: a shutdown, somebody's KILL, silence.
+/// Errors that end the session: a shutdown, a KILL, a timeout.
 const ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
-/// Those by which a server that is asked to let us in will say no again: the user, the database.
+/// Permanent errors of connecting: a wrong user, password or database.
 const NO_ENTRY: [u16; 4] = [1044, 1045, 1049, 1698];
 
-/// A URL that is none.
+/// Maps an invalid URL.
 pub(super) fn of_address(error: &AddressError) -> DbError {
     DbError::new(Reason::Refused, error.to_string())
 }
 
-/// A server that does not let us in. Somebody may start it, or put the password right.
+/// Maps a failed connect. It is retryable, since the server may be starting, unless the credentials
+/// are wrong.
 pub(super) fn of_connect(shown: &str, error: Error) -> DbError {
     let retryable = !matches!(&error, Error::Server(told) if NO_ENTRY.contains(&told.code));
     let found = of(error);
@@ -26,7 +27,7 @@ pub(super) fn of_connect(shown: &str, error: Error) -> DbError {
     DbError { retryable, message, reason: Reason::Unreachable, ..found.unsent() }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: Error) -> DbError {
     match error {
         Error::Server(told) => of_server(told),

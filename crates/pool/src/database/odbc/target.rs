@@ -1,13 +1,13 @@
-//! The string that says where to connect to.
+//! The connection string.
 
 use odbc_api::{Connection, ConnectionOptions, environment};
 
 use crate::database::error::DbError;
 
-/// Attributes of a connection string that nobody else may see.
+/// Attributes of a connection string that must not be shown.
 const SECRET: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
 
-/// Where to connect to.
+/// A parsed connection string.
 pub struct Target {
     string: String,
 }
@@ -18,13 +18,14 @@ impl Target {
         Self { string: string.trim().to_owned() }
     }
 
-    /// Connects, within so many seconds where the driver can be told.
+    /// Connects, with a timeout in seconds where the driver supports it.
     pub fn connect(&self, patience: u32) -> Result<Connection<'static>, odbc_api::Error> {
         let options = ConnectionOptions { login_timeout_sec: Some(patience), packet_size: None };
         environment()?.connect_with_connection_string(&self.string, options)
     }
 
-    /// Words of a driver without its secrets: drivers repeat in their errors what they were told.
+    /// Removes secrets from a driver's message: drivers repeat the connection string in their
+    /// errors.
     pub fn hide(&self, words: String) -> String {
         let secrets = self.attributes().filter(|(name, _)| is_secret(name));
         let secrets = secrets.map(|(_, value)| value).filter(|value| !value.is_empty());
@@ -35,7 +36,7 @@ impl Target {
         DbError { message: self.hide(error.message.clone()), ..error }
     }
 
-    /// What it consists of: names in capitals, values without their braces.
+    /// The attributes: names in capitals, values without their braces.
     pub fn attributes(&self) -> impl Iterator<Item = (String, String)> {
         let mut rest = self.string.as_str();
         std::iter::from_fn(move || {
@@ -52,8 +53,8 @@ fn is_secret(name: &str) -> bool {
     SECRET.iter().any(|secret| name.ends_with(secret))
 }
 
-/// The value that `text` begins with, and what follows: up to a semicolon, or in braces, in which
-/// a doubled brace stands for itself.
+/// The value at the beginning of `text`, and the rest. It ends at a semicolon, or is in braces, in
+/// which a doubled brace stands for itself.
 fn value(text: &str) -> (String, &str) {
     let Some(inside) = text.strip_prefix('{') else {
         let (value, after) = text.split_once(';').unwrap_or((text, ""));

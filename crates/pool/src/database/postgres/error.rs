@@ -1,4 +1,4 @@
-//! What PostgreSQL says.
+//! Maps PostgreSQL's errors.
 
 use std::error::Error as _;
 
@@ -8,16 +8,17 @@ use tokio_postgres::error::DbError as Told;
 
 use crate::database::error::{DbError, Reason};
 
-/// A URL that is none, or that names what is not there.
+/// Maps an invalid URL, or one with a missing file.
 pub(super) fn of_address(error: AddressError) -> DbError {
     DbError::new(Reason::Refused, error.0)
 }
 
-/// A server that does not let us in. Somebody may start it, or put the password right.
+/// Maps a failed connect. It is retryable, since the server may be starting, unless the credentials
+/// are wrong.
 pub(super) fn of_connect(shown: &str, error: &Error) -> DbError {
     let found = DbError::new(Reason::Unreachable, format!("{shown}: {}", words(error)));
     match error.as_db_error() {
-        // A password or a name that is wrong stays so.
+        // A wrong password or database name does not change by waiting.
         Some(told) => {
             let retryable =
                 !told.code().code().starts_with("28") && !told.code().code().starts_with("3D");
@@ -27,14 +28,14 @@ pub(super) fn of_connect(shown: &str, error: &Error) -> DbError {
     }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: &Error) -> DbError {
     match error.as_db_error() {
-        // The server says that it ends the session.
+        // The server ends the session.
         Some(told) if ends_session(told) => DbError::lost(words(error)).code(told.code().code()),
         Some(told) => DbError::new(Reason::Sql, words(error)).code(told.code().code()),
         None if is_of_connection(error) => DbError::lost(words(error)).code("08006"),
-        // A value that could not be read or written.
+        // A value could not be converted.
         None => DbError::new(Reason::Sql, words(error)).code("22000"),
     }
 }

@@ -1,8 +1,8 @@
-//! Statements that a connection has prepared, and how their columns are read.
+//! The prepared statements of a connection, and how their columns are read.
 //!
-//! The driver asks for results in binary form, which it knows for the types that we have ourselves.
-//! A statement with columns of other types is prepared a second time, inside one that casts those to
-//! text: so arrays, ranges, enums and whatever an extension brings come as the server writes them.
+//! The driver requests results in binary format, which it can parse for the types of [`Value`]. A
+//! statement with columns of other types is prepared a second time, inside a query that casts those
+//! to text. So arrays, ranges, enums and extension types arrive as the server prints them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Prepared {
     pub(super) kinds: Vec<Kind>,
 }
 
-/// Those that are kept, the least lately used of which goes first.
+/// Cache of prepared statements; evicts the least recently used.
 pub(super) struct Cache {
     capacity: usize,
     known: HashMap<String, (u64, Arc<Prepared>)>,
@@ -34,7 +34,7 @@ impl Cache {
         Self { capacity, known: HashMap::new(), uses: 0 }
     }
 
-    /// Prepares a statement, or finds it prepared.
+    /// Finds a prepared statement, or prepares it.
     pub(super) async fn prepared(
         &mut self,
         client: &Client,
@@ -45,7 +45,7 @@ impl Cache {
             *used = self.uses;
             return Ok(Arc::clone(known));
         }
-        // Nothing of the caller's has been run if this comes to nothing.
+        // If preparing fails, no statement of the caller has run.
         let prepared = Arc::new(prepare(client, sql).await.map_err(DbError::unsent)?);
         if self.capacity > 0 {
             self.make_room();
@@ -69,8 +69,8 @@ impl Cache {
     }
 }
 
-/// Whether a prepared statement is of no more use: what it speaks of was changed, or the session's
-/// statements were thrown away.
+/// Whether a prepared statement is invalid: its tables were changed, or the session's statements
+/// were deallocated.
 pub(super) fn is_stale(error: &DbError) -> bool {
     match error.code.as_deref() {
         Some("0A000") => error.message.contains("cached plan must not change result type"),
@@ -88,13 +88,13 @@ async fn prepare(client: &Client, sql: &str) -> Result<Prepared, DbError> {
         return Ok(Prepared { statement, names, kinds });
     }
     let Some(wrapped) = wrapped(sql, &kinds) else { return Err(unread(&names, &kinds)) };
-    // A statement that changes rows in a WITH of its own cannot stand inside another.
+    // A statement with a data-modifying WITH cannot be nested.
     let statement = client.prepare(&wrapped).await.map_err(|_| unread(&names, &kinds))?;
     let kinds = kinds.into_iter().map(|kind| if kind == Kind::Other { Kind::Text } else { kind });
     Ok(Prepared { statement, names, kinds: kinds.collect() })
 }
 
-/// What a type is to us; domains are their bases'.
+/// How a type is read; a domain is read as its base type.
 fn kind(type_: &Type) -> Kind {
     match type_.kind() {
         TypeKind::Domain(base) => kind(base),
@@ -103,8 +103,8 @@ fn kind(type_: &Type) -> Kind {
     }
 }
 
-/// The statement inside one that casts what we cannot read. Columns get names of ours: theirs may be
-/// missing, or come twice.
+/// The statement inside a query that casts the columns of other types to text. The columns get new
+/// names, because the original names may be missing or duplicate.
 fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
     let verb = sql::verb(sql);
     if !["SELECT", "VALUES", "TABLE", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&&*verb) {
@@ -121,7 +121,7 @@ fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
             },
         )
         .collect();
-    // A line of its own, because it may end in a comment.
+    // On its own line, because the statement may end in a comment.
     let (names, columns) = (names.join(", "), columns.join(", "));
     Some(format!("WITH longshore_q ({names}) AS ({body}\n) SELECT {columns} FROM longshore_q"))
 }

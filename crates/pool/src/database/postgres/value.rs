@@ -1,4 +1,4 @@
-//! Values between PostgreSQL and us: exact, or as text where we have no such type.
+//! Converts values from and to PostgreSQL: exact, or as text where [`Value`] has no such type.
 
 use std::error::Error;
 
@@ -18,9 +18,9 @@ pub(super) enum Kind {
     Truth,
     Bytes,
     Text,
-    /// A function's that returns nothing.
+    /// The result of a function that returns `void`.
     Nothing,
-    /// Not by us.
+    /// Cannot be read directly: cast to text.
     Other,
 }
 
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// The values of a row.
+/// Converts a row.
 pub(super) fn row(row: &Row, kinds: &[Kind]) -> Result<Vec<Value>, DbError> {
     let values = kinds.iter().enumerate().map(|(at, kind)| value(row, at, *kind));
     values.collect::<Result<_, _>>().map_err(|error| error::of(&error))
@@ -64,7 +64,7 @@ fn value(row: &Row, at: usize, kind: Kind) -> Result<Value, tokio_postgres::Erro
 
 type Unread = Box<dyn Error + Sync + Send>;
 
-/// What we know how to read whatever the type is called: domains and enums are somebody's own.
+/// Reads a value whatever the type's name is: domains and enums are user-defined types.
 macro_rules! read {
     ($name:ident, $to:ty, |$type:pat_param, $raw:ident| $read:expr) => {
         struct $name($to);
@@ -87,7 +87,7 @@ read!(Text, String, |_, raw| std::str::from_utf8(raw)?.to_owned());
 read!(Whole, i64, |type_, raw| whole(type_, raw)?);
 read!(Real, f64, |_, raw| real(raw)?);
 
-/// INT2, INT4 or INT8 by their lengths; an OID is as long as an INT4, but has no sign.
+/// INT2, INT4 or INT8 by length. An OID is as long as an INT4, but unsigned.
 fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
     Ok(match *raw {
         [a, b] => i64::from(i16::from_be_bytes([a, b])),
@@ -97,7 +97,7 @@ fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
     })
 }
 
-/// FLOAT4 comes with the digits that PostgreSQL shows: 0.1, not 0.10000000149011612.
+/// FLOAT4 gets the digits that PostgreSQL prints: 0.1, not 0.10000000149011612.
 fn real(raw: &[u8]) -> Result<f64, Unread> {
     Ok(match *raw {
         [a, b, c, d] => f32::from_be_bytes([a, b, c, d]).to_string().parse()?,
@@ -105,7 +105,7 @@ fn real(raw: &[u8]) -> Result<f64, Unread> {
     })
 }
 
-/// A value for a parameter whose type the server has found out.
+/// A parameter, for whatever type the server has inferred.
 #[derive(Debug)]
 pub(super) struct Bound<'v>(pub(super) &'v Value);
 
@@ -130,7 +130,7 @@ impl ToSql for Bound<'_> {
     }
 
     fn encode_format(&self, _: &Type) -> Format {
-        // Bytes need no spelling: they are the same either way.
+        // Bytes need no text form: binary and text hold the same bytes.
         if matches!(self.0, Value::Bytes(_)) { Format::Binary } else { Format::Text }
     }
 

@@ -1,4 +1,4 @@
-//! What SQLite says, with the SQLSTATE that PostgreSQL would give.
+//! Maps SQLite's errors, with the SQLSTATE that PostgreSQL would report.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::database::error::{DbError, Reason};
 /// The code of a statement that was stopped.
 pub(super) const INTERRUPTED: &str = "57014";
 
-/// A file that cannot be opened or is not what it should be.
+/// Maps an error of opening a file.
 pub(super) fn of_file(path: &Path, error: &Error) -> DbError {
     let path = path.display();
     let words = match error.sqlite_error_code() {
@@ -18,7 +18,7 @@ pub(super) fn of_file(path: &Path, error: &Error) -> DbError {
         Some(ErrorCode::CannotOpen) => format!("{path} is not there or cannot be opened"),
         _ => format!("{path}: {}", words(error)),
     };
-    // Somebody may still be about to make it, or let go of it.
+    // Another process may be about to create the file, or to release its lock.
     let passes = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen)
@@ -26,7 +26,7 @@ pub(super) fn of_file(path: &Path, error: &Error) -> DbError {
     DbError { retryable: passes, ..coded(DbError::new(Reason::Unreachable, words), error) }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: Error) -> DbError {
     let retryable = matches!(
         error.sqlite_error_code(),
@@ -49,7 +49,7 @@ fn coded(found: DbError, error: &Error) -> DbError {
     }
 }
 
-/// The SQLSTATE for one of SQLite's extended codes.
+/// The SQLSTATE for an extended code of SQLite.
 fn state(extended: i32) -> &'static str {
     match extended {
         ffi::SQLITE_CONSTRAINT_UNIQUE
@@ -79,7 +79,7 @@ fn state(extended: i32) -> &'static str {
 fn words(error: &Error) -> String {
     match error {
         Error::SqliteFailure(_, Some(words)) => words.clone(),
-        // Its own words would repeat all of the statement.
+        // The error's own text would repeat the whole statement.
         Error::SqlInputError { msg, .. } => msg.clone(),
         Error::MultipleStatement => "only one statement may stand here".to_owned(),
         other => other.to_string(),

@@ -1,4 +1,4 @@
-//! What every database must do, whichever it is, over a table `line (id, item, amount)`.
+//! What every database must do, over a table `line (id, item, amount)`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use longshore_pool::{CallOptions, ErrorKind, params};
 use serde_json::json;
 
 use super::{reason, told};
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 /// How a database writes its parameters: `?` or `$1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Marks {
     Dollars,
 }
 
-/// A statement written with `?`, for this database.
+/// Converts a statement written with `?` for this database.
 pub(crate) fn sql(marks: Marks, sql: &str) -> String {
     if marks == Marks::Questions {
         return sql.to_owned();
@@ -26,7 +26,7 @@ pub(crate) fn sql(marks: Marks, sql: &str) -> String {
     parts.fold(first, |all, (at, part)| format!("{all}${at}{part}"))
 }
 
-/// A table of three lines.
+/// Creates a table with three rows.
 pub(crate) async fn lines(db: &Db) {
     let table =
         "CREATE TABLE line (id INTEGER PRIMARY KEY, item VARCHAR(40) NOT NULL, amount INTEGER)";
@@ -148,10 +148,10 @@ pub(crate) async fn more_rows_than_the_limit_are_an_error(db: &Db, marks: Marks)
     assert_eq!(changed.unwrap(), Value::Int(0), "rolled back");
 }
 
-/// How long a statement may take in the next case.
+/// The statement timeout of the next case.
 pub(crate) const BRIEF: Duration = Duration::from_secs(1);
 
-/// `slow` takes a minute; `brief` gives each statement [`BRIEF`], and has one worker.
+/// `slow` takes a minute; `brief` has [`BRIEF`] as statement timeout, and one worker.
 pub(crate) async fn a_slow_statement_is_stopped_and_rolled_back(
     brief: &Db,
     marks: Marks,
@@ -167,8 +167,8 @@ pub(crate) async fn a_slow_statement_is_stopped_and_rolled_back(
     assert_eq!((stats.workers, stats.abandoned), (1, 0), "nobody had to be given up");
 }
 
-/// The same where it is the call that may not take so long. Whether the caller hears from the worker
-/// in time is up to the machine; that nothing is left of it is not.
+/// A call's deadline passes during a slow statement. Whether the worker answers before the deadline
+/// depends on the machine; in any case nothing of the transaction is left.
 pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, marks: Marks, slow: &str) {
     let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
     let brief = db.with(CallOptions::default().timeout(BRIEF));
@@ -184,7 +184,7 @@ pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, marks: Mar
     assert_eq!(items(db).await.len(), 3);
 }
 
-/// `db` may only read.
+/// `db` is read-only.
 pub(crate) async fn a_reader_cannot_write(db: &Db) {
     let update = "UPDATE line SET amount = 1 WHERE id = 1";
     let error = told(db.execute(update, []).await);

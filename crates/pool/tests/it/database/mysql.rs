@@ -8,7 +8,7 @@ use longshore_testkit::servers::PrivateMariaDb;
 
 use super::cases::{self, Marks};
 use super::{reason, told};
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 const MARKS: Marks = Marks::Questions;
 const SLOW: &str = "SELECT SLEEP(60)";

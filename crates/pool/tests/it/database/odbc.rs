@@ -13,7 +13,7 @@ fn one() -> DbOptions {
     DbOptions::default().workers(1, 1)
 }
 
-/// Where PostgreSQL's driver finds a server.
+/// The connection string for PostgreSQL's driver.
 pub(super) fn string(server: &PrivatePostgres) -> String {
     let (port, name, password) = (server.port(), server.name(), server.password());
     format!(

@@ -8,7 +8,7 @@ use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 
 use super::cases::{self, Marks};
 use super::{reason, told};
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 const MARKS: Marks = Marks::Dollars;
 const SLOW: &str = "SELECT pg_sleep(60)";
@@ -126,7 +126,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let mut server = server();
     let db = open(&server, one().reconnect_within(Duration::from_secs(1))).await;
     cases::lines(&db).await;
-    // Closed while it was idle: writes go on, too, since nothing of them was sent.
+    // Closed while idle: writes succeed too, since nothing of them was sent.
     let write = "UPDATE line SET amount = 1 WHERE id = 1";
     for _ in 0..3 {
         assert_eq!(db.execute(write, []).await.unwrap(), 1);
@@ -134,7 +134,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     }
     assert_eq!(db.select_col("SELECT id FROM line", []).await.unwrap().len(), 3);
 
-    // Closed in the middle of a read: it is asked for again.
+    // Closed during a read: it is retried.
     let me = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()";
     let end = || {
         let ended = format!("SELECT pg_terminate_backend(pid) FROM ({me}) AS it");
@@ -144,7 +144,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let (answer, ()) = tokio::join!(db.select_value(read, []), eventually("it is ended", end));
     assert_eq!(answer.unwrap(), Value::Int(7));
 
-    // Closed in the middle of a write: nobody knows, and it is not done again.
+    // Closed during a write: its outcome is unknown, and it is not retried.
     let write = "UPDATE line SET amount = amount + 1 WHERE id = 1 AND pg_sleep(30) IS NOT NULL";
     let (answer, ()) = tokio::join!(db.execute(write, []), eventually("it is ended", end));
     let error = told(answer);
@@ -155,7 +155,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, false), "rolled back");
     assert_eq!(db.select_col("SELECT id FROM line", []).await.unwrap().len(), 3);
 
-    // Away: an error in time; then back.
+    // Server stopped: an error in time; then it is back.
     server.stop();
     let error = told(db.ping().await);
     assert!(matches!(error.reason, Reason::Lost | Reason::Unreachable), "{error:?}");
@@ -164,7 +164,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     assert_eq!(db.pool().stats().workers, 1);
 }
 
-/// The server passes a request to stop on as signals, and one of them may come late.
+/// The server delivers a cancel request as signals, and one of them may arrive late.
 #[tokio::test]
 async fn stopping_a_statement_does_not_stop_the_next() {
     let server = server();

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::cases::{self, Marks};
 use super::{reason, told};
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 const MARKS: Marks = Marks::Questions;
-/// Counts for minutes.
+/// Runs for minutes.
 pub(super) const SLOW: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
                                SELECT count(*) FROM n WHERE i < 0";
 
@@ -27,7 +27,7 @@ impl File {
         Db::sqlite(self.0.path().join("test.db"), options).await.unwrap()
     }
 
-    /// Its lines are there.
+    /// A database with the table of three rows.
     async fn filled() -> (Self, Db) {
         let file = Self::new();
         let db = file.open(one()).await;
@@ -219,7 +219,7 @@ async fn init_statements_hold_for_every_connection() {
     let options = DbOptions::default().workers(3, 3).create_if_missing();
     let db =
         file.open(options.init("PRAGMA cache_size = 77").init("PRAGMA foreign_keys = 1")).await;
-    // While one waits for the others' answers, each worker has one.
+    // The calls run concurrently, so each worker gets one.
     let asked = (0..30).map(|_| db.select_value("PRAGMA cache_size", []));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.unwrap(), Value::Int(77));

@@ -1,0 +1,123 @@
+//! Deadline and cancellation of a statement.
+
+use std::time::{Duration, Instant};
+
+use super::error::{DbError, Reason};
+use crate::call::Call;
+
+/// Interval between two checks for cancellation.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// A statement is stopped this much before its call's deadline, so that the caller gets the reason
+/// and the connection stays usable: this fraction of the remaining time, and at most this duration.
+const MARGIN: (u32, Duration) = (10, Duration::from_millis(250));
+
+/// How long a statement that was asked to stop may take to do so; then the connection is dropped.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// The deadline of a call, and its cancellation.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    call: Option<Call>,
+    until: Option<Instant>,
+}
+
+impl Watch {
+    /// For a call.
+    pub(super) fn over(call: &Call, now: Instant) -> Self {
+        let until = call.deadline().map(|deadline| {
+            let left = deadline.saturating_duration_since(now);
+            deadline - (left / MARGIN.0).min(MARGIN.1)
+        });
+        Self { call: Some(call.clone()), until }
+    }
+
+    /// For work without a call: a time limit only.
+    pub(super) fn until(until: Instant) -> Self {
+        Self { call: None, until: Some(until) }
+    }
+
+    /// For one statement, which may have its own time limit.
+    pub(super) fn narrowed(&self, limit: Option<Duration>) -> Self {
+        let own = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let until = [self.until, own].into_iter().flatten().min();
+        Self { call: self.call.clone(), until }
+    }
+
+    /// The remaining time; `None` without a limit.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Why the statement has to be stopped, if it has to.
+    pub(super) fn over_because(&self) -> Option<DbError> {
+        if self.left().is_some_and(|left| left.is_zero()) {
+            return Some(Self::too_slow());
+        }
+        let cancelled = self.call.as_ref().is_some_and(Call::is_cancelled);
+        cancelled.then(|| DbError::new(Reason::Cancelled, "cancelled: nobody wants it any more"))
+    }
+
+    /// The error of a statement that took too long.
+    pub(super) fn too_slow() -> DbError {
+        DbError::new(Reason::TimeLimit, "stopped: it took longer than it may").code("57014")
+    }
+
+    /// How long to sleep until the next check.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) fn nap(&self) -> Duration {
+        self.left().map_or(LOOK, |left| left.clamp(Duration::from_millis(1), LOOK))
+    }
+
+    /// Returns when the statement has to be stopped, with the reason.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) async fn stopped(&self) -> DbError {
+        loop {
+            match self.over_because() {
+                Some(why) => return why,
+                None => tokio::time::sleep(self.nap()).await,
+            }
+        }
+    }
+
+    /// Runs `work`, and stops it by `stop` at the deadline or on cancellation. Both end in time.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) async fn guard<T>(
+        &self,
+        work: impl Future<Output = Result<T, DbError>>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<T, DbError> {
+        futures_util::pin_mut!(work);
+        let why = tokio::select! {
+            biased;
+            done = &mut work => return done,
+            why = self.stopped() => why,
+        };
+        let stopped = async {
+            stop.await;
+            work.await
+        };
+        match tokio::time::timeout(GRACE, stopped).await {
+            // It finished at the last moment: that counts.
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) if error.broken => Err(why.stuck()),
+            Ok(Err(_)) => Err(why),
+            Err(_) => Err(why.stuck()),
+        }
+    }
+
+    /// Sleeps on this thread. Returns the reason if the statement has to be stopped earlier.
+    pub(super) fn sleep(&self, time: Duration) -> Result<(), DbError> {
+        let end = Instant::now() + time;
+        loop {
+            if let Some(why) = self.over_because() {
+                return Err(why);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(left.min(LOOK).min(self.left().unwrap_or(LOOK)));
+        }
+    }
+}
