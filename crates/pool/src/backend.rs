@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::call_state::Reins;
+use crate::call_state::CallState;
 use crate::error::Fate;
 use crate::job::Job;
 use crate::operation::Operation;
-use crate::scheduler::{Cause, WorkerId};
+use crate::scheduler::{EndCause, WorkerId};
 use crate::shared::Shared;
 
 /// Runs the workers. All methods return at once, and report their results to [`Shared`].
-pub(crate) trait Crew: Send + Sync + 'static {
+pub(crate) trait Backend: Send + Sync + 'static {
     /// Starts a worker. Ends in [`Shared::ready`] or [`Shared::start_failed`].
     fn start(&self, shared: &Arc<Shared>, id: WorkerId);
 
     /// Gives a call to a worker that is ready. Ends in [`Shared::finished`] once the job was
     /// answered ([`Job::answer`]), or in [`Shared::worker_ended`] for the worker. A job that the
     /// worker never started may go back by [`Shared::requeue`].
-    fn give(&self, shared: &Arc<Shared>, id: WorkerId, job: Job);
+    fn dispatch(&self, shared: &Arc<Shared>, id: WorkerId, job: Job);
 
     /// Stops an idle worker gracefully. Ends in [`Shared::worker_ended`].
-    fn end(&self, shared: &Arc<Shared>, id: WorkerId, cause: Cause);
+    fn stop(&self, shared: &Arc<Shared>, id: WorkerId, cause: EndCause);
 
     /// Cancels a call that a worker has; [`Job::answer`] has no effect on it from now on. Returns
     /// what happened to the work. If the worker is to be killed with the call, the backend first
@@ -28,7 +28,13 @@ pub(crate) trait Crew: Send + Sync + 'static {
     /// which cannot be killed: see [`Isolation::Threads`]. The worker may have answered at this
     /// very moment and have started another call: the backend must look for this `call_state`
     /// (`Arc::ptr_eq`) among the worker's calls.
-    fn give_up(&self, shared: &Arc<Shared>, id: WorkerId, reins: &Arc<Reins>, why: Why) -> Fate;
+    fn cancel(
+        &self,
+        shared: &Arc<Shared>,
+        id: WorkerId,
+        call_state: &Arc<CallState>,
+        reason: CancelReason,
+    ) -> Fate;
 
     /// Kills all workers, whatever they do: the pool is being dropped, or its time to close is
     /// over.
@@ -53,11 +59,11 @@ pub(crate) trait Crew: Send + Sync + 'static {
 
 /// Why a call is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum CancelReason {
     /// Its deadline has passed.
-    TimedOut,
+    Timeout,
     /// Its caller cancelled it.
-    TakenBack,
+    Caller,
 }
 
 /// How far the program is isolated from the workers.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::call_state::Reins;
+use crate::call_state::CallState;
 use crate::payload::Payload;
 
 /// One call, as the operation sees it.
@@ -14,10 +14,10 @@ use crate::payload::Payload;
 pub struct Call {
     operation: Arc<str>,
     deadline: Option<Instant>,
-    reins: Arc<Reins>,
+    call_state: Arc<CallState>,
     report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
     /// Reads pending messages, for a worker without a thread that reads them meanwhile.
-    look: Option<Arc<dyn Fn() + Send + Sync>>,
+    poll: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Call {
@@ -26,15 +26,15 @@ impl Call {
     pub(crate) fn new(
         operation: Arc<str>,
         deadline: Option<Instant>,
-        reins: Arc<Reins>,
+        call_state: Arc<CallState>,
         report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
     ) -> Self {
-        Self { operation, deadline, reins, report, look: None }
+        Self { operation, deadline, call_state, report, poll: None }
     }
 
     /// Calls `poll` on each check for cancellation. For workers that read their input only then.
-    pub(crate) fn looking(mut self, look: &Arc<dyn Fn() + Send + Sync>) -> Self {
-        self.look = Some(Arc::clone(look));
+    pub(crate) fn polling(mut self, poll: &Arc<dyn Fn() + Send + Sync>) -> Self {
+        self.poll = Some(Arc::clone(poll));
         self
     }
 
@@ -51,10 +51,11 @@ impl Call {
     /// Whether the caller no longer wants the result: it cancelled the call, or the deadline has
     /// passed. A long operation checks this now and then, and returns early.
     pub fn is_cancelled(&self) -> bool {
-        if let Some(look) = &self.look {
-            look();
+        if let Some(poll) = &self.poll {
+            poll();
         }
-        self.reins.is_given_up() || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.call_state.is_cancelled()
+            || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Reports progress to the caller. Costs nothing if the caller did not subscribe. A value that

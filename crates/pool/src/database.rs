@@ -42,10 +42,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::driver::Target;
+use self::driver::DatabaseTarget;
 pub use self::error::{DbError, Reason};
 use self::operations as names;
-use self::options::Habits;
+use self::options::ConnectionConfig;
 pub use self::options::{DbIsolation, DbOptions};
 pub use self::row::Row;
 pub use self::statement::{Outcome, Statement};
@@ -58,7 +58,7 @@ use crate::program::Program;
 use crate::shared::start_failed;
 
 /// The environment variable with the database of a worker process.
-const VARIABLE: &str = "LONGSHORE_DATABASE";
+const CONFIG_VARIABLE: &str = "LONGSHORE_DATABASE";
 
 /// A database behind a pool of workers. Clones share the same pool.
 ///
@@ -99,27 +99,27 @@ impl Db {
         path: impl Into<std::path::PathBuf>,
         options: DbOptions,
     ) -> Result<Self, CallError> {
-        Self::open(Target::Sqlite(path.into()), options).await
+        Self::open(DatabaseTarget::Sqlite(path.into()), options).await
     }
 
     /// A PostgreSQL database, as `postgres://user:password@host:5432/orders`, with the options that
     /// `psql` knows (`?sslmode=verify-full&sslrootcert=…`).
     #[cfg(feature = "postgres")]
     pub async fn postgres(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Postgres(url.into()), options).await
+        Self::open(DatabaseTarget::Postgres(url.into()), options).await
     }
 
     /// A MySQL or MariaDB database, as `mysql://user:password@host:3306/orders`
     /// (`?require_ssl=true&ssl_ca=…`).
     #[cfg(feature = "mysql")]
     pub async fn mysql(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Mysql(url.into()), options).await
+        Self::open(DatabaseTarget::Mysql(url.into()), options).await
     }
 
     /// A database behind an ODBC driver, as `DSN=orders;UID=me;PWD=…`.
     #[cfg(feature = "odbc")]
     pub async fn odbc(string: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Odbc(string.into()), options).await
+        Self::open(DatabaseTarget::Odbc(string.into()), options).await
     }
 
     /// Wraps a pool of workers that implement the database operations themselves.
@@ -131,20 +131,21 @@ impl Db {
         not(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
         expect(dead_code, reason = "no driver")
     )]
-    async fn open(target: Target, options: DbOptions) -> Result<Self, CallError> {
-        let DbOptions { name, settings, isolation, habits } = options;
+    async fn open(target: DatabaseTarget, options: DbOptions) -> Result<Self, CallError> {
+        let DbOptions { name, settings, isolation, connection } = options;
         if let Err(error) = target.check() {
             let kind = start_failed(error.to_string());
-            return Err(crate::job::error(&name, "", kind, None));
+            return Err(crate::job::call_error(&name, "", kind, None));
         }
         let pool = match isolation {
             DbIsolation::Threads => {
-                WorkerPool::threads(name, operations::operations(target, habits), settings).await?
+                WorkerPool::threads(name, operations::operations(target, connection), settings)
+                    .await?
             }
             DbIsolation::Processes(program) => {
                 let program = program.unwrap_or_else(Program::this);
-                let orders = Orders { pool: name.clone(), target, habits }.to_string();
-                WorkerPool::processes(name, program.env(VARIABLE, orders), settings).await?
+                let config = WorkerConfig { pool: name.clone(), target, connection }.to_string();
+                WorkerPool::processes(name, program.env(CONFIG_VARIABLE, config), settings).await?
             }
         };
         Ok(Self::over(pool))
@@ -256,7 +257,8 @@ impl Db {
         sql: &str,
         params: impl IntoIterator<Item = Value>,
     ) -> Result<R, CallError> {
-        let repeatable = operation != names::DO && operation != names::INSERT && sql::reads(sql);
+        let repeatable =
+            operation != names::DO && operation != names::INSERT && sql::is_read_only(sql);
         self.ask(operation, &Statement::new(sql, params), repeatable).await
     }
 
@@ -288,45 +290,46 @@ impl Db {
 ///     if let Some(ended) = child::run_if_worker(database::of_worker) {
 ///         return ended;
 ///     }
-/// The program's own work.
+///     // The program's own work.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
 pub fn of_worker(pool: &str) -> Option<Box<dyn OperationSet>> {
-    let orders = std::env::var(VARIABLE).ok()?;
-    match serde_json::from_str::<Orders>(&orders) {
-        Ok(orders) if orders.pool == pool => {
-            Some(Box::new(operations::operations(orders.target, orders.habits)))
+    let config = std::env::var(CONFIG_VARIABLE).ok()?;
+    match serde_json::from_str::<WorkerConfig>(&config) {
+        Ok(config) if config.pool == pool => {
+            Some(Box::new(operations::operations(config.target, config.connection)))
         }
         Ok(_) => None,
-        Err(error) => Some(Box::new(Unreadable(error.to_string()))),
+        Err(error) => Some(Box::new(InvalidConfig(error.to_string()))),
     }
 }
 
 /// The configuration of a worker process.
 #[derive(Serialize, Deserialize)]
-struct Orders {
+struct WorkerConfig {
     pool: String,
-    target: Target,
-    habits: Habits,
+    target: DatabaseTarget,
+    #[serde(rename = "habits")]
+    connection: ConnectionConfig,
 }
 
-impl std::fmt::Display for Orders {
+impl std::fmt::Display for WorkerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
 /// Operations for a configuration that cannot be parsed: no worker starts.
-struct Unreadable(String);
+struct InvalidConfig(String);
 
-impl OperationSet for Unreadable {
+impl OperationSet for InvalidConfig {
     fn list(&self) -> Vec<Operation> {
         Vec::new()
     }
 
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
-        let words = format!("{VARIABLE} is not readable: {}", self.0);
-        Err(OperationError::of(words))
+        let message = format!("{CONFIG_VARIABLE} is not readable: {}", self.0);
+        Err(OperationError::of(message))
     }
 }

@@ -7,20 +7,20 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 /// Runs the tasks that wait for calls without a caller.
-pub(crate) struct Forgotten {
+pub(crate) struct DetachedCalls {
     tasks: TaskTracker,
     /// The pool's own runtime: that of a caller may end before its call.
     runtime: Option<Handle>,
 }
 
-impl Forgotten {
+impl DetachedCalls {
     /// Takes the runtime on which the pool is opened.
     pub(crate) fn new() -> Self {
         Self { tasks: TaskTracker::new(), runtime: Handle::try_current().ok() }
     }
 
     /// Waits in the background for a call to end.
-    pub(crate) fn wait_for(&self, end: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, end: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
             self.tasks.spawn_on(end, runtime);
         }

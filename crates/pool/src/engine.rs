@@ -46,14 +46,14 @@ pub const BUILT_IN: [&str; 2] = ["noop", "echo"];
 
 /// A call's deadline is this much before its unit's. So the pool ends the call, and can report what
 /// happened to the work.
-const MARGIN: Duration = Duration::from_millis(20);
+const DEADLINE_MARGIN: Duration = Duration::from_millis(20);
 
 /// Progress values that are buffered for the unit. If more come, only the latest matters.
-const WORDS: usize = 8;
+const PROGRESS_BUFFER: usize = 8;
 
 /// After the pool has rejected a unit, the engine's slot pauses this long. Otherwise a worker would
 /// run through its whole queue and snooze each unit while no pool worker can be started.
-const REST: Duration = Duration::from_secs(1);
+const UNAVAILABLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a pool's operations cannot become handlers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,14 +66,14 @@ pub enum HandleError {
         pool: String,
     },
     /// The name of an operation is not a valid kind.
-    #[error("operation `{operation}` of pool `{pool}` cannot be a kind of unit: {why}")]
+    #[error("operation `{operation}` of pool `{pool}` cannot be a kind of unit: {reason}")]
     BadName {
         /// The pool.
         pool: String,
         /// The operation.
         operation: String,
         /// What is wrong with the name.
-        why: String,
+        reason: String,
     },
 }
 
@@ -110,7 +110,7 @@ impl HandlePool for WorkerBuilder {
             let kind = Kind::new(&operation).map_err(|error| HandleError::BadName {
                 pool: pool.name().to_owned(),
                 operation: operation.clone(),
-                why: error.to_string(),
+                reason: error.to_string(),
             })?;
             Ok(builder.handle_operation(kind, policy.clone(), pool, &operation))
         })
@@ -145,23 +145,25 @@ impl ErasedHandler for PoolHandler {
 
 impl PoolHandler {
     async fn perform(&self, context: &Context) -> Outcome {
-        let (words, mut heard) = mpsc::channel(WORDS);
-        let options = self.options(context).progress(words);
+        let (sender, mut values) = mpsc::channel(PROGRESS_BUFFER);
+        let options = self.options(context).progress(sender);
         let call = self.pool.call_raw(&self.operation, arguments(context), options);
         tokio::pin!(call);
         let answer = loop {
             tokio::select! {
                 biased;
                 answer = &mut call => break answer,
-                Some(value) = heard.recv() => progress::note(context, &value),
+                Some(value) = values.recv() => progress::report(context, &value),
             }
         };
         match answer {
-            Ok(result) => Outcome::Done(kept(result)),
+            Ok(result) => Outcome::Done(unit_result(result)),
             Err(error) => {
-                if outcome::is_of_pool(&error.kind) {
+                if outcome::is_pool_unavailable(&error.kind) {
                     // A cancellation ends the pause early.
-                    let _ = tokio::time::timeout(REST, context.cancelled().cancelled()).await;
+                    let _ =
+                        tokio::time::timeout(UNAVAILABLE_PAUSE, context.cancelled().cancelled())
+                            .await;
                 }
                 outcome(&error)
             }
@@ -172,18 +174,18 @@ impl PoolHandler {
     /// only shortens the operation's timeout.
     fn options(&self, context: &Context) -> CallOptions {
         let own = context.unit().policy.as_ref().map(|policy| policy.timeout);
-        let told = own.unwrap_or(self.timeout).is_some();
+        let has_timeout = own.unwrap_or(self.timeout).is_some();
         let options = CallOptions::default().cancelled_by(context.cancelled()).cancel_on_drop();
         match context.time_left() {
             None => options,
-            Some(left) if told => options.timeout(less(left)),
-            Some(left) => options.at_most(less(left)),
+            Some(left) if has_timeout => options.timeout(with_margin(left)),
+            Some(left) => options.at_most(with_margin(left)),
         }
     }
 }
 
-fn less(left: Duration) -> Duration {
-    left.saturating_sub(MARGIN.min(left / 10))
+fn with_margin(left: Duration) -> Duration {
+    left.saturating_sub(DEADLINE_MARGIN.min(left / 10))
 }
 
 /// The unit's payload: JSON if it parses, else bytes.
@@ -196,7 +198,7 @@ fn arguments(context: &Context) -> Payload {
 }
 
 /// A result of `null` is not stored.
-fn kept(result: Payload) -> Option<longshore::Payload> {
+fn unit_result(result: Payload) -> Option<longshore::Payload> {
     let nothing = result.form() == Form::Json && matches!(result.as_bytes(), b"null" | b"");
     (!nothing).then(|| result.into_bytes().into())
 }

@@ -168,7 +168,9 @@ impl fmt::Display for ErrorKind {
             Self::StartFailed { message, stderr } => {
                 write!(f, "no worker could be started: {message}{}", tail(stderr))
             }
-            Self::Full { depth, limit } => write!(f, "{depth} calls wait already, of {limit}"),
+            Self::Full { depth, limit } => {
+                write!(f, "the queue is full: {depth} calls wait, limit {limit}")
+            }
             Self::TooLarge { bytes, limit } => write!(f, "{bytes} bytes, of at most {limit}"),
             Self::ShuttingDown => f.write_str("the pool is shutting down"),
         }
@@ -192,16 +194,16 @@ fn died(
 fn tail(stderr: &str) -> String {
     match stderr.trim_end() {
         "" => String::new(),
-        words => format!("; it said: {words}"),
+        text => format!("; standard error: {text}"),
     }
 }
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotStarted => "it had not begun",
+            Self::NotStarted => "it had not started",
             Self::Killed => "its worker was killed and is replaced",
-            Self::LeftRunning => "it goes on unseen",
+            Self::LeftRunning => "it continues, and its result is discarded",
             Self::Asked => "its worker was asked to stop it",
         })
     }

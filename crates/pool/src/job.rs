@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::Call;
-use crate::call_state::Reins;
+use crate::call_state::CallState;
 use crate::error::{CallError, ErrorKind, WorkerRef};
 use crate::payload::Payload;
 
@@ -19,7 +19,7 @@ pub(crate) struct Job {
     pub(crate) priority: u8,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) reins: Arc<Reins>,
+    pub(crate) call_state: Arc<CallState>,
     pub(crate) progress: Option<mpsc::Sender<Payload>>,
     /// The span of the call in the log.
     pub(crate) span: tracing::Span,
@@ -28,39 +28,39 @@ pub(crate) struct Job {
 /// What the worker runs.
 pub(crate) enum Work {
     /// An operation by name.
-    Operation { arguments: Payload, reply: oneshot::Sender<Answer> },
+    Operation { arguments: Payload, reply: oneshot::Sender<CallResult> },
     /// A closure of this process, for threads only.
     Closure(Closure),
 }
 
 /// A closure that answers its caller itself.
-pub(crate) type Closure = Box<dyn FnOnce(Turn<'_>) + Send>;
+pub(crate) type Closure = Box<dyn FnOnce(ClosureCommand<'_>) + Send>;
 
 /// What a closure is told to do.
-pub(crate) enum Turn<'a> {
+pub(crate) enum ClosureCommand<'a> {
     /// Run, then report whether it ran without a panic. If the report returns true, send the
     /// answer.
     Run(&'a mut dyn FnMut(bool) -> bool),
     /// Answer that the call failed.
-    Fail(Failure),
+    Fail(CallFailure),
 }
 
 /// What a call came to.
-pub(crate) type Answer = Result<Payload, Failure>;
+pub(crate) type CallResult = Result<Payload, CallFailure>;
 
 /// Why a call failed, and on which worker.
-pub(crate) type Failure = (ErrorKind, Option<WorkerRef>);
+pub(crate) type CallFailure = (ErrorKind, Option<WorkerRef>);
 
 impl Job {
     /// The call, as an operation in this process sees it.
     pub(crate) fn call(&self) -> Call {
-        let (operation, reins) = (Arc::clone(&self.operation), Arc::clone(&self.reins));
+        let (operation, call_state) = (Arc::clone(&self.operation), Arc::clone(&self.call_state));
         let report = self.progress.clone().map(|progress| {
             // A caller that does not keep up misses some values; the operation never waits for it.
             Arc::new(move |value| _ = progress.try_send(value))
                 as Arc<dyn Fn(Payload) + Send + Sync>
         });
-        Call::new(operation, Some(self.deadline), reins, report)
+        Call::new(operation, Some(self.deadline), call_state, report)
     }
 
     /// Whether the caller subscribed to progress.
@@ -81,17 +81,17 @@ impl Job {
     }
 
     /// Answers the call, unless it was cancelled.
-    pub(crate) fn answer(self, answer: Answer) {
-        if self.reins.settle() {
+    pub(crate) fn answer(self, answer: CallResult) {
+        if self.call_state.settle() {
             self.send(answer);
         }
     }
 
     /// Sends the answer of a call that was settled ([`CallState::settle`]).
-    pub(crate) fn send(self, answer: Answer) {
+    pub(crate) fn send(self, answer: CallResult) {
         match (self.work, answer) {
             (Work::Operation { reply, .. }, answer) => _ = reply.send(answer),
-            (Work::Closure(closure), Err(failure)) => closure(Turn::Fail(failure)),
+            (Work::Closure(closure), Err(failure)) => closure(ClosureCommand::Fail(failure)),
             // Closures answer themselves.
             (Work::Closure(_), Ok(_)) => {}
         }
@@ -104,7 +104,7 @@ impl Job {
 }
 
 /// Builds the error of a call.
-pub(crate) fn error(
+pub(crate) fn call_error(
     pool: &str,
     operation: &str,
     kind: ErrorKind,

@@ -68,6 +68,6 @@ pub use payload::{Form, Payload};
 pub use pool::{PoolBuilder, WorkerPool};
 pub use program::{Channel, Program};
 pub use retry_advice::Advice;
-pub use scheduler::Cause;
+pub use scheduler::EndCause;
 pub use settings::{OnTimeout, Settings, WhenFull};
-pub use stats::{OperationStats, Percentiles, Stats};
+pub use stats::{OperationStats, Percentiles, PoolStats};

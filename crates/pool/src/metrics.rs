@@ -4,14 +4,14 @@
 //! The handles are created when the pool opens: install the recorder before.
 
 #[cfg(not(feature = "metrics"))]
-pub(crate) use self::none::{CallMeter, Exported, Meters};
+pub(crate) use self::none::{CallCounter, ExportedHistogram, PoolMetrics};
 #[cfg(feature = "metrics")]
-pub(crate) use self::real::{CallMeter, Exported, Meters};
+pub(crate) use self::real::{CallCounter, ExportedHistogram, PoolMetrics};
 
 use crate::error::ErrorKind;
 
 /// Longest interval between two updates of the gauges.
-pub(crate) const PUBLISH: Option<std::time::Duration> = match cfg!(feature = "metrics") {
+pub(crate) const PUBLISH_INTERVAL: Option<std::time::Duration> = match cfg!(feature = "metrics") {
     true => Some(std::time::Duration::from_secs(1)),
     false => None,
 };
@@ -21,7 +21,7 @@ pub(crate) const PUBLISH: Option<std::time::Duration> = match cfg!(feature = "me
     not(any(feature = "metrics", feature = "axum")),
     expect(dead_code, reason = "a label of metrics, and a word in responses")
 )]
-pub(crate) fn outcome(error: Option<&ErrorKind>) -> &'static str {
+pub(crate) fn outcome_label(error: Option<&ErrorKind>) -> &'static str {
     match error {
         None => "ok",
         Some(ErrorKind::UnknownOperation { .. }) => "unknown_operation",
@@ -47,12 +47,12 @@ mod real {
 
     use metrics::{Counter, Gauge, Histogram, SharedString, counter, gauge, histogram};
 
-    use super::outcome;
+    use super::outcome_label;
     use crate::error::ErrorKind;
-    use crate::scheduler::{Cause, Counts};
+    use crate::scheduler::{EndCause, PoolCounts};
 
     /// A pool's metrics.
-    pub(crate) struct Meters {
+    pub(crate) struct PoolMetrics {
         pool: Arc<str>,
         depth: Gauge,
         busy: Gauge,
@@ -62,16 +62,16 @@ mod real {
     }
 
     /// A histogram of seconds.
-    pub(crate) struct Exported(Histogram);
+    pub(crate) struct ExportedHistogram(Histogram);
 
     /// Counts the calls of an operation.
-    pub(crate) struct CallMeter {
+    pub(crate) struct CallCounter {
         pool: Arc<str>,
         operation: Arc<str>,
         ok: Counter,
     }
 
-    impl Meters {
+    impl PoolMetrics {
         pub(crate) fn new(pool: &str) -> Self {
             let pool: Arc<str> = pool.into();
             let workers = |state: &'static str| gauge!("longshore_pool_workers", "pool" => name(&pool), "state" => state);
@@ -85,25 +85,25 @@ mod real {
             }
         }
 
-        pub(crate) fn wait(&self) -> Exported {
-            Exported(histogram!("longshore_pool_wait_seconds", "pool" => name(&self.pool)))
+        pub(crate) fn wait(&self) -> ExportedHistogram {
+            ExportedHistogram(histogram!("longshore_pool_wait_seconds", "pool" => name(&self.pool)))
         }
 
-        pub(crate) fn run(&self) -> Exported {
-            Exported(histogram!("longshore_pool_run_seconds", "pool" => name(&self.pool)))
+        pub(crate) fn run(&self) -> ExportedHistogram {
+            ExportedHistogram(histogram!("longshore_pool_run_seconds", "pool" => name(&self.pool)))
         }
 
-        pub(crate) fn ended(&self, cause: Cause) {
+        pub(crate) fn ended(&self, cause: EndCause) {
             let pool = name(&self.pool);
             let cause = cause.name();
             counter!("longshore_pool_worker_ends_total", "pool" => pool, "cause" => cause)
                 .increment(1);
         }
 
-        pub(crate) fn publish(&self, counts: impl FnOnce() -> Counts) {
+        pub(crate) fn publish(&self, counts: impl FnOnce() -> PoolCounts) {
             let counts = counts();
             let idle = counts.workers.saturating_sub(counts.busy + counts.starting);
-            self.depth.set((counts.queue + counts.line) as f64);
+            self.depth.set((counts.queue + counts.overflow) as f64);
             self.busy.set(counts.busy as f64);
             self.idle.set(idle as f64);
             self.starting.set(counts.starting as f64);
@@ -111,23 +111,23 @@ mod real {
         }
     }
 
-    impl Exported {
+    impl ExportedHistogram {
         pub(crate) fn record(&self, time: Duration) {
             self.0.record(time);
         }
     }
 
-    impl CallMeter {
+    impl CallCounter {
         pub(crate) fn new(pool: &str, operation: &str) -> Self {
             let (pool, operation) = (pool.into(), operation.into());
-            let ok = calls(&pool, &operation, outcome(None));
+            let ok = calls(&pool, &operation, outcome_label(None));
             Self { pool, operation, ok }
         }
 
         pub(crate) fn count(&self, error: Option<&ErrorKind>) {
             match error {
                 None => self.ok.increment(1),
-                Some(_) => calls(&self.pool, &self.operation, outcome(error)).increment(1),
+                Some(_) => calls(&self.pool, &self.operation, outcome_label(error)).increment(1),
             }
         }
     }
@@ -150,40 +150,40 @@ mod none {
     use std::time::Duration;
 
     use crate::error::ErrorKind;
-    use crate::scheduler::{Cause, Counts};
+    use crate::scheduler::{EndCause, PoolCounts};
 
     /// Does nothing.
-    pub(crate) struct Meters;
+    pub(crate) struct PoolMetrics;
 
     /// Does nothing.
-    pub(crate) struct Exported;
+    pub(crate) struct ExportedHistogram;
 
     /// Does nothing.
-    pub(crate) struct CallMeter;
+    pub(crate) struct CallCounter;
 
-    impl Meters {
+    impl PoolMetrics {
         pub(crate) fn new(_: &str) -> Self {
             Self
         }
 
-        pub(crate) fn wait(&self) -> Exported {
-            Exported
+        pub(crate) fn wait(&self) -> ExportedHistogram {
+            ExportedHistogram
         }
 
-        pub(crate) fn run(&self) -> Exported {
-            Exported
+        pub(crate) fn run(&self) -> ExportedHistogram {
+            ExportedHistogram
         }
 
-        pub(crate) fn ended(&self, _: Cause) {}
+        pub(crate) fn ended(&self, _: EndCause) {}
 
-        pub(crate) fn publish(&self, _: impl FnOnce() -> Counts) {}
+        pub(crate) fn publish(&self, _: impl FnOnce() -> PoolCounts) {}
     }
 
-    impl Exported {
+    impl ExportedHistogram {
         pub(crate) fn record(&self, _: Duration) {}
     }
 
-    impl CallMeter {
+    impl CallCounter {
         pub(crate) fn new(_: &str, _: &str) -> Self {
             Self
         }

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use crate::error::CallError;
 use crate::pool::WorkerPool;
-use crate::process::{Habits, Processes};
+use crate::process::{ProcessConfig, Processes};
 use crate::program::Program;
 use crate::settings::Settings;
 
@@ -118,7 +118,7 @@ impl WorkerPool {
         settings.min = limits.warm.min(settings.max);
         // Each process makes one call, so the limit never applies.
         settings.max_calls = None;
-        let crew = Processes::new(Habits { program, one_call: true, limits });
-        Self::open(name.into(), settings, Box::new(crew)).await
+        let backend = Processes::new(ProcessConfig { program, one_call: true, limits });
+        Self::open(name.into(), settings, Box::new(backend)).await
     }
 }

@@ -50,8 +50,8 @@ impl Operation {
 
     /// What it does, for people.
     #[must_use]
-    pub fn description(mut self, words: impl Into<String>) -> Self {
-        self.description = words.into();
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = text.into();
         self
     }
 
@@ -108,17 +108,18 @@ pub trait Operator {
 pub struct Operations<S = ()> {
     init: Arc<dyn Fn() -> Result<S, BoxError> + Send + Sync>,
     cleanup: Option<Cleanup<S>>,
-    entries: BTreeMap<String, Entry<S>>,
+    entries: BTreeMap<String, RegisteredOperation<S>>,
 }
 
-struct Entry<S> {
+struct RegisteredOperation<S> {
     about: Operation,
-    run: Run<S>,
+    run: OperationFn<S>,
 }
 
 type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
-type Run<S> = Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
+type OperationFn<S> =
+    Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
 
 impl Operations<()> {
     /// Operations without a state.
@@ -169,7 +170,7 @@ impl<S: 'static> Operations<S> {
         run: impl Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync + 'static,
     ) -> Self {
         let about = about.into();
-        self.entries.insert(about.name.clone(), Entry { about, run: Arc::new(run) });
+        self.entries.insert(about.name.clone(), RegisteredOperation { about, run: Arc::new(run) });
         self
     }
 }
@@ -181,7 +182,7 @@ impl<S: 'static> OperationSet for Operations<S> {
 
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
         let runs = self.entries.iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.run)));
-        Ok(Box::new(Open {
+        Ok(Box::new(StatefulOperator {
             state: (self.init)().map_err(OperationError::of)?,
             cleanup: self.cleanup.clone(),
             runs: runs.collect(),
@@ -189,13 +190,13 @@ impl<S: 'static> OperationSet for Operations<S> {
     }
 }
 
-struct Open<S> {
+struct StatefulOperator<S> {
     state: S,
     cleanup: Option<Cleanup<S>>,
-    runs: BTreeMap<String, Run<S>>,
+    runs: BTreeMap<String, OperationFn<S>>,
 }
 
-impl<S> Operator for Open<S> {
+impl<S> Operator for StatefulOperator<S> {
     fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError> {
         let Some(run) = self.runs.get(call.operation()) else {
             let known = self.runs.keys().cloned().collect();

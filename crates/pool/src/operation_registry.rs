@@ -5,86 +5,86 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::metrics::CallMeter;
+use crate::metrics::CallCounter;
 use crate::operation::Operation;
-use crate::stats::{OperationStats, Tally};
+use crate::stats::{CallCounters, OperationStats};
 
 /// The operations of a pool. Workers may report others later, when their program was replaced.
-pub(crate) struct Known {
+pub(crate) struct OperationRegistry {
     pool: String,
-    catalogue: RwLock<Option<Catalogue>>,
+    current: RwLock<Option<OperationList>>,
     /// Closures, which share one entry.
-    pub(crate) closures: Arc<Entry>,
+    pub(crate) closures: Arc<OperationEntry>,
     /// Calls of unknown operations. They share one counter, because callers choose the names.
-    unknown: CallMeter,
+    unknown: CallCounter,
 }
 
-struct Catalogue {
+struct OperationList {
     list: Vec<Operation>,
-    entries: HashMap<String, Arc<Entry>>,
+    entries: HashMap<String, Arc<OperationEntry>>,
 }
 
 /// An operation, as calls need it.
-pub(crate) struct Entry {
+pub(crate) struct OperationEntry {
     pub(crate) name: Arc<str>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) idempotent: bool,
-    tally: Arc<Tally>,
-    meter: Arc<CallMeter>,
+    counters: Arc<CallCounters>,
+    counter: Arc<CallCounter>,
 }
 
 /// The operation name of closures in errors, logs and statistics.
 pub(crate) const CLOSURE: &str = "run_blocking";
 
-impl Entry {
+impl OperationEntry {
     /// The counters of the operation's `former` entry are kept.
-    fn new(pool: &str, about: &Operation, former: Option<&Self>) -> Self {
-        let fresh = || Arc::new(CallMeter::new(pool, &about.name));
+    fn new(pool: &str, operation: &Operation, previous: Option<&Self>) -> Self {
+        let fresh = || Arc::new(CallCounter::new(pool, &operation.name));
         Self {
-            name: about.name.as_str().into(),
-            timeout: about.timeout_ms,
-            idempotent: about.idempotent,
-            tally: former.map(|entry| Arc::clone(&entry.tally)).unwrap_or_default(),
-            meter: former.map_or_else(fresh, |entry| Arc::clone(&entry.meter)),
+            name: operation.name.as_str().into(),
+            timeout: operation.timeout_ms,
+            idempotent: operation.idempotent,
+            counters: previous.map(|entry| Arc::clone(&entry.counters)).unwrap_or_default(),
+            counter: previous.map_or_else(fresh, |entry| Arc::clone(&entry.counter)),
         }
     }
 
     pub(crate) fn count(&self, error: Option<&ErrorKind>) {
-        self.tally.count(error);
-        self.meter.count(error);
+        self.counters.count(error);
+        self.counter.count(error);
     }
 }
 
-impl Known {
+impl OperationRegistry {
     pub(crate) fn new(pool: &str) -> Self {
-        let unknown = CallMeter::new(pool, "unknown");
-        let closures = Arc::new(Entry::new(pool, &Operation::new(CLOSURE), None));
-        Self { pool: pool.to_owned(), catalogue: RwLock::default(), closures, unknown }
+        let unknown = CallCounter::new(pool, "unknown");
+        let closures = Arc::new(OperationEntry::new(pool, &Operation::new(CLOSURE), None));
+        Self { pool: pool.to_owned(), current: RwLock::default(), closures, unknown }
     }
 
     /// Replaces the list of operations by what a worker reported.
-    pub(crate) fn learn(&self, list: Vec<Operation>) {
-        let mut catalogue = self.catalogue.write().unwrap_or_else(PoisonError::into_inner);
-        if catalogue.as_ref().is_some_and(|known| known.list == list) {
+    pub(crate) fn update(&self, list: Vec<Operation>) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|current| current.list == list) {
             return;
         }
-        let former = catalogue.take().map(|known| known.entries).unwrap_or_default();
-        let entry = |about: &Operation| {
-            let former = former.get(&about.name).map(|entry| &**entry);
-            (about.name.clone(), Arc::new(Entry::new(&self.pool, about, former)))
+        let previous = current.take().map(|current| current.entries).unwrap_or_default();
+        let entry = |operation: &Operation| {
+            let previous = previous.get(&operation.name).map(|entry| &**entry);
+            (operation.name.clone(), Arc::new(OperationEntry::new(&self.pool, operation, previous)))
         };
         let entries = list.iter().map(entry).collect();
-        *catalogue = Some(Catalogue { list, entries });
+        *current = Some(OperationList { list, entries });
     }
 
     /// Finds an operation by name; `None` as long as no worker has reported its operations.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<Arc<Entry>>, ErrorKind> {
-        let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(known) = &*catalogue else { return Ok(None) };
-        match known.entries.get(name) {
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Arc<OperationEntry>>, ErrorKind> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(current) = &*current else { return Ok(None) };
+        match current.entries.get(name) {
             Some(entry) => Ok(Some(Arc::clone(entry))),
             None => {
-                let known = known.list.iter().map(|one| one.name.clone()).collect();
+                let known = current.list.iter().map(|one| one.name.clone()).collect();
                 Err(ErrorKind::UnknownOperation { known })
             }
         }
@@ -100,16 +100,16 @@ impl Known {
     }
 
     pub(crate) fn list(&self) -> Vec<Operation> {
-        let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);
-        catalogue.as_ref().map(|known| known.list.clone()).unwrap_or_default()
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().map(|current| current.list.clone()).unwrap_or_default()
     }
 
     pub(crate) fn stats(&self) -> BTreeMap<String, OperationStats> {
-        let catalogue = self.catalogue.read().unwrap_or_else(PoisonError::into_inner);
-        let entries = catalogue.iter().flat_map(|known| known.entries.values());
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = current.iter().flat_map(|current| current.entries.values());
         let closures =
-            Some(&self.closures).filter(|entry| entry.tally.read() != Default::default());
+            Some(&self.closures).filter(|entry| entry.counters.read() != Default::default());
         let all = closures.into_iter().chain(entries);
-        all.map(|entry| (entry.name.to_string(), entry.tally.read())).collect()
+        all.map(|entry| (entry.name.to_string(), entry.counters.read())).collect()
     }
 }

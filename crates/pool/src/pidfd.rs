@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// Interval of polling where the system has no pidfd.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Watches for the exit of one child process.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Exit {
     /// Watches for the exit of any process. If it has already exited, [`Exit::ended`] returns at
     /// once.
     pub fn of_process(pid: Pid) -> Self {
-        Self { pid, descriptor: watched(pid) }
+        Self { pid, descriptor: open_pidfd(pid) }
     }
 
     /// Returns once the process has exited. It still has to be reaped.
@@ -41,9 +41,9 @@ impl Exit {
 
     async fn poll_for_end(&self) {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        while let Ok(None) = waitid(WaitId::Pid(self.pid), look) {
-            tokio::time::sleep(LOOK).await;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        while let Ok(None) = waitid(WaitId::Pid(self.pid), options) {
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -53,19 +53,19 @@ impl Exit {
     deprecated,
     reason = "its successor is unsafe, for types that may change their descriptor; ours does not"
 )]
-pub(crate) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register_fd(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, interest)
 }
 
 /// A pidfd, which becomes readable when the process exits.
 #[cfg(target_os = "linux")]
-fn watched(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+fn open_pidfd(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
     use rustix::process::{PidfdFlags, pidfd_open};
     let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    registered(descriptor, Interest::READABLE).ok()
+    register_fd(descriptor, Interest::READABLE).ok()
 }
 
 #[cfg(not(target_os = "linux"))]
-fn watched(_: Pid) -> Option<AsyncFd<OwnedFd>> {
+fn open_pidfd(_: Pid) -> Option<AsyncFd<OwnedFd>> {
     None
 }

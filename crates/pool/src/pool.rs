@@ -13,16 +13,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub use self::builder::PoolBuilder;
-use crate::backend::Crew;
+use crate::backend::Backend;
 use crate::error::{CallError, ErrorKind};
 use crate::health::Health;
-use crate::job::error;
-use crate::metrics::PUBLISH;
+use crate::job::call_error;
+use crate::metrics::PUBLISH_INTERVAL;
 use crate::operation::{Operation, OperationSet};
-use crate::scheduler::{Counts, LONGEST_REST};
+use crate::scheduler::{MAX_MAINTENANCE_INTERVAL, PoolCounts};
 use crate::settings::Settings;
 use crate::shared::{Shared, start_failed};
-use crate::stats::Stats;
+use crate::stats::PoolStats;
 use crate::threads::Threads;
 
 /// An elastic group of workers that run named operations. Clones share the same pool; when the last
@@ -35,7 +35,7 @@ pub struct WorkerPool {
 struct Inner {
     shared: Arc<Shared>,
     /// The maintenance task; ends with the pool.
-    _keeper: JoinSet<()>,
+    _maintenance: JoinSet<()>,
 }
 
 impl Drop for Inner {
@@ -59,33 +59,33 @@ impl WorkerPool {
     pub(crate) async fn open(
         name: String,
         settings: Settings,
-        crew: Box<dyn Crew>,
+        backend: Box<dyn Backend>,
     ) -> Result<Self, CallError> {
-        let refused = |name: &str, why: &str| error(name, "", start_failed(why), None);
-        if let Some(fault) = settings.fault() {
-            return Err(refused(&name, fault));
+        let rejected = |name: &str, reason: &str| call_error(name, "", start_failed(reason), None);
+        if let Some(message) = settings.invalid_setting() {
+            return Err(rejected(&name, message));
         }
         if Handle::try_current().is_err() {
-            return Err(refused(&name, "a pool needs a tokio runtime"));
+            return Err(rejected(&name, "a pool needs a tokio runtime"));
         }
-        let shared = Arc::new(Shared::new(name, settings, crew));
-        let mut keeper = JoinSet::new();
-        keeper.spawn(keep(Arc::clone(&shared)));
-        let pool = Self { inner: Arc::new(Inner { shared, _keeper: keeper }) };
-        pool.until(|counts| counts.serving >= counts.min).await?;
+        let shared = Arc::new(Shared::new(name, settings, backend));
+        let mut maintenance = JoinSet::new();
+        maintenance.spawn(run_maintenance_task(Arc::clone(&shared)));
+        let pool = Self { inner: Arc::new(Inner { shared, _maintenance: maintenance }) };
+        pool.wait_until(|counts| counts.serving >= counts.min).await?;
         Ok(pool)
     }
 
     /// Starts workers up to `max`, and waits until each is ready; an error if one cannot be
     /// started. Workers above `min` stop again after the idle timeout.
     pub async fn warm_up(&self) -> Result<(), CallError> {
-        self.inner.shared.fill();
+        self.inner.shared.start_to_max();
         // With a very short idle timeout, one may have stopped before the last is ready.
-        self.until(|counts| counts.serving >= counts.max || counts.starting == 0).await
+        self.wait_until(|counts| counts.serving >= counts.max || counts.starting == 0).await
     }
 
     /// Waits until `enough` is true; an error if a worker cannot be started.
-    async fn until(&self, enough: impl Fn(&Counts) -> bool) -> Result<(), CallError> {
+    async fn wait_until(&self, enough: impl Fn(&PoolCounts) -> bool) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let before = shared.starts().failures;
         loop {
@@ -101,7 +101,7 @@ impl WorkerPool {
                 _ => None,
             };
             if let Some(kind) = kind {
-                return Err(error(&shared.name, "", kind, None));
+                return Err(call_error(&shared.name, "", kind, None));
             }
             changed.await;
         }
@@ -120,23 +120,23 @@ impl WorkerPool {
 
     /// The operations; empty as long as no worker has reported them.
     pub fn list_operations(&self) -> Vec<Operation> {
-        self.inner.shared.known.list()
+        self.inner.shared.registry.list()
     }
 
     /// A snapshot of the pool's statistics.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> PoolStats {
         let shared = &self.inner.shared;
         let (counts, counters) = (shared.counts(), &shared.counters);
-        Stats {
+        PoolStats {
             workers: counts.workers,
             busy: counts.busy,
             starting: counts.starting,
             abandoned: counts.abandoned,
             queue_depth: counts.queue,
             queue_limit: shared.settings.queue,
-            in_line: counts.line,
+            in_line: counts.overflow,
             calls: counters.calls.read(),
-            operations: shared.known.stats(),
+            operations: shared.registry.stats(),
             ended: counters.ended(),
             wait: counters.wait.percentiles(),
             run: counters.run.percentiles(),
@@ -154,8 +154,8 @@ impl WorkerPool {
     pub fn resize(&self, min: usize, max: usize) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let settings = Settings { min, max, ..shared.settings.clone() };
-        match settings.fault() {
-            Some(fault) => Err(error(self.name(), "", start_failed(fault), None)),
+        match settings.invalid_setting() {
+            Some(message) => Err(call_error(self.name(), "", start_failed(message), None)),
             None => {
                 shared.resize(min, max);
                 Ok(())
@@ -174,7 +174,7 @@ impl WorkerPool {
                 let changed = shared.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                shared.tend_now();
+                shared.run_maintenance();
                 if shared.is_empty() {
                     break;
                 }
@@ -196,12 +196,14 @@ impl std::fmt::Debug for WorkerPool {
 
 /// The maintenance task of a pool. Runs when the scheduler requests it, or at the time that the
 /// scheduler named last; sleeps otherwise.
-async fn keep(shared: Arc<Shared>) {
+async fn run_maintenance_task(shared: Arc<Shared>) {
     loop {
-        let again = shared.tend_now();
+        let next = shared.run_maintenance();
         shared.counters.publish(|| shared.counts());
-        let rest = again.map_or(LONGEST_REST, |when| when.duration_since(Instant::now()));
-        let rest = rest.clamp(Duration::from_millis(5), PUBLISH.unwrap_or(LONGEST_REST));
-        let _ = tokio::time::timeout(rest, shared.tend.notified()).await;
+        let pause =
+            next.map_or(MAX_MAINTENANCE_INTERVAL, |when| when.duration_since(Instant::now()));
+        let pause = pause
+            .clamp(Duration::from_millis(5), PUBLISH_INTERVAL.unwrap_or(MAX_MAINTENANCE_INTERVAL));
+        let _ = tokio::time::timeout(pause, shared.maintenance_due.notified()).await;
     }
 }

@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::backend::{Crew, Why};
-use crate::call_state::Reins;
+use crate::backend::{Backend, CancelReason};
+use crate::call_state::CallState;
 use crate::error::{CallError, Fate};
 use crate::job::Job;
 use crate::one_shot::Limits;
 use crate::pool::WorkerPool;
 use crate::program::Program;
-use crate::scheduler::{Cause, WorkerId};
+use crate::scheduler::{EndCause, WorkerId};
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::warden::Warden;
-use worker::{Wish, Worker};
+use worker::{StopRequest, Worker};
 
 mod lifecycle;
 mod outbox;
@@ -50,13 +50,13 @@ impl WorkerPool {
         program: Program,
         settings: Settings,
     ) -> Result<Self, CallError> {
-        let habits = Habits { program, one_call: false, limits: Limits::default() };
-        Self::open(name.into(), settings, Box::new(Processes::new(habits))).await
+        let config = ProcessConfig { program, one_call: false, limits: Limits::default() };
+        Self::open(name.into(), settings, Box::new(Processes::new(config))).await
     }
 }
 
 /// How worker processes are started.
-pub(crate) struct Habits {
+pub(crate) struct ProcessConfig {
     pub(crate) program: Program,
     /// Each process makes one call and ends.
     pub(crate) one_call: bool,
@@ -65,9 +65,9 @@ pub(crate) struct Habits {
 
 /// Runs workers as processes.
 pub(crate) struct Processes {
-    habits: Arc<Habits>,
+    config: Arc<ProcessConfig>,
     workers: Arc<Workers>,
-    lives: Mutex<JoinSet<()>>,
+    tasks: Mutex<JoinSet<()>>,
     warden: Arc<Warden>,
     runtime: Handle,
 }
@@ -95,54 +95,60 @@ impl Workers {
 }
 
 impl Processes {
-    pub(crate) fn new(habits: Habits) -> Self {
+    pub(crate) fn new(config: ProcessConfig) -> Self {
         Self {
-            habits: Arc::new(habits),
+            config: Arc::new(config),
             workers: Arc::default(),
-            lives: Mutex::default(),
+            tasks: Mutex::default(),
             warden: Warden::shared(),
             runtime: Handle::current(),
         }
     }
 }
 
-impl Crew for Processes {
+impl Backend for Processes {
     fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
-        let worker = Arc::new(Worker::new(id, self.habits.one_call, &shared.settings));
+        let worker = Arc::new(Worker::new(id, self.config.one_call, &shared.settings));
         self.workers.add(Arc::clone(&worker));
-        let life = lifecycle::Life {
+        let lifecycle = lifecycle::WorkerLifecycle {
             worker,
             shared: Arc::clone(shared),
-            habits: Arc::clone(&self.habits),
+            config: Arc::clone(&self.config),
             workers: Arc::clone(&self.workers),
             warden: Arc::clone(&self.warden),
         };
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        while lives.try_join_next().is_some() {}
-        lives.spawn_on(life.live(), &self.runtime);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(lifecycle.run(), &self.runtime);
     }
 
-    fn give(&self, shared: &Arc<Shared>, id: WorkerId, job: Job) {
+    fn dispatch(&self, shared: &Arc<Shared>, id: WorkerId, job: Job) {
         match self.workers.find(id) {
-            Some(worker) => worker.give(shared, job),
-            None => shared.put_back(job),
+            Some(worker) => worker.dispatch(shared, job),
+            None => shared.requeue(job),
         }
     }
 
-    fn end(&self, _: &Arc<Shared>, id: WorkerId, cause: Cause) {
+    fn stop(&self, _: &Arc<Shared>, id: WorkerId, cause: EndCause) {
         if let Some(worker) = self.workers.find(id) {
-            worker.wish(Wish::End(cause));
+            worker.request_stop(StopRequest::Graceful(cause));
         }
     }
 
-    fn give_up(&self, shared: &Arc<Shared>, id: WorkerId, reins: &Arc<Reins>, why: Why) -> Fate {
+    fn cancel(
+        &self,
+        shared: &Arc<Shared>,
+        id: WorkerId,
+        call_state: &Arc<CallState>,
+        reason: CancelReason,
+    ) -> Fate {
         let worker = self.workers.find(id);
-        worker.map_or(Fate::LeftRunning, |worker| worker.give_up(shared, reins, why))
+        worker.map_or(Fate::LeftRunning, |worker| worker.cancel(shared, call_state, reason))
     }
 
     fn kill_all(&self) {
         for worker in self.workers.all() {
-            worker.kill(Wish::Kill(Cause::Closing));
+            worker.kill(StopRequest::Kill(EndCause::Closing));
         }
     }
 

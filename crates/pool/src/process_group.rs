@@ -6,9 +6,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// How long a command may clean up after SIGTERM before SIGKILL.
-const GRACE: Duration = Duration::from_secs(2);
+const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Interval of checking whether a group is gone.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The process group of one command. Killed when this is dropped.
 #[derive(Debug)]
@@ -37,16 +37,16 @@ impl Group {
     /// Sends SIGTERM to every process of the group, and SIGKILL after a grace period.
     pub async fn end(&self) {
         self.ask();
-        self.gone_within(GRACE).await;
+        self.wait_gone(TERM_GRACE).await;
         self.kill();
     }
 
     /// Waits until no process of the group is left, at most `limit`. A leader that has exited but
     /// was not reaped still counts.
-    pub async fn gone_within(&self, limit: Duration) {
+    pub async fn wait_gone(&self, limit: Duration) {
         let gone = async {
             while test_kill_process_group(self.id).is_ok() {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         let _ = tokio::time::timeout(limit, gone).await;

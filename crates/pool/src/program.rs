@@ -16,7 +16,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Program {
-    what: What,
+    executable: Executable,
     arguments: Vec<OsString>,
     wrapper: Vec<OsString>,
     pub(crate) directory: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Program {
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum Executable {
     This,
     Command(OsString),
 }
@@ -53,27 +53,27 @@ pub enum Channel {
 }
 
 /// The variable that tells a worker how many levels of workers are above it.
-const DEPTH: &str = "LONGSHORE_WORKER_DEPTH";
+const DEPTH_VARIABLE: &str = "LONGSHORE_WORKER_DEPTH";
 /// Workers at this depth cannot start workers.
-const DEEPEST: u32 = 4;
+const MAX_DEPTH: u32 = 4;
 
 /// The argument that turns this program into a worker; see [`crate::child`].
-pub(crate) const WORKER: &str = "__longshore_worker";
+pub(crate) const WORKER_ARGUMENT: &str = "__longshore_worker";
 
 impl Program {
     /// This same program. Its `main` must begin with [`crate::child::run_if_worker`].
     pub fn this() -> Self {
-        Self::new(What::This)
+        Self::new(Executable::This)
     }
 
     /// A command, found in `PATH` as a shell does.
     pub fn command(program: impl Into<OsString>) -> Self {
-        Self::new(What::Command(program.into()))
+        Self::new(Executable::Command(program.into()))
     }
 
-    fn new(what: What) -> Self {
+    fn new(executable: Executable) -> Self {
         Self {
-            what,
+            executable,
             arguments: Vec::new(),
             wrapper: Vec::new(),
             directory: None,
@@ -151,10 +151,10 @@ impl Program {
 
     /// The program's name, for messages.
     pub(crate) fn name(&self) -> String {
-        match (&self.what, self.wrapper.first()) {
+        match (&self.executable, self.wrapper.first()) {
             (_, Some(wrapper)) => wrapper.to_string_lossy().into_owned(),
-            (What::This, None) => "this program".to_owned(),
-            (What::Command(program), None) => program.to_string_lossy().into_owned(),
+            (Executable::This, None) => "this program".to_owned(),
+            (Executable::Command(program), None) => program.to_string_lossy().into_owned(),
         }
     }
 
@@ -172,28 +172,34 @@ impl Program {
 
     /// The command, without its channel.
     pub(crate) fn to_command(&self, pool: &str) -> io::Result<Command> {
-        let mut words: Vec<OsString> = self.wrapper.clone();
-        match &self.what {
-            What::Command(program) => words.push(program.clone()),
-            What::This if !crate::child::is_installed() => return Err(unguarded()),
-            What::This => {
+        let mut command_line: Vec<OsString> = self.wrapper.clone();
+        match &self.executable {
+            Executable::Command(program) => command_line.push(program.clone()),
+            Executable::This if !crate::child::is_installed() => {
+                return Err(missing_run_if_worker());
+            }
+            Executable::This => {
                 // In a wrapper `/proc/self/exe` would be the wrapper itself.
                 let direct = self.wrapper.is_empty();
-                words.push(if direct { this_program()? } else { std::env::current_exe()?.into() });
-                words.extend([OsString::from(WORKER), OsString::from(pool)]);
+                command_line.push(if direct {
+                    this_program()?
+                } else {
+                    std::env::current_exe()?.into()
+                });
+                command_line.extend([OsString::from(WORKER_ARGUMENT), OsString::from(pool)]);
             }
         }
-        words.extend(self.arguments.iter().cloned());
-        let mut words = words.into_iter();
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words);
+        command_line.extend(self.arguments.iter().cloned());
+        let mut command_line = command_line.into_iter();
+        let mut command = Command::new(command_line.next().unwrap_or_default());
+        command.args(command_line);
         if let Inherited::These(names) = &self.inherited {
             let own = |name: &OsString| Some((name.clone(), std::env::var_os(name)?));
             command.env_clear().envs(names.iter().filter_map(own));
         }
         // If this process is itself a worker, its own descriptor must not be inherited.
         command.env_remove("LONGSHORE_WORKER_FD").envs(&self.set);
-        command.env(DEPTH, next_depth()?.to_string());
+        command.env(DEPTH_VARIABLE, next_depth()?.to_string());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -201,18 +207,18 @@ impl Program {
     }
 }
 
-fn unguarded() -> io::Error {
+fn missing_run_if_worker() -> io::Error {
     io::Error::other(
-        "its `main` does not begin with `child::run_if_worker`: it would start itself for ever",
+        "its `main` does not begin with `child::run_if_worker`: it would start itself without end",
     )
 }
 
 /// The depth of this process's workers. Without the limit, a program that starts itself and does
 /// not recognise that it is a worker would recurse without end.
 fn next_depth() -> io::Result<u32> {
-    let own = std::env::var(DEPTH).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    let own = std::env::var(DEPTH_VARIABLE).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
     match own {
-        0..DEEPEST => Ok(own + 1),
+        0..MAX_DEPTH => Ok(own + 1),
         _ => Err(io::Error::other(format!(
             "this is a worker of a worker, {own} deep; does the program start itself for ever?"
         ))),

@@ -61,7 +61,7 @@ pub(crate) struct CallMessage {
 
 /// A call, as the pool encodes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct OutgoingCall<'a> {
     pub(crate) id: u64,
     pub(crate) operation: &'a str,
     pub(crate) timeout: Option<Duration>,
@@ -107,7 +107,7 @@ fn one() -> usize {
 
 /// What the decoder found.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Heard<M> {
+pub(crate) enum Decoded<M> {
     Message(M),
     /// A line that is not a message: stray output. Only its beginning.
     Stray(String),
@@ -116,25 +116,25 @@ pub(crate) enum Heard<M> {
 /// The messages of one direction, for the decoder.
 pub(crate) trait Message: Sized {
     /// Parses a line; `None` if it is not a message.
-    fn from_line(line: &[u8]) -> Result<Option<Self>, Fault>;
+    fn from_line(line: &[u8]) -> Result<Option<Self>, ProtocolError>;
 
     /// Parses a frame; `None` if its type is unknown.
-    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, Fault>;
+    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, ProtocolError>;
 }
 
 /// A violation of the protocol by the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault(pub(crate) String);
+pub(crate) struct ProtocolError(pub(crate) String);
 
-impl fmt::Display for Fault {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Fault {
-    pub(crate) fn new(words: impl Into<String>) -> Self {
-        Self(words.into())
+impl ProtocolError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
     }
 }
 
@@ -200,9 +200,13 @@ impl From<ErrorKind> for ErrorBody {
 
 impl Encoding {
     /// Encodes a call.
-    pub(crate) fn call(self, call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn encode_call(
+        self,
+        call: &OutgoingCall<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match self {
-            Self::Json => json_lines::call(call, out),
+            Self::Json => json_lines::encode_call(call, out),
             Self::Binary => {
                 frame::call_head(call, out)?;
                 out.extend_from_slice(frame::body(call.arguments));
@@ -212,30 +216,38 @@ impl Encoding {
     }
 
     /// Encodes a message from the pool.
-    pub(crate) fn tell(self, message: &ToWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn encode_to_worker(
+        self,
+        message: &ToWorker,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match (self, message) {
-            (_, ToWorker::Call(call)) => self.call(&call.outgoing(), out),
-            (Self::Binary, ToWorker::Cancel(id)) => frame::bare(frame::CANCEL, *id, out),
-            (Self::Binary, ToWorker::Ping(id)) => frame::bare(frame::PING, *id, out),
-            (Self::Binary, ToWorker::Stop) => frame::bare(frame::STOP, 0, out),
-            (Self::Json, _) | (_, ToWorker::Hello(_)) => json_lines::tell(message, out),
+            (_, ToWorker::Call(call)) => self.encode_call(&call.outgoing(), out),
+            (Self::Binary, ToWorker::Cancel(id)) => frame::encode_bare(frame::CANCEL, *id, out),
+            (Self::Binary, ToWorker::Ping(id)) => frame::encode_bare(frame::PING, *id, out),
+            (Self::Binary, ToWorker::Stop) => frame::encode_bare(frame::STOP, 0, out),
+            (Self::Json, _) | (_, ToWorker::Hello(_)) => json_lines::encode_to_worker(message, out),
         }
     }
 
     /// Encodes a message from a worker.
-    pub(crate) fn answer(self, message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(crate) fn encode_from_worker(
+        self,
+        message: &FromWorker,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match (self, message) {
             (Self::Json, _) | (_, FromWorker::Ready(_) | FromWorker::Failed(_)) => {
-                json_lines::answer(message, out)
+                json_lines::encode_from_worker(message, out)
             }
-            (Self::Binary, _) => frame::answer(message, out),
+            (Self::Binary, _) => frame::encode_from_worker(message, out),
         }
     }
 }
 
 impl CallMessage {
-    fn outgoing(&self) -> Outgoing<'_> {
-        Outgoing {
+    fn outgoing(&self) -> OutgoingCall<'_> {
+        OutgoingCall {
             id: self.id,
             operation: &self.operation,
             timeout: self.timeout,
@@ -252,11 +264,11 @@ fn millis(limit: Duration) -> u64 {
 
 /// The text of a payload that is embedded in a JSON line. It is validated, so that arguments cannot
 /// inject fields into the message around them.
-fn embedded(payload: &Payload) -> Result<&[u8], Fault> {
+fn valid_json(payload: &Payload) -> Result<&[u8], ProtocolError> {
     let text = payload.as_bytes();
     match serde_json::from_slice::<&serde_json::value::RawValue>(text) {
         Ok(_) => Ok(text),
-        Err(cause) => Err(Fault::new(format!("not JSON: {cause}"))),
+        Err(cause) => Err(ProtocolError::new(format!("not JSON: {cause}"))),
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::error::ErrorKind;
 
 /// The delay of a snooze for which the operation gives no time.
-const NOT_NOW: Duration = Duration::from_secs(1);
+const DEFAULT_SNOOZE: Duration = Duration::from_secs(1);
 
 /// What a failed operation asks for the work behind its call. It matters to callers that run work
 /// more than once. The operation puts it into its error's `data`, as `{"outcome": "retry",
@@ -24,14 +24,14 @@ pub enum Advice {
 }
 
 #[derive(Deserialize)]
-struct Said {
-    outcome: Option<Word>,
+struct AdviceFields {
+    outcome: Option<AdviceOutcome>,
     after_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum AdviceOutcome {
     Fail,
     Retry,
     Snooze,
@@ -41,12 +41,12 @@ impl ErrorKind {
     /// The operation's advice. Data that cannot be read as advice counts as no advice.
     pub fn advice(&self) -> Advice {
         let Self::Handler { data: Some(data), .. } = self else { return Advice::Retry(None) };
-        let Ok(said) = Said::deserialize(data) else { return Advice::Retry(None) };
-        let after = said.after_ms.map(Duration::from_millis);
-        match said.outcome {
-            Some(Word::Fail) => Advice::Fail,
-            Some(Word::Snooze) => Advice::Snooze(after.unwrap_or(NOT_NOW)),
-            Some(Word::Retry) | None => Advice::Retry(after),
+        let Ok(fields) = AdviceFields::deserialize(data) else { return Advice::Retry(None) };
+        let after = fields.after_ms.map(Duration::from_millis);
+        match fields.outcome {
+            Some(AdviceOutcome::Fail) => Advice::Fail,
+            Some(AdviceOutcome::Snooze) => Advice::Snooze(after.unwrap_or(DEFAULT_SNOOZE)),
+            Some(AdviceOutcome::Retry) | None => Advice::Retry(after),
         }
     }
 
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn said(data: serde_json::Value) -> Advice {
+    fn advice_for(data: serde_json::Value) -> Advice {
         let (message, chain) = ("no".to_owned(), Vec::new());
         ErrorKind::Handler { message, chain, data: Some(data) }.advice()
     }
@@ -71,17 +71,23 @@ mod tests {
     #[test]
     fn an_operation_chooses_what_becomes_of_the_work() {
         let after = Duration::from_secs(2);
-        assert_eq!(said(json!({"outcome": "fail"})), Advice::Fail);
-        assert_eq!(said(json!({"outcome": "retry", "after_ms": 2000})), Advice::Retry(Some(after)));
-        assert_eq!(said(json!({"outcome": "snooze", "after_ms": 2000})), Advice::Snooze(after));
-        assert_eq!(said(json!({"outcome": "snooze"})), Advice::Snooze(NOT_NOW));
+        assert_eq!(advice_for(json!({"outcome": "fail"})), Advice::Fail);
+        assert_eq!(
+            advice_for(json!({"outcome": "retry", "after_ms": 2000})),
+            Advice::Retry(Some(after))
+        );
+        assert_eq!(
+            advice_for(json!({"outcome": "snooze", "after_ms": 2000})),
+            Advice::Snooze(after)
+        );
+        assert_eq!(advice_for(json!({"outcome": "snooze"})), Advice::Snooze(DEFAULT_SNOOZE));
     }
 
     #[test]
     fn what_is_no_wish_leaves_it_to_the_policy() {
         let odd = [json!(null), json!([1]), json!({"outcome": "explode"}), json!({"after_ms": -1})];
         for data in odd {
-            assert_eq!(said(data.clone()), Advice::Retry(None), "{data}");
+            assert_eq!(advice_for(data.clone()), Advice::Retry(None), "{data}");
         }
     }
 }

@@ -90,15 +90,13 @@ impl Settings {
     }
 
     /// The first invalid setting, if there is one.
-    pub(crate) fn fault(&self) -> Option<&'static str> {
+    pub(crate) fn invalid_setting(&self) -> Option<&'static str> {
         match self {
             Self { max: 0, .. } => Some("a pool needs at least one worker"),
             Self { min, max, .. } if min > max => Some("a pool's min is above its max"),
-            Self { max_calls: Some(0), .. } => Some("a worker must be good for one call at least"),
-            Self { max_age: Some(Duration::ZERO), .. } => {
-                Some("a worker must be good for a moment")
-            }
-            Self { timeout, .. } if timeout.is_zero() => Some("no call can be done in no time"),
+            Self { max_calls: Some(0), .. } => Some("max_calls must be at least 1"),
+            Self { max_age: Some(Duration::ZERO), .. } => Some("max_age must be greater than zero"),
+            Self { timeout, .. } if timeout.is_zero() => Some("timeout must be greater than zero"),
             _ => None,
         }
     }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use shuttle::{future::block_on, thread};
 use tokio::sync::oneshot;
 
-use crate::backend::Why;
+use crate::backend::CancelReason;
 use crate::error::{ErrorKind, Fate, OperationError};
-use crate::job::{Answer, Job, Work};
+use crate::job::{CallResult, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::scheduler::Ticket;
-use crate::shared::{Placed, Shared};
+use crate::shared::{Shared, SubmitResult};
 use crate::threads::Threads;
 use crate::{Call, Payload, Settings, WhenFull};
 
@@ -26,27 +26,27 @@ const SCHEDULES: usize = 2_000;
 
 /// Operations that count how often each call was started.
 #[derive(Default)]
-struct Ledger {
-    begun: [AtomicUsize; 8],
+struct StartCounts {
+    started: [AtomicUsize; 8],
     panics: bool,
 }
 
-struct Clerk(Arc<Ledger>);
+struct CountingOperator(Arc<StartCounts>);
 
-impl OperationSet for Arc<Ledger> {
+impl OperationSet for Arc<StartCounts> {
     fn list(&self) -> Vec<Operation> {
         Vec::new()
     }
 
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
-        Ok(Box::new(Clerk(Arc::clone(self))))
+        Ok(Box::new(CountingOperator(Arc::clone(self))))
     }
 }
 
-impl Operator for Clerk {
+impl Operator for CountingOperator {
     fn perform(&mut self, _: &Call, arguments: Payload) -> Result<Payload, OperationError> {
         let number = usize::from(arguments.as_bytes()[0]);
-        self.0.begun[number].fetch_add(1, Ordering::SeqCst);
+        self.0.started[number].fetch_add(1, Ordering::SeqCst);
         thread::yield_now();
         assert!(!(self.0.panics && number == 0), "as told");
         Ok(arguments)
@@ -54,20 +54,20 @@ impl Operator for Clerk {
 }
 
 /// A pool without its public type.
-struct Scene {
+struct Scenario {
     shared: Arc<Shared>,
-    ledger: Arc<Ledger>,
+    starts: Arc<StartCounts>,
 }
 
-impl Scene {
+impl Scenario {
     fn new(settings: Settings, panics: bool) -> Arc<Self> {
-        let ledger = Arc::new(Ledger { panics, ..Ledger::default() });
-        let crew = Threads::new(Arc::new(Arc::clone(&ledger)));
-        let shared = Arc::new(Shared::new("scene".to_owned(), settings, Box::new(crew)));
-        Arc::new(Self { shared, ledger })
+        let starts = Arc::new(StartCounts { panics, ..StartCounts::default() });
+        let backend = Threads::new(Arc::new(Arc::clone(&starts)));
+        let shared = Arc::new(Shared::new("scenario".to_owned(), settings, Box::new(backend)));
+        Arc::new(Self { shared, starts })
     }
 
-    fn submit(&self, number: u8, when_full: WhenFull) -> Option<Waiting> {
+    fn submit(&self, number: u8, when_full: WhenFull) -> Option<SubmittedCall> {
         let (reply, answer) = oneshot::channel();
         let now = Instant::now();
         let job = Job {
@@ -76,35 +76,35 @@ impl Scene {
             priority: 5,
             sent: now,
             deadline: now + Duration::from_secs(3600),
-            reins: Arc::default(),
+            call_state: Arc::default(),
             progress: None,
             span: tracing::Span::none(),
         };
-        let reins = Arc::clone(&job.reins);
+        let call_state = Arc::clone(&job.call_state);
         match self.shared.submit(job, when_full) {
-            Placed::Taken(ticket) => Some((ticket, reins, answer)),
-            Placed::Refused(..) | Placed::Full { .. } => None,
+            SubmitResult::Accepted(ticket) => Some((ticket, call_state, answer)),
+            SubmitResult::Rejected(..) | SubmitResult::Full { .. } => None,
         }
     }
 
     /// Calls and waits; true if the call succeeded.
     fn call(&self, number: u8, when_full: WhenFull) -> bool {
         let Some((_, _, answer)) = self.submit(number, when_full) else {
-            self.begun(number, 0);
+            self.assert_started(number, 0);
             return false;
         };
         match block_on(answer) {
             Ok(Ok(result)) => {
                 assert_eq!(result.as_bytes(), [number], "somebody else's answer");
-                self.begun(number, 1);
+                self.assert_started(number, 1);
                 true
             }
             Ok(Err((ErrorKind::Panic { .. }, _))) => {
-                self.begun(number, 1);
+                self.assert_started(number, 1);
                 false
             }
             Ok(Err((ErrorKind::ShuttingDown, _))) => {
-                self.begun(number, 0);
+                self.assert_started(number, 0);
                 false
             }
             other => panic!("{other:?}"),
@@ -112,63 +112,66 @@ impl Scene {
     }
 
     /// Calls, and cancels at once.
-    fn call_and_give_up(&self, number: u8, why: Why) {
-        let Some((ticket, reins, answer)) = self.submit(number, WhenFull::Wait) else { return };
+    fn call_and_cancel(&self, number: u8, reason: CancelReason) {
+        let Some((ticket, call_state, answer)) = self.submit(number, WhenFull::Wait) else {
+            return;
+        };
         let deadline = Instant::now();
-        match self.shared.give_up(ticket, &reins, deadline, why) {
-            Some(Fate::NotStarted) => self.begun(number, 0),
+        match self.shared.cancel(ticket, &call_state, deadline, reason) {
+            Some(Fate::NotStarted) => self.assert_started(number, 0),
             Some(_) => {}
             None => assert!(block_on(answer).is_ok(), "it is answered"),
         }
     }
 
-    fn begun(&self, number: u8, times: usize) {
-        let begun = self.ledger.begun[usize::from(number)].load(Ordering::SeqCst);
-        assert_eq!(begun, times, "call {number}");
+    fn assert_started(&self, number: u8, times: usize) {
+        let started = self.starts.started[usize::from(number)].load(Ordering::SeqCst);
+        assert_eq!(started, times, "call {number}");
     }
 
     /// Runs maintenance until the last worker has ended.
-    fn keep(&self) {
+    fn maintain(&self) {
         loop {
-            self.shared.tend_now();
+            self.shared.run_maintenance();
             let counts = self.shared.counts();
             if counts.closing && counts.workers + counts.abandoned == 0 {
                 break;
             }
-            block_on(self.shared.tend.notified());
+            block_on(self.shared.maintenance_due.notified());
         }
         let counts = self.shared.counts();
-        assert_eq!((counts.queue, counts.line), (0, 0), "nothing is left");
-        for begun in &self.ledger.begun {
-            assert!(begun.load(Ordering::SeqCst) <= 1, "a call was done twice");
+        assert_eq!((counts.queue, counts.overflow), (0, 0), "nothing is left");
+        for started in &self.starts.started {
+            assert!(started.load(Ordering::SeqCst) <= 1, "a call was done twice");
         }
     }
 }
 
-type Waiting = (Option<Ticket>, Arc<crate::call_state::Reins>, oneshot::Receiver<Answer>);
+type SubmittedCall =
+    (Option<Ticket>, Arc<crate::call_state::CallState>, oneshot::Receiver<CallResult>);
 
 /// Explores a scenario: these callers run at the same time, then the pool is closed, unless a
 /// caller did so.
-fn play(settings: fn() -> Settings, panics: bool, callers: &'static [fn(&Scene)]) {
-    let scene = move || {
-        let scene = Scene::new(settings(), panics);
-        let keeper = {
-            let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.keep())
+fn explore(settings: fn() -> Settings, panics: bool, callers: &'static [fn(&Scenario)]) {
+    let scenario = move || {
+        let scenario = Scenario::new(settings(), panics);
+        let maintenance = {
+            let scenario = Arc::clone(&scenario);
+            thread::spawn(move || scenario.maintain())
         };
         let callers: Vec<_> = callers
             .iter()
             .map(|caller| {
-                let scene = Arc::clone(&scene);
-                thread::spawn(move || caller(&scene))
+                let scenario = Arc::clone(&scenario);
+                thread::spawn(move || caller(&scenario))
             })
             .collect();
         callers.into_iter().for_each(|caller| caller.join().unwrap());
-        scene.shared.close();
-        keeper.join().unwrap();
+        scenario.shared.close();
+        maintenance.join().unwrap();
     };
-    shuttle::check_random(scene, SCHEDULES);
-    shuttle::check_pct(scene, SCHEDULES, 3);
+    shuttle::check_random(scenario, SCHEDULES);
+    shuttle::check_pct(scenario, SCHEDULES, 3);
 }
 
 fn small() -> Settings {
@@ -182,16 +185,16 @@ fn waiting() -> Settings {
 
 #[test]
 fn calls_that_wait_for_places_are_all_done() {
-    play(
+    explore(
         small,
         false,
         &[
-            |scene| assert!(scene.call(0, WhenFull::Wait)),
-            |scene| assert!(scene.call(1, WhenFull::Wait)),
-            |scene| assert!(scene.call(2, WhenFull::Wait)),
-            |scene| {
-                assert!(scene.call(3, WhenFull::Wait));
-                assert!(scene.call(4, WhenFull::Wait));
+            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
+            |scenario| {
+                assert!(scenario.call(3, WhenFull::Wait));
+                assert!(scenario.call(4, WhenFull::Wait));
             },
         ],
     );
@@ -199,93 +202,93 @@ fn calls_that_wait_for_places_are_all_done() {
 
 #[test]
 fn a_call_given_up_before_it_began_is_never_done_and_disturbs_nobody() {
-    play(
+    explore(
         small,
         false,
         &[
-            |scene| assert!(scene.call(0, WhenFull::Wait)),
-            |scene| scene.call_and_give_up(1, Why::TimedOut),
-            |scene| scene.call_and_give_up(2, Why::TakenBack),
-            |scene| assert!(scene.call(3, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
+            |scenario| scenario.call_and_cancel(1, CancelReason::Timeout),
+            |scenario| scenario.call_and_cancel(2, CancelReason::Caller),
+            |scenario| assert!(scenario.call(3, WhenFull::Wait)),
         ],
     );
 }
 
 #[test]
 fn a_call_given_up_on_its_way_to_a_waiting_worker_disturbs_nobody() {
-    play(
+    explore(
         waiting,
         false,
         &[
-            |scene| {
-                assert!(scene.call(0, WhenFull::Wait));
-                scene.call_and_give_up(1, Why::TimedOut);
-                assert!(scene.call(2, WhenFull::Wait));
+            |scenario| {
+                assert!(scenario.call(0, WhenFull::Wait));
+                scenario.call_and_cancel(1, CancelReason::Timeout);
+                assert!(scenario.call(2, WhenFull::Wait));
             },
-            |scene| {
-                scene.call_and_give_up(3, Why::TimedOut);
-                assert!(scene.call(4, WhenFull::Wait));
+            |scenario| {
+                scenario.call_and_cancel(3, CancelReason::Timeout);
+                assert!(scenario.call(4, WhenFull::Wait));
             },
-            |scene| assert!(scene.call(5, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(5, WhenFull::Wait)),
         ],
     );
 }
 
 #[test]
 fn closing_in_the_middle_leaves_no_call_without_an_answer() {
-    play(
+    explore(
         small,
         false,
         &[
-            |scene| _ = scene.call(0, WhenFull::Wait),
-            |scene| _ = scene.call(1, WhenFull::Refuse),
-            |scene| scene.call_and_give_up(2, Why::TimedOut),
-            |scene| _ = scene.call(3, WhenFull::Wait),
-            |scene| scene.shared.close(),
+            |scenario| _ = scenario.call(0, WhenFull::Wait),
+            |scenario| _ = scenario.call(1, WhenFull::Refuse),
+            |scenario| scenario.call_and_cancel(2, CancelReason::Timeout),
+            |scenario| _ = scenario.call(3, WhenFull::Wait),
+            |scenario| scenario.shared.close(),
         ],
     );
 }
 
 #[test]
 fn a_worker_that_panics_takes_only_its_own_call_with_it() {
-    play(
+    explore(
         || Settings { max: 1, ..small() },
         true,
         &[
-            |scene| assert!(!scene.call(0, WhenFull::Wait)),
-            |scene| assert!(scene.call(1, WhenFull::Wait)),
-            |scene| assert!(scene.call(2, WhenFull::Wait)),
+            |scenario| assert!(!scenario.call(0, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
         ],
     );
 }
 
 #[test]
 fn workers_are_replaced_without_losing_a_call() {
-    play(
+    explore(
         || Settings { min: 1, max_calls: Some(1), ..small() },
         false,
         &[
-            |scene| assert!(scene.call(0, WhenFull::Wait)),
-            |scene| assert!(scene.call(1, WhenFull::Wait)),
-            |scene| assert!(scene.call(2, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(0, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(1, WhenFull::Wait)),
+            |scenario| assert!(scenario.call(2, WhenFull::Wait)),
         ],
     );
 }
 
 #[test]
 fn killing_everybody_while_calls_come_leaves_nobody_waiting() {
-    play(
+    explore(
         waiting,
         false,
         &[
-            |scene| _ = scene.call(0, WhenFull::Wait),
-            |scene| {
-                scene.call(1, WhenFull::Wait);
-                scene.call(2, WhenFull::Wait);
+            |scenario| _ = scenario.call(0, WhenFull::Wait),
+            |scenario| {
+                scenario.call(1, WhenFull::Wait);
+                scenario.call(2, WhenFull::Wait);
             },
-            |scene| {
-                scene.shared.close();
-                scene.shared.kill_all();
+            |scenario| {
+                scenario.shared.close();
+                scenario.shared.kill_all();
             },
         ],
     );

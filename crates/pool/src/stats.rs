@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::ErrorKind;
-use crate::metrics::{Exported, Meters};
-use crate::scheduler::{Cause, Counts};
+use crate::metrics::{ExportedHistogram, PoolMetrics};
+use crate::scheduler::{EndCause, PoolCounts};
 
 /// A snapshot of a pool's statistics.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Stats {
+pub struct PoolStats {
     /// Workers, including starting ones.
     pub workers: usize,
     /// Workers that run a call.
@@ -78,14 +78,14 @@ pub struct OperationStats {
 
 /// The counters behind [`OperationStats`].
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallCounters {
     done: AtomicU64,
     failed: AtomicU64,
     timeouts: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Tally {
+impl CallCounters {
     /// Counts a call by its outcome.
     pub(crate) fn count(&self, error: Option<&ErrorKind>) {
         let counter = match error {
@@ -107,29 +107,29 @@ impl Tally {
     }
 }
 
-/// The counters behind [`Stats`].
-pub(crate) struct Counters {
-    pub(crate) calls: Tally,
-    pub(crate) wait: Timer,
-    pub(crate) run: Timer,
-    ended: Mutex<BTreeMap<Cause, u64>>,
-    meters: Meters,
+/// The counters behind [`PoolStats`].
+pub(crate) struct PoolCounters {
+    pub(crate) calls: CallCounters,
+    pub(crate) wait: DurationRecorder,
+    pub(crate) run: DurationRecorder,
+    ended: Mutex<BTreeMap<EndCause, u64>>,
+    metrics: PoolMetrics,
 }
 
-impl Counters {
+impl PoolCounters {
     pub(crate) fn new(pool: &str) -> Self {
-        let meters = Meters::new(pool);
+        let metrics = PoolMetrics::new(pool);
         Self {
-            calls: Tally::default(),
-            wait: Timer { histogram: Histogram::default(), exported: meters.wait() },
-            run: Timer { histogram: Histogram::default(), exported: meters.run() },
+            calls: CallCounters::default(),
+            wait: DurationRecorder { histogram: Histogram::default(), exported: metrics.wait() },
+            run: DurationRecorder { histogram: Histogram::default(), exported: metrics.run() },
             ended: Mutex::default(),
-            meters,
+            metrics,
         }
     }
 
-    pub(crate) fn on_end(&self, cause: Cause) {
-        self.meters.ended(cause);
+    pub(crate) fn count_end(&self, cause: EndCause) {
+        self.metrics.ended(cause);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended.entry(cause).or_default() += 1;
     }
@@ -140,18 +140,18 @@ impl Counters {
     }
 
     /// Updates the gauges.
-    pub(crate) fn publish(&self, counts: impl FnOnce() -> Counts) {
-        self.meters.publish(counts);
+    pub(crate) fn publish(&self, counts: impl FnOnce() -> PoolCounts) {
+        self.metrics.publish(counts);
     }
 }
 
 /// Records durations for statistics and for metrics.
-pub(crate) struct Timer {
+pub(crate) struct DurationRecorder {
     histogram: Histogram,
-    exported: Exported,
+    exported: ExportedHistogram,
 }
 
-impl Timer {
+impl DurationRecorder {
     pub(crate) fn record(&self, time: Duration) {
         self.histogram.record(time);
         self.exported.record(time);
@@ -178,7 +178,7 @@ impl Default for Histogram {
 
 impl Histogram {
     pub(crate) fn record(&self, time: Duration) {
-        self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
+        self.buckets[bucket_of(time)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn percentiles(&self) -> Percentiles {
@@ -187,18 +187,18 @@ impl Histogram {
         let count: u64 = counts.iter().sum();
         let at = |percent: u64| {
             let mut left = (count * percent).div_ceil(100);
-            let place = counts.iter().position(|in_bucket| {
+            let index = counts.iter().position(|in_bucket| {
                 left = left.saturating_sub(*in_bucket);
                 left == 0
             });
-            place.filter(|_| count > 0).map_or(Duration::ZERO, top)
+            index.filter(|_| count > 0).map_or(Duration::ZERO, upper_bound)
         };
         Percentiles { count, p50: at(50), p95: at(95), p99: at(99) }
     }
 }
 
 /// The bucket of a duration: by its power of two, and the quarter of the way to the next.
-fn bucket(time: Duration) -> usize {
+fn bucket_of(time: Duration) -> usize {
     let tenths = u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX).max(4);
     let power = tenths.ilog2();
     let quarter = (tenths >> (power - 2)) & 3;
@@ -206,7 +206,7 @@ fn bucket(time: Duration) -> usize {
 }
 
 /// The upper bound of a bucket.
-fn top(bucket: usize) -> Duration {
+fn upper_bound(bucket: usize) -> Duration {
     let (power, quarter) = ((bucket / 4) as u32 + 2, (bucket % 4) as u64);
     let tenths = (5 + quarter).checked_shl(power - 2).unwrap_or(u64::MAX);
     Duration::from_nanos(tenths.saturating_mul(100))

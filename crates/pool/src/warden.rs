@@ -27,16 +27,16 @@ pub use crate::pidfd::Exit;
 pub use crate::process_group::Group;
 
 /// The environment variable that marks the processes of a program.
-pub const MARK: &str = "LONGSHORE_WARDEN";
+pub const MARK_VARIABLE: &str = "LONGSHORE_WARDEN";
 /// The argument that turns this program into a reaper; see [`crate::child`].
-pub(crate) const WARDEN: &str = "__longshore_warden";
+pub(crate) const WARDEN_ARGUMENT: &str = "__longshore_warden";
 /// The last line sent to the reaper if all groups ended: there is nothing to kill.
-const ALL_WELL: &str = ".";
+const CLEAN_EXIT: &str = ".";
 /// Interval between two scans of `/proc`: a process between fork and exec does not carry the mark
 /// yet.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Does what [`watch_over`] does, for a program that cannot be its own reaper.
+/// Does what [`run_reaper`] does, for a program that cannot be its own reaper.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 left=' '
@@ -93,7 +93,7 @@ impl Warden {
     /// environment. A command started with it cannot outlive this process.
     pub fn mark(&self) -> (&'static str, String) {
         drop(self.started());
-        (MARK, self.mark.clone())
+        (MARK_VARIABLE, self.mark.clone())
     }
 
     /// Kills all processes that still carry the mark when this program ends, even after a clean
@@ -113,21 +113,21 @@ impl Warden {
     }
 
     /// Kills the group if this process dies before the returned guard is dropped.
-    pub fn watch(self: &Arc<Self>, group: i32) -> Watched {
-        self.tell(|groups| groups.insert(group), '+', group);
-        Watched { warden: Arc::clone(self), group }
+    pub fn watch(self: &Arc<Self>, group: i32) -> WatchGuard {
+        self.notify(|groups| groups.insert(group), '+', group);
+        WatchGuard { warden: Arc::clone(self), group }
     }
 
-    fn tell(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
-        let mut place = self.started();
-        let Some(process) = place.as_mut() else { return };
+    fn notify(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
+        let mut current = self.started();
+        let Some(process) = current.as_mut() else { return };
         keep(&mut process.groups);
-        let told = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
-        if let Some(Err(error)) = told {
+        let written = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
+        if let Some(Err(error)) = written {
             tracing::warn!(%error, "the orphan reaper has ended; starting another");
             let (groups, sweeps) = (std::mem::take(&mut process.groups), process.sweeps);
-            *place = Process::start(&self.mark, groups);
-            place.iter_mut().for_each(|process| process.sweeps = sweeps);
+            *current = Process::start(&self.mark, groups);
+            current.iter_mut().for_each(|process| process.sweeps = sweeps);
         }
     }
 }
@@ -153,7 +153,7 @@ impl Process {
         use std::os::unix::process::CommandExt;
         let mut command = if crate::child::is_installed() {
             let mut command = Command::new(this_program()?);
-            command.args([WARDEN, mark]);
+            command.args([WARDEN_ARGUMENT, mark]);
             command
         } else {
             let mut command = Command::new("/bin/sh");
@@ -163,7 +163,7 @@ impl Process {
         // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
         // first. It does not inherit a mark: else the reaper of our parent would kill ours before
         // it has done its work.
-        command.process_group(0).env_remove(MARK).current_dir("/");
+        command.process_group(0).env_remove(MARK_VARIABLE).current_dir("/");
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut pipe = child.stdin.take();
@@ -178,7 +178,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps)
         {
-            let _ = writeln!(pipe, "{ALL_WELL}");
+            let _ = writeln!(pipe, "{CLEAN_EXIT}");
         }
         let _ = self.child.wait();
     }
@@ -186,37 +186,37 @@ impl Drop for Process {
 
 /// A group that the reaper watches.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchGuard {
     warden: Arc<Warden>,
     group: i32,
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let group = self.group;
-        self.warden.tell(|groups| groups.remove(&group), '-', group);
+        self.warden.notify(|groups| groups.remove(&group), '-', group);
     }
 }
 
 /// The reaper itself: reads to the end of the pipe, then kills what is left.
-pub(crate) fn watch_over(from: impl BufRead, mark: &str) {
-    let Some(groups) = left(from) else { return };
+pub(crate) fn run_reaper(from: impl BufRead, mark: &str) {
+    let Some(groups) = unfinished_groups(from) else { return };
     for group in groups {
         if let Some(group) = Pid::from_raw(group) {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
-    let mut looks_without = 0;
-    while looks_without < 2 {
-        looks_without = if kill_marked(mark) { 0 } else { looks_without + 1 };
-        std::thread::sleep(LOOK_AGAIN);
+    let mut empty_scans = 0;
+    while empty_scans < 2 {
+        empty_scans = if kill_marked(mark) { 0 } else { empty_scans + 1 };
+        std::thread::sleep(SCAN_INTERVAL);
     }
 }
 
 /// Kills every process that carries the mark, with its group if it leads one: processes in there
 /// may have dropped the mark. Returns whether there was one.
 fn kill_marked(mark: &str) -> bool {
-    let entry = format!("{MARK}={mark}");
+    let entry = format!("{MARK_VARIABLE}={mark}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let mut found = false;
     for process in processes.flatten() {
@@ -234,10 +234,10 @@ fn kill_marked(mark: &str) -> bool {
 }
 
 /// The groups that did not end; `None` after a clean exit.
-fn left(from: impl BufRead) -> Option<BTreeSet<i32>> {
+fn unfinished_groups(from: impl BufRead) -> Option<BTreeSet<i32>> {
     let mut groups = BTreeSet::new();
     for line in from.lines().map_while(Result::ok) {
-        if line == ALL_WELL {
+        if line == CLEAN_EXIT {
             return None;
         }
         // 0 and 1 would address our own group and all processes.
@@ -257,13 +257,13 @@ mod tests {
 
     #[test]
     fn what_did_not_end_is_left() {
-        let groups = left("+10\n+11\n-10\nnonsense\n+1\n+0\n+-5\n+12".as_bytes());
+        let groups = unfinished_groups("+10\n+11\n-10\nnonsense\n+1\n+0\n+-5\n+12".as_bytes());
         assert_eq!(groups, Some(BTreeSet::from([11, 12])));
     }
 
     #[test]
     fn nothing_is_looked_for_when_all_is_well() {
-        assert_eq!(left("+10\n-10\n.\n".as_bytes()), None);
+        assert_eq!(unfinished_groups("+10\n-10\n.\n".as_bytes()), None);
     }
 
     #[test]

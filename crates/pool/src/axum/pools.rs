@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use crate::database::Db;
 use crate::error::CallError;
 use crate::health::Health;
-use crate::job::error;
+use crate::job::call_error;
 use crate::pool::WorkerPool;
 use crate::shared::start_failed;
 
@@ -120,10 +120,10 @@ impl Pools {
         self.members.iter().filter_map(|member| member.db.as_ref())
     }
 
-    fn missing(&self, name: &str, words: &str) -> CallError {
+    fn missing(&self, name: &str, message: &str) -> CallError {
         let known: Vec<&str> = self.iter().map(WorkerPool::name).collect();
-        let words = format!("{words} (there are: {})", known.join(", "));
-        error(name, "", start_failed(words), None)
+        let message = format!("{message} (there are: {})", known.join(", "));
+        call_error(name, "", start_failed(message), None)
     }
 
     /// The worst health of all pools, with the first reason.

@@ -12,15 +12,15 @@ use futures_util::{FutureExt, Stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::errors::shown;
+use super::errors::to_logged_problem;
 use crate::error::{CallError, ErrorKind};
-use crate::job::error;
+use crate::job::call_error;
 use crate::options::CallOptions;
 use crate::payload::{Form, Payload};
 use crate::pool::WorkerPool;
 
 /// Progress values that are buffered for a slow reader; further ones are dropped.
-const ROOM: usize = 64;
+const PROGRESS_BUFFER: usize = 64;
 
 /// An update on a running call.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,13 +60,13 @@ impl Updates {
         arguments: Payload,
         options: CallOptions,
     ) -> Result<Self, CallError> {
-        let (to, progress) = mpsc::channel(ROOM);
+        let (to, progress) = mpsc::channel(PROGRESS_BUFFER);
         let (pool, operation) = (pool.clone(), operation.to_owned());
         let options = options.progress(to);
         let call = async move { pool.call_raw(&operation, arguments, options).await };
         let mut updates = Self { call: Some(call.boxed()), progress, end: None };
         poll_fn(|context| {
-            updates.look(context);
+            updates.poll_call(context);
             Poll::Ready(())
         })
         .await;
@@ -77,7 +77,7 @@ impl Updates {
     }
 
     /// Polls the call, and stores its outcome.
-    fn look(&mut self, context: &mut Context<'_>) {
+    fn poll_call(&mut self, context: &mut Context<'_>) {
         if let Some(call) = &mut self.call
             && let Poll::Ready(answer) = call.poll_unpin(context)
         {
@@ -95,7 +95,7 @@ pub(super) fn json<A: Serialize + ?Sized>(
 ) -> Result<Payload, CallError> {
     Payload::json(arguments).map_err(|cause| {
         let kind = ErrorKind::BadArguments { message: cause.to_string() };
-        error(pool.name(), operation, kind, None)
+        call_error(pool.name(), operation, kind, None)
     })
 }
 
@@ -103,7 +103,7 @@ impl Stream for Updates {
     type Item = Update;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Update>> {
-        self.look(context);
+        self.poll_call(context);
         match (&self.call, &self.end) {
             // Progress from before the end comes before it.
             (None, Some(_)) => match self.progress.try_recv() {
@@ -129,15 +129,15 @@ impl Update {
     /// The event's name, and its data as one line of JSON.
     pub(super) fn to_wire(&self) -> (&'static str, String) {
         match self {
-            Self::Progress(value) => ("progress", line(value)),
-            Self::Done(result) => ("done", line(result)),
-            Self::Failed(error) => ("error", shown(error).to_json()),
+            Self::Progress(value) => ("progress", json_line(value)),
+            Self::Done(result) => ("done", json_line(result)),
+            Self::Failed(error) => ("error", to_logged_problem(error).to_json()),
         }
     }
 }
 
 /// A payload as one line of JSON. Bytes become an object with a field `base64`.
-fn line(payload: &Payload) -> String {
+fn json_line(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     match payload.form() {
         Form::Bytes => format!(r#"{{"base64":"{}"}}"#, STANDARD.encode(bytes)),
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn a_payload_is_one_line_of_json_whatever_it_holds() {
         let pretty = Payload::from_json_text("{\r\n  \"a\": \"b\\nc\"\n}");
-        assert_eq!(line(&pretty), "{    \"a\": \"b\\nc\" }");
-        assert_eq!(line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
-        assert_eq!(line(&Payload::null()), "null");
+        assert_eq!(json_line(&pretty), "{    \"a\": \"b\\nc\" }");
+        assert_eq!(json_line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
+        assert_eq!(json_line(&Payload::null()), "null");
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::pools::Pools;
 use crate::health::Health;
 use crate::pool::WorkerPool;
-use crate::stats::Stats;
+use crate::stats::PoolStats;
 
 impl Pools {
     /// Routes `/health` and `/stats`, to be nested anywhere. `/health` reports `ok`, `degraded` or
@@ -22,7 +22,7 @@ impl Pools {
         let pools = self.clone();
         let stats = move || {
             let pools = pools.clone();
-            async move { json(StatusCode::OK, &numbers(&pools)) }
+            async move { json(StatusCode::OK, &reports(&pools)) }
         };
         Router::new().route("/health", self.health_route()).route("/stats", get(stats))
     }
@@ -43,7 +43,7 @@ impl Pools {
 pub fn metrics<S: Clone + Send + Sync + 'static>(
     render: impl Fn() -> String + Clone + Send + Sync + 'static,
 ) -> MethodRouter<S> {
-    get(move || async move { fresh(StatusCode::OK, "text/plain; version=0.0.4", render()) })
+    get(move || async move { uncached(StatusCode::OK, "text/plain; version=0.0.4", render()) })
 }
 
 #[derive(Serialize)]
@@ -58,11 +58,11 @@ fn health(pools: &Pools) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let each = pools.iter().map(|pool| (pool.name(), word(&pool.health())));
-    json(status, &HealthPage { status: word(&all), pools: each.collect() })
+    let each = pools.iter().map(|pool| (pool.name(), status_name(&pool.health())));
+    json(status, &HealthPage { status: status_name(&all), pools: each.collect() })
 }
 
-fn word(health: &Health) -> &'static str {
+fn status_name(health: &Health) -> &'static str {
     match health {
         Health::Ok => "ok",
         Health::Degraded { .. } => "degraded",
@@ -71,22 +71,22 @@ fn word(health: &Health) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct Numbers {
+struct PoolReport {
     health: Health,
-    stats: Stats,
+    stats: PoolStats,
 }
 
-fn numbers(pools: &Pools) -> BTreeMap<&str, Numbers> {
-    let of = |pool: &WorkerPool| Numbers { health: pool.health(), stats: pool.stats() };
+fn reports(pools: &Pools) -> BTreeMap<&str, PoolReport> {
+    let of = |pool: &WorkerPool| PoolReport { health: pool.health(), stats: pool.stats() };
     pools.iter().map(|pool| (pool.name(), of(pool))).collect()
 }
 
 fn json(status: StatusCode, page: &impl Serialize) -> Response {
-    fresh(status, "application/json", serde_json::to_string(page).unwrap_or_default())
+    uncached(status, "application/json", serde_json::to_string(page).unwrap_or_default())
 }
 
 /// A response that must not be cached.
-fn fresh(status: StatusCode, form: &'static str, page: String) -> Response {
+fn uncached(status: StatusCode, form: &'static str, page: String) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(form)),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),

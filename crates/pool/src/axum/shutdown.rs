@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use super::pools::Pools;
 
 /// Time that the pools get for a graceful stop, even if the requests used up the limit.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_CLOSE_TIME: Duration = Duration::from_secs(1);
 
 impl Pools {
     /// Serves until `signal`, then shuts down gracefully: accepts no new connections, gives
@@ -49,13 +49,13 @@ impl Pools {
             Some(ended) => Ok(ended),
             None => timeout_at(deadline, &mut server).await,
         };
-        self.close(deadline.saturating_duration_since(Instant::now()).max(LEAST)).await;
+        self.close(deadline.saturating_duration_since(Instant::now()).max(MIN_CLOSE_TIME)).await;
         match ended {
             Ok(ended) => ended,
             Err(_) => {
                 tracing::warn!(?limit, "requests were not done in time");
                 // If calls were rejected just now, their requests get a moment to respond.
-                timeout(LEAST, server).await.unwrap_or(Ok(()))
+                timeout(MIN_CLOSE_TIME, server).await.unwrap_or(Ok(()))
             }
         }
     }
@@ -63,15 +63,15 @@ impl Pools {
 
 /// Waits until this process is asked to stop: Ctrl-C at a terminal, or SIGTERM.
 pub async fn terminated() {
-    let interrupt = heard(SignalKind::interrupt());
-    let terminate = heard(SignalKind::terminate());
+    let interrupt = wait_for_signal(SignalKind::interrupt());
+    let terminate = wait_for_signal(SignalKind::terminate());
     tokio::select! {
         () = interrupt => {}
         () = terminate => {}
     }
 }
 
-async fn heard(kind: SignalKind) {
+async fn wait_for_signal(kind: SignalKind) {
     match signal(kind) {
         Ok(mut signal) => _ = signal.recv().await,
         Err(error) => {

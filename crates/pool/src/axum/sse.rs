@@ -20,7 +20,7 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A browser reconnects when a stream ends, and would repeat the call. A page should close its
 /// `EventSource` at the end; for pages that do not, the reconnect is delayed for weeks.
-const NOT_SOON: Duration = Duration::from_millis(i32::MAX as u64);
+const RECONNECT_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// Calls an operation and streams it as server-sent events: `progress` for each report of the
 /// operation, then `done` with the result or `error` with a [`Problem`](super::Problem).
@@ -49,7 +49,7 @@ pub async fn progress_sse<A: Serialize + ?Sized>(
 
 /// Streams updates of any source in the format of [`progress_sse`].
 pub fn sse(updates: impl Stream<Item = Update> + Send + 'static) -> Response {
-    let first = stream::iter([Event::default().retry(NOT_SOON)]);
+    let first = stream::iter([Event::default().retry(RECONNECT_DELAY)]);
     let events = first.chain(updates.map(|update| event(&update)));
     let events = events.map(Ok::<_, Infallible>);
     let keep_alive = KeepAlive::new().interval(HEARTBEAT);

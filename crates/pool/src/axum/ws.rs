@@ -15,13 +15,13 @@ use crate::options::CallOptions;
 use crate::pool::WorkerPool;
 
 /// Pings that may go unanswered before the connection counts as dead.
-const UNANSWERED: u32 = 2;
+const MAX_UNANSWERED_PINGS: u32 = 2;
 
 /// How long sending a message may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum size of a client's message, in bytes.
-const WORD: usize = 4096;
+const MAX_CLIENT_MESSAGE: usize = 4096;
 
 /// Calls an operation and streams it over a WebSocket: messages `{"event":"progress","data":…}`, at
 /// last one with `done` and the result or `error` and a [`Problem`](super::Problem); then the
@@ -54,20 +54,22 @@ pub fn progress_ws<A: Serialize + ?Sized>(
     let cancel =
         options.cancel.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
     let options = options.cancelled_by(cancel.clone());
-    upgrade.max_message_size(WORD).on_upgrade(async move |socket| {
+    upgrade.max_message_size(MAX_CLIENT_MESSAGE).on_upgrade(async move |socket| {
         let updates = match arguments {
             Ok(arguments) => Updates::of_raw(&pool, &operation, arguments, options).await,
             Err(error) => Err(error),
         };
         match updates {
-            Ok(updates) => tell(socket, updates, &cancel).await,
-            Err(error) => tell(socket, stream::iter([Update::Failed(error)]), &cancel).await,
+            Ok(updates) => stream_updates(socket, updates, &cancel).await,
+            Err(error) => {
+                stream_updates(socket, stream::iter([Update::Failed(error)]), &cancel).await
+            }
         }
     })
 }
 
 /// Sends updates until they end or the client is gone.
-async fn tell(
+async fn stream_updates(
     mut socket: WebSocket,
     mut updates: impl Stream<Item = Update> + Unpin,
     cancel: &CancellationToken,
@@ -77,10 +79,10 @@ async fn tell(
     loop {
         let message = tokio::select! {
             update = updates.next() => match update {
-                Some(update) => Message::text(words(&update)),
+                Some(update) => Message::text(to_message(&update)),
                 None => break,
             },
-            heard = socket.recv() => match heard {
+            received = socket.recv() => match received {
                 None | Some(Err(_) | Ok(Message::Close(_))) => return,
                 Some(Ok(message)) => {
                     unanswered = 0;
@@ -91,7 +93,7 @@ async fn tell(
                 }
             },
             _ = beat.tick() => {
-                if unanswered == UNANSWERED {
+                if unanswered == MAX_UNANSWERED_PINGS {
                     return;
                 }
                 unanswered += 1;
@@ -106,7 +108,7 @@ async fn tell(
     send(&mut socket, Message::Close(Some(end))).await;
 }
 
-fn words(update: &Update) -> String {
+fn to_message(update: &Update) -> String {
     let (name, data) = update.to_wire();
     format!(r#"{{"event":"{name}","data":{data}}}"#)
 }
@@ -117,5 +119,5 @@ fn is_cancel(message: &Message) -> bool {
 
 /// Sends a message. False if the client does not accept it in time.
 async fn send(socket: &mut WebSocket, message: Message) -> bool {
-    matches!(timeout(PATIENCE, socket.send(message)).await, Ok(Ok(())))
+    matches!(timeout(SEND_TIMEOUT, socket.send(message)).await, Ok(Ok(())))
 }

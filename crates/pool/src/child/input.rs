@@ -12,16 +12,16 @@ use rustix::io::Errno;
 
 use super::lock;
 use super::output::Output;
-use crate::call_state::Reins;
+use crate::call_state::CallState;
 use crate::error::{ErrorKind, Fate};
 use crate::protocol::decoder::Decoder;
-use crate::protocol::{CallMessage, Encoding, Fault, FromWorker, Heard, Hello, ToWorker};
+use crate::protocol::{CallMessage, Decoded, Encoding, FromWorker, Hello, ProtocolError, ToWorker};
 
 /// Polls no more often than this, so that an operation that checks for cancellation in a tight loop
 /// costs few system calls.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Calls that are read ahead. Further calls stay in the pipe.
-const AHEAD: usize = 64;
+const MAX_READ_AHEAD: usize = 64;
 /// The pool enforces its own limit on what it sends. This one protects from a peer that is not a
 /// pool.
 const MAX_FRAME: usize = 1 << 30;
@@ -32,9 +32,9 @@ pub(super) struct Input {
     decoder: Decoder<ToWorker>,
     calls: VecDeque<CallMessage>,
     /// The call that is being performed.
-    pub(super) current: Option<(u64, Arc<Reins>)>,
-    over: bool,
-    looked: Instant,
+    pub(super) current: Option<(u64, Arc<CallState>)>,
+    closed: bool,
+    last_poll: Instant,
 }
 
 impl Input {
@@ -44,8 +44,8 @@ impl Input {
             decoder: Decoder::new(MAX_FRAME),
             calls: VecDeque::new(),
             current: None,
-            over: false,
-            looked: Instant::now(),
+            closed: false,
+            last_poll: Instant::now(),
         }
     }
 
@@ -58,16 +58,16 @@ impl Input {
     }
 
     /// Whether the pool will send no more calls.
-    pub(super) fn is_over(&self) -> bool {
-        self.over
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Reads the first message; `None` if the pool stops the worker before it.
     pub(super) fn hello(&mut self) -> io::Result<Option<Hello>> {
         loop {
-            match self.decoder.next().map_err(broken)? {
-                Some(Heard::Message(ToWorker::Hello(hello))) => return Ok(Some(hello)),
-                Some(Heard::Message(ToWorker::Stop)) => return Ok(None),
+            match self.decoder.next().map_err(protocol_error)? {
+                Some(Decoded::Message(ToWorker::Hello(hello))) => return Ok(Some(hello)),
+                Some(Decoded::Message(ToWorker::Stop)) => return Ok(None),
                 Some(_) => {}
                 None if !self.read()? => return Ok(None),
                 None => {}
@@ -78,20 +78,23 @@ impl Input {
     /// Blocks until more messages arrive. The output is not locked meanwhile, so that other threads
     /// can report progress.
     pub(super) fn wait(&mut self, output: &Mutex<Output>) -> io::Result<()> {
-        self.over |= !self.read()?;
-        self.sort(&mut lock(output))
+        self.closed |= !self.read()?;
+        self.handle_messages(&mut lock(output))
     }
 
     /// Reads messages that have arrived, without blocking, while an operation runs.
-    pub(super) fn look(&mut self, output: &mut Output) -> io::Result<()> {
-        if self.over || self.calls.len() >= AHEAD || self.looked.elapsed() < LOOK_EVERY {
+    pub(super) fn poll(&mut self, output: &mut Output) -> io::Result<()> {
+        if self.closed
+            || self.calls.len() >= MAX_READ_AHEAD
+            || self.last_poll.elapsed() < POLL_INTERVAL
+        {
             return Ok(());
         }
-        self.looked = Instant::now();
-        let mut there = [PollFd::new(&self.pipe, PollFlags::IN)];
-        if poll(&mut there, Some(&Timespec::default()))? > 0 {
-            self.over |= !self.read()?;
-            self.sort(output)?;
+        self.last_poll = Instant::now();
+        let mut fds = [PollFd::new(&self.pipe, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec::default()))? > 0 {
+            self.closed |= !self.read()?;
+            self.handle_messages(output)?;
             output.flush()?;
         }
         Ok(())
@@ -107,14 +110,14 @@ impl Input {
         }
     }
 
-    fn sort(&mut self, output: &mut Output) -> io::Result<()> {
-        while let Some(heard) = self.decoder.next().map_err(broken)? {
-            match heard {
-                Heard::Message(ToWorker::Call(call)) => self.calls.push_back(call),
-                Heard::Message(ToWorker::Cancel(id)) => self.cancel(id, output)?,
-                Heard::Message(ToWorker::Ping(id)) => output.put(&FromWorker::Pong(id))?,
-                Heard::Message(ToWorker::Stop) => self.over = true,
-                Heard::Message(ToWorker::Hello(_)) | Heard::Stray(_) => {}
+    fn handle_messages(&mut self, output: &mut Output) -> io::Result<()> {
+        while let Some(message) = self.decoder.next().map_err(protocol_error)? {
+            match message {
+                Decoded::Message(ToWorker::Call(call)) => self.calls.push_back(call),
+                Decoded::Message(ToWorker::Cancel(id)) => self.cancel(id, output)?,
+                Decoded::Message(ToWorker::Ping(id)) => output.put(&FromWorker::Pong(id))?,
+                Decoded::Message(ToWorker::Stop) => self.closed = true,
+                Decoded::Message(ToWorker::Hello(_)) | Decoded::Stray(_) => {}
             }
         }
         Ok(())
@@ -122,11 +125,11 @@ impl Input {
 
     /// Cancels a call. A call that has not started is removed and answered as not started.
     fn cancel(&mut self, id: u64, output: &mut Output) -> io::Result<()> {
-        if let Some((_, reins)) = self.current.as_ref().filter(|(current, _)| *current == id) {
-            reins.give_up();
+        if let Some((_, call_state)) = self.current.as_ref().filter(|(current, _)| *current == id) {
+            call_state.cancel();
         }
-        if let Some(place) = self.calls.iter().position(|call| call.id == id) {
-            self.calls.remove(place);
+        if let Some(index) = self.calls.iter().position(|call| call.id == id) {
+            self.calls.remove(index);
             let error = ErrorKind::Cancelled { fate: Fate::NotStarted };
             output.put(&FromWorker::Error { id, error })?;
         }
@@ -134,6 +137,6 @@ impl Input {
     }
 }
 
-fn broken(fault: Fault) -> io::Error {
-    io::Error::other(format!("the pool said {fault}"))
+fn protocol_error(error: ProtocolError) -> io::Error {
+    io::Error::other(format!("the pool violated the protocol: {error}"))
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::deadline::Watch;
+use super::deadline::Deadline;
 use super::error::{DbError, Reason};
-use super::options::Habits;
-use super::row::Table;
-use super::row_collector::{Bounds, Want};
+use super::options::ConnectionConfig;
+use super::row::ResultTable;
+use super::row_collector::{ResultLimits, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
 
@@ -21,17 +21,17 @@ pub(super) trait Connection {
     }
 
     /// Checks that the server responds.
-    fn ping(&mut self, watch: &Watch) -> Result<(), DbError>;
+    fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
     /// Runs one statement, and returns its outcome. Stops it when the deadline passes or the call
     /// is cancelled; then the connection is usable again, or lost.
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError>;
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError>;
 
     /// Why a statement is not allowed in a transaction, if it is not.
     fn refuses_in_transaction(&self, _: &str) -> Option<&'static str> {
@@ -39,10 +39,10 @@ pub(super) trait Connection {
     }
 
     /// Begins a transaction.
-    fn begin(&mut self, watch: &Watch) -> Result<(), DbError>;
+    fn begin(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
     /// Commits. After an error the state of the transaction is unknown; it is then rolled back.
-    fn commit(&mut self, watch: &Watch) -> Result<(), DbError>;
+    fn commit(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
     /// Rolls back. After an error the connection is not used again, and the database rolls back by
     /// itself.
@@ -57,10 +57,10 @@ pub(super) trait Connection {
 
 /// The outcome of a statement.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
+pub(super) struct StatementResult {
     /// Whether the statement returns rows at all.
     pub(super) returns: bool,
-    pub(super) table: Table,
+    pub(super) table: ResultTable,
     /// Rows that it changed, or returned.
     pub(super) affected: u64,
     pub(super) last_id: Option<Value>,
@@ -69,7 +69,7 @@ pub(super) struct Reply {
 /// Kind and address of a database.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "database", content = "at", rename_all = "snake_case")]
-pub(super) enum Target {
+pub(super) enum DatabaseTarget {
     /// A file.
     Sqlite(PathBuf),
     /// A URL.
@@ -80,7 +80,7 @@ pub(super) enum Target {
     Odbc(String),
 }
 
-impl Target {
+impl DatabaseTarget {
     /// Checks the address before anything is connected.
     pub(super) fn check(&self) -> Result<(), DbError> {
         match self {
@@ -101,31 +101,31 @@ impl Target {
     #[allow(unused_variables, reason = "each driver takes what it can use")]
     pub(super) fn connect(
         &self,
-        habits: &Habits,
-        watch: &Watch,
+        config: &ConnectionConfig,
+        deadline: &Deadline,
     ) -> Result<Box<dyn Connection>, DbError> {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(path) => super::sqlite::connect(path, habits),
+            Self::Sqlite(path) => super::sqlite::connect(path, config),
             #[cfg(feature = "postgres")]
-            Self::Postgres(url) => super::postgres::connect(url, habits, watch),
+            Self::Postgres(url) => super::postgres::connect(url, config, deadline),
             #[cfg(feature = "mysql")]
-            Self::Mysql(url) => super::mysql::connect(url, habits, watch),
+            Self::Mysql(url) => super::mysql::connect(url, config, deadline),
             #[cfg(feature = "odbc")]
-            Self::Odbc(string) => super::odbc::connect(string, habits, watch),
+            Self::Odbc(string) => super::odbc::connect(string, config, deadline),
             #[allow(unreachable_patterns, reason = "all drivers may be there")]
             other => Err(other.missing()),
         }
     }
 
     fn missing(&self) -> DbError {
-        let words = format!("this program was built without the feature `{self:?}`");
-        DbError::new(Reason::Refused, words)
+        let message = format!("this program was built without the feature `{self:?}`");
+        DbError::new(Reason::Refused, message)
     }
 }
 
 /// Shows the kind only: the address may contain a password.
-impl fmt::Debug for Target {
+impl fmt::Debug for DatabaseTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sqlite(_) => "sqlite",

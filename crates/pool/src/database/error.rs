@@ -102,7 +102,7 @@ impl DbError {
 
     pub(super) fn code(mut self, code: impl Into<String>) -> Self {
         let code = code.into();
-        self.retryable |= passes(&code);
+        self.retryable |= is_transient(&code);
         self.code = Some(code);
         self
     }
@@ -140,7 +140,7 @@ impl DbError {
 
 /// Whether the condition of a SQLSTATE is transient: connections, deadlocks, missing resources, an
 /// operator's intervention, a lock.
-fn passes(code: &str) -> bool {
+fn is_transient(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     ["08", "40", "53", "57", "58"].contains(&class) || code == "55P03"
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::row_collector::Bounds;
+use super::row_collector::ResultLimits;
 use crate::program::Program;
 use crate::settings::Settings;
 
@@ -26,7 +26,7 @@ pub struct DbOptions {
     pub(super) name: String,
     pub(super) settings: Settings,
     pub(super) isolation: DbIsolation,
-    pub(super) habits: Habits,
+    pub(super) connection: ConnectionConfig,
 }
 
 /// Where the connections run.
@@ -42,7 +42,7 @@ pub enum DbIsolation {
 
 /// The configuration of a connection. Passed to worker processes as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Habits {
+pub(super) struct ConnectionConfig {
     /// Prepared statements that a connection keeps; 0 for none.
     pub(super) statements: usize,
     pub(super) row_limit: usize,
@@ -63,13 +63,13 @@ pub(super) struct Habits {
     pub(super) reconnect: Duration,
 }
 
-impl Habits {
-    pub(super) fn bounds(&self) -> Bounds {
-        Bounds { rows: self.row_limit, bytes: self.byte_limit }
+impl ConnectionConfig {
+    pub(super) fn limits(&self) -> ResultLimits {
+        ResultLimits { rows: self.row_limit, bytes: self.byte_limit }
     }
 }
 
-impl Default for Habits {
+impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
             statements: 128,
@@ -93,7 +93,7 @@ impl Default for DbOptions {
             name: "database".to_owned(),
             settings: Settings::database(),
             isolation: DbIsolation::default(),
-            habits: Habits::default(),
+            connection: ConnectionConfig::default(),
         }
     }
 }
@@ -120,69 +120,69 @@ impl DbOptions {
         Self { isolation, ..self }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Habits)) -> Self {
-        change(&mut self.habits);
+    fn with(mut self, change: impl FnOnce(&mut ConnectionConfig)) -> Self {
+        change(&mut self.connection);
         self
     }
 
     /// Prepared statements that each connection keeps. Default: 128. Use 0 behind a transaction
     /// pooler (PostgreSQL), where prepared statements do not survive a transaction.
     pub fn statement_cache(self, statements: usize) -> Self {
-        self.with(|habits| habits.statements = statements)
+        self.with(|config| config.statements = statements)
     }
 
     /// Maximum number of rows that a statement returns. Default: 100,000. Beyond it the statement
     /// fails.
     pub fn row_limit(self, rows: usize) -> Self {
-        self.with(|habits| habits.row_limit = rows)
+        self.with(|config| config.row_limit = rows)
     }
 
     /// Maximum number of bytes that a statement returns. Default: 32 MiB.
     pub fn byte_limit(self, bytes: usize) -> Self {
-        self.with(|habits| habits.byte_limit = bytes)
+        self.with(|config| config.byte_limit = bytes)
     }
 
     /// How long a statement waits for a lock (SQLite, PostgreSQL, MySQL). Default: 5 s.
     pub fn busy_timeout(self, limit: Duration) -> Self {
-        self.with(|habits| habits.busy = limit)
+        self.with(|config| config.busy = limit)
     }
 
     /// How long one statement may take. Default: as long as its call.
     pub fn statement_timeout(self, limit: Duration) -> Self {
-        self.with(|habits| habits.statement_timeout = Some(limit))
+        self.with(|config| config.statement_timeout = Some(limit))
     }
 
     /// Adds a statement that is run on every new connection: a `PRAGMA`, a `SET`. They run in
     /// order.
     pub fn init(self, sql: impl Into<String>) -> Self {
-        self.with(|habits| habits.init.push(sql.into()))
+        self.with(|config| config.init.push(sql.into()))
     }
 
     /// Allows reads only. The database enforces it where it can (SQLite, PostgreSQL, MySQL; with
     /// ODBC, only if the driver connects to one of those).
     pub fn read_only(self) -> Self {
-        self.with(|habits| habits.read_only = true)
+        self.with(|config| config.read_only = true)
     }
 
     /// SQLite: creates a missing file. Without this, that is an error.
     pub fn create_if_missing(self) -> Self {
-        self.with(|habits| habits.create = true)
+        self.with(|config| config.create = true)
     }
 
     /// Workers start without a connection, and connect when they need one: so a program can start
     /// before its database.
     pub fn lazy(self) -> Self {
-        self.with(|habits| habits.lazy = true)
+        self.with(|config| config.lazy = true)
     }
 
     /// A connection that was idle this long is pinged before it is used. Default: 5 s.
     pub fn check_after(self, idle: Duration) -> Self {
-        self.with(|habits| habits.check_after = idle)
+        self.with(|config| config.check_after = idle)
     }
 
     /// How long a worker tries to connect, with growing pauses, before the call fails. Default: 10
     /// s, and never longer than the call's deadline.
     pub fn reconnect_within(self, limit: Duration) -> Self {
-        self.with(|habits| habits.reconnect = limit)
+        self.with(|config| config.reconnect = limit)
     }
 }

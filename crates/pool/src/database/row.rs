@@ -45,13 +45,13 @@ impl Serialize for Row {
 
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Reader)
+        from.deserialize_map(RowVisitor)
     }
 }
 
-struct Reader;
+struct RowVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for RowVisitor {
     type Value = Row;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -69,15 +69,15 @@ impl<'de> Visitor<'de> for Reader {
 
 /// Rows as they come from a database: the names once, and the values of each row.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Table {
+pub(super) struct ResultTable {
     pub(super) names: Arc<[String]>,
     pub(super) rows: Vec<Vec<Value>>,
 }
 
-impl Table {
+impl ResultTable {
     /// The rows as objects, for serialisation.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Object<'_>> {
-        self.rows.iter().map(|values| Object { names: &self.names, values })
+    pub(super) fn objects(&self) -> impl Iterator<Item = RowObject<'_>> {
+        self.rows.iter().map(|values| RowObject { names: &self.names, values })
     }
 
     /// Approximate memory use.
@@ -97,12 +97,12 @@ impl Table {
 }
 
 /// One row, serialised as an object.
-pub(super) struct Object<'t> {
+pub(super) struct RowObject<'t> {
     names: &'t [String],
     values: &'t [Value],
 }
 
-impl Serialize for Object<'_> {
+impl Serialize for RowObject<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(self.values.len()))?;
         for (name, value) in self.names.iter().zip(self.values) {
@@ -123,17 +123,20 @@ mod tests {
         assert_eq!(serde_json::to_string(&row).unwrap(), json);
         assert_eq!((row.get("a"), row.get("b")), (Some(&Value::from("x")), None));
         #[derive(serde::Deserialize, PartialEq, Debug)]
-        struct Line {
+        struct OrderLine {
             a: String,
             m: Option<i64>,
             z: u8,
         }
-        assert_eq!(row.read::<Line>().unwrap(), Line { a: "x".to_owned(), m: None, z: 1 });
+        assert_eq!(
+            row.read::<OrderLine>().unwrap(),
+            OrderLine { a: "x".to_owned(), m: None, z: 1 }
+        );
     }
 
     #[test]
     fn a_table_is_written_row_by_row() {
-        let table = Table {
+        let table = ResultTable {
             names: ["b".to_owned(), "a".to_owned()].into(),
             rows: vec![vec![1.into(), 2.into()], vec![3.into(), Value::Null]],
         };

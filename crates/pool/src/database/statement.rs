@@ -39,13 +39,13 @@ impl Statement {
 
 impl<'de> Deserialize<'de> for Statement {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+        from.deserialize_any(StatementVisitor)
     }
 }
 
-struct Reader;
+struct StatementVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for StatementVisitor {
     type Value = Statement;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

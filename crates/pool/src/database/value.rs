@@ -9,7 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The key of an object that encodes bytes.
-const BYTES: &str = "$bytes";
+const BYTES_KEY: &str = "$bytes";
 
 /// A value of a database: a parameter, or a column's value.
 ///
@@ -111,11 +111,11 @@ impl Serialize for Value {
             Self::Bool(value) => to.serialize_bool(*value),
             Self::Int(value) => to.serialize_i64(*value),
             Self::Real(value) if value.is_finite() => to.serialize_f64(*value),
-            Self::Real(value) => to.serialize_str(name_of(*value)),
+            Self::Real(value) => to.serialize_str(non_finite_name(*value)),
             Self::Text(value) => to.serialize_str(value),
             Self::Bytes(value) => {
                 let mut map = to.serialize_map(Some(1))?;
-                map.serialize_entry(BYTES, &STANDARD.encode(value))?;
+                map.serialize_entry(BYTES_KEY, &STANDARD.encode(value))?;
                 map.end()
             }
         }
@@ -123,7 +123,7 @@ impl Serialize for Value {
 }
 
 /// As PostgreSQL prints and parses them.
-pub(super) fn name_of(value: f64) -> &'static str {
+pub(super) fn non_finite_name(value: f64) -> &'static str {
     match value {
         value if value.is_nan() => "NaN",
         value if value > 0.0 => "Infinity",
@@ -133,13 +133,13 @@ pub(super) fn name_of(value: f64) -> &'static str {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+        from.deserialize_any(ValueVisitor)
     }
 }
 
-struct Reader;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -179,7 +179,7 @@ impl<'de> Visitor<'de> for Reader {
         let first: Option<(String, String)> = map.next_entry()?;
         let more: Option<String> = map.next_key()?;
         match (first, more) {
-            (Some((key, text)), None) if key == BYTES => {
+            (Some((key, text)), None) if key == BYTES_KEY => {
                 STANDARD.decode(text).map(Value::Bytes).map_err(de::Error::custom)
             }
             _ => Err(de::Error::custom("an object that is not {\"$bytes\": base64}")),
@@ -197,8 +197,8 @@ impl JsonSchema for Value {
             "description": "A value of a database. Bytes are {\"$bytes\": base64}.",
             "anyOf": [
                 { "type": ["null", "boolean", "number", "string"] },
-                { "type": "object", "properties": { BYTES: { "type": "string" } },
-                  "required": [BYTES], "additionalProperties": false },
+                { "type": "object", "properties": { BYTES_KEY: { "type": "string" } },
+                  "required": [BYTES_KEY], "additionalProperties": false },
             ],
         })
     }

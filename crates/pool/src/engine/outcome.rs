@@ -8,20 +8,20 @@ use crate::error::{CallError, ErrorKind, Fate};
 use crate::retry_advice::Advice;
 
 /// How long a unit is snoozed if the pool's queue is full.
-const NO_ROOM: Duration = Duration::from_secs(1);
+const FULL_SNOOZE: Duration = Duration::from_secs(1);
 /// How long a unit is snoozed if no worker can be started. That is not the unit's fault, and a
 /// worker on another machine may be able to run it.
-const NO_WORKER: Duration = Duration::from_secs(10);
+const NO_WORKER_SNOOZE: Duration = Duration::from_secs(10);
 
 /// Bytes of a worker's standard error that a failure keeps, from its end.
-const STDERR: usize = 2000;
+const MAX_STDERR: usize = 2000;
 
 /// Maps a failed call to the outcome of its unit.
 ///
 /// An error of the unit fails it. An error of the pool costs the unit no attempt. All other errors
 /// are retried by the unit's policy, unless the operation advises otherwise ([`Advice`]).
 pub fn outcome(error: &CallError) -> Outcome {
-    let failure = || Failure::new(code(&error.kind), words(error));
+    let failure = || Failure::new(code(&error.kind), failure_message(error));
     let retry = |after| Outcome::Retry { failure: failure(), after };
     match &error.kind {
         ErrorKind::Handler { .. } => match error.kind.advice() {
@@ -34,10 +34,10 @@ pub fn outcome(error: &CallError) -> Outcome {
         | ErrorKind::TooLarge { .. } => Outcome::Fail(failure()),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(NO_ROOM),
+        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
         ErrorKind::StartFailed { .. } => {
-            tracing::warn!(%error, "a unit is left for another worker");
-            Outcome::Snooze(NO_WORKER)
+            tracing::warn!(%error, "no worker can be started; the unit is snoozed");
+            Outcome::Snooze(NO_WORKER_SNOOZE)
         }
         // The engine knows the reason of a cancellation, and turns it into an interruption or an
         // end.
@@ -51,7 +51,7 @@ pub fn outcome(error: &CallError) -> Outcome {
 }
 
 /// Whether the pool cannot accept any unit at the moment.
-pub(super) fn is_of_pool(kind: &ErrorKind) -> bool {
+pub(super) fn is_pool_unavailable(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::Full { .. } | ErrorKind::ShuttingDown | ErrorKind::StartFailed { .. })
 }
 
@@ -76,11 +76,11 @@ fn code(kind: &ErrorKind) -> &str {
 
 /// The failure's message: an operation's own message as it is; for other errors also the pool, the
 /// operation and the worker.
-fn words(error: &CallError) -> String {
+fn failure_message(error: &CallError) -> String {
     match &error.kind {
         ErrorKind::Handler { .. } => error.kind.to_string(),
         kind => {
-            let kind = kind.clone().with_short_stderr(STDERR);
+            let kind = kind.clone().with_short_stderr(MAX_STDERR);
             CallError { kind, ..error.clone() }.to_string()
         }
     }

@@ -61,8 +61,8 @@ impl PoolBuilder {
     }
 
     /// What happens to a call if the queue is full.
-    pub fn when_full(self, what: WhenFull) -> Self {
-        self.with(|settings| settings.when_full = what)
+    pub fn when_full(self, choice: WhenFull) -> Self {
+        self.with(|settings| settings.when_full = choice)
     }
 
     /// The timeout of a call, time in the queue included.
@@ -71,8 +71,8 @@ impl PoolBuilder {
     }
 
     /// What happens to a call that times out.
-    pub fn on_timeout(self, what: OnTimeout) -> Self {
-        self.with(|settings| settings.on_timeout = what)
+    pub fn on_timeout(self, choice: OnTimeout) -> Self {
+        self.with(|settings| settings.on_timeout = choice)
     }
 
     /// How long a worker above `min` stays idle before it stops.
@@ -81,18 +81,18 @@ impl PoolBuilder {
     }
 
     /// Calls after which a worker is replaced.
-    pub fn max_calls(self, most: u64) -> Self {
-        self.with(|settings| settings.max_calls = Some(most))
+    pub fn max_calls(self, limit: u64) -> Self {
+        self.with(|settings| settings.max_calls = Some(limit))
     }
 
     /// The age at which a worker is replaced.
-    pub fn max_age(self, most: Duration) -> Self {
-        self.with(|settings| settings.max_age = Some(most))
+    pub fn max_age(self, limit: Duration) -> Self {
+        self.with(|settings| settings.max_age = Some(limit))
     }
 
     /// Bytes of memory beyond which a process is replaced.
-    pub fn max_memory(self, most: u64) -> Self {
-        self.with(|settings| settings.max_memory = Some(most))
+    pub fn max_memory(self, limit: u64) -> Self {
+        self.with(|settings| settings.max_memory = Some(limit))
     }
 
     /// Opens a pool of threads.

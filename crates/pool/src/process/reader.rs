@@ -10,7 +10,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::worker::Worker;
 use crate::protocol::decoder::Decoder;
-use crate::protocol::{Encoding, Fault, FromWorker, Heard};
+use crate::protocol::{Decoded, Encoding, FromWorker, ProtocolError};
 use crate::shared::Shared;
 
 /// The pool's end of a worker's output.
@@ -33,13 +33,13 @@ impl Reader {
         loop {
             let Ok(mut ready) = self.pipe.readable().await else { return false };
             let space = self.decoder.space();
-            let room = space.capacity() - space.len();
+            let capacity = space.capacity() - space.len();
             match rustix::io::read(&self.pipe, spare_capacity(space)) {
                 Ok(0) => return false,
                 Ok(read) => {
                     // A short read means that the pipe is empty. Saves a read that would return
                     // EAGAIN.
-                    if read < room {
+                    if read < capacity {
                         ready.clear_ready();
                     }
                     return true;
@@ -52,12 +52,12 @@ impl Reader {
     }
 
     /// The next message; `None` at the end of the pipe.
-    pub(super) async fn next(&mut self) -> Result<Option<Heard<FromWorker>>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<Decoded<FromWorker>>, ProtocolError> {
         loop {
             // A worker that writes without pause must not starve other tasks.
             tokio::task::coop::consume_budget().await;
-            if let Some(heard) = self.decoder.next()? {
-                return Ok(Some(heard));
+            if let Some(message) = self.decoder.next()? {
+                return Ok(Some(message));
             }
             if !self.read().await {
                 return Ok(None);
@@ -66,24 +66,24 @@ impl Reader {
     }
 
     /// Handles messages until the pipe ends or the worker violates the protocol.
-    pub(super) async fn listen(
+    pub(super) async fn run(
         mut self,
         worker: Arc<Worker>,
         shared: Arc<Shared>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtocolError> {
         loop {
             let mut count = 0;
-            while let Some(heard) = self.decoder.next()? {
+            while let Some(message) = self.decoder.next()? {
                 count += 1;
                 if count == 2 {
-                    worker.collect();
+                    worker.defer_writes();
                 }
-                worker.hear(&shared, heard);
+                worker.on_message(&shared, message);
                 // A worker that writes without pause must not starve other tasks.
                 tokio::task::coop::consume_budget().await;
             }
             if count > 1 {
-                turn().await;
+                yield_once().await;
             }
             // Sends the calls that followed from these messages in one write.
             worker.flush();
@@ -95,7 +95,7 @@ impl Reader {
 }
 
 /// Lets tasks run that were woken before this one.
-async fn turn() {
+async fn yield_once() {
     let mut waited = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {

@@ -10,29 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::process::Pid;
 
-use super::Habits;
+use super::ProcessConfig;
 use crate::pidfd::Exit;
 use crate::program::Channel;
-use crate::warden::{Group, Warden, Watched};
+use crate::warden::{Group, Warden, WatchGuard};
 
 /// Size of a pipe, where the system allows it: large payloads need fewer writes.
-const PIPE: usize = 256 * 1024;
+const PIPE_SIZE: usize = 256 * 1024;
 /// The descriptor number of a worker's socket, if it has one.
 const DESCRIPTOR: i32 = 3;
 
 /// A process and its group. When dropped, it kills both, and reaps the process.
 pub(super) struct Process {
     child: Child,
-    leash: Arc<Leash>,
+    kill_handle: Arc<KillHandle>,
     exit: Option<Exit>,
-    _watched: Option<Watched>,
+    _watch_guard: Option<WatchGuard>,
 }
 
 /// Kills a process, as long as its id cannot have been reused.
 #[derive(Default)]
-pub(super) struct Leash(Mutex<Option<Group>>);
+pub(super) struct KillHandle(Mutex<Option<Group>>);
 
-impl Leash {
+impl KillHandle {
     /// Kills the process and its group at once.
     pub(super) fn kill(&self) {
         if let Some(group) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -48,7 +48,7 @@ impl Leash {
 }
 
 /// The parent's ends of a process's pipes.
-pub(super) struct Ends {
+pub(super) struct ParentPipes {
     pub(super) write: OwnedFd,
     pub(super) read: OwnedFd,
     pub(super) stderr: OwnedFd,
@@ -57,37 +57,37 @@ pub(super) struct Ends {
 impl Process {
     /// Spawns a process. Takes about a millisecond, so do not call it on a thread of the runtime.
     pub(super) fn start(
-        habits: &Habits,
+        config: &ProcessConfig,
         pool: &str,
         worker: u64,
         warden: &Arc<Warden>,
-    ) -> io::Result<(Self, Ends)> {
-        let mut command = habits.program.to_command(pool)?;
+    ) -> io::Result<(Self, ParentPipes)> {
+        let mut command = config.program.to_command(pool)?;
         command.process_group(0).envs([warden.mark()]);
         command.env("LONGSHORE_WORKER", crate::protocol::VERSION.to_string());
         command.env("LONGSHORE_WORKER_POOL", pool).env("LONGSHORE_WORKER_ID", worker.to_string());
-        let (mut child, ends) = match habits.program.channel {
-            Channel::Stdio => on_stdio(&mut command)?,
-            Channel::Descriptor => on_descriptor(&mut command)?,
+        let (mut child, pipes) = match config.program.channel {
+            Channel::Stdio => spawn_on_stdio(&mut command)?,
+            Channel::Descriptor => spawn_on_descriptor(&mut command)?,
         };
         let group = Group::of(Some(child.id()));
         let watched = group.as_ref().map(|group| warden.watch(group.id()));
         let pid = Pid::from_child(&child);
-        if let Err(error) = prepare(habits, pid).and_then(|()| unblock(&ends)) {
+        if let Err(error) = apply_limits(config, pid).and_then(|()| set_nonblocking(&pipes)) {
             drop(group);
             let _ = child.wait();
             return Err(error);
         }
-        let leash = Arc::new(Leash(Mutex::new(group)));
-        Ok((Self { child, leash, exit: None, _watched: watched }, ends))
+        let kill_handle = Arc::new(KillHandle(Mutex::new(group)));
+        Ok((Self { child, kill_handle, exit: None, _watch_guard: watched }, pipes))
     }
 
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn leash(&self) -> Arc<Leash> {
-        Arc::clone(&self.leash)
+    pub(super) fn kill_handle(&self) -> Arc<KillHandle> {
+        Arc::clone(&self.kill_handle)
     }
 
     /// Registers the process's exit with the runtime.
@@ -105,7 +105,7 @@ impl Process {
 
     /// Kills the rest of its group, and reaps it. Does not block once the process has exited.
     pub(super) fn reap(&mut self) -> Option<ExitStatus> {
-        self.leash.release();
+        self.kill_handle.release();
         self.child.wait().ok()
     }
 }
@@ -116,25 +116,25 @@ impl Drop for Process {
     }
 }
 
-fn on_stdio(command: &mut Command) -> io::Result<(Child, Ends)> {
+fn spawn_on_stdio(command: &mut Command) -> io::Result<(Child, ParentPipes)> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    let ends = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(write), Some(read), Some(stderr)) = ends else {
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(write), Some(read), Some(stderr)) = pipes else {
         return Err(io::Error::other("a process without pipes"));
     };
-    enlarge(&write);
-    enlarge(&read);
-    Ok((child, Ends { write: write.into(), read: read.into(), stderr: stderr.into() }))
+    enlarge_pipe(&write);
+    enlarge_pipe(&read);
+    Ok((child, ParentPipes { write: write.into(), read: read.into(), stderr: stderr.into() }))
 }
 
 /// Spawns a process with a socket. What it prints goes to standard error.
-fn on_descriptor(command: &mut Command) -> io::Result<(Child, Ends)> {
+fn spawn_on_descriptor(command: &mut Command) -> io::Result<(Child, ParentPipes)> {
     let (ours, theirs) = UnixStream::pair()?;
     // Before the spawn: if this failed afterwards, the process would not be reaped.
     let write = ours.try_clone()?.into();
-    let (stderr, printed) = io::pipe()?;
-    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed);
+    let (stderr, output) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
     command.env("LONGSHORE_WORKER_FD", DESCRIPTOR.to_string());
     let mapping = FdMapping { parent_fd: theirs.into(), child_fd: DESCRIPTOR };
     command.fd_mappings(vec![mapping]).map_err(io::Error::other)?;
@@ -142,29 +142,29 @@ fn on_descriptor(command: &mut Command) -> io::Result<(Child, Ends)> {
     // The parent's copies of the child's ends must be closed, or the parent would never see their
     // end.
     *command = Command::new("");
-    Ok((child, Ends { write, read: ours.into(), stderr: stderr.into() }))
+    Ok((child, ParentPipes { write, read: ours.into(), stderr: stderr.into() }))
 }
 
 #[cfg(target_os = "linux")]
-fn enlarge(pipe: impl AsFd) {
+fn enlarge_pipe(pipe: impl AsFd) {
     // If it is not allowed, the pipe keeps its size.
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_SIZE);
 }
 
 #[cfg(not(target_os = "linux"))]
-fn enlarge(_: impl AsFd) {}
+fn enlarge_pipe(_: impl AsFd) {}
 
-fn unblock(ends: &Ends) -> io::Result<()> {
-    for end in [&ends.write, &ends.read, &ends.stderr] {
+fn set_nonblocking(pipes: &ParentPipes) -> io::Result<()> {
+    for end in [&pipes.write, &pipes.read, &pipes.stderr] {
         rustix::io::ioctl_fionbio(end, true)?;
     }
     Ok(())
 }
 
 /// Applies priority and limits before the first message: the process waits for it.
-fn prepare(habits: &Habits, pid: Pid) -> io::Result<()> {
-    if let Some(nice) = habits.program.nice {
+fn apply_limits(config: &ProcessConfig, pid: Pid) -> io::Result<()> {
+    if let Some(nice) = config.program.nice {
         rustix::process::setpriority_process(Some(pid), nice)?;
     }
-    habits.limits.set(pid)
+    config.limits.set(pid)
 }

@@ -3,16 +3,16 @@
 use std::marker::PhantomData;
 
 use super::frame::{Frame, HEADER, Header};
-use super::{Encoding, Fault, Heard, Message};
+use super::{Decoded, Encoding, Message, ProtocolError};
 
 /// Bytes per read.
-pub(crate) const READ: usize = 64 * 1024;
+pub(crate) const READ_SIZE: usize = 64 * 1024;
 /// A body above this size gets its own buffer, and is read right into it.
-const LARGE: usize = 16 * 1024;
+const LARGE_BODY: usize = 16 * 1024;
 /// Initial capacity for a large body. The buffer grows only as bytes arrive.
-const FIRST: usize = 2 * 1024 * 1024;
+const INITIAL_CAPACITY: usize = 2 * 1024 * 1024;
 /// Bytes of a stray line that are shown.
-const SHOWN: usize = 200;
+const STRAY_PREVIEW: usize = 200;
 
 /// Finds messages. The reader appends bytes to [`Decoder::space`].
 pub(crate) struct Decoder<M> {
@@ -23,23 +23,25 @@ pub(crate) struct Decoder<M> {
     start: usize,
     /// Bytes after `start` that were searched for the end of a line.
     searched: usize,
-    large: Option<Large>,
+    large: Option<LargeBody>,
     messages: PhantomData<fn() -> M>,
 }
 
 /// A large body that has not arrived completely.
-struct Large {
+struct LargeBody {
     header: Header,
     name: Vec<u8>,
     body: Vec<u8>,
 }
 
-impl Large {
+impl LargeBody {
     fn space(&mut self) -> &mut Vec<u8> {
-        let (there, wanted) = (self.body.len(), self.header.body);
-        if self.body.capacity() == there {
+        let (received, total) = (self.body.len(), self.header.body);
+        if self.body.capacity() == received {
             // The buffer grows only as bytes arrive: a header with a false length costs little.
-            self.body.reserve_exact(wanted.saturating_sub(there).min(there.max(FIRST)).max(1));
+            self.body.reserve_exact(
+                total.saturating_sub(received).min(received.max(INITIAL_CAPACITY)).max(1),
+            );
         }
         &mut self.body
     }
@@ -68,7 +70,7 @@ impl<M: Message> Decoder<M> {
     /// The buffer to which the next bytes are appended.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.large.is_none() {
-            self.tidy();
+            self.compact();
         }
         match &mut self.large {
             Some(large) => large.space(),
@@ -76,12 +78,12 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             (self.start, self.searched) = (0, 0);
         }
-        if self.buffer.capacity() - self.buffer.len() < READ / 2 {
+        if self.buffer.capacity() - self.buffer.len() < READ_SIZE / 2 {
             self.make_room();
         }
     }
@@ -90,7 +92,7 @@ impl<M: Message> Decoder<M> {
         self.buffer.drain(..self.start);
         self.start = 0;
         // A long line grows by half each time: few copies, and little unused capacity.
-        self.buffer.reserve_exact(READ.max(self.buffer.len() / 2));
+        self.buffer.reserve_exact(READ_SIZE.max(self.buffer.len() / 2));
     }
 
     #[cfg(test)]
@@ -100,19 +102,19 @@ impl<M: Message> Decoder<M> {
 
     /// Allocated memory.
     #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn allocated(&self) -> usize {
         self.buffer.capacity() + self.large.as_ref().map_or(0, |large| large.body.capacity())
     }
 
     /// The next message, if it has arrived completely.
-    pub(crate) fn next(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         match self.encoding {
             Encoding::Json => self.next_line(),
             Encoding::Binary => self.next_frame(),
         }
     }
 
-    fn next_line(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    fn next_line(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         loop {
             let rest = &self.buffer[self.start..];
             let Some(end) = memchr::memchr(b'\n', &rest[self.searched..]) else { break };
@@ -125,8 +127,10 @@ impl<M: Message> Decoder<M> {
             if line.len() > self.max_frame {
                 return Err(too_long(self.max_frame));
             }
-            let heard = M::from_line(line)?;
-            return Ok(Some(heard.map_or_else(|| Heard::Stray(shown(line)), Heard::Message)));
+            let message = M::from_line(line)?;
+            return Ok(Some(
+                message.map_or_else(|| Decoded::Stray(preview(line)), Decoded::Message),
+            ));
         }
         self.searched = self.buffer.len() - self.start;
         match self.searched > self.max_frame {
@@ -135,17 +139,17 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    fn next_frame(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         loop {
             let Some(frame) = self.frame()? else { return Ok(None) };
             // Unknown types are skipped.
             if let Some(message) = M::from_frame(frame)? {
-                return Ok(Some(Heard::Message(message)));
+                return Ok(Some(Decoded::Message(message)));
             }
         }
     }
 
-    fn frame(&mut self) -> Result<Option<Frame>, Fault> {
+    fn frame(&mut self) -> Result<Option<Frame>, ProtocolError> {
         if let Some(large) = &mut self.large {
             if large.body.len() < large.header.body {
                 return Ok(None);
@@ -155,7 +159,7 @@ impl<M: Message> Decoder<M> {
             self.buffer.extend_from_slice(&large.body[large.header.body..]);
             large.body.truncate(large.header.body);
             self.start = 0;
-            return Ok(self.large.take().map(|Large { header, name, body }| Frame {
+            return Ok(self.large.take().map(|LargeBody { header, name, body }| Frame {
                 header,
                 name,
                 body,
@@ -169,10 +173,10 @@ impl<M: Message> Decoder<M> {
             self.start += end;
             return Ok(Some(Frame { header, name, body }));
         }
-        if header.body > LARGE && bytes.len() >= body_at {
-            let mut body = Vec::with_capacity(header.body.min(FIRST));
+        if header.body > LARGE_BODY && bytes.len() >= body_at {
+            let mut body = Vec::with_capacity(header.body.min(INITIAL_CAPACITY));
             body.extend_from_slice(&bytes[body_at..]);
-            self.large = Some(Large { header, name: bytes[HEADER..body_at].to_vec(), body });
+            self.large = Some(LargeBody { header, name: bytes[HEADER..body_at].to_vec(), body });
             self.buffer.clear();
             self.start = 0;
         }
@@ -180,10 +184,10 @@ impl<M: Message> Decoder<M> {
     }
 }
 
-fn too_long(limit: usize) -> Fault {
-    Fault(format!("a line of more than {limit} bytes"))
+fn too_long(limit: usize) -> ProtocolError {
+    ProtocolError(format!("a line of more than {limit} bytes"))
 }
 
-fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned()
+fn preview(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(STRAY_PREVIEW)]).into_owned()
 }

@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    CallMessage, ErrorBody, Fault, FromWorker, Message, Outgoing, ToWorker, embedded, frame,
-    is_bytes, millis,
+    CallMessage, ErrorBody, FromWorker, Message, OutgoingCall, ProtocolError, ToWorker, frame,
+    is_bytes, millis, valid_json,
 };
 use crate::payload::Payload;
 
 /// Writes a call.
-pub(super) fn call(call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn encode_call(call: &OutgoingCall<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     // Validated before a byte is written: half a message would corrupt the next.
-    let text = if is_bytes(call.arguments) { &[][..] } else { embedded(call.arguments)? };
+    let text = if is_bytes(call.arguments) { &[][..] } else { valid_json(call.arguments)? };
     let _ = write!(out, "{{\"type\":\"call\",\"id\":{},\"operation\":", call.id);
-    put(&call.operation, out);
+    write_json(&call.operation, out);
     if is_bytes(call.arguments) {
         base64_field("arguments_base64", call.arguments, out);
     } else {
@@ -37,7 +37,7 @@ pub(super) fn call(call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> 
 }
 
 /// Writes a message from the pool.
-pub(super) fn tell(message: &ToWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn encode_to_worker(message: &ToWorker, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     #[derive(Serialize)]
     struct Hello<'a> {
         r#type: &'a str,
@@ -45,8 +45,8 @@ pub(super) fn tell(message: &ToWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
         hello: &'a super::Hello,
     }
     match message {
-        ToWorker::Hello(hello) => put(&Hello { r#type: "hello", hello }, out),
-        ToWorker::Call(message) => return call(&message.outgoing(), out),
+        ToWorker::Hello(hello) => write_json(&Hello { r#type: "hello", hello }, out),
+        ToWorker::Call(message) => return encode_call(&message.outgoing(), out),
         ToWorker::Cancel(id) => _ = write!(out, "{{\"type\":\"cancel\",\"id\":{id}}}"),
         ToWorker::Ping(id) => _ = write!(out, "{{\"type\":\"ping\",\"id\":{id}}}"),
         ToWorker::Stop => out.extend_from_slice(b"{\"type\":\"stop\"}"),
@@ -56,7 +56,10 @@ pub(super) fn tell(message: &ToWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
 }
 
 /// Writes a message from a worker.
-pub(super) fn answer(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn encode_from_worker(
+    message: &FromWorker,
+    out: &mut Vec<u8>,
+) -> Result<(), ProtocolError> {
     #[derive(Serialize)]
     struct Ready<'a> {
         r#type: &'a str,
@@ -76,12 +79,12 @@ pub(super) fn answer(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Faul
         body: ErrorBody,
     }
     match message {
-        FromWorker::Ready(ready) => put(&Ready { r#type: "ready", ready }, out),
-        FromWorker::Failed(message) => put(&Failed { r#type: "failed", message }, out),
-        FromWorker::Result { id, value } => return valued("result", *id, value, out),
-        FromWorker::Progress { id, value } => return valued("progress", *id, value, out),
+        FromWorker::Ready(ready) => write_json(&Ready { r#type: "ready", ready }, out),
+        FromWorker::Failed(message) => write_json(&Failed { r#type: "failed", message }, out),
+        FromWorker::Result { id, value } => return encode_value("result", *id, value, out),
+        FromWorker::Progress { id, value } => return encode_value("progress", *id, value, out),
         FromWorker::Error { id, error } => {
-            put(&Error { r#type: "error", id: *id, body: error.clone().into() }, out);
+            write_json(&Error { r#type: "error", id: *id, body: error.clone().into() }, out);
         }
         FromWorker::Pong(id) => _ = write!(out, "{{\"type\":\"pong\",\"id\":{id}}}"),
         FromWorker::Retire => out.extend_from_slice(b"{\"type\":\"retire\"}"),
@@ -90,8 +93,13 @@ pub(super) fn answer(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Faul
     Ok(())
 }
 
-fn valued(kind: &str, id: u64, value: &Payload, out: &mut Vec<u8>) -> Result<(), Fault> {
-    let text = if is_bytes(value) { &[][..] } else { embedded(value)? };
+fn encode_value(
+    kind: &str,
+    id: u64,
+    value: &Payload,
+    out: &mut Vec<u8>,
+) -> Result<(), ProtocolError> {
+    let text = if is_bytes(value) { &[][..] } else { valid_json(value)? };
     let _ = write!(out, "{{\"type\":\"{kind}\",\"id\":{id}");
     if is_bytes(value) {
         base64_field("value_base64", value, out);
@@ -102,7 +110,7 @@ fn valued(kind: &str, id: u64, value: &Payload, out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-fn put(value: &impl Serialize, out: &mut Vec<u8>) {
+fn write_json(value: &impl Serialize, out: &mut Vec<u8>) {
     // Serialising our own types into memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
@@ -152,22 +160,23 @@ impl<'a> Fields<'a> {
         Some((fields, kind))
     }
 
-    fn id(&self, kind: &str) -> Result<u64, Fault> {
+    fn id(&self, kind: &str) -> Result<u64, ProtocolError> {
         let id = self.id.and_then(|id| id.get().parse().ok());
-        id.ok_or_else(|| Fault::new(format!("a `{kind}` without an id")))
+        id.ok_or_else(|| ProtocolError::new(format!("a `{kind}` without an id")))
     }
 }
 
 /// Parses the whole line as one type.
-fn whole<'a, T: Deserialize<'a>>(kind: &str, line: &'a [u8]) -> Result<T, Fault> {
-    serde_json::from_slice(line).map_err(|cause| Fault::new(format!("a `{kind}` with {cause}")))
+fn parse_line<'a, T: Deserialize<'a>>(kind: &str, line: &'a [u8]) -> Result<T, ProtocolError> {
+    serde_json::from_slice(line)
+        .map_err(|cause| ProtocolError::new(format!("a `{kind}` with {cause}")))
 }
 
-fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<Payload, Fault> {
+fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<Payload, ProtocolError> {
     match (text, base64) {
         (_, Some(base64)) => match STANDARD.decode(base64) {
             Ok(bytes) => Ok(Payload::bytes(bytes)),
-            Err(cause) => Err(Fault::new(format!("bad base64: {cause}"))),
+            Err(cause) => Err(ProtocolError::new(format!("bad base64: {cause}"))),
         },
         (Some(text), None) => Ok(Payload::from_json_text(text.get())),
         (None, None) => Ok(Payload::null()),
@@ -175,34 +184,34 @@ fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<Payload, Fau
 }
 
 impl Message for FromWorker {
-    fn from_line(line: &[u8]) -> Result<Option<Self>, Fault> {
+    fn from_line(line: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let Some((fields, kind)) = Fields::of(line) else { return Ok(None) };
         let value = || payload(fields.value, fields.value_base64.as_deref());
         Ok(Some(match kind.as_str() {
             "result" => Self::Result { id: fields.id(&kind)?, value: value()? },
             "error" => {
-                let body: ErrorBody = whole(&kind, line)?;
+                let body: ErrorBody = parse_line(&kind, line)?;
                 Self::Error { id: fields.id(&kind)?, error: body.into() }
             }
             "progress" => Self::Progress { id: fields.id(&kind)?, value: value()? },
             "pong" => Self::Pong(fields.id(&kind)?),
             "retire" => Self::Retire,
-            "ready" => Self::Ready(whole(&kind, line)?),
-            "failed" => Self::Failed(whole::<ErrorBody>(&kind, line)?.message),
+            "ready" => Self::Ready(parse_line(&kind, line)?),
+            "failed" => Self::Failed(parse_line::<ErrorBody>(&kind, line)?.message),
             _ => return Ok(None),
         }))
     }
 
-    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, Fault> {
+    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, ProtocolError> {
         frame::from_worker(frame)
     }
 }
 
 impl Message for ToWorker {
-    fn from_line(line: &[u8]) -> Result<Option<Self>, Fault> {
+    fn from_line(line: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let Some((fields, kind)) = Fields::of(line) else { return Ok(None) };
         Ok(Some(match kind.as_str() {
-            "hello" => Self::Hello(whole(&kind, line)?),
+            "hello" => Self::Hello(parse_line(&kind, line)?),
             "call" => {
                 let limit = fields.timeout_ms.and_then(|limit| limit.get().parse().ok());
                 Self::Call(CallMessage {
@@ -220,7 +229,7 @@ impl Message for ToWorker {
         }))
     }
 
-    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, Fault> {
+    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, ProtocolError> {
         frame::to_worker(frame)
     }
 }

@@ -12,300 +12,306 @@ fn settings() -> Settings {
 }
 
 /// A scheduler with ready workers, and the time.
-fn table(settings: Settings) -> (Table<&'static str>, Instant) {
+fn scheduler(settings: Settings) -> (WorkerScheduler<&'static str>, Instant) {
     let now = Instant::now();
-    let mut table = Table::new(settings, true);
-    for order in table.tend(now) {
-        let Order::Start(id) = order else { panic!("{order:?}") };
-        assert_eq!(table.ready(id, now), (Next::Wait, None));
+    let mut scheduler = WorkerScheduler::new(settings, true);
+    for command in scheduler.maintain(now) {
+        let BackendCommand::Start(id) = command else { panic!("{command:?}") };
+        assert_eq!(scheduler.ready(id, now), (NextAction::Wait, None));
     }
-    (table, now)
+    (scheduler, now)
 }
 
 fn refuse(
-    table: &mut Table<&'static str>,
+    scheduler: &mut WorkerScheduler<&'static str>,
     job: &'static str,
     now: Instant,
-) -> Submitted<&'static str> {
-    table.submit(job, 5, WhenFull::Refuse, now)
+) -> CallAdmission<&'static str> {
+    scheduler.submit(job, 5, WhenFull::Refuse, now)
 }
 
 fn wait(
-    table: &mut Table<&'static str>,
+    scheduler: &mut WorkerScheduler<&'static str>,
     job: &'static str,
     now: Instant,
-) -> Submitted<&'static str> {
-    table.submit(job, 5, WhenFull::Wait, now)
+) -> CallAdmission<&'static str> {
+    scheduler.submit(job, 5, WhenFull::Wait, now)
 }
 
 #[test]
 fn a_call_goes_to_a_free_worker_then_to_a_new_one_then_waits_then_is_refused() {
-    let (mut table, now) = table(settings());
-    assert_eq!(refuse(&mut table, "a", now), Submitted::Given(1, "a"));
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Queued((5, 1), Some(2)));
-    assert_eq!(table.ready(2, now).0, Next::Take("b"));
-    assert_eq!(refuse(&mut table, "c", now), Submitted::Queued((5, 2), None));
-    assert_eq!(refuse(&mut table, "d", now), Submitted::Queued((5, 3), None));
-    assert_eq!(refuse(&mut table, "e", now), Submitted::Full("e"));
-    assert_eq!(table.finished(1, now), Next::Take("c"));
-    assert_eq!(table.finished(2, now), Next::Take("d"));
-    assert_eq!(table.finished(1, now), Next::Wait);
+    let (mut scheduler, now) = scheduler(settings());
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Queued((5, 1), Some(2)));
+    assert_eq!(scheduler.ready(2, now).0, NextAction::Run("b"));
+    assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Queued((5, 2), None));
+    assert_eq!(refuse(&mut scheduler, "d", now), CallAdmission::Queued((5, 3), None));
+    assert_eq!(refuse(&mut scheduler, "e", now), CallAdmission::Full("e"));
+    assert_eq!(scheduler.finished(1, now), NextAction::Run("c"));
+    assert_eq!(scheduler.finished(2, now), NextAction::Run("d"));
+    assert_eq!(scheduler.finished(1, now), NextAction::Wait);
 }
 
 #[test]
 fn without_a_queue_every_worker_can_still_be_used() {
-    let (mut table, now) = table(Settings { min: 0, queue: 0, ..settings() });
-    assert_eq!(refuse(&mut table, "a", now), Submitted::Queued((5, 1), Some(1)));
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Queued((5, 2), Some(2)));
-    assert_eq!(refuse(&mut table, "c", now), Submitted::Full("c"));
-    assert_eq!(table.ready(2, now).0, Next::Take("a"));
+    let (mut scheduler, now) = scheduler(Settings { min: 0, queue: 0, ..settings() });
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Queued((5, 1), Some(1)));
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Queued((5, 2), Some(2)));
+    assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Full("c"));
+    assert_eq!(scheduler.ready(2, now).0, NextAction::Run("a"));
 }
 
 #[test]
 fn who_waits_for_a_place_gets_it_in_the_order_of_coming_and_nobody_overtakes() {
-    let (mut table, now) = table(Settings { max: 1, queue: 1, ..settings() });
-    assert_eq!(wait(&mut table, "a", now), Submitted::Given(1, "a"));
+    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
+    assert_eq!(wait(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
     for (number, job) in ["b", "c", "d"].into_iter().enumerate() {
         let ticket = (5, 1 + number as u64);
-        assert_eq!(wait(&mut table, job, now), Submitted::Queued(ticket, None));
+        assert_eq!(wait(&mut scheduler, job, now), CallAdmission::Queued(ticket, None));
     }
     // Even the most urgent call does not overtake calls that wait for queue space, or later calls
     // could wait for ever.
-    assert!(matches!(table.submit("e", 1, WhenFull::Wait, now), Submitted::Queued(..)));
-    assert_eq!(refuse(&mut table, "f", now), Submitted::Full("f"));
-    let order: Vec<_> = (0..4).map(|_| table.finished(1, now)).collect();
-    assert_eq!(order, ["b", "c", "d", "e"].map(Next::Take));
+    assert!(matches!(scheduler.submit("e", 1, WhenFull::Wait, now), CallAdmission::Queued(..)));
+    assert_eq!(refuse(&mut scheduler, "f", now), CallAdmission::Full("f"));
+    let command: Vec<_> = (0..4).map(|_| scheduler.finished(1, now)).collect();
+    assert_eq!(command, ["b", "c", "d", "e"].map(NextAction::Run));
 }
 
 #[test]
 fn the_most_urgent_goes_first_and_equals_in_the_order_of_coming() {
-    let (mut table, now) = table(Settings { max: 1, queue: 9, ..settings() });
-    assert_eq!(refuse(&mut table, "first", now), Submitted::Given(1, "first"));
+    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 9, ..settings() });
+    assert_eq!(refuse(&mut scheduler, "first", now), CallAdmission::Assigned(1, "first"));
     for (job, priority) in [("late", 9), ("a", 5), ("b", 5), ("urgent", 1)] {
-        table.submit(job, priority, WhenFull::Refuse, now);
+        scheduler.submit(job, priority, WhenFull::Refuse, now);
     }
-    let order: Vec<_> = (0..4).map(|_| table.finished(1, now)).collect();
-    assert_eq!(order, ["urgent", "a", "b", "late"].map(Next::Take));
+    let command: Vec<_> = (0..4).map(|_| scheduler.finished(1, now)).collect();
+    assert_eq!(command, ["urgent", "a", "b", "late"].map(NextAction::Run));
 }
 
 #[test]
 fn a_withdrawn_call_makes_room_for_the_next_in_line() {
-    let (mut table, now) = table(Settings { max: 1, queue: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
     for job in ["a", "b", "c", "d"] {
-        wait(&mut table, job, now);
+        wait(&mut scheduler, job, now);
     }
-    assert_eq!(table.withdraw((5, 1)), Some("b"));
-    assert_eq!(table.withdraw((5, 1)), None);
-    assert_eq!(table.withdraw_from_line((5, 2)), None, "c has moved up");
-    assert_eq!(table.withdraw_from_line((5, 3)), Some("d"));
-    assert_eq!(table.finished(1, now), Next::Take("c"));
+    assert_eq!(scheduler.withdraw((5, 1)), Some("b"));
+    assert_eq!(scheduler.withdraw((5, 1)), None);
+    assert_eq!(scheduler.withdraw_from_overflow((5, 2)), None, "c has moved up");
+    assert_eq!(scheduler.withdraw_from_overflow((5, 3)), Some("d"));
+    assert_eq!(scheduler.finished(1, now), NextAction::Run("c"));
 }
 
 #[test]
 fn a_worn_worker_works_on_until_its_replacement_is_ready() {
-    let (mut table, now) = table(Settings { max: 1, max_calls: Some(1), ..settings() });
-    refuse(&mut table, "a", now);
-    assert_eq!(table.finished(1, now), Next::Wait);
-    assert!(table.take_alarm());
-    assert_eq!(table.tend(now), [Order::Start(2)]);
-    assert_eq!(table.tend(now), [], "one replacement is enough");
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Given(1, "b"));
-    assert_eq!(table.ready(2, now), (Next::Wait, None), "the former is at a call");
-    assert_eq!(table.finished(1, now), Next::Leave(Cause::Calls));
+    let (mut scheduler, now) = scheduler(Settings { max: 1, max_calls: Some(1), ..settings() });
+    refuse(&mut scheduler, "a", now);
+    assert_eq!(scheduler.finished(1, now), NextAction::Wait);
+    assert!(scheduler.take_maintenance_request());
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    assert_eq!(scheduler.maintain(now), [], "one replacement is enough");
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(1, "b"));
+    assert_eq!(scheduler.ready(2, now), (NextAction::Wait, None), "the old worker runs a call");
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Calls));
 }
 
 #[test]
 fn a_replacement_whose_former_died_takes_its_seat() {
-    let (mut table, now) = table(Settings { max: 1, max_calls: Some(1), ..settings() });
-    refuse(&mut table, "a", now);
-    table.finished(1, now);
-    assert_eq!(table.tend(now), [Order::Start(2)]);
-    table.gone(1, Cause::Died, now);
-    assert_eq!(table.tend(now), []);
-    assert_eq!(table.ready(2, now), (Next::Wait, None));
-    assert_eq!(table.fault(), None);
+    let (mut scheduler, now) = scheduler(Settings { max: 1, max_calls: Some(1), ..settings() });
+    refuse(&mut scheduler, "a", now);
+    scheduler.finished(1, now);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    scheduler.worker_ended(1, EndCause::Died, now);
+    assert_eq!(scheduler.maintain(now), []);
+    assert_eq!(scheduler.ready(2, now), (NextAction::Wait, None));
+    assert_eq!(scheduler.invariant_violation(), None);
 }
 
 #[test]
 fn lives_are_spread_by_an_eighth_either_way() {
     let mut settings = Settings { min: 40, max: 40, max_calls: Some(800), ..settings() };
     settings.max_age = Some(Duration::from_secs(800));
-    let (table, now) = table(settings);
-    let lives: Vec<u64> = table.workers.values().map(|seat| seat.max_calls.unwrap()).collect();
+    let (scheduler, now) = scheduler(settings);
+    let lives: Vec<u64> = scheduler.workers.values().map(|slot| slot.max_calls.unwrap()).collect();
     assert!(lives.iter().all(|life| (700..=900).contains(life)), "{lives:?}");
     let mut distinct = lives.clone();
     distinct.sort_unstable();
     distinct.dedup();
     assert!(distinct.len() > 30, "{lives:?}");
-    let ages = table.workers.values().map(|seat| (seat.ends_at().unwrap() - now).as_secs());
+    let ages = scheduler.workers.values().map(|slot| (slot.expires_at().unwrap() - now).as_secs());
     assert!(ages.clone().all(|age| (699..=900).contains(&age)));
     assert!(ages.clone().max().unwrap() - ages.min().unwrap() > 100);
 }
 
 #[test]
 fn idle_workers_end_down_to_the_least_and_the_keeper_knows_when() {
-    let (mut table, now) = table(settings());
-    refuse(&mut table, "a", now);
-    refuse(&mut table, "b", now);
-    assert_eq!(table.ready(2, now).0, Next::Take("b"));
+    let (mut scheduler, now) = scheduler(settings());
+    refuse(&mut scheduler, "a", now);
+    refuse(&mut scheduler, "b", now);
+    assert_eq!(scheduler.ready(2, now).0, NextAction::Run("b"));
     let later = now + Duration::from_secs(1);
-    assert_eq!((table.finished(1, later), table.finished(2, later)), (Next::Wait, Next::Wait));
-    let end = later + table.settings.idle_timeout;
-    assert_eq!(table.tend_at(later), Some(end));
-    assert_eq!(table.tend(end - Duration::from_millis(1)), []);
-    assert_eq!(table.tend(end), [Order::End(2, Cause::Idle)]);
-    assert_eq!(table.tend(end + table.settings.idle_timeout), []);
-    assert_eq!(table.tend_at(end), None, "nothing is left to look after");
+    assert_eq!(
+        (scheduler.finished(1, later), scheduler.finished(2, later)),
+        (NextAction::Wait, NextAction::Wait)
+    );
+    let end = later + scheduler.settings.idle_timeout;
+    assert_eq!(scheduler.next_maintenance(later), Some(end));
+    assert_eq!(scheduler.maintain(end - Duration::from_millis(1)), []);
+    assert_eq!(scheduler.maintain(end), [BackendCommand::Stop(2, EndCause::Idle)]);
+    assert_eq!(scheduler.maintain(end + scheduler.settings.idle_timeout), []);
+    assert_eq!(scheduler.next_maintenance(end), None, "no maintenance is left");
 }
 
 #[test]
 fn a_start_that_failed_tells_those_who_wait_and_is_not_repeated_at_once() {
     let now = Instant::now();
-    let mut table = Table::new(settings(), false);
-    assert_eq!(table.tend(now), [Order::Start(1)]);
-    assert_eq!(refuse(&mut table, "a", now), Submitted::Queued((5, 1), None));
-    assert_eq!(table.start_failed(1, now), ["a"]);
-    assert_eq!(table.tend(now), []);
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Nobody("b"));
-    let again = table.tend_at(now).unwrap();
-    assert_eq!(again, now + BACKOFF.0);
-    assert_eq!(table.tend(again), [Order::Start(2)]);
-    table.start_failed(2, again);
-    assert_eq!(table.tend_at(again), Some(again + BACKOFF.0 * 2));
+    let mut scheduler = WorkerScheduler::new(settings(), false);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(1)]);
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Queued((5, 1), None));
+    assert_eq!(scheduler.start_failed(1, now), ["a"]);
+    assert_eq!(scheduler.maintain(now), []);
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::NoWorker("b"));
+    let again = scheduler.next_maintenance(now).unwrap();
+    assert_eq!(again, now + START_BACKOFF.0);
+    assert_eq!(scheduler.maintain(again), [BackendCommand::Start(2)]);
+    scheduler.start_failed(2, again);
+    assert_eq!(scheduler.next_maintenance(again), Some(again + START_BACKOFF.0 * 2));
 }
 
 #[test]
 fn a_start_that_failed_leaves_calls_to_others_that_work() {
-    let (mut table, now) = table(settings());
-    refuse(&mut table, "a", now);
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Queued((5, 1), Some(2)));
-    assert_eq!(table.start_failed(2, now), [""; 0]);
-    assert_eq!(table.tend(now), []);
-    assert_eq!(table.finished(1, now), Next::Take("b"));
+    let (mut scheduler, now) = scheduler(settings());
+    refuse(&mut scheduler, "a", now);
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Queued((5, 1), Some(2)));
+    assert_eq!(scheduler.start_failed(2, now), [""; 0]);
+    assert_eq!(scheduler.maintain(now), []);
+    assert_eq!(scheduler.finished(1, now), NextAction::Run("b"));
 }
 
 #[test]
 fn a_worker_that_ends_before_its_first_call_is_a_start_that_failed() {
-    let (mut table, now) = table(settings());
-    let (left, useless) = table.gone(1, Cause::Died, now);
-    assert!(left.is_empty() && useless);
-    assert_eq!(table.tend(now), []);
-    assert_eq!(table.tend(now + BACKOFF.0), [Order::Start(2)]);
+    let (mut scheduler, now) = scheduler(settings());
+    let (left, failed_early) = scheduler.worker_ended(1, EndCause::Died, now);
+    assert!(left.is_empty() && failed_early);
+    assert_eq!(scheduler.maintain(now), []);
+    assert_eq!(scheduler.maintain(now + START_BACKOFF.0), [BackendCommand::Start(2)]);
 }
 
 #[test]
 fn an_abandoned_worker_is_replaced_and_leaves_when_it_is_done() {
-    let (mut table, now) = table(Settings { max: 1, max_abandoned: 1, ..settings() });
-    refuse(&mut table, "a", now);
-    table.unwanted(1, now, now);
-    assert_eq!(table.counts().abandoned, 1);
-    assert_eq!(table.tend(now), [Order::Start(2)]);
-    table.ready(2, now);
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Given(2, "b"));
-    table.unwanted(2, now, now);
-    assert_eq!(table.counts().abandoned, 1, "no more than may be");
-    assert_eq!(table.finished(1, now), Next::Leave(Cause::Timeout));
-    table.gone(1, Cause::Timeout, now);
-    assert_eq!(table.tend(now), [Order::Start(3)], "now the second may be, too");
-    assert_eq!(table.counts().abandoned, 1);
+    let (mut scheduler, now) = scheduler(Settings { max: 1, max_abandoned: 1, ..settings() });
+    refuse(&mut scheduler, "a", now);
+    scheduler.schedule_abandon(1, now, now);
+    assert_eq!(scheduler.counts().abandoned, 1);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    scheduler.ready(2, now);
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(2, "b"));
+    scheduler.schedule_abandon(2, now, now);
+    assert_eq!(scheduler.counts().abandoned, 1, "no more than may be");
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Timeout));
+    scheduler.worker_ended(1, EndCause::Timeout, now);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(3)], "now the second may be, too");
+    assert_eq!(scheduler.counts().abandoned, 1);
 }
 
 #[test]
 fn a_call_taken_back_keeps_its_thread_until_its_time_is_over() {
-    let (mut table, now) = table(Settings { max: 1, ..settings() });
-    refuse(&mut table, "a", now);
+    let (mut scheduler, now) = scheduler(Settings { max: 1, ..settings() });
+    refuse(&mut scheduler, "a", now);
     let deadline = now + Duration::from_secs(9);
-    table.unwanted(1, deadline, now);
-    assert_eq!((table.tend(now), table.tend_at(now)), (vec![], Some(deadline)));
-    assert_eq!(table.tend(deadline), [Order::Start(2)]);
-    assert_eq!(table.finished(1, deadline), Next::Leave(Cause::Timeout));
+    scheduler.schedule_abandon(1, deadline, now);
+    assert_eq!(
+        (scheduler.maintain(now), scheduler.next_maintenance(now)),
+        (vec![], Some(deadline))
+    );
+    assert_eq!(scheduler.maintain(deadline), [BackendCommand::Start(2)]);
+    assert_eq!(scheduler.finished(1, deadline), NextAction::Stop(EndCause::Timeout));
 }
 
 #[test]
 fn a_thread_that_takes_too_long_to_start_is_given_up() {
     let now = Instant::now();
-    let mut table = Table::new(settings(), true);
-    assert_eq!(table.tend(now), [Order::Start(1)]);
-    refuse(&mut table, "a", now);
-    let late = now + table.settings.start_timeout;
-    assert_eq!(table.tend_at(now), Some(late));
-    assert_eq!(table.tend(late), [Order::Late(1)]);
-    assert_eq!(table.stranded(late), ["a"]);
-    assert_eq!(table.tend(late + BACKOFF.0), [Order::Start(2)]);
-    assert_eq!(table.ready(1, late).0, Next::Leave(Cause::Timeout));
+    let mut scheduler = WorkerScheduler::new(settings(), true);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(1)]);
+    refuse(&mut scheduler, "a", now);
+    let late = now + scheduler.settings.start_timeout;
+    assert_eq!(scheduler.next_maintenance(now), Some(late));
+    assert_eq!(scheduler.maintain(late), [BackendCommand::ReportSlowStart(1)]);
+    assert_eq!(scheduler.take_unservable(late), ["a"]);
+    assert_eq!(scheduler.maintain(late + START_BACKOFF.0), [BackendCommand::Start(2)]);
+    assert_eq!(scheduler.ready(1, late).0, NextAction::Stop(EndCause::Timeout));
 }
 
 #[test]
 fn a_closing_table_does_what_waits_and_lets_everybody_go() {
-    let (mut table, now) = table(Settings { max: 1, queue: 1, ..settings() });
+    let (mut scheduler, now) = scheduler(Settings { max: 1, queue: 1, ..settings() });
     for job in ["a", "b", "c"] {
-        wait(&mut table, job, now);
+        wait(&mut scheduler, job, now);
     }
-    assert_eq!(table.close(), ["c"], "who is in line is told");
-    assert_eq!(refuse(&mut table, "d", now), Submitted::Closing("d"));
-    assert_eq!(table.tend(now), []);
+    assert_eq!(scheduler.close(), ["c"], "calls that wait for queue space are rejected");
+    assert_eq!(refuse(&mut scheduler, "d", now), CallAdmission::Closing("d"));
+    assert_eq!(scheduler.maintain(now), []);
     // The worker panics: another one must still run the queued call.
-    table.gone(1, Cause::Panic, now);
-    assert_eq!(table.tend(now), [Order::Start(2)]);
-    assert_eq!(table.ready(2, now).0, Next::Take("b"));
-    assert_eq!(table.finished(2, now), Next::Leave(Cause::Closing));
-    table.gone(2, Cause::Closing, now);
-    assert!(table.is_empty() && table.tend(now).is_empty());
+    scheduler.worker_ended(1, EndCause::Panic, now);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    assert_eq!(scheduler.ready(2, now).0, NextAction::Run("b"));
+    assert_eq!(scheduler.finished(2, now), NextAction::Stop(EndCause::Closing));
+    scheduler.worker_ended(2, EndCause::Closing, now);
+    assert!(scheduler.is_empty() && scheduler.maintain(now).is_empty());
 }
 
 #[test]
 fn a_worker_that_starts_while_the_table_closes_goes_at_once() {
     let now = Instant::now();
-    let mut table: Table<&str> = Table::new(settings(), true);
-    assert_eq!(table.tend(now), [Order::Start(1)]);
-    table.close();
-    assert_eq!(table.ready(1, now).0, Next::Leave(Cause::Closing));
+    let mut scheduler: WorkerScheduler<&str> = WorkerScheduler::new(settings(), true);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(1)]);
+    scheduler.close();
+    assert_eq!(scheduler.ready(1, now).0, NextAction::Stop(EndCause::Closing));
 }
 
 #[test]
 fn a_smaller_table_lets_the_free_go_at_once_and_the_busy_when_done() {
-    let (mut table, now) = table(Settings { min: 3, max: 3, ..settings() });
-    refuse(&mut table, "a", now);
-    refuse(&mut table, "b", now);
-    table.resize(1, 1);
-    assert_eq!(table.tend(now), [Order::End(3, Cause::Surplus)]);
-    assert_eq!(table.finished(1, now), Next::Leave(Cause::Surplus));
-    assert_eq!(table.finished(2, now), Next::Wait);
-    table.resize(2, 4);
-    assert_eq!(table.tend(now), [Order::Start(4)]);
+    let (mut scheduler, now) = scheduler(Settings { min: 3, max: 3, ..settings() });
+    refuse(&mut scheduler, "a", now);
+    refuse(&mut scheduler, "b", now);
+    scheduler.resize(1, 1);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Stop(3, EndCause::Surplus)]);
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Surplus));
+    assert_eq!(scheduler.finished(2, now), NextAction::Wait);
+    scheduler.resize(2, 4);
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(4)]);
 }
 
 #[test]
 fn a_worker_with_calls_ahead_gets_them_only_while_it_is_at_one() {
-    let (mut table, now) = table(Settings { max: 1, ..settings() });
-    table.set_ahead(1, 2);
-    assert_eq!(refuse(&mut table, "a", now), Submitted::Given(1, "a"));
-    assert_eq!(refuse(&mut table, "b", now), Submitted::Given(1, "b"));
-    table.set_ahead(1, 0);
-    assert_eq!(refuse(&mut table, "c", now), Submitted::Queued((5, 1), None));
-    assert_eq!(table.finished(1, now), Next::Wait, "it has one more than it may");
-    assert_eq!(table.take_ahead(1), None);
-    table.set_ahead(1, 1);
-    assert_eq!(table.take_ahead(1), Some("c"));
-    assert_eq!(table.put_back("c", 5, now), Submitted::Queued((5, 2), None));
+    let (mut scheduler, now) = scheduler(Settings { max: 1, ..settings() });
+    scheduler.set_prefetch(1, 2);
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(1, "b"));
+    scheduler.set_prefetch(1, 0);
+    assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Queued((5, 1), None));
+    assert_eq!(scheduler.finished(1, now), NextAction::Wait, "it has one more than it may");
+    assert_eq!(scheduler.prefetch_next(1), None);
+    scheduler.set_prefetch(1, 1);
+    assert_eq!(scheduler.prefetch_next(1), Some("c"));
+    assert_eq!(scheduler.requeue("c", 5, now), CallAdmission::Queued((5, 2), None));
 }
 
 #[test]
 fn workers_that_want_to_be_replaced_before_their_first_call_are_so_ever_more_slowly() {
-    let (mut table, start) = table(Settings { max: 1, ..settings() });
+    let (mut scheduler, start) = scheduler(Settings { max: 1, ..settings() });
     let (mut now, mut id, mut waits) = (start, 1, Vec::new());
     for _ in 0..4 {
-        table.replace(id, Cause::OwnWish);
+        scheduler.replace(id, EndCause::Requested);
         let before = now;
         let next = loop {
-            match table.tend(now).as_slice() {
-                [Order::Start(next)] => break *next,
-                _ => now = table.tend_at(now).expect("a time for the next start"),
+            match scheduler.maintain(now).as_slice() {
+                [BackendCommand::Start(next)] => break *next,
+                _ => now = scheduler.next_maintenance(now).expect("a time for the next start"),
             }
         };
         waits.push(now - before);
-        assert!(table.ready(next, now).1.is_some());
-        table.gone(id, Cause::OwnWish, now);
+        assert!(scheduler.ready(next, now).1.is_some());
+        scheduler.worker_ended(id, EndCause::Requested, now);
         id = next;
     }
     let millis = [0, 100, 200, 400].map(Duration::from_millis);

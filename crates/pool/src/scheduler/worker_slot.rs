@@ -8,26 +8,26 @@ use crate::settings::Settings;
 /// A worker's slot in the scheduler.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
-pub(super) struct Seat {
+pub(super) struct WorkerSlot {
     pub(super) phase: Phase,
     /// Calls that it was given and has not answered.
     pub(super) in_flight: usize,
     /// Calls that it may be given in addition to the running one.
-    pub(super) ahead: usize,
+    pub(super) prefetch: usize,
     /// Calls that it was given in total.
     pub(super) calls: u64,
-    pub(super) born: Instant,
-    pub(super) free_since: Instant,
+    pub(super) started_at: Instant,
+    pub(super) idle_since: Instant,
     pub(super) max_calls: Option<u64>,
     max_age: Option<Duration>,
     /// The worker that it replaces once it is ready.
     pub(super) replaces: Option<WorkerId>,
     /// Why it has to be replaced, if it has to.
-    pub(super) due: Option<Cause>,
+    pub(super) replace_cause: Option<EndCause>,
     /// Its call was cancelled: from this time on the worker may be abandoned.
-    pub(super) overdue: Option<Instant>,
+    pub(super) abandon_at: Option<Instant>,
     /// It took too long to start, and that was reported.
-    pub(super) late: bool,
+    pub(super) slow_start: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) enum Phase {
     Starting,
     Working,
     /// It gets no more calls, and stops once its calls are answered.
-    Leaving(Cause),
+    Leaving(EndCause),
     /// It hangs in a call or in its start, and was replaced.
     Abandoned,
 }
@@ -43,7 +43,7 @@ pub(super) enum Phase {
 /// Why a worker ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum EndCause {
     /// It was idle for too long.
     Idle,
     /// It reached its number of calls.
@@ -53,7 +53,7 @@ pub enum Cause {
     /// It used too much memory.
     Memory,
     /// It asked to be replaced.
-    OwnWish,
+    Requested,
     /// The pool was made smaller.
     Surplus,
     /// An operation panicked on it.
@@ -68,7 +68,7 @@ pub enum Cause {
     Closing,
 }
 
-impl Seat {
+impl WorkerSlot {
     pub(super) fn new(
         id: WorkerId,
         settings: &Settings,
@@ -82,41 +82,41 @@ impl Seat {
         Self {
             phase: Phase::Starting,
             in_flight: 0,
-            ahead: 0,
+            prefetch: 0,
             calls: 0,
-            born: now,
-            free_since: now,
+            started_at: now,
+            idle_since: now,
             max_calls,
             max_age,
             replaces,
-            due: None,
-            overdue: None,
-            late: false,
+            replace_cause: None,
+            abandon_at: None,
+            slow_start: false,
         }
     }
 
-    pub(super) fn is_free(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.phase == Phase::Working && self.in_flight == 0
     }
 
     /// Whether it accepts another call.
-    pub(super) fn is_open(&self) -> bool {
-        self.phase == Phase::Working && self.in_flight <= self.ahead
+    pub(super) fn accepts_calls(&self) -> bool {
+        self.phase == Phase::Working && self.in_flight <= self.prefetch
     }
 
     /// Whether it accepts calls, now or once it has started.
-    pub(super) fn serves(&self) -> bool {
+    pub(super) fn is_serving(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Working)
     }
 
     /// When it reaches its maximum age.
-    pub(super) fn ends_at(&self) -> Option<Instant> {
-        self.max_age.and_then(|age| self.born.checked_add(age))
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        self.max_age.and_then(|age| self.started_at.checked_add(age))
     }
 
     /// Whether it reached its number of calls and is not marked for replacement yet.
-    pub(super) fn is_worn(&self) -> bool {
-        self.due.is_none() && self.max_calls.is_some_and(|most| self.calls >= most)
+    pub(super) fn reached_max_calls(&self) -> bool {
+        self.replace_cause.is_none() && self.max_calls.is_some_and(|most| self.calls >= most)
     }
 }
 
@@ -126,7 +126,7 @@ fn spread_calls(most: u64, spread: u64) -> u64 {
     (most - most / 8).saturating_add(u64::try_from(quarter).unwrap_or(u64::MAX)).max(1)
 }
 
-impl Cause {
+impl EndCause {
     /// Its name in statistics and metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ impl Cause {
             Self::Calls => "calls",
             Self::Age => "age",
             Self::Memory => "memory",
-            Self::OwnWish => "own_wish",
+            Self::Requested => "own_wish",
             Self::Surplus => "surplus",
             Self::Panic => "panic",
             Self::Timeout => "timeout",

@@ -17,11 +17,11 @@ use longshore_pool::CallError;
 use longshore_pool::database::{DbError, Reason};
 
 /// The database error of a call.
-pub(crate) fn told<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
+pub(crate) fn db_error<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
     let error = answer.unwrap_err();
     DbError::of(&error).unwrap_or_else(|| panic!("not of the database: {error:?}"))
 }
 
 pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> Reason {
-    told(answer).reason
+    db_error(answer).reason
 }

@@ -9,14 +9,14 @@ use longshore_pool::{CallOptions, ErrorKind, Fate, Program, Settings, WorkerPool
 use crate::helpers::{eventually, exactly, exists, fixture, pool, runs, zombies};
 
 /// The scripted worker of each language, with this behaviour at start.
-fn strangers(start: &str) -> [(&'static str, Program); 2] {
+fn foreign_workers(start: &str) -> [(&'static str, Program); 2] {
     ["perl", "sh"].map(|command| {
         let file = if command == "perl" { "worker.pl" } else { "worker.sh" };
         (command, Program::command(command).arg(fixture(file)).arg(start))
     })
 }
 
-fn hasty() -> Settings {
+fn short_stop_timeout() -> Settings {
     Settings { stop_timeout: Duration::from_millis(300), ..exactly(1) }
 }
 
@@ -28,7 +28,7 @@ async fn one_that_cannot_be_started_is_an_error_with_its_reason() {
         ("half", "before it was ready", ""),
     ];
     for (start, reason, last_words) in cases {
-        for (language, program) in strangers(start) {
+        for (language, program) in foreign_workers(start) {
             let seconds = if start == "hang" { 1 } else { 60 };
             let settings = Settings { start_timeout: Duration::from_secs(seconds), ..exactly(1) };
             let pool = WorkerPool::processes("test", program, settings).await;
@@ -43,7 +43,7 @@ async fn one_that_cannot_be_started_is_an_error_with_its_reason() {
 
 #[tokio::test]
 async fn prints_before_and_between_messages_do_no_harm() {
-    for (language, program) in strangers("garbage") {
+    for (language, program) in foreign_workers("garbage") {
         let pool = pool(program, exactly(1)).await;
         assert_eq!(pool.call::<_, String>("print", &()).await.unwrap(), "printed", "{language}");
         assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 2, "{language}");
@@ -52,8 +52,8 @@ async fn prints_before_and_between_messages_do_no_harm() {
 
 #[tokio::test]
 async fn one_that_ends_in_a_call_is_replaced_and_its_caller_told_why() {
-    for (language, program) in strangers("well") {
-        let pool = pool(program, hasty()).await;
+    for (language, program) in foreign_workers("well") {
+        let pool = pool(program, short_stop_timeout()).await;
         let error = pool.call::<_, ()>("exit", &()).await.unwrap_err();
         let ErrorKind::WorkerDied { exit, stderr, .. } = &error.kind else { panic!("{error}") };
         assert_eq!((*exit, stderr.contains("leaving with 4")), (Some(4), true), "{language}");
@@ -73,15 +73,15 @@ async fn one_that_ends_in_a_call_is_replaced_and_its_caller_told_why() {
 
 #[tokio::test]
 async fn one_that_closes_its_input_is_replaced_before_its_callers_run_out_of_time() {
-    for (language, program) in strangers("well") {
-        let pool = pool(program, hasty()).await;
+    for (language, program) in foreign_workers("well") {
+        let pool = pool(program, short_stop_timeout()).await;
         let pid: u32 = pool.call("pid", &()).await.unwrap();
         pool.call::<_, ()>("close_input", &()).await.unwrap();
         // The worker never reads these calls: they fail when the pool notices it, or run on another
         // worker.
         while let Err(error) = pool.call::<_, u32>("count", &()).await {
-            let told = error.to_string().contains("it closed its input");
-            assert!(told, "{language}: {error}");
+            let closed_input = error.to_string().contains("it closed its input");
+            assert!(closed_input, "{language}: {error}");
         }
         assert!(!exists(pid));
     }
@@ -89,8 +89,8 @@ async fn one_that_closes_its_input_is_replaced_before_its_callers_run_out_of_tim
 
 #[tokio::test]
 async fn one_that_ignores_stop_and_signals_is_killed_in_time() {
-    for (language, program) in strangers("stubborn") {
-        let pool = pool(program, hasty()).await;
+    for (language, program) in foreign_workers("stubborn") {
+        let pool = pool(program, short_stop_timeout()).await;
         let pid: u32 = pool.call("pid", &()).await.unwrap();
         pool.close(Duration::from_secs(20)).await;
         assert!(!exists(pid), "{language}");
@@ -100,7 +100,7 @@ async fn one_that_ignores_stop_and_signals_is_killed_in_time() {
 
 #[tokio::test]
 async fn what_it_forked_and_holds_its_pipes_open_hides_no_end_and_ends_with_it() {
-    for (language, program) in strangers("well") {
+    for (language, program) in foreign_workers("well") {
         let pool = pool(program, exactly(1)).await;
         let child: u32 = pool.call("fork", &()).await.unwrap();
         assert!(runs(child), "{language}");
@@ -113,7 +113,7 @@ async fn what_it_forked_and_holds_its_pipes_open_hides_no_end_and_ends_with_it()
 
 #[tokio::test]
 async fn a_daemon_that_holds_its_pipes_open_hides_no_end() {
-    let [(_, program), _] = strangers("well");
+    let [(_, program), _] = foreign_workers("well");
     let pool = pool(program, exactly(1)).await;
     let daemon: u32 = pool.call("daemon", &()).await.unwrap();
     let error = pool.call::<_, ()>("exit", &()).await.unwrap_err();

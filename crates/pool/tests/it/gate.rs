@@ -8,10 +8,10 @@ use crate::helpers::eventually;
 
 /// A gate at which calls wait.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<Passage>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Default)]
-struct Passage {
+struct GateState {
     open: bool,
     /// The arguments of the calls that arrived, in order.
     arrived: Vec<u64>,
@@ -21,14 +21,14 @@ struct Passage {
 
 impl Gate {
     /// Arrives, and waits until the gate is open.
-    pub(crate) fn pass(&self, who: u64) {
-        let (passage, opened) = &*self.0;
-        let mut passage = passage.lock().unwrap();
-        passage.arrived.push(who);
-        passage.inside += 1;
-        passage.most_inside = passage.most_inside.max(passage.inside);
-        let mut passage = opened.wait_while(passage, |passage| !passage.open).unwrap();
-        passage.inside -= 1;
+    pub(crate) fn pass(&self, id: u64) {
+        let (state, opened) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.arrived.push(id);
+        state.inside += 1;
+        state.most_inside = state.most_inside.max(state.inside);
+        let mut state = opened.wait_while(state, |state| !state.open).unwrap();
+        state.inside -= 1;
     }
 
     pub(crate) fn open(&self) {
@@ -59,9 +59,9 @@ impl Gate {
 pub(crate) fn operations(gate: &Gate) -> Operations {
     let gate = gate.clone();
     Operations::stateless()
-        .add("gate", move |(), who: u64| {
-            gate.pass(who);
-            Ok::<_, String>(who)
+        .add("gate", move |(), id: u64| {
+            gate.pass(id);
+            Ok::<_, String>(id)
         })
         .add("double", |(), n: u64| Ok::<_, String>(n * 2))
         .add("fail", |(), words: String| Err::<(), _>(words))

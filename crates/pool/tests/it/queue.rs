@@ -13,9 +13,9 @@ async fn a_full_queue_refuses_at_once_with_depth_and_limit() {
     let (pool, gate) =
         gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 2)).await;
     let mut calls = JoinSet::new();
-    for who in 0..3_u64 {
+    for id in 0..3_u64 {
         let pool = pool.clone();
-        calls.spawn(async move { pool.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { pool.call::<_, u64>("gate", &id).await });
     }
     eventually("two wait", || pool.stats().queue_depth == 2).await;
     let error = pool.call::<_, u64>("gate", &9).await.unwrap_err();
@@ -37,12 +37,12 @@ async fn callers_who_wait_for_a_place_are_served_in_the_order_in_which_they_came
     })
     .await;
     let mut calls = JoinSet::new();
-    for who in 0..8_u64 {
+    for id in 0..8_u64 {
         let caller = pool.clone();
-        calls.spawn(async move { caller.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { caller.call::<_, u64>("gate", &id).await });
         eventually("it is in its place", || {
             let stats = pool.stats();
-            (stats.busy + stats.queue_depth + stats.in_line) as u64 == who + 1
+            (stats.busy + stats.queue_depth + stats.in_line) as u64 == id + 1
         })
         .await;
     }
@@ -56,10 +56,10 @@ async fn callers_who_wait_for_a_place_are_served_in_the_order_in_which_they_came
 async fn urgent_calls_go_before_others_that_wait() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
     let mut calls = JoinSet::new();
-    for (place, who) in [5_u64, 9, 1, 5].into_iter().enumerate() {
+    for (place, id) in [5_u64, 9, 1, 5].into_iter().enumerate() {
         let caller = pool.clone();
-        let options = CallOptions::default().priority(u8::try_from(who).unwrap());
-        calls.spawn(async move { caller.call_with::<_, u64>("gate", &who, options).await });
+        let options = CallOptions::default().priority(u8::try_from(id).unwrap());
+        calls.spawn(async move { caller.call_with::<_, u64>("gate", &id, options).await });
         eventually("it is in its place", || {
             let stats = pool.stats();
             stats.busy + stats.queue_depth == place + 1
@@ -94,12 +94,12 @@ async fn a_caller_that_goes_away_leaves_the_line_but_not_the_queue() {
     })
     .await;
     let mut calls = JoinSet::new();
-    for who in 0..3_u64 {
+    for id in 0..3_u64 {
         let caller = pool.clone();
-        calls.spawn(async move { caller.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { caller.call::<_, u64>("gate", &id).await });
         eventually("it is in its place", || {
             let stats = pool.stats();
-            (stats.busy + stats.queue_depth + stats.in_line) as u64 == who + 1
+            (stats.busy + stats.queue_depth + stats.in_line) as u64 == id + 1
         })
         .await;
     }
@@ -151,9 +151,9 @@ async fn ten_thousand_calls_at_once_each_get_their_own_answer() {
 async fn the_event_loop_goes_on_while_every_worker_is_held() {
     let (pool, gate) = gated(|settings| (settings.max, settings.queue) = (8, 300)).await;
     let mut calls = JoinSet::new();
-    for who in 0..200_u64 {
+    for id in 0..200_u64 {
         let pool = pool.clone();
-        calls.spawn(async move { pool.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { pool.call::<_, u64>("gate", &id).await });
     }
     gate.wait_for(8).await;
     // If a call had blocked this thread, none of this would run.

@@ -13,30 +13,30 @@ use longshore_pool::{
 use crate::gate::gated;
 use crate::helpers::{eventually, exactly, example, pool, worker};
 
-fn within(millis: u64) -> CallOptions {
+fn timeout_ms(millis: u64) -> CallOptions {
     CallOptions::default().timeout(Duration::from_millis(millis))
 }
 
 #[tokio::test]
 async fn a_call_whose_caller_went_away_still_ends_when_its_time_is_over() {
     let pool = pool(worker("json", "well"), exactly(1)).await;
-    let hangs = pool.call_with::<_, ()>("nothing", &(), within(3_000));
+    let hangs = pool.call_with::<_, ()>("nothing", &(), timeout_ms(3_000));
     assert!(tokio::time::timeout(Duration::from_millis(50), hangs).await.is_err());
-    assert_eq!(pool.call_with::<_, u32>("count", &(), within(20_000)).await.unwrap(), 1);
+    assert_eq!(pool.call_with::<_, u32>("count", &(), timeout_ms(20_000)).await.unwrap(), 1);
     eventually("it was killed", || pool.stats().ended.get("timeout") == Some(&1)).await;
 }
 
 #[tokio::test]
 async fn a_thread_whose_caller_went_away_is_still_given_up_when_its_time_is_over() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
-    let hangs = pool.call_with::<_, u64>("gate", &1_u64, within(3_000));
+    let hangs = pool.call_with::<_, u64>("gate", &1_u64, timeout_ms(3_000));
     let mut hangs = Box::pin(hangs);
     tokio::select! {
         _ = &mut hangs => panic!("it is at the gate"),
         () = gate.wait_for(1) => {}
     }
     drop(hangs);
-    assert_eq!(pool.call_with::<_, u64>("double", &4, within(20_000)).await.unwrap(), 8);
+    assert_eq!(pool.call_with::<_, u64>("double", &4, timeout_ms(20_000)).await.unwrap(), 8);
     gate.open();
     eventually("it is gone", || pool.stats().abandoned == 0).await;
 }
@@ -66,7 +66,7 @@ async fn a_fresh_process_for_each_call_is_fresh_even_if_it_could_do_several() {
 async fn one_that_promises_to_do_everything_at_once_is_not_given_everything() {
     let settings = Settings { queue: 10, when_full: WhenFull::Refuse, ..exactly(1) };
     let pool = pool(worker("json", "greedy"), settings).await;
-    let calls = (0..3_000).map(|_| pool.call_with::<_, ()>("nothing", &(), within(2_000)));
+    let calls = (0..3_000).map(|_| pool.call_with::<_, ()>("nothing", &(), timeout_ms(2_000)));
     let ends = join_all(calls).await;
     let full = |end: &&Result<(), _>| {
         matches!(end, Err(longshore_pool::CallError { kind: ErrorKind::Full { .. }, .. }))
@@ -75,9 +75,9 @@ async fn one_that_promises_to_do_everything_at_once_is_not_given_everything() {
 }
 
 /// Panics when it is dropped, if it is armed.
-struct Bomb(Arc<AtomicBool>);
+struct PanicOnDrop(Arc<AtomicBool>);
 
-impl Drop for Bomb {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         assert!(!self.0.swap(false, Ordering::SeqCst), "on purpose");
     }
@@ -88,16 +88,16 @@ async fn a_result_that_panics_when_nobody_takes_it_costs_no_worker() {
     let settings = Settings { max_abandoned: 0, ..exactly(1) };
     let pool = WorkerPool::threads("test", Operations::stateless(), settings).await.unwrap();
     let (armed, (go, wait)) = (Arc::new(AtomicBool::new(true)), std::sync::mpsc::channel::<()>());
-    let bomb = Bomb(Arc::clone(&armed));
+    let value = PanicOnDrop(Arc::clone(&armed));
     let mut call = Box::pin(pool.run_blocking(move || {
         let _ = wait.recv();
-        bomb
+        value
     }));
     assert!(futures_util::poll!(&mut call).is_pending());
     drop(call);
     go.send(()).unwrap();
     eventually("it has panicked", || !armed.load(Ordering::SeqCst)).await;
-    pool.call_with::<_, ()>("noop", &(), within(60_000)).await.unwrap();
+    pool.call_with::<_, ()>("noop", &(), timeout_ms(60_000)).await.unwrap();
 }
 
 #[tokio::test]

@@ -51,37 +51,37 @@ async fn a_panic_is_an_error_with_its_words_and_the_worker_is_replaced() {
 
 /// Number of live states, and the lowest number at which one was cleaned up.
 #[derive(Default)]
-struct Census {
+struct StateCounts {
     alive: AtomicUsize,
-    fewest: AtomicUsize,
+    min_alive: AtomicUsize,
 }
 
-fn counted(census: &Arc<Census>) -> Operations<Arc<Census>> {
-    let (census, fewest) = (Arc::clone(census), usize::MAX);
-    census.fewest.store(fewest, Ordering::SeqCst);
+fn counted(counts: &Arc<StateCounts>) -> Operations<Arc<StateCounts>> {
+    let (counts, min_alive) = (Arc::clone(counts), usize::MAX);
+    counts.min_alive.store(min_alive, Ordering::SeqCst);
     let init = move || {
-        census.alive.fetch_add(1, Ordering::SeqCst);
-        Ok(Arc::clone(&census))
+        counts.alive.fetch_add(1, Ordering::SeqCst);
+        Ok(Arc::clone(&counts))
     };
-    Operations::new(init).cleanup(|census: &mut Arc<Census>| {
-        let alive = census.alive.fetch_sub(1, Ordering::SeqCst);
-        census.fewest.fetch_min(alive, Ordering::SeqCst);
+    Operations::new(init).cleanup(|counts: &mut Arc<StateCounts>| {
+        let alive = counts.alive.fetch_sub(1, Ordering::SeqCst);
+        counts.min_alive.fetch_min(alive, Ordering::SeqCst);
     })
 }
 
 #[tokio::test]
 async fn a_worker_is_replaced_after_its_number_of_calls_once_the_next_is_ready() {
-    let census = Arc::new(Census::default());
+    let counts = Arc::new(StateCounts::default());
     let settings = Settings { max_calls: Some(8), ..exactly(2) };
-    let pool = WorkerPool::threads("worn", counted(&census), settings).await.unwrap();
+    let pool = WorkerPool::threads("worn", counted(&counts), settings).await.unwrap();
     let replaced = || pool.stats().ended.get("calls").copied().unwrap_or(0);
     while replaced() < 5 {
         pool.call::<_, ()>("noop", &()).await.unwrap();
     }
     // Two workers and the replacement: no worker stopped before its replacement was ready.
-    assert!(census.fewest.load(Ordering::SeqCst) >= 3);
+    assert!(counts.min_alive.load(Ordering::SeqCst) >= 3);
     pool.close(Duration::from_secs(30)).await;
-    assert_eq!(census.alive.load(Ordering::SeqCst), 0);
+    assert_eq!(counts.alive.load(Ordering::SeqCst), 0);
     assert_eq!(pool.stats().calls.failed, 0);
 }
 
@@ -102,8 +102,8 @@ async fn a_pool_grows_when_calls_wait_and_shrinks_to_its_least_when_they_are_don
     })
     .await;
     assert_eq!(pool.stats().workers, 1);
-    for who in 0..4_u64 {
-        pool.call_forget("gate", &who).unwrap();
+    for id in 0..4_u64 {
+        pool.call_forget("gate", &id).unwrap();
     }
     gate.wait_for(4).await;
     assert_eq!(pool.stats().workers, 4);
@@ -150,16 +150,16 @@ async fn a_start_that_fails_while_others_work_costs_no_call() {
         0 => Ok(()),
         _ => Err("only one".into()),
     };
-    let operations = Operations::new(only_one).add("gate", move |(), who: u64| {
-        inner.pass(who);
-        Ok::<_, String>(who)
+    let operations = Operations::new(only_one).add("gate", move |(), id: u64| {
+        inner.pass(id);
+        Ok::<_, String>(id)
     });
     let settings = Settings { min: 1, ..exactly(4) };
     let pool = WorkerPool::threads("one", operations, settings).await.unwrap();
     let mut calls = JoinSet::new();
-    for who in 0..8_u64 {
+    for id in 0..8_u64 {
         let pool = pool.clone();
-        calls.spawn(async move { pool.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { pool.call::<_, u64>("gate", &id).await });
     }
     eventually("a start failed", || matches!(pool.health(), Health::Degraded { .. })).await;
     gate.open();
@@ -185,9 +185,9 @@ async fn an_init_that_hangs_is_an_error_in_time() {
 async fn closing_does_what_waits_and_refuses_what_comes() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (2, 2)).await;
     let mut calls = JoinSet::new();
-    for who in 0..10_u64 {
+    for id in 0..10_u64 {
         let pool = pool.clone();
-        calls.spawn(async move { pool.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { pool.call::<_, u64>("gate", &id).await });
     }
     eventually("eight wait", || pool.stats().queue_depth == 8).await;
     let closing = pool.close(Duration::from_secs(30));
@@ -208,11 +208,11 @@ async fn closing_does_what_waits_and_refuses_what_comes() {
 async fn closing_waits_no_longer_than_it_may() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
     let mut calls = JoinSet::new();
-    for who in 0..2_u64 {
+    for id in 0..2_u64 {
         let caller = pool.clone();
-        calls.spawn(async move { caller.call::<_, u64>("gate", &who).await });
+        calls.spawn(async move { caller.call::<_, u64>("gate", &id).await });
         eventually("it is in its place", || {
-            (pool.stats().busy + pool.stats().queue_depth) as u64 == who + 1
+            (pool.stats().busy + pool.stats().queue_depth) as u64 == id + 1
         })
         .await;
     }
@@ -285,10 +285,10 @@ async fn warming_up_says_that_one_cannot_be_started() {
     });
     let settings = Settings { min: 1, max: 4, ..Settings::default() };
     let pool = WorkerPool::threads("alone", operations, settings).await.unwrap();
-    let told = pool.warm_up().await.unwrap_err().to_string();
-    assert!(told.contains("only one of me"), "{told}");
+    let message = pool.warm_up().await.unwrap_err().to_string();
+    assert!(message.contains("only one of me"), "{message}");
     // The other starts under way fail a moment later.
-    eventually("who is there stays", || pool.stats().workers == 1).await;
+    eventually("the first worker stays", || pool.stats().workers == 1).await;
 }
 
 #[tokio::test]
@@ -297,8 +297,8 @@ async fn a_pool_can_be_given_another_size() {
     pool.resize(3, 3).unwrap();
     pool.warm_up().await.unwrap();
     assert_eq!(pool.stats().workers, 3);
-    for who in 0..3_u64 {
-        pool.call_forget("gate", &who).unwrap();
+    for id in 0..3_u64 {
+        pool.call_forget("gate", &id).unwrap();
     }
     gate.wait_for(3).await;
     pool.resize(1, 1).unwrap();

@@ -8,7 +8,7 @@ use mysql_async::{Opts, OptsBuilder, SslOpts, UrlError};
 /// A host that vanished sends no FIN: an idle connection is probed after this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// An option that the driver lacks: the file with the CA certificate of the server.
-const CA: &str = "ssl_ca=";
+const CA_OPTION: &str = "ssl_ca=";
 
 /// An invalid URL. The message never repeats the URL: it may contain a password, and any misplaced
 /// part may belong to that.
@@ -32,10 +32,10 @@ impl AddressError {
 /// overridden in the URL.
 pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
-    let (rest, ca) = without_ca(rest);
+    let (rest, ca) = split_ca_option(rest);
     let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(AddressError::of)?;
     let ssl = match ca {
-        Some(ca) => Some(signed_by(ca, &opts)),
+        Some(ca) => Some(tls_with_ca(ca, &opts)),
         None => opts.ssl_opts().cloned(),
     };
     let keepalive = opts.tcp_keepalive().unwrap_or(KEEPALIVE);
@@ -49,19 +49,19 @@ pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     Ok(opts.into())
 }
 
-fn signed_by(ca: PathBuf, opts: &Opts) -> SslOpts {
+fn tls_with_ca(ca: PathBuf, opts: &Opts) -> SslOpts {
     opts.ssl_opts().cloned().unwrap_or_default().with_root_certs(vec![ca.into()])
 }
 
 /// Splits our own option off, and returns the URL for the driver.
-fn without_ca(url: &str) -> (String, Option<PathBuf>) {
+fn split_ca_option(url: &str) -> (String, Option<PathBuf>) {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
     let (ca, mut others): (Vec<&str>, Vec<&str>) =
-        options.partition(|option| option.starts_with(CA));
+        options.partition(|option| option.starts_with(CA_OPTION));
     // Otherwise the driver rejects a `pool_max` below its default minimum.
     others.insert(0, "pool_min=0");
-    let ca = ca.first().and_then(|option| option.strip_prefix(CA)).map(PathBuf::from);
+    let ca = ca.first().and_then(|option| option.strip_prefix(CA_OPTION)).map(PathBuf::from);
     (format!("{address}?{}", others.join("&")), ca)
 }
 

@@ -7,11 +7,11 @@ use crate::database::error::{DbError, Reason};
 
 /// Transient errors of the server that their SQLSTATE does not show: too many connections, a
 /// deadlock, a lock or a statement that took too long.
-const PASSING: [u16; 6] = [1040, 1203, 1205, 1213, 1317, 1969];
+const TRANSIENT: [u16; 6] = [1040, 1203, 1205, 1213, 1317, 1969];
 /// Errors that end the session: a shutdown, a KILL, a timeout.
-const ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
+const SESSION_ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
 /// Permanent errors of connecting: a wrong user, password or database.
-const NO_ENTRY: [u16; 4] = [1044, 1045, 1049, 1698];
+const ACCESS_DENIED: [u16; 4] = [1044, 1045, 1049, 1698];
 
 /// Maps an invalid URL.
 pub(super) fn of_address(error: &AddressError) -> DbError {
@@ -21,7 +21,7 @@ pub(super) fn of_address(error: &AddressError) -> DbError {
 /// Maps a failed connect. It is retryable, since the server may be starting, unless the credentials
 /// are wrong.
 pub(super) fn of_connect(shown: &str, error: Error) -> DbError {
-    let retryable = !matches!(&error, Error::Server(told) if NO_ENTRY.contains(&told.code));
+    let retryable = !matches!(&error, Error::Server(error) if ACCESS_DENIED.contains(&error.code));
     let found = of(error);
     let message = format!("{shown}: {}", found.message);
     DbError { retryable, message, reason: Reason::Unreachable, ..found.unsent() }
@@ -30,7 +30,7 @@ pub(super) fn of_connect(shown: &str, error: Error) -> DbError {
 /// Maps an error of a statement.
 pub(super) fn of(error: Error) -> DbError {
     match error {
-        Error::Server(told) => of_server(told),
+        Error::Server(error) => of_server(error),
         Error::Io(IoError::Io(error)) => DbError::lost(error.to_string()).code("08S01"),
         Error::Io(error) => DbError::lost(error.to_string()).code("08S01"),
         Error::Driver(
@@ -44,11 +44,11 @@ pub(super) fn of(error: Error) -> DbError {
     }
 }
 
-fn of_server(told: ServerError) -> DbError {
-    let found = match ENDING.contains(&told.code) {
-        true => DbError::lost(told.message),
-        false => DbError::new(Reason::Sql, told.message),
+fn of_server(error: ServerError) -> DbError {
+    let found = match SESSION_ENDING.contains(&error.code) {
+        true => DbError::lost(error.message),
+        false => DbError::new(Reason::Sql, error.message),
     };
-    let found = found.code(told.state).native(i64::from(told.code));
-    DbError { retryable: found.retryable || PASSING.contains(&told.code), ..found }
+    let found = found.code(error.state).native(i64::from(error.code));
+    DbError { retryable: found.retryable || TRANSIENT.contains(&error.code), ..found }
 }

@@ -48,7 +48,7 @@ impl Dialect {
     }
 
     /// The statement that sets the lock timeout, where the database has one.
-    pub(super) fn waits_for_locks(self, limit: Duration) -> Option<String> {
+    pub(super) fn lock_timeout_statement(self, limit: Duration) -> Option<String> {
         let (millis, seconds) = (limit.as_millis().clamp(1, 1 << 30), limit.as_secs().max(1));
         match self {
             Self::Sqlite => Some(format!("PRAGMA busy_timeout = {millis}")),
@@ -60,7 +60,7 @@ impl Dialect {
     }
 
     /// The statement that checks whether the server responds.
-    pub(super) fn ping(self) -> &'static str {
+    pub(super) fn ping_statement(self) -> &'static str {
         match self {
             Self::Oracle => "SELECT 1 FROM dual",
             Self::Db2 => "SELECT 1 FROM sysibm.sysdummy1",
@@ -69,7 +69,7 @@ impl Dialect {
     }
 
     /// The statement that returns the id of the last inserted row.
-    pub(super) fn last_id(self) -> Option<&'static str> {
+    pub(super) fn last_id_statement(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => Some("SELECT last_insert_rowid()"),
             Self::Mysql => Some("SELECT LAST_INSERT_ID()"),
@@ -81,7 +81,7 @@ impl Dialect {
 
     /// Whether a boolean may be bound as 0 or 1. PostgreSQL accepts text for any type, but a number
     /// only for numbers.
-    pub fn counts_truth(self) -> bool {
+    pub fn binds_bool_as_number(self) -> bool {
         self != Self::Postgres
     }
 }

@@ -111,7 +111,7 @@ fn with_zero(number: &str) -> String {
 pub fn bound(value: Value, dialect: Dialect) -> Box<dyn InputParameter> {
     match value {
         Value::Null => Box::new(None::<String>.into_parameter()),
-        Value::Bool(value) if dialect.counts_truth() => Box::new(i64::from(value)),
+        Value::Bool(value) if dialect.binds_bool_as_number() => Box::new(i64::from(value)),
         Value::Bool(value) => Box::new(i64::from(value).to_string().into_parameter()),
         Value::Int(value) => Box::new(value),
         Value::Real(value) => Box::new(value),

@@ -25,13 +25,13 @@ pub(super) struct Prepared {
 /// Cache of prepared statements; evicts the least recently used.
 pub(super) struct Cache {
     capacity: usize,
-    known: HashMap<String, (u64, Arc<Prepared>)>,
+    entries: HashMap<String, (u64, Arc<Prepared>)>,
     uses: u64,
 }
 
 impl Cache {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, known: HashMap::new(), uses: 0 }
+        Self { capacity, entries: HashMap::new(), uses: 0 }
     }
 
     /// Finds a prepared statement, or prepares it.
@@ -41,31 +41,31 @@ impl Cache {
         sql: &str,
     ) -> Result<Arc<Prepared>, DbError> {
         self.uses += 1;
-        if let Some((used, known)) = self.known.get_mut(sql) {
+        if let Some((used, entries)) = self.entries.get_mut(sql) {
             *used = self.uses;
-            return Ok(Arc::clone(known));
+            return Ok(Arc::clone(entries));
         }
         // If preparing fails, no statement of the caller has run.
         let prepared = Arc::new(prepare(client, sql).await.map_err(DbError::unsent)?);
         if self.capacity > 0 {
-            self.make_room();
-            self.known.insert(sql.to_owned(), (self.uses, Arc::clone(&prepared)));
+            self.evict_oldest();
+            self.entries.insert(sql.to_owned(), (self.uses, Arc::clone(&prepared)));
         }
         Ok(prepared)
     }
 
-    fn make_room(&mut self) {
-        if self.known.len() < self.capacity {
+    fn evict_oldest(&mut self) {
+        if self.entries.len() < self.capacity {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, (used, _))| *used);
+        let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used);
         if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
-            self.known.remove(&oldest);
+            self.entries.remove(&oldest);
         }
     }
 
-    pub(super) fn forget(&mut self, sql: &str) {
-        self.known.remove(sql);
+    pub(super) fn remove_statement(&mut self, sql: &str) {
+        self.entries.remove(sql);
     }
 }
 
@@ -87,9 +87,12 @@ async fn prepare(client: &Client, sql: &str) -> Result<Prepared, DbError> {
     if !kinds.contains(&Kind::Other) {
         return Ok(Prepared { statement, names, kinds });
     }
-    let Some(wrapped) = wrapped(sql, &kinds) else { return Err(unread(&names, &kinds)) };
+    let Some(with_casts) = with_casts(sql, &kinds) else {
+        return Err(unreadable_type(&names, &kinds));
+    };
     // A statement with a data-modifying WITH cannot be nested.
-    let statement = client.prepare(&wrapped).await.map_err(|_| unread(&names, &kinds))?;
+    let statement =
+        client.prepare(&with_casts).await.map_err(|_| unreadable_type(&names, &kinds))?;
     let kinds = kinds.into_iter().map(|kind| if kind == Kind::Other { Kind::Text } else { kind });
     Ok(Prepared { statement, names, kinds: kinds.collect() })
 }
@@ -105,7 +108,7 @@ fn kind(type_: &Type) -> Kind {
 
 /// The statement inside a query that casts the columns of other types to text. The columns get new
 /// names, because the original names may be missing or duplicate.
-fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
+fn with_casts(sql: &str, kinds: &[Kind]) -> Option<String> {
     let verb = sql::verb(sql);
     if !["SELECT", "VALUES", "TABLE", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&&*verb) {
         return None;
@@ -126,11 +129,11 @@ fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
     Some(format!("WITH longshore_q ({names}) AS ({body}\n) SELECT {columns} FROM longshore_q"))
 }
 
-fn unread(names: &[String], kinds: &[Kind]) -> DbError {
+fn unreadable_type(names: &[String], kinds: &[Kind]) -> DbError {
     let column = kinds.iter().position(|kind| *kind == Kind::Other).and_then(|at| names.get(at));
     let column = column.map_or("a column", String::as_str);
-    let words = format!("`{column}` has a type that is read as text only: write {column}::text");
-    DbError::new(Reason::Sql, words).code("0A000")
+    let message = format!("`{column}` has a type that is read as text only: write {column}::text");
+    DbError::new(Reason::Sql, message).code("0A000")
 }
 
 #[cfg(test)]
@@ -142,7 +145,7 @@ mod tests {
         let kinds = [Kind::Whole, Kind::Other];
         let expected = "WITH longshore_q (c1, c2) AS (SELECT a, b FROM t -- why\n\
                         ) SELECT c1, c2::text FROM longshore_q";
-        assert_eq!(wrapped("SELECT a, b FROM t -- why", &kinds).as_deref(), Some(expected));
-        assert!(wrapped("SHOW all", &kinds).is_none());
+        assert_eq!(with_casts("SELECT a, b FROM t -- why", &kinds).as_deref(), Some(expected));
+        assert!(with_casts("SHOW all", &kinds).is_none());
     }
 }

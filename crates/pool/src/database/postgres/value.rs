@@ -8,7 +8,7 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 
 use super::error;
 use crate::database::error::DbError;
-use crate::database::value::{Value, name_of};
+use crate::database::value::{Value, non_finite_name};
 
 /// How a column is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Bytes,
     Text,
     /// The result of a function that returns `void`.
-    Nothing,
+    Void,
     /// Cannot be read directly: cast to text.
     Other,
 }
@@ -38,7 +38,7 @@ impl Kind {
             | Type::UNKNOWN
             | Type::JSON
             | Type::XML => Self::Text,
-            Type::VOID => Self::Nothing,
+            Type::VOID => Self::Void,
             _ => Self::Other,
         }
     }
@@ -57,12 +57,12 @@ fn value(row: &Row, at: usize, kind: Kind) -> Result<Value, tokio_postgres::Erro
         Kind::Truth => row.try_get::<_, Option<Truth>>(at)?.map(|Truth(value)| Value::Bool(value)),
         Kind::Bytes => row.try_get::<_, Option<Raw>>(at)?.map(|Raw(value)| Value::Bytes(value)),
         Kind::Text => row.try_get::<_, Option<Text>>(at)?.map(|Text(value)| Value::Text(value)),
-        Kind::Nothing | Kind::Other => None,
+        Kind::Void | Kind::Other => None,
     };
     Ok(value.unwrap_or_default())
 }
 
-type Unread = Box<dyn Error + Sync + Send>;
+type ReadError = Box<dyn Error + Sync + Send>;
 
 /// Reads a value whatever the type's name is: domains and enums are user-defined types.
 macro_rules! read {
@@ -70,7 +70,7 @@ macro_rules! read {
         struct $name($to);
 
         impl<'r> FromSql<'r> for $name {
-            fn from_sql($type: &Type, $raw: &'r [u8]) -> Result<Self, Unread> {
+            fn from_sql($type: &Type, $raw: &'r [u8]) -> Result<Self, ReadError> {
                 Ok(Self($read))
             }
 
@@ -88,7 +88,7 @@ read!(Whole, i64, |type_, raw| whole(type_, raw)?);
 read!(Real, f64, |_, raw| real(raw)?);
 
 /// INT2, INT4 or INT8 by length. An OID is as long as an INT4, but unsigned.
-fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
+fn whole(type_: &Type, raw: &[u8]) -> Result<i64, ReadError> {
     Ok(match *raw {
         [a, b] => i64::from(i16::from_be_bytes([a, b])),
         [a, b, c, d] if *type_ == Type::OID => i64::from(u32::from_be_bytes([a, b, c, d])),
@@ -98,7 +98,7 @@ fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
 }
 
 /// FLOAT4 gets the digits that PostgreSQL prints: 0.1, not 0.10000000149011612.
-fn real(raw: &[u8]) -> Result<f64, Unread> {
+fn real(raw: &[u8]) -> Result<f64, ReadError> {
     Ok(match *raw {
         [a, b, c, d] => f32::from_be_bytes([a, b, c, d]).to_string().parse()?,
         _ => f64::from_be_bytes(raw.try_into()?),
@@ -110,7 +110,7 @@ fn real(raw: &[u8]) -> Result<f64, Unread> {
 pub(super) struct Bound<'v>(pub(super) &'v Value);
 
 impl ToSql for Bound<'_> {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Unread> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, ReadError> {
         match self.0 {
             Value::Null => return Ok(IsNull::Yes),
             Value::Bool(value) => out.extend_from_slice(value.to_string().as_bytes()),
@@ -118,7 +118,7 @@ impl ToSql for Bound<'_> {
             Value::Real(value) if value.is_finite() => {
                 out.extend_from_slice(value.to_string().as_bytes());
             }
-            Value::Real(value) => out.extend_from_slice(name_of(*value).as_bytes()),
+            Value::Real(value) => out.extend_from_slice(non_finite_name(*value).as_bytes()),
             Value::Text(value) => out.extend_from_slice(value.as_bytes()),
             Value::Bytes(value) => out.extend_from_slice(value),
         }

@@ -2,70 +2,89 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Act, Desk, LONG, Wish, Worker};
+use super::{LivenessAction, MAX_WAIT, StopRequest, Worker, WorkerState};
 use crate::protocol::ToWorker;
-use crate::scheduler::Cause;
+use crate::scheduler::EndCause;
 use crate::settings::OnTimeout;
 
 /// How long an idle worker may take to answer a ping.
-const PONG_WITHIN: Duration = Duration::from_secs(10);
+const PONG_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Checks the worker. Returns what the lifecycle task has to do.
-    pub(in super::super) fn look(&self, now: Instant, ping_every: Duration) -> Act {
-        let mut desk = self.desk();
-        let act = match desk.wish {
-            Some(Wish::Kill(cause)) => return Act::Kill(cause),
-            None if desk.deaf => return Act::Dismiss,
-            Some(Wish::End(cause)) => self.see_out(&mut desk, cause, now),
-            None => self.watch(&mut desk, now, ping_every),
+    pub(in super::super) fn check_liveness(
+        &self,
+        now: Instant,
+        ping_every: Duration,
+    ) -> LivenessAction {
+        let mut state = self.state();
+        let action = match state.stop_request {
+            Some(StopRequest::Kill(cause)) => return LivenessAction::Kill(cause),
+            None if state.input_broken => return LivenessAction::AwaitExit,
+            Some(StopRequest::Graceful(cause)) => self.stop_gracefully(&mut state, cause, now),
+            None => self.check_health(&mut state, now, ping_every),
         };
-        drop(desk);
+        drop(state);
         self.flush();
-        act
+        action
     }
 
     /// Stops a worker gracefully: sends `stop` once no caller waits for it, and allows the stop
     /// timeout.
-    fn see_out(&self, desk: &mut Desk, cause: Cause, now: Instant) -> Act {
-        desk.open = false;
-        if desk.calls.iter().any(|entry| entry.given_up.is_none()) {
-            return Act::Wait(now + self.stop_timeout);
+    fn stop_gracefully(
+        &self,
+        state: &mut WorkerState,
+        cause: EndCause,
+        now: Instant,
+    ) -> LivenessAction {
+        state.open = false;
+        if state.calls.iter().any(|entry| entry.cancelled_at.is_none()) {
+            return LivenessAction::Wait(now + self.stop_timeout);
         }
-        if !desk.stop_sent {
-            desk.stop_sent = true;
-            let _ = desk.encoding.tell(&ToWorker::Stop, desk.outbox.tail());
+        if !state.stop_sent {
+            state.stop_sent = true;
+            let _ = state.encoding.encode_to_worker(&ToWorker::Stop, state.outbox.buffer());
         }
-        let by = *desk.stop_by.get_or_insert(now + self.stop_timeout);
-        if by <= now { Act::Kill(cause) } else { Act::Wait(by) }
+        let by = *state.stop_by.get_or_insert(now + self.stop_timeout);
+        if by <= now { LivenessAction::Kill(cause) } else { LivenessAction::Wait(by) }
     }
 
     /// Checks a running worker: it must not stay in a cancelled call for ever, and must answer
     /// pings.
-    fn watch(&self, desk: &mut Desk, now: Instant, ping_every: Duration) -> Act {
+    fn check_health(
+        &self,
+        state: &mut WorkerState,
+        now: Instant,
+        ping_every: Duration,
+    ) -> LivenessAction {
         if self.on_timeout == OnTimeout::Replace
-            && let Some(by) = desk.unwanted_since().map(|since| since + self.stop_timeout)
+            && let Some(by) = state.running_cancelled_since().map(|since| since + self.stop_timeout)
         {
-            return match (by <= now, desk.concurrency) {
-                (false, _) => Act::Wait(by),
-                (true, 1) => Act::Kill(Cause::Timeout),
+            return match (by <= now, state.concurrency) {
+                (false, _) => LivenessAction::Wait(by),
+                (true, 1) => LivenessAction::Kill(EndCause::Timeout),
                 // The worker's other calls are not at fault.
-                (true, _) => Act::Release(Cause::Timeout),
+                (true, _) => LivenessAction::Drain(EndCause::Timeout),
             };
         }
-        if let Some((_, asked)) = desk.pinged {
-            let by = asked + PONG_WITHIN;
-            return if by <= now { Act::Kill(Cause::Died) } else { Act::Wait(by) };
+        if let Some((_, sent_at)) = state.pinged {
+            let by = sent_at + PONG_TIMEOUT;
+            return if by <= now {
+                LivenessAction::Kill(EndCause::Died)
+            } else {
+                LivenessAction::Wait(by)
+            };
         }
-        let Some(ask_at) = desk.last_heard.checked_add(ping_every) else {
-            return Act::Wait(now + LONG);
+        let Some(ask_at) = state.last_activity.checked_add(ping_every) else {
+            return LivenessAction::Wait(now + MAX_WAIT);
         };
-        if !desk.calls.is_empty() || !desk.open || ask_at > now {
-            return Act::Wait(ask_at.max(now + ping_every / 4).min(now + LONG));
+        if !state.calls.is_empty() || !state.open || ask_at > now {
+            return LivenessAction::Wait(ask_at.max(now + ping_every / 4).min(now + MAX_WAIT));
         }
-        desk.last_id += 1;
-        desk.pinged = Some((desk.last_id, now));
-        let _ = desk.encoding.tell(&ToWorker::Ping(desk.last_id), desk.outbox.tail());
-        Act::Wait(now + PONG_WITHIN)
+        state.last_id += 1;
+        state.pinged = Some((state.last_id, now));
+        let _ =
+            state.encoding.encode_to_worker(&ToWorker::Ping(state.last_id), state.outbox.buffer());
+        LivenessAction::Wait(now + PONG_TIMEOUT)
     }
 }

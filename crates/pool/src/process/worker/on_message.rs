@@ -3,70 +3,73 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Wish, Worker};
+use super::{StopRequest, Worker};
 use crate::error::ErrorKind;
-use crate::job::Answer;
-use crate::protocol::{FromWorker, Heard};
-use crate::scheduler::{Cause, Next};
+use crate::job::CallResult;
+use crate::protocol::{Decoded, FromWorker};
+use crate::scheduler::{EndCause, NextAction};
 use crate::shared::Shared;
 
 impl Worker {
     /// Handles one message.
-    pub(in super::super) fn hear(&self, shared: &Arc<Shared>, heard: Heard<FromWorker>) {
-        match heard {
-            Heard::Message(FromWorker::Result { id, value }) => {
-                self.answered(shared, id, Ok(value));
+    pub(in super::super) fn on_message(&self, shared: &Arc<Shared>, message: Decoded<FromWorker>) {
+        match message {
+            Decoded::Message(FromWorker::Result { id, value }) => {
+                self.on_answer(shared, id, Ok(value));
             }
-            Heard::Message(FromWorker::Error { id, error }) => {
+            Decoded::Message(FromWorker::Error { id, error }) => {
                 let error = match error {
                     ErrorKind::UnknownOperation { known } if known.is_empty() => {
                         ErrorKind::UnknownOperation {
-                            known: shared.known.list().into_iter().map(|one| one.name).collect(),
+                            known: shared.registry.list().into_iter().map(|one| one.name).collect(),
                         }
                     }
                     other => other,
                 };
-                let worker = self.reference(&self.desk());
-                self.answered(shared, id, Err((error, worker)));
+                let worker = self.reference(&self.state());
+                self.on_answer(shared, id, Err((error, worker)));
             }
-            Heard::Message(FromWorker::Progress { id, value }) => {
-                let desk = self.desk();
-                if let Some(entry) = desk.calls.iter().find(|entry| entry.id == id) {
+            Decoded::Message(FromWorker::Progress { id, value }) => {
+                let state = self.state();
+                if let Some(entry) = state.calls.iter().find(|entry| entry.id == id) {
                     entry.job.report(value);
                 }
             }
-            Heard::Message(FromWorker::Pong(id)) => {
-                let mut desk = self.desk();
-                desk.last_heard = Instant::now();
-                desk.pinged = desk.pinged.filter(|(asked, _)| *asked != id);
+            Decoded::Message(FromWorker::Pong(id)) => {
+                let mut state = self.state();
+                state.last_activity = Instant::now();
+                state.pinged = state.pinged.filter(|(asked, _)| *asked != id);
             }
-            Heard::Message(FromWorker::Retire) => shared.replace(self.id, Cause::OwnWish),
+            Decoded::Message(FromWorker::Retire) => shared.replace(self.id, EndCause::Requested),
             // Only valid at the start, which is over.
-            Heard::Message(FromWorker::Ready(_) | FromWorker::Failed(_)) => {}
-            Heard::Stray(line) => {
+            Decoded::Message(FromWorker::Ready(_) | FromWorker::Failed(_)) => {}
+            Decoded::Stray(line) => {
                 tracing::debug!(pool = %shared.name, worker = self.id, %line, "printed");
             }
         }
     }
 
-    fn answered(&self, shared: &Arc<Shared>, id: u64, answer: Answer) {
-        let mut desk = self.desk();
-        let Some(place) = desk.calls.iter().position(|entry| entry.id == id) else {
-            drop(desk);
+    fn on_answer(&self, shared: &Arc<Shared>, id: u64, answer: CallResult) {
+        let mut state = self.state();
+        let Some(index) = state.calls.iter().position(|entry| entry.id == id) else {
+            drop(state);
             tracing::debug!(pool = %shared.name, worker = self.id, id, "an answer to an unknown call");
             return;
         };
-        let Some(entry) = desk.calls.remove(place) else { return };
+        let Some(entry) = state.calls.remove(index) else { return };
         let now = Instant::now();
         // A call that waited in the pipe started when the call before it was answered.
-        let begun =
-            if desk.concurrency > 1 { entry.written } else { entry.written.max(desk.last_heard) };
-        let took = now.duration_since(begun);
-        desk.last_heard = now;
-        desk.answered += 1;
-        let ahead = if desk.concurrency == 1 { desk.pace.took(took) } else { None };
-        let stopping = desk.wish.is_some();
-        drop(desk);
+        let started = if state.concurrency > 1 {
+            entry.written
+        } else {
+            entry.written.max(state.last_activity)
+        };
+        let took = now.duration_since(started);
+        state.last_activity = now;
+        state.answered += 1;
+        let prefetch = if state.concurrency == 1 { state.pipeline.record(took) } else { None };
+        let stopping = state.stop_request.is_some();
+        drop(state);
         shared.counters.run.record(took);
         entry.job.answer(answer);
         if stopping {
@@ -75,15 +78,15 @@ impl Worker {
         if self.one_call {
             // The slot stays occupied until the process has exited, so that there are never more
             // processes than `max`.
-            return self.wish(Wish::End(Cause::Calls));
+            return self.request_stop(StopRequest::Graceful(EndCause::Calls));
         }
-        if let Some(ahead) = ahead {
-            shared.set_ahead(self.id, ahead);
+        if let Some(prefetch) = prefetch {
+            shared.set_prefetch(self.id, prefetch);
         }
-        self.proceed(shared, shared.finished(self.id));
-        if ahead.is_some_and(|ahead| ahead > 0) {
-            while let Some(job) = shared.take_ahead(self.id) {
-                self.proceed(shared, Next::Take(job));
+        self.execute(shared, shared.finished(self.id));
+        if prefetch.is_some_and(|prefetch| prefetch > 0) {
+            while let Some(job) = shared.prefetch_next(self.id) {
+                self.execute(shared, NextAction::Run(job));
             }
         }
     }

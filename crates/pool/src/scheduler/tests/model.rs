@@ -16,18 +16,18 @@ enum Event {
     Ready(usize),
     StartFailed(usize),
     Finished(usize),
-    PassedOver(usize),
-    Died(usize, Cause),
-    PutBack(usize),
+    Skipped(usize),
+    Died(usize, EndCause),
+    Requeue(usize),
     Withdraw(usize),
-    LeaveLine(usize),
-    Tend,
-    Pass(Duration),
-    SetAhead(usize, usize),
-    TakeAhead(usize),
+    LeaveOverflow(usize),
+    Maintain,
+    AdvanceTime(Duration),
+    SetPrefetch(usize, usize),
+    PrefetchNext(usize),
     Replace(usize),
     Abandon(usize),
-    Unwanted(usize, Duration),
+    ScheduleAbandon(usize, Duration),
     Resize(usize, usize),
     Close,
 }
@@ -40,27 +40,27 @@ fn event() -> impl Strategy<Value = Event> {
         6 => which.clone().prop_map(Event::Ready),
         1 => which.clone().prop_map(Event::StartFailed),
         8 => which.clone().prop_map(Event::Finished),
-        1 => which.clone().prop_map(Event::PassedOver),
-        1 => (which.clone(), prop_oneof![Just(Cause::Died), Just(Cause::Panic)])
+        1 => which.clone().prop_map(Event::Skipped),
+        1 => (which.clone(), prop_oneof![Just(EndCause::Died), Just(EndCause::Panic)])
             .prop_map(|(which, cause)| Event::Died(which, cause)),
-        1 => which.clone().prop_map(Event::PutBack),
+        1 => which.clone().prop_map(Event::Requeue),
         2 => which.clone().prop_map(Event::Withdraw),
-        1 => which.clone().prop_map(Event::LeaveLine),
-        4 => Just(Event::Tend),
-        2 => time.clone().prop_map(Event::Pass),
-        1 => (which.clone(), 0..4_usize).prop_map(|(which, ahead)| Event::SetAhead(which, ahead)),
-        1 => which.clone().prop_map(Event::TakeAhead),
+        1 => which.clone().prop_map(Event::LeaveOverflow),
+        4 => Just(Event::Maintain),
+        2 => time.clone().prop_map(Event::AdvanceTime),
+        1 => (which.clone(), 0..4_usize).prop_map(|(which, prefetch)| Event::SetPrefetch(which, prefetch)),
+        1 => which.clone().prop_map(Event::PrefetchNext),
         1 => which.clone().prop_map(Event::Replace),
         1 => which.clone().prop_map(Event::Abandon),
-        1 => (which, time).prop_map(|(which, time)| Event::Unwanted(which, time)),
+        1 => (which, time).prop_map(|(which, time)| Event::ScheduleAbandon(which, time)),
         1 => (0..3_usize, 1..4_usize).prop_map(|(min, more)| Event::Resize(min, min + more)),
         1 => Just(Event::Close),
     ]
 }
 
 /// A backend that executes the scheduler's commands.
-struct World {
-    table: Table<JobId>,
+struct SimulatedPool {
+    scheduler: WorkerScheduler<JobId>,
     now: Instant,
     jobs: usize,
     /// Workers that were started and are not ready yet.
@@ -68,19 +68,19 @@ struct World {
     /// Workers that are ready, and their calls.
     ready: BTreeMap<WorkerId, Vec<JobId>>,
     /// Workers that were told to stop.
-    leaving: BTreeMap<WorkerId, Cause>,
+    leaving: BTreeMap<WorkerId, EndCause>,
     tickets: BTreeMap<JobId, Ticket>,
     out: BTreeSet<JobId>,
-    largest: usize,
+    max_workers: usize,
     /// When maintenance runs if nothing requests it earlier.
-    keeper: Option<Instant>,
+    maintenance_at: Option<Instant>,
 }
 
-impl World {
+impl SimulatedPool {
     fn new(settings: Settings, threads: bool) -> Self {
-        let largest = settings.max;
+        let max_workers = settings.max;
         Self {
-            table: Table::new(settings, threads),
+            scheduler: WorkerScheduler::new(settings, threads),
             now: Instant::now(),
             jobs: 0,
             starting: BTreeSet::new(),
@@ -88,8 +88,8 @@ impl World {
             leaving: BTreeMap::new(),
             tickets: BTreeMap::new(),
             out: BTreeSet::new(),
-            largest,
-            keeper: None,
+            max_workers,
+            maintenance_at: None,
         }
     }
 
@@ -98,10 +98,10 @@ impl World {
         assert!(self.out.insert(job), "job {job} came out twice");
     }
 
-    fn give(&mut self, id: WorkerId, job: JobId) {
+    fn assign(&mut self, id: WorkerId, job: JobId) {
         self.tickets.remove(&job);
         let held = self.ready.get_mut(&id).expect("calls go to workers that are ready");
-        assert!(!self.leaving.contains_key(&id), "worker {id} was told to end");
+        assert!(!self.leaving.contains_key(&id), "worker {id} was told to stop");
         assert!(!held.contains(&job) && !self.out.contains(&job));
         held.push(job);
     }
@@ -110,77 +110,79 @@ impl World {
         assert!(self.starting.insert(id), "worker {id} was started twice");
     }
 
-    fn submitted(&mut self, job: JobId, submitted: Submitted<JobId>) {
+    fn submitted(&mut self, job: JobId, submitted: CallAdmission<JobId>) {
         match submitted {
-            Submitted::Given(id, given) => {
+            CallAdmission::Assigned(id, given) => {
                 assert_eq!(job, given);
-                self.give(id, given);
+                self.assign(id, given);
             }
-            Submitted::Queued(ticket, start) => {
+            CallAdmission::Queued(ticket, start) => {
                 self.tickets.insert(job, ticket);
                 start.into_iter().for_each(|id| self.start(id));
             }
-            Submitted::Full(job) | Submitted::Closing(job) | Submitted::Nobody(job) => {
+            CallAdmission::Full(job)
+            | CallAdmission::Closing(job)
+            | CallAdmission::NoWorker(job) => {
                 self.out(job);
             }
         }
     }
 
-    fn next(&mut self, id: WorkerId, next: Next<JobId>) {
+    fn next(&mut self, id: WorkerId, next: NextAction<JobId>) {
         match next {
-            Next::Take(job) => self.give(id, job),
-            Next::Wait => {}
-            Next::Leave(cause) => self.end(id, cause),
+            NextAction::Run(job) => self.assign(id, job),
+            NextAction::Wait => {}
+            NextAction::Stop(cause) => self.end(id, cause),
         }
     }
 
     /// A worker ends. Only an abandoned one may still have calls.
-    fn end(&mut self, id: WorkerId, cause: Cause) {
+    fn end(&mut self, id: WorkerId, cause: EndCause) {
         let held = self.ready.remove(&id).unwrap_or_default();
-        assert!(held.is_empty() || cause == Cause::Timeout, "worker {id} ends with {held:?}");
-        self.gone(id, cause, held);
+        assert!(held.is_empty() || cause == EndCause::Timeout, "worker {id} ends with {held:?}");
+        self.worker_ended(id, cause, held);
     }
 
-    fn gone(&mut self, id: WorkerId, cause: Cause, held: Vec<JobId>) {
+    fn worker_ended(&mut self, id: WorkerId, cause: EndCause, held: Vec<JobId>) {
         self.leaving.remove(&id);
         held.into_iter().for_each(|job| self.out(job));
-        let (left, _) = self.table.gone(id, cause, self.now);
+        let (left, _) = self.scheduler.worker_ended(id, cause, self.now);
         left.into_iter().for_each(|job| self.out(job));
     }
 
-    fn order(&mut self, order: Order) {
-        match order {
-            Order::Start(id) => self.start(id),
-            Order::End(id, cause) => {
+    fn command(&mut self, command: BackendCommand) {
+        match command {
+            BackendCommand::Start(id) => self.start(id),
+            BackendCommand::Stop(id, cause) => {
                 assert!(self.ready[&id].is_empty(), "worker {id} is not free");
                 assert!(self.leaving.insert(id, cause).is_none(), "worker {id} ends twice");
             }
-            Order::Late(id) => assert!(self.starting.contains(&id)),
+            BackendCommand::ReportSlowStart(id) => assert!(self.starting.contains(&id)),
         }
     }
 
-    fn tend(&mut self) {
-        let orders = self.table.tend(self.now);
-        if orders.iter().any(|order| matches!(order, Order::Late(_))) {
-            let left = self.table.stranded(self.now);
+    fn maintain(&mut self) {
+        let commands = self.scheduler.maintain(self.now);
+        if commands.iter().any(|command| matches!(command, BackendCommand::ReportSlowStart(_))) {
+            let left = self.scheduler.take_unservable(self.now);
             left.into_iter().for_each(|job| self.out(job));
         }
-        orders.into_iter().for_each(|order| self.order(order));
-        self.keeper = self.table.tend_at(self.now);
+        commands.into_iter().for_each(|command| self.command(command));
+        self.maintenance_at = self.scheduler.next_maintenance(self.now);
     }
 
     fn become_ready(&mut self, id: WorkerId) {
         self.starting.remove(&id);
         self.ready.insert(id, Vec::new());
-        let (next, order) = self.table.ready(id, self.now);
-        order.into_iter().for_each(|order| self.order(order));
+        let (next, command) = self.scheduler.ready(id, self.now);
+        command.into_iter().for_each(|command| self.command(command));
         self.next(id, next);
     }
 
     fn finish(&mut self, id: WorkerId) {
         let Some(job) = self.ready.get_mut(&id).and_then(Vec::pop) else { return };
         self.out(job);
-        let next = self.table.finished(id, self.now);
+        let next = self.scheduler.finished(id, self.now);
         self.next(id, next);
     }
 
@@ -193,13 +195,13 @@ impl World {
         self.tickets.iter().nth(which).map(|(job, ticket)| (*job, *ticket))
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply(&mut self, event: &Event) {
         match *event {
             Event::Submit { priority, wait } => {
                 let when = if wait { WhenFull::Wait } else { WhenFull::Refuse };
                 let job = self.jobs;
                 self.jobs += 1;
-                let submitted = self.table.submit(job, priority, when, self.now);
+                let submitted = self.scheduler.submit(job, priority, when, self.now);
                 self.submitted(job, submitted);
             }
             Event::Ready(which) => {
@@ -210,124 +212,127 @@ impl World {
             Event::StartFailed(which) => {
                 if let Some(id) = self.starting.iter().nth(which).copied() {
                     self.starting.remove(&id);
-                    let left = self.table.start_failed(id, self.now);
+                    let left = self.scheduler.start_failed(id, self.now);
                     left.into_iter().for_each(|job| self.out(job));
                 }
             }
-            Event::Tend => self.tend(),
-            Event::Pass(time) => self.now += time,
+            Event::Maintain => self.maintain(),
+            Event::AdvanceTime(time) => self.now += time,
             Event::Resize(min, max) => {
-                self.largest = self.largest.max(max);
-                self.table.resize(min, max);
+                self.max_workers = self.max_workers.max(max);
+                self.scheduler.resize(min, max);
             }
             Event::Close => {
-                let line = self.table.close();
-                line.into_iter().for_each(|job| self.out(job));
+                let rejected = self.scheduler.close();
+                rejected.into_iter().for_each(|job| self.out(job));
             }
             Event::Withdraw(which) => {
                 if let Some((job, ticket)) = self.pick_ticket(which) {
-                    assert_eq!(self.table.withdraw(ticket), Some(job));
+                    assert_eq!(self.scheduler.withdraw(ticket), Some(job));
                     self.out(job);
                 }
             }
-            Event::LeaveLine(which) => {
+            Event::LeaveOverflow(which) => {
                 if let Some((_, ticket)) = self.pick_ticket(which)
-                    && let Some(job) = self.table.withdraw_from_line(ticket)
+                    && let Some(job) = self.scheduler.withdraw_from_overflow(ticket)
                 {
                     self.out(job);
                 }
             }
-            _ => self.happen_to_worker(event),
+            _ => self.apply_to_worker(event),
         }
     }
 
-    fn happen_to_worker(&mut self, event: &Event) {
+    fn apply_to_worker(&mut self, event: &Event) {
         let (Event::Finished(which)
-        | Event::PassedOver(which)
+        | Event::Skipped(which)
         | Event::Died(which, _)
-        | Event::PutBack(which)
-        | Event::SetAhead(which, _)
-        | Event::TakeAhead(which)
+        | Event::Requeue(which)
+        | Event::SetPrefetch(which, _)
+        | Event::PrefetchNext(which)
         | Event::Replace(which)
         | Event::Abandon(which)
-        | Event::Unwanted(which, _)) = *event
+        | Event::ScheduleAbandon(which, _)) = *event
         else {
             return;
         };
         let Some(id) = self.pick(which) else { return };
         match *event {
             Event::Finished(_) => self.finish(id),
-            Event::PassedOver(_) => {
+            Event::Skipped(_) => {
                 if let Some(job) = self.ready.get_mut(&id).and_then(Vec::pop) {
                     self.out(job);
-                    let next = self.table.passed_over(id, self.now);
+                    let next = self.scheduler.call_skipped(id, self.now);
                     self.next(id, next);
                 }
             }
             Event::Died(_, cause) => {
                 let held = self.ready.remove(&id).unwrap_or_default();
-                self.gone(id, cause, held);
+                self.worker_ended(id, cause, held);
             }
-            Event::PutBack(_) => {
+            Event::Requeue(_) => {
                 // As the process backend does: the worker has ended, and its unstarted calls are
                 // requeued.
                 let held = self.ready.remove(&id).unwrap_or_default();
-                self.gone(id, Cause::Died, Vec::new());
+                self.worker_ended(id, EndCause::Died, Vec::new());
                 for job in held {
-                    let submitted = self.table.put_back(job, 2, self.now);
+                    let submitted = self.scheduler.requeue(job, 2, self.now);
                     self.submitted(job, submitted);
                 }
             }
-            Event::SetAhead(_, ahead) => self.table.set_ahead(id, ahead),
-            Event::TakeAhead(_) => {
-                if let Some(job) = self.table.take_ahead(id) {
-                    self.give(id, job);
+            Event::SetPrefetch(_, prefetch) => self.scheduler.set_prefetch(id, prefetch),
+            Event::PrefetchNext(_) => {
+                if let Some(job) = self.scheduler.prefetch_next(id) {
+                    self.assign(id, job);
                 }
             }
-            Event::Replace(_) => self.table.replace(id, Cause::OwnWish),
-            Event::Abandon(_) => self.table.abandon(id),
-            Event::Unwanted(_, time) => self.table.unwanted(id, self.now + time, self.now),
+            Event::Replace(_) => self.scheduler.replace(id, EndCause::Requested),
+            Event::Abandon(_) => self.scheduler.abandon(id),
+            Event::ScheduleAbandon(_, time) => {
+                self.scheduler.schedule_abandon(id, self.now + time, self.now)
+            }
             _ => {}
         }
     }
 
     /// Checks what must hold after every event.
     fn check(&self) {
-        assert_eq!(self.table.fault(), None);
-        let seats: BTreeMap<_, _> =
-            self.table.workers.iter().map(|(id, seat)| (*id, seat.in_flight)).collect();
+        assert_eq!(self.scheduler.invariant_violation(), None);
+        let slots: BTreeMap<_, _> =
+            self.scheduler.workers.iter().map(|(id, slot)| (*id, slot.in_flight)).collect();
         let ours = self.ready.iter().map(|(id, held)| (*id, held.len()));
         let ours: BTreeMap<_, _> = ours.chain(self.starting.iter().map(|id| (*id, 0))).collect();
-        assert_eq!(seats, ours, "calls in flight");
-        let counts = self.table.counts();
-        assert_eq!(counts.queue + counts.line, self.tickets.len(), "calls that wait");
+        assert_eq!(slots, ours, "calls in flight");
+        let counts = self.scheduler.counts();
+        assert_eq!(counts.queue + counts.overflow, self.tickets.len(), "calls that wait");
         let held: usize = self.ready.values().map(Vec::len).sum();
         assert_eq!(self.out.len() + self.tickets.len() + held, self.jobs, "calls in all");
-        let replacements = (self.largest / 10).max(1);
-        assert!(self.table.seated() <= self.largest);
-        let serving = self.table.workers.values().filter(|seat| seat.serves()).count();
-        assert!(serving <= self.largest + replacements, "{serving} workers");
+        let replacements = (self.max_workers / 10).max(1);
+        assert!(self.scheduler.active_workers() <= self.max_workers);
+        let serving = self.scheduler.workers.values().filter(|slot| slot.is_serving()).count();
+        assert!(serving <= self.max_workers + replacements, "{serving} workers");
     }
 
     /// Checks that maintenance which runs only on request or at the announced time misses nothing.
-    fn check_keeper(&self) {
-        let mut table = self.table.clone();
-        let called = table.take_alarm() || self.keeper.is_some_and(|at| at <= self.now);
+    fn check_maintenance(&self) {
+        let mut scheduler = self.scheduler.clone();
+        let called = scheduler.take_maintenance_request()
+            || self.maintenance_at.is_some_and(|at| at <= self.now);
         if !called {
-            assert_eq!(table.tend(self.now), [], "nobody called the keeper");
+            assert_eq!(scheduler.maintain(self.now), [], "maintenance was not requested");
         }
     }
 
     /// Closes the pool and lets everything end.
     fn drain(&mut self) {
-        self.happen(&Event::Close);
+        self.apply(&Event::Close);
         for _ in 0..1_000 {
             self.check();
-            if self.table.workers.is_empty() && self.tickets.is_empty() {
+            if self.scheduler.workers.is_empty() && self.tickets.is_empty() {
                 return;
             }
             self.now += Duration::from_millis(200);
-            self.tend();
+            self.maintain();
             for id in self.starting.clone() {
                 self.become_ready(id);
             }
@@ -336,17 +341,17 @@ impl World {
             }
             for id in self.ready.keys().copied().collect::<Vec<_>>() {
                 self.finish(id);
-                self.let_go(id);
+                self.end_if_abandoned(id);
             }
         }
-        panic!("not everything came to its end: {:?}", self.table.counts());
+        panic!("not everything came to its end: {:?}", self.scheduler.counts());
     }
 
     /// An abandoned process is killed; an abandoned thread ends with its call.
-    fn let_go(&mut self, id: WorkerId) {
-        let given_up = |seat: &Seat| seat.phase == Phase::Abandoned;
-        if self.table.workers.get(&id).is_some_and(given_up) && self.ready.contains_key(&id) {
-            self.end(id, Cause::Timeout);
+    fn end_if_abandoned(&mut self, id: WorkerId) {
+        let abandoned = |slot: &WorkerSlot| slot.phase == Phase::Abandoned;
+        if self.scheduler.workers.get(&id).is_some_and(abandoned) && self.ready.contains_key(&id) {
+            self.end(id, EndCause::Timeout);
         }
     }
 }
@@ -374,14 +379,14 @@ proptest! {
             max_abandoned: 2,
             ..Settings::default()
         };
-        let mut world = World::new(settings, threads);
-        world.tend();
+        let mut pool = SimulatedPool::new(settings, threads);
+        pool.maintain();
         for event in &events {
-            world.happen(event);
-            world.check();
-            world.check_keeper();
+            pool.apply(event);
+            pool.check();
+            pool.check_maintenance();
         }
-        world.drain();
-        prop_assert_eq!(world.out.len(), world.jobs);
+        pool.drain();
+        prop_assert_eq!(pool.out.len(), pool.jobs);
     }
 }

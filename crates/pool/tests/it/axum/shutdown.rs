@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gate::{Gate, gated};
 use crate::helpers::eventually;
 
-struct Served {
+struct TestServer {
     pool: WorkerPool,
     gate: Gate,
     address: SocketAddr,
@@ -23,7 +23,7 @@ struct Served {
     server: JoinSet<std::io::Result<()>>,
 }
 
-async fn serve(limit: Duration) -> Served {
+async fn serve(limit: Duration) -> TestServer {
     let (pool, gate) = gated(|_| ()).await;
     let wait = async |workers: Workers| -> Result<String, CallError> {
         let _: u64 = workers.call("gate", &1_u64).await?;
@@ -42,7 +42,7 @@ async fn serve(limit: Duration) -> Served {
         let server = |stop| axum::serve(listener, app).with_graceful_shutdown(stop);
         pools.serve(asked, limit, server).await
     });
-    Served { pool, gate, address, signal, server }
+    TestServer { pool, gate, address, signal, server }
 }
 
 /// Sends a request; the response is read later.
@@ -96,8 +96,11 @@ async fn requests_that_take_too_long_are_told_so_before_the_end() {
     let waiting = request(served.address).await;
     eventually("one waits", || served.pool.stats().queue_depth == 1).await;
     served.signal.cancel();
-    let told = answer(waiting).await;
-    assert!(told.starts_with("HTTP/1.1 503") && told.contains("shutting_down"), "{told}");
+    let response = answer(waiting).await;
+    assert!(
+        response.starts_with("HTTP/1.1 503") && response.contains("shutting_down"),
+        "{response}"
+    );
     served.server.join_next().await.unwrap().unwrap().unwrap();
     served.gate.open();
     drop((stream, others));

@@ -35,13 +35,13 @@ fn operations() -> Operations {
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// A server that runs until this is dropped.
-struct Served {
+struct TestServer {
     pool: WorkerPool,
     address: std::net::SocketAddr,
     _server: JoinSet<()>,
 }
 
-async fn serve() -> Served {
+async fn serve() -> TestServer {
     let pool = WorkerPool::threads("climbers", operations(), exactly(1)).await.unwrap();
     let call = async |workers: Workers,
                       Path(operation): Path<String>,
@@ -55,16 +55,16 @@ async fn serve() -> Served {
     let address = listener.local_addr().unwrap();
     let mut server = JoinSet::new();
     server.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    Served { pool, address, _server: server }
+    TestServer { pool, address, _server: server }
 }
 
-impl Served {
+impl TestServer {
     async fn open(&self, operation: &str) -> Socket {
         connect_async(format!("ws://{}/{operation}", self.address)).await.unwrap().0
     }
 }
 
-async fn hear(socket: &mut Socket) -> Value {
+async fn receive(socket: &mut Socket) -> Value {
     match socket.next().await.unwrap().unwrap() {
         Message::Text(text) => serde_json::from_str(&text).unwrap(),
         other => panic!("{other:?}"),
@@ -75,9 +75,9 @@ async fn hear(socket: &mut Socket) -> Value {
 async fn progress_and_result_come_as_messages_and_then_it_is_closed() {
     let served = serve().await;
     let mut socket = served.open("climb").await;
-    assert_eq!(hear(&mut socket).await, json!({"event": "progress", "data": 1}));
-    assert_eq!(hear(&mut socket).await, json!({"event": "progress", "data": 2}));
-    assert_eq!(hear(&mut socket).await, json!({"event": "done", "data": "top"}));
+    assert_eq!(receive(&mut socket).await, json!({"event": "progress", "data": 1}));
+    assert_eq!(receive(&mut socket).await, json!({"event": "progress", "data": 2}));
+    assert_eq!(receive(&mut socket).await, json!({"event": "done", "data": "top"}));
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(Some(_))))));
 }
 
@@ -85,9 +85,9 @@ async fn progress_and_result_come_as_messages_and_then_it_is_closed() {
 async fn a_word_takes_the_call_back() {
     let served = serve().await;
     let mut socket = served.open("watch").await;
-    assert_eq!(hear(&mut socket).await["data"], "watching");
+    assert_eq!(receive(&mut socket).await["data"], "watching");
     socket.send(Message::text("cancel")).await.unwrap();
-    let last = hear(&mut socket).await;
+    let last = receive(&mut socket).await;
     assert_eq!((&last["event"], &last["data"]["kind"]), (&"error".into(), &"cancelled".into()));
     eventually("it has stopped", || served.pool.stats().busy == 0).await;
 }
@@ -96,7 +96,7 @@ async fn a_word_takes_the_call_back() {
 async fn the_other_side_goes_away_and_takes_its_call_back() {
     let served = serve().await;
     let mut socket = served.open("watch").await;
-    hear(&mut socket).await;
+    receive(&mut socket).await;
     assert_eq!(served.pool.stats().busy, 1);
     // Without a close frame.
     drop(socket);
@@ -107,6 +107,6 @@ async fn the_other_side_goes_away_and_takes_its_call_back() {
 async fn a_call_that_is_refused_says_so_on_the_socket() {
     let served = serve().await;
     let mut socket = served.open("unheard_of").await;
-    let last = hear(&mut socket).await;
+    let last = receive(&mut socket).await;
     assert_eq!((&last["event"], &last["data"]["status"]), (&"error".into(), &404.into()));
 }

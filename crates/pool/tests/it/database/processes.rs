@@ -7,7 +7,7 @@ use longshore_pool::{CallOptions, ErrorKind, Fate, Program, params};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::cases::{self, Marks};
+use super::cases::{self, ParameterStyle};
 use super::sqlite::SLOW;
 use crate::helpers::{eventually, example, exists};
 
@@ -44,14 +44,14 @@ async fn lines(db: &Db) -> Value {
 async fn all_operations_work_in_a_process() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
-    let marks = Marks::Questions;
-    cases::selects_give_rows_columns_and_values(&db, marks).await;
+    cases::create_lines(&db).await;
+    let style = ParameterStyle::QuestionMark;
+    cases::selects_give_rows_columns_and_values(&db, style).await;
     let codes = ["23505", "23502", "42000"];
-    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, marks, codes).await;
-    cases::a_transaction_is_all_or_nothing(&db, marks).await;
-    let brief = open(&folder, options().statement_timeout(cases::BRIEF)).await;
-    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, marks, SLOW).await;
+    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, style, codes).await;
+    cases::a_transaction_is_all_or_nothing(&db, style).await;
+    let brief = open(&folder, options().statement_timeout(cases::STATEMENT_TIMEOUT)).await;
+    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, style, SLOW).await;
     let bytes = vec![0_u8, 255];
     let read = db.select_value("SELECT ?", params![bytes.clone()]).await.unwrap();
     assert_eq!(read, Value::Bytes(bytes));
@@ -64,7 +64,7 @@ async fn all_operations_work_in_a_process() {
 async fn a_transaction_is_rolled_back_when_its_worker_is_killed() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let pid = worker_of(&db).await;
     let statements = [
         Statement::new("INSERT INTO line (id, item) VALUES (10, 'half')", []),
@@ -87,7 +87,7 @@ async fn a_transaction_is_rolled_back_when_its_worker_is_killed() {
 async fn a_read_is_asked_for_again_once_when_its_worker_dies_and_a_write_is_not() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let read = format!("SELECT ({SLOW}) FROM line");
     let first = worker_of(&db).await;
     let kill_two = async {
@@ -140,7 +140,7 @@ fn holders(folder: &TempDir) -> Vec<u32> {
 async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let pid = worker_of(&db).await;
     // While it is stopped, it cannot check the deadline.
     let stop = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
@@ -165,7 +165,7 @@ async fn a_kill_in_the_middle_is_rolled_back(
     mut sleeping: impl FnMut() -> bool,
     end: impl FnOnce(),
 ) {
-    cases::lines(db).await;
+    cases::create_lines(db).await;
     let pid = worker_of(db).await;
     let statements = [Statement::new("DELETE FROM line", []), Statement::new(sleep, [])];
     let killer = async {
