@@ -351,7 +351,7 @@ impl<J> WorkerScheduler<J> {
     }
 
     /// Marks a worker as abandoned: its thread hangs in a call, or its process is being killed. It
-    /// gets no more calls, and closing does not wait for it.
+    /// gets no more calls, and no longer counts against `max`.
     pub(crate) fn abandon(&mut self, id: WorkerId) {
         if let Some(slot) = self.workers.get_mut(&id) {
             slot.phase = Phase::Abandoned;

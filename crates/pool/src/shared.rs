@@ -307,8 +307,8 @@ impl Shared {
         self.state().scheduler.set_prefetch(id, prefetch);
     }
 
-    /// Marks a worker that is being killed: it gets no more calls, and closing does not wait for
-    /// it.
+    /// Marks a worker that is being killed: it gets no more calls, and no longer counts against
+    /// `max`.
     pub(crate) fn abandon(&self, id: WorkerId) {
         let mut state = self.state();
         state.scheduler.abandon(id);

@@ -225,7 +225,7 @@ fn kill_marked(mark: &str) -> bool {
         // Processes of other users cannot be read; they do not belong to this program.
         let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
         if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
-            // If the process leads no group, no group has this id, and the call fails.
+            // Only a group that the process leads: any other may belong to another program.
             let _ = kill_process_group(pid, Signal::KILL);
             found |= kill_process(pid, Signal::KILL).is_ok();
         }

@@ -8,7 +8,7 @@ use crate::call::Call;
 /// Interval between two checks for cancellation.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A statement is stopped this much before its call's deadline, so that the caller gets the reason
-/// and the connection stays usable: this fraction of the remaining time, and at most this duration.
+/// and the connection stays usable: a tenth of the remaining time, at most 250 ms.
 const MARGIN: (u32, Duration) = (10, Duration::from_millis(250));
 
 /// How long a statement that was asked to stop may take to do so; then the connection is dropped.

@@ -1,6 +1,6 @@
 //! The prepared statements of a connection, and how their columns are read.
 //!
-//! The driver requests results in binary format, which it can parse for the types of [`Value`]. A
+//! The driver requests results in binary format, which it can parse for the types of `Value`. A
 //! statement with columns of other types is prepared a second time, inside a query that casts those
 //! to text. So arrays, ranges, enums and extension types arrive as the server prints them.
 
