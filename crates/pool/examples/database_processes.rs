@@ -1,4 +1,4 @@
-//! A database whose connections are processes, so that a driver may crash:
+//! A database with connections in child processes, so that a driver may crash:
 //! `cargo run -p longshore-pool --features sqlite --example database_processes`.
 
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use longshore_pool::database::{self, Db, DbIsolation, DbOptions};
 use longshore_pool::{child, params};
 
 fn main() -> ExitCode {
-    // First of all: as a worker, this process is nothing else.
+    // Must come first: as a worker, this process does nothing else.
     if let Some(ended) = child::run_if_worker(database::of_worker) {
         return ended;
     }

@@ -1,7 +1,8 @@
-//! A program to be killed in the tests: opens a pool, says who its processes are, and waits.
+//! A program that a test kills: opens a pool, prints the ids of its processes, and waits.
 //!
-//! Its first argument says whether it is its own warden (`hooked`) or has a shell for one (`plain`);
-//! the others are the command of its workers, which must know `pid`, `fork` and `daemon`.
+//! The first argument decides the orphan reaper: this program itself (`hooked`) or a shell
+//! (`plain`). The others are the command of its workers, which must implement `pid`, `fork` and
+//! `daemon`.
 
 use std::process::ExitCode;
 

@@ -10,7 +10,7 @@ use longshore_pool::{
 };
 
 fn main() -> ExitCode {
-    // First of all: as a worker, this process is nothing else.
+    // Must come first: as a worker, this process does nothing else.
     if let Some(ended) = child::run_if_worker(|_| Some(Box::new(operations()))) {
         return ended;
     }
@@ -32,8 +32,8 @@ async fn run() -> Result<(), CallError> {
     Ok(())
 }
 
-/// What a worker of it can do. The state is how many calls it has had.
-#[expect(clippy::panic, clippy::print_stdout, reason = "to show that neither does any harm")]
+/// The operations of a worker. The state counts its calls.
+#[expect(clippy::panic, clippy::print_stdout, reason = "shows that neither does harm")]
 fn operations() -> Operations<u64> {
     Operations::new(|| Ok(0))
         .add("square", |_: &mut u64, n: u64| n.checked_mul(n).ok_or("too large"))
@@ -62,7 +62,7 @@ fn operations() -> Operations<u64> {
             let end = std::time::Instant::now() + Duration::from_millis(millis);
             while std::time::Instant::now() < end {
                 if call.is_cancelled() {
-                    return Err("stopped when asked");
+                    return Err("stopped on request");
                 }
                 call.progress(&"still at it");
                 std::thread::sleep(Duration::from_millis(5));

@@ -1,9 +1,10 @@
-//! Pools in an axum app: extractors, errors as responses, progress, health, and the order of the end.
+//! Worker pools in an axum app: extractors, errors as responses, progress, health, graceful
+//! shutdown.
 //!
-//! [`Pools`] is what an app has: it is (a part of) the router's state. A handler takes [`Workers`], or
-//! a `Db`, and calls; a [`CallError`](crate::CallError) that it returns becomes a response that
-//! gives nothing away. [`progress_sse`] shows a call while it runs. [`Pools::serve`] ends
-//! everything in the right order.
+//! [`Pools`] is the router's state, or a part of it. A handler takes [`Workers`] or a `Db`, and
+//! makes calls. If it returns a [`CallError`](crate::CallError), the error becomes a response
+//! without internal details. [`progress_sse`] streams the progress of a call. [`Pools::serve`]
+//! shuts everything down in the right order.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -1,38 +1,40 @@
-//! One call, as the operation sees it: what it may tell its caller, and whether to go on.
+//! One call, as the operation sees it: progress reports to the caller, and the check for
+//! cancellation.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 
+use crate::call_state::CallState;
 use crate::payload::Payload;
-use crate::reins::Reins;
 
 /// One call, as the operation sees it.
 #[derive(Clone)]
 pub struct Call {
     operation: Arc<str>,
     deadline: Option<Instant>,
-    reins: Arc<Reins>,
+    call_state: Arc<CallState>,
     report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
-    /// Looks for news of it, where nobody else does meanwhile.
-    look: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Reads pending messages, for a worker without a thread that reads them meanwhile.
+    poll: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Call {
-    /// A call of `operation`; `report` carries words on how far it is to the caller, if one listens.
+    /// A call of `operation`. `report` sends progress values to the caller, if the caller
+    /// subscribed.
     pub(crate) fn new(
         operation: Arc<str>,
         deadline: Option<Instant>,
-        reins: Arc<Reins>,
+        call_state: Arc<CallState>,
         report: Option<Arc<dyn Fn(Payload) + Send + Sync>>,
     ) -> Self {
-        Self { operation, deadline, reins, report, look: None }
+        Self { operation, deadline, call_state, report, poll: None }
     }
 
-    /// The same where nobody hears that it is wanted no more unless `look` looks.
-    pub(crate) fn looking(mut self, look: &Arc<dyn Fn() + Send + Sync>) -> Self {
-        self.look = Some(Arc::clone(look));
+    /// Calls `poll` on each check for cancellation. For workers that read their input only then.
+    pub(crate) fn polling(mut self, poll: &Arc<dyn Fn() + Send + Sync>) -> Self {
+        self.poll = Some(Arc::clone(poll));
         self
     }
 
@@ -41,22 +43,23 @@ impl Call {
         &self.operation
     }
 
-    /// When the caller gives up, if ever.
+    /// The deadline of the call, if it has one.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether nobody wants the result any more: the caller took the call back, or its time is over.
-    /// A long operation looks now and then, and returns early.
+    /// Whether the caller no longer wants the result: it cancelled the call, or the deadline has
+    /// passed. A long operation checks this now and then, and returns early.
     pub fn is_cancelled(&self) -> bool {
-        if let Some(look) = &self.look {
-            look();
+        if let Some(poll) = &self.poll {
+            poll();
         }
-        self.reins.is_given_up() || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.call_state.is_cancelled()
+            || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Tells the caller how far it is. Costs nothing if nobody listens; what cannot be written as
-    /// JSON is dropped.
+    /// Reports progress to the caller. Costs nothing if the caller did not subscribe. A value that
+    /// cannot be serialised as JSON is dropped.
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T) {
         if let Some(report) = &self.report
             && let Ok(value) = Payload::json(value)

@@ -1,6 +1,6 @@
-//! The worker's side: turns this process into one that performs operations written in Rust.
+//! The worker's side: turns this process into a worker that performs operations written in Rust.
 //!
-//! A program whose `main` begins with [`run_if_worker`] can be its own worker
+//! If a program's `main` begins with [`run_if_worker`], it can be its own worker
 //! ([`Program::this`](crate::Program::this)):
 //!
 //! ```no_run
@@ -15,14 +15,15 @@
 //!     if let Some(ended) = worker {
 //!         return ended;
 //!     }
-//!     // What the program is really about.
+//!     // The program's own work.
 //!     ExitCode::SUCCESS
 //! }
 //! ```
 //!
-//! A program that is a worker and nothing else calls [`serve`]. Either way standard output is moved
-//! out of the way: what is printed goes to the pool's log. No thread is started: while an operation
-//! runs, word that nobody wants it is looked for when it asks ([`Call::is_cancelled`]).
+//! A program that is nothing but a worker calls [`serve`]. Either way standard output is
+//! redirected: what the worker prints goes to the pool's log. No thread is started: while an
+//! operation runs, a cancellation is read only when the operation checks for one
+//! ([`Call::is_cancelled`]).
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -36,14 +37,14 @@ use self::channel::Channel;
 use self::input::Input;
 use self::output::Output;
 use crate::call::Call;
+use crate::call_state::CallState;
 use crate::error::{ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::Payload;
-use crate::program::WORKER;
+use crate::program::WORKER_ARGUMENT;
 use crate::protocol::{CallMessage, Encoding, FromWorker, Hello, Ready, VERSION};
-use crate::reins::Reins;
-use crate::threads::words;
-use crate::warden::{self, WARDEN};
+use crate::threads::panic_message;
+use crate::warden::{self, WARDEN_ARGUMENT};
 
 mod channel;
 mod input;
@@ -51,120 +52,127 @@ mod output;
 
 /// Set by [`run_if_worker`].
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// An answer may wait for the next call to be done only if that one has been as quick as this.
-const QUICK: Duration = Duration::from_micros(50);
+/// The answer to a call may be sent with the next call's answer only if that operation takes at
+/// most this long on average.
+const MAX_ANSWER_DELAY: Duration = Duration::from_micros(50);
 
-/// If this process was started as a worker of this very program, is one until it is told to stop;
-/// then `main` should return what this returns. `operations` says what the pool of that name does.
+/// If the pool started this process as a worker of this same program, serves calls until the pool
+/// stops it. Then `main` should return the exit code that this returns. `operations` maps the name
+/// of a pool to its operations.
 ///
-/// Call it first in `main`, before arguments are looked at or threads started. A program that does
-/// so is also its own [`crate::warden`].
+/// Call it first in `main`, before arguments are parsed or threads started. A program that does so
+/// can also be its own orphan reaper ([`crate::warden`]).
 pub fn run_if_worker(
     operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>,
 ) -> Option<ExitCode> {
-    // Also in a worker: its operations may have pools of their own.
+    // Also in a worker, since its operations may open pools of their own.
     INSTALLED.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
     match (arguments.next().as_deref(), arguments.next()) {
-        (Some(WARDEN), Some(mark)) => {
-            warden::watch_over(io::stdin().lock(), &mark);
+        (Some(WARDEN_ARGUMENT), Some(mark)) => {
+            warden::run_reaper(io::stdin().lock(), &mark);
             Some(ExitCode::SUCCESS)
         }
-        (Some(WORKER), Some(pool)) => Some(match operations(&pool) {
+        (Some(WORKER_ARGUMENT), Some(pool)) => Some(match operations(&pool) {
             Some(operations) => serve(&*operations),
-            None => complain(&format!("this program has no operations for the pool `{pool}`")),
+            None => {
+                report_failure(&format!("this program has no operations for the pool `{pool}`"))
+            }
         }),
         _ => None,
     }
 }
 
-/// Whether `main` is known to begin with [`run_if_worker`].
+/// Whether `main` has called [`run_if_worker`].
 pub(crate) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Is a worker until it is told to stop.
+/// Serves calls until the pool stops this worker.
 pub fn serve(operations: &dyn OperationSet) -> ExitCode {
-    let done = Channel::take().and_then(|channel| Server::new(channel).serve(operations));
+    let done = Channel::take().and_then(|channel| WorkerServer::new(channel).serve(operations));
     match done {
         Ok(code) => code,
-        // The pool is gone; nobody is left to tell.
+        // The pool has ended, so the error cannot be reported.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Err(error) => complain(&error.to_string()),
+        Err(error) => report_failure(&error.to_string()),
     }
 }
 
-fn complain(words: &str) -> ExitCode {
-    let _ = writeln!(io::stderr(), "worker: {words}");
+fn report_failure(message: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "worker: {message}");
     ExitCode::FAILURE
 }
 
-/// A worker at work.
-struct Server {
+/// A worker that serves calls.
+struct WorkerServer {
     input: Arc<Mutex<Input>>,
     output: Arc<Mutex<Output>>,
-    look: Arc<dyn Fn() + Send + Sync>,
-    operations: HashMap<String, Habit>,
+    poll: Arc<dyn Fn() + Send + Sync>,
+    operations: HashMap<String, OperationTiming>,
 }
 
-/// What we know of an operation.
-struct Habit {
+/// An operation and how long its calls take.
+struct OperationTiming {
     name: Arc<str>,
     idempotent: bool,
-    /// How long it took lately.
-    lately: Duration,
+    /// Moving average of the time of a call.
+    mean_time: Duration,
 }
 
-impl Habit {
+impl OperationTiming {
     fn new(name: &str, idempotent: bool) -> Self {
-        Self { name: name.into(), idempotent, lately: Duration::MAX }
+        Self { name: name.into(), idempotent, mean_time: Duration::MAX }
     }
 
-    /// Whether answers may wait until it is done. The pool takes the first call without an answer for
-    /// the one that runs, and gives those behind it to others should we die: so this may only be a call
-    /// that can be made twice, and it must be done soon.
-    fn may_keep_waiting(&self) -> bool {
-        self.idempotent && self.lately <= QUICK
+    /// Whether earlier answers may be held back until a call of this operation is done. The pool
+    /// takes the first unanswered call for the running one, and requeues the calls behind it if
+    /// this worker dies. So the running call must be idempotent, and short.
+    fn may_delay_answers(&self) -> bool {
+        self.idempotent && self.mean_time <= MAX_ANSWER_DELAY
     }
 
-    fn took(&mut self, time: Duration) {
-        let lately = if self.lately == Duration::MAX { QUICK * 8 } else { self.lately };
-        self.lately = lately - lately / 8 + time / 8;
+    fn record(&mut self, time: Duration) {
+        let mean_time =
+            if self.mean_time == Duration::MAX { MAX_ANSWER_DELAY * 8 } else { self.mean_time };
+        self.mean_time = mean_time - mean_time / 8 + time / 8;
     }
 }
 
-impl Server {
+impl WorkerServer {
     fn new(channel: Channel) -> Self {
         let output = Arc::new(Mutex::new(Output::new(channel.write)));
         let input = Arc::new(Mutex::new(Input::new(channel.read)));
         let (from, to) = (Arc::clone(&input), Arc::clone(&output));
-        let look = Arc::new(move || {
-            // Who looks at this moment looks for all.
+        let poll = Arc::new(move || {
+            // If another thread polls at this moment, it reads for this one too.
             if let Ok(mut input) = from.try_lock() {
-                let _ = input.look(&mut lock(&to));
+                let _ = input.poll(&mut lock(&to));
             }
         });
-        Self { input, output, look, operations: HashMap::new() }
+        Self { input, output, poll, operations: HashMap::new() }
     }
 
     fn serve(mut self, operations: &dyn OperationSet) -> io::Result<ExitCode> {
         let Some(hello) = lock(&self.input).hello()? else { return Ok(ExitCode::SUCCESS) };
-        let mut operator = match open(operations).and_then(|operator| fits(&hello, operator)) {
-            Ok(operator) => operator,
-            Err(message) => {
-                self.say(&FromWorker::Failed(message))?;
-                return Ok(ExitCode::FAILURE);
-            }
-        };
+        let mut operator =
+            match open_operator(operations).and_then(|operator| check_version(&hello, operator)) {
+                Ok(operator) => operator,
+                Err(message) => {
+                    self.send(&FromWorker::Failed(message))?;
+                    return Ok(ExitCode::FAILURE);
+                }
+            };
         let about = operations.list();
-        let habit = |one: &Operation| (one.name.clone(), Habit::new(&one.name, one.idempotent));
-        self.operations = about.iter().map(habit).collect();
+        let timing =
+            |one: &Operation| (one.name.clone(), OperationTiming::new(&one.name, one.idempotent));
+        self.operations = about.iter().map(timing).collect();
         self.ready(&hello, about)?;
         while let Some(call) = self.next()? {
             if !self.perform(&mut *operator, call)? {
-                // What a panic left behind is not touched again.
-                operator = open(operations).map_err(io::Error::other)?;
-                self.say(&FromWorker::Retire)?;
+                // After a panic the operator's state may be broken, so it is never used again.
+                operator = open_operator(operations).map_err(io::Error::other)?;
+                self.send(&FromWorker::Retire)?;
             }
         }
         let _ = catch_unwind(AssertUnwindSafe(|| operator.close()));
@@ -174,7 +182,7 @@ impl Server {
     fn ready(&self, hello: &Hello, operations: Vec<Operation>) -> io::Result<()> {
         let binary = hello.encodings.contains(&Encoding::Binary);
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
-        self.say(&FromWorker::Ready(Ready {
+        self.send(&FromWorker::Ready(Ready {
             version: VERSION,
             pid: Some(std::process::id()),
             encoding,
@@ -187,13 +195,13 @@ impl Server {
         Ok(())
     }
 
-    fn say(&self, message: &FromWorker) -> io::Result<()> {
+    fn send(&self, message: &FromWorker) -> io::Result<()> {
         let mut output = lock(&self.output);
         output.put(message)?;
         output.flush()
     }
 
-    /// The next call; `None` if there will be none.
+    /// The next call; `None` once the pool has closed the channel.
     fn next(&self) -> io::Result<Option<CallMessage>> {
         loop {
             let mut input = lock(&self.input);
@@ -202,7 +210,7 @@ impl Server {
             }
             let mut output = lock(&self.output);
             output.flush()?;
-            if input.is_over() {
+            if input.is_closed() {
                 return Ok(None);
             }
             drop(output);
@@ -210,36 +218,36 @@ impl Server {
         }
     }
 
-    /// Performs a call and answers it; false if it panicked.
+    /// Performs a call and answers it. False if the operation panicked.
     fn perform(&mut self, operator: &mut dyn Operator, message: CallMessage) -> io::Result<bool> {
-        let habit = self.operations.get(&message.operation);
-        let name = habit.map_or_else(|| message.operation.as_str().into(), |it| it.name.clone());
-        if !habit.is_some_and(Habit::may_keep_waiting) {
+        let timing = self.operations.get(&message.operation);
+        let name = timing.map_or_else(|| message.operation.as_str().into(), |it| it.name.clone());
+        if !timing.is_some_and(OperationTiming::may_delay_answers) {
             lock(&self.output).flush()?;
         }
-        let begun = Instant::now();
-        let reins = Arc::new(Reins::default());
-        reins.begin(1);
-        lock(&self.input).current = Some((message.id, Arc::clone(&reins)));
-        let deadline = message.timeout.and_then(|limit| begun.checked_add(limit));
+        let started = Instant::now();
+        let call_state = Arc::new(CallState::default());
+        call_state.assign(1);
+        lock(&self.input).current = Some((message.id, Arc::clone(&call_state)));
+        let deadline = message.timeout.and_then(|limit| started.checked_add(limit));
         let report = message.progress.then(|| self.reporter(message.id));
-        let call = Call::new(Arc::clone(&name), deadline, reins, report).looking(&self.look);
+        let call = Call::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
         let arguments = message.arguments;
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
-        let sound = performed.is_ok();
+        let succeeded = performed.is_ok();
         lock(&self.input).current = None;
         self.answer(
             message.id,
             performed.unwrap_or_else(|panic| {
-                Err(OperationError(ErrorKind::Panic { message: words(&*panic) }))
+                Err(OperationError(ErrorKind::Panic { message: panic_message(&*panic) }))
             }),
         )?;
         match self.operations.get_mut(&message.operation) {
-            Some(habit) if habit.idempotent => habit.took(begun.elapsed()),
-            // Nobody should doubt that it is done.
+            Some(timing) if timing.idempotent => timing.record(started.elapsed()),
+            // The operation is not idempotent: the pool must learn at once that it is done.
             _ => lock(&self.output).flush()?,
         }
-        Ok(sound)
+        Ok(succeeded)
     }
 
     fn answer(&self, id: u64, answer: Result<Payload, OperationError>) -> io::Result<()> {
@@ -254,21 +262,22 @@ impl Server {
         let output = Arc::clone(&self.output);
         Arc::new(move |value| {
             let mut output = lock(&output);
-            // Word that does not arrive is no reason to stop; the answer will notice.
+            // A lost progress report does not stop the call. Sending the answer reports the same
+            // error.
             let _ = output.put(&FromWorker::Progress { id, value });
             let _ = output.flush();
         })
     }
 }
 
-fn open(operations: &dyn OperationSet) -> Result<Box<dyn Operator>, String> {
+fn open_operator(operations: &dyn OperationSet) -> Result<Box<dyn Operator>, String> {
     match catch_unwind(AssertUnwindSafe(|| operations.open())) {
         Ok(opened) => opened.map_err(|error| error.to_string()),
-        Err(panic) => Err(words(&*panic)),
+        Err(panic) => Err(panic_message(&*panic)),
     }
 }
 
-fn fits<T>(hello: &Hello, operator: T) -> Result<T, String> {
+fn check_version<T>(hello: &Hello, operator: T) -> Result<T, String> {
     match hello.version {
         VERSION => Ok(operator),
         other => Err(format!("the pool speaks version {other}, not {VERSION}")),

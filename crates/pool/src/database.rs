@@ -1,24 +1,21 @@
-//! Database workers: blocking drivers out of the async path, one connection per worker that stays.
+//! Database workers: run blocking drivers outside the async path, with one persistent connection
+//! per worker.
 //!
-//! [`Db`] is the front: `select_all`, `select_row`, `select_col`, `select_value`, `execute`, `insert`,
-//! `transaction`, `ping`. Behind it is a [`WorkerPool`] whose workers each hold one connection, with
-//! everything that pools have: bounded queue, time limits, priorities, statistics, recycling. Values
-//! are bound, never pasted.
+//! [`Db`] is the public type: `select_all`, `select_row`, `select_col`, `select_value`, `execute`,
+//! `insert`, `transaction`, `ping`. It uses a [`WorkerPool`] with one connection per worker, with
+//! all features of a pool: bounded queue, timeouts, priorities, statistics, recycling. Values are
+//! always bound, never pasted into SQL.
 //!
-//! Workers of any language may offer the same operations (`db.select_all` and so on): see
+//! Workers in any language may offer the same operations (`db.select_all` and so on): see
 //! [`Db::over`].
 
+mod deadline;
 mod driver;
 #[cfg_attr(
     not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
     allow(dead_code, reason = "each driver uses its part")
 )]
 mod error;
-#[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
-    allow(dead_code, reason = "each driver uses its part")
-)]
-mod gather;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "odbc")]
@@ -28,23 +25,27 @@ mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod row;
+#[cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
+    allow(dead_code, reason = "each driver uses its part")
+)]
+mod row_collector;
 mod session;
 mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
 mod value;
-mod watch;
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::driver::Target;
+use self::driver::DatabaseTarget;
 pub use self::error::{DbError, Reason};
 use self::operations as names;
-use self::options::Habits;
+use self::options::ConnectionConfig;
 pub use self::options::{DbIsolation, DbOptions};
 pub use self::row::Row;
 pub use self::statement::{Outcome, Statement};
@@ -56,10 +57,10 @@ use crate::pool::WorkerPool;
 use crate::program::Program;
 use crate::shared::start_failed;
 
-/// Where a worker process finds which database it is for.
-const VARIABLE: &str = "LONGSHORE_DATABASE";
+/// The environment variable with the database of a worker process.
+const CONFIG_VARIABLE: &str = "LONGSHORE_DATABASE";
 
-/// A database behind a pool of workers. Clones are the same pool.
+/// A database behind a pool of workers. Clones share the same pool.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]
@@ -98,30 +99,30 @@ impl Db {
         path: impl Into<std::path::PathBuf>,
         options: DbOptions,
     ) -> Result<Self, CallError> {
-        Self::open(Target::Sqlite(path.into()), options).await
+        Self::open(DatabaseTarget::Sqlite(path.into()), options).await
     }
 
     /// A PostgreSQL database, as `postgres://user:password@host:5432/orders`, with the options that
     /// `psql` knows (`?sslmode=verify-full&sslrootcert=…`).
     #[cfg(feature = "postgres")]
     pub async fn postgres(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Postgres(url.into()), options).await
+        Self::open(DatabaseTarget::Postgres(url.into()), options).await
     }
 
     /// A MySQL or MariaDB database, as `mysql://user:password@host:3306/orders`
     /// (`?require_ssl=true&ssl_ca=…`).
     #[cfg(feature = "mysql")]
     pub async fn mysql(url: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Mysql(url.into()), options).await
+        Self::open(DatabaseTarget::Mysql(url.into()), options).await
     }
 
     /// A database behind an ODBC driver, as `DSN=orders;UID=me;PWD=…`.
     #[cfg(feature = "odbc")]
     pub async fn odbc(string: impl Into<String>, options: DbOptions) -> Result<Self, CallError> {
-        Self::open(Target::Odbc(string.into()), options).await
+        Self::open(DatabaseTarget::Odbc(string.into()), options).await
     }
 
-    /// The front of a pool whose workers offer the operations of a database themselves.
+    /// Wraps a pool of workers that implement the database operations themselves.
     pub fn over(pool: WorkerPool) -> Self {
         Self { pool, options: CallOptions::default() }
     }
@@ -130,26 +131,27 @@ impl Db {
         not(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
         expect(dead_code, reason = "no driver")
     )]
-    async fn open(target: Target, options: DbOptions) -> Result<Self, CallError> {
-        let DbOptions { name, settings, isolation, habits } = options;
+    async fn open(target: DatabaseTarget, options: DbOptions) -> Result<Self, CallError> {
+        let DbOptions { name, settings, isolation, connection } = options;
         if let Err(error) = target.check() {
             let kind = start_failed(error.to_string());
-            return Err(crate::job::error(&name, "", kind, None));
+            return Err(crate::job::call_error(&name, "", kind, None));
         }
         let pool = match isolation {
             DbIsolation::Threads => {
-                WorkerPool::threads(name, operations::operations(target, habits), settings).await?
+                WorkerPool::threads(name, operations::operations(target, connection), settings)
+                    .await?
             }
             DbIsolation::Processes(program) => {
                 let program = program.unwrap_or_else(Program::this);
-                let orders = Orders { pool: name.clone(), target, habits }.to_string();
-                WorkerPool::processes(name, program.env(VARIABLE, orders), settings).await?
+                let config = WorkerConfig { pool: name.clone(), target, connection }.to_string();
+                WorkerPool::processes(name, program.env(CONFIG_VARIABLE, config), settings).await?
             }
         };
         Ok(Self::over(pool))
     }
 
-    /// The same database, with these options for every call made through it.
+    /// The same database, with these options for every call.
     #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
         Self { pool: self.pool.clone(), options }
@@ -160,16 +162,16 @@ impl Db {
         &self.pool
     }
 
-    /// Takes no more calls, lets those that wait and run come to their end, and closes the
-    /// connections; see [`WorkerPool::close`].
+    /// Accepts no more calls, finishes queued and running ones, and closes the connections; see
+    /// [`WorkerPool::close`].
     pub async fn close(&self, limit: Duration) {
         self.pool.close(limit).await;
     }
 }
 
-/// The calls.
+/// Calls.
 impl Db {
-    /// All rows.
+    /// Returns all rows.
     pub async fn select_all(
         &self,
         sql: &str,
@@ -178,7 +180,7 @@ impl Db {
         self.run(names::SELECT_ALL, sql, params).await
     }
 
-    /// All rows, each read as a type of yours: a struct with a field per column.
+    /// Returns all rows, each deserialised into `T`: a struct with a field per column.
     pub async fn select_as<T: DeserializeOwned>(
         &self,
         sql: &str,
@@ -187,7 +189,7 @@ impl Db {
         self.run(names::SELECT_ALL, sql, params).await
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     pub async fn select_row(
         &self,
         sql: &str,
@@ -196,7 +198,7 @@ impl Db {
         self.run(names::SELECT_ROW, sql, params).await
     }
 
-    /// The first column of all rows.
+    /// Returns the first column of all rows.
     pub async fn select_col(
         &self,
         sql: &str,
@@ -205,7 +207,7 @@ impl Db {
         self.run(names::SELECT_COL, sql, params).await
     }
 
-    /// The first column of the first row; NULL if there is no row.
+    /// Returns the first column of the first row; NULL if there is no row.
     pub async fn select_value(
         &self,
         sql: &str,
@@ -214,7 +216,7 @@ impl Db {
         self.run(names::SELECT_VALUE, sql, params).await
     }
 
-    /// Runs a statement (`db.do`); how many rows it changed.
+    /// Runs a statement (`db.do`), and returns the number of rows that it changed.
     pub async fn execute(
         &self,
         sql: &str,
@@ -223,8 +225,8 @@ impl Db {
         self.run(names::DO, sql, params).await
     }
 
-    /// Runs an INSERT; the new row's id, where the database says it by itself (SQLite, MySQL), or what
-    /// its RETURNING names first; NULL if nothing was inserted.
+    /// Runs an INSERT, and returns the new row's id: the one that the database reports by itself
+    /// (SQLite, MySQL), or the first column of RETURNING; NULL if nothing was inserted.
     pub async fn insert(
         &self,
         sql: &str,
@@ -233,8 +235,8 @@ impl Db {
         self.run(names::INSERT, sql, params).await
     }
 
-    /// Runs statements in one transaction, all or none; what each came to. Rolled back on any error,
-    /// when the time is over, and when the worker dies.
+    /// Runs statements in one transaction, all or none, and returns the outcome of each. Rolls back
+    /// on any error, on a timeout, and when the worker dies.
     pub async fn transaction(
         &self,
         statements: impl IntoIterator<Item = Statement>,
@@ -243,7 +245,7 @@ impl Db {
         self.ask(names::TRANSACTION, &statements, false).await
     }
 
-    /// Asks the database whether it is there.
+    /// Checks that the database responds.
     pub async fn ping(&self) -> Result<(), CallError> {
         let _: bool = self.ask(names::PING, &(), true).await?;
         Ok(())
@@ -255,11 +257,12 @@ impl Db {
         sql: &str,
         params: impl IntoIterator<Item = Value>,
     ) -> Result<R, CallError> {
-        let repeatable = operation != names::DO && operation != names::INSERT && sql::reads(sql);
+        let repeatable =
+            operation != names::DO && operation != names::INSERT && sql::is_read_only(sql);
         self.ask(operation, &Statement::new(sql, params), repeatable).await
     }
 
-    /// A worker that died may have done it or not: only a read is asked for again, once.
+    /// If the worker died, the statement may have run or not: only a read is retried, once.
     async fn ask<A: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         operation: &str,
@@ -276,8 +279,8 @@ impl Db {
     }
 }
 
-/// What a worker process of a [`Db`] does, for [`crate::child::run_if_worker`]; `None` if this process
-/// was not started for one.
+/// The operations of a worker process of a [`Db`], for [`crate::child::run_if_worker`]; `None` if
+/// this process was not started for one.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -287,45 +290,46 @@ impl Db {
 ///     if let Some(ended) = child::run_if_worker(database::of_worker) {
 ///         return ended;
 ///     }
-///     // What the program is really about.
+///     // The program's own work.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
 pub fn of_worker(pool: &str) -> Option<Box<dyn OperationSet>> {
-    let orders = std::env::var(VARIABLE).ok()?;
-    match serde_json::from_str::<Orders>(&orders) {
-        Ok(orders) if orders.pool == pool => {
-            Some(Box::new(operations::operations(orders.target, orders.habits)))
+    let config = std::env::var(CONFIG_VARIABLE).ok()?;
+    match serde_json::from_str::<WorkerConfig>(&config) {
+        Ok(config) if config.pool == pool => {
+            Some(Box::new(operations::operations(config.target, config.connection)))
         }
         Ok(_) => None,
-        Err(error) => Some(Box::new(Unreadable(error.to_string()))),
+        Err(error) => Some(Box::new(InvalidConfig(error.to_string()))),
     }
 }
 
-/// What a worker process is told.
+/// The configuration of a worker process.
 #[derive(Serialize, Deserialize)]
-struct Orders {
+struct WorkerConfig {
     pool: String,
-    target: Target,
-    habits: Habits,
+    target: DatabaseTarget,
+    #[serde(rename = "habits")]
+    connection: ConnectionConfig,
 }
 
-impl std::fmt::Display for Orders {
+impl std::fmt::Display for WorkerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
-/// Orders that cannot be read: no worker starts.
-struct Unreadable(String);
+/// Operations for a configuration that cannot be parsed: no worker starts.
+struct InvalidConfig(String);
 
-impl OperationSet for Unreadable {
+impl OperationSet for InvalidConfig {
     fn list(&self) -> Vec<Operation> {
         Vec::new()
     }
 
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
-        let words = format!("{VARIABLE} is not readable: {}", self.0);
-        Err(OperationError::of(words))
+        let message = format!("{CONFIG_VARIABLE} is not readable: {}", self.0);
+        Err(OperationError::of(message))
     }
 }

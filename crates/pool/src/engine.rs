@@ -1,4 +1,4 @@
-//! Pools as handlers of the engine: a unit is a call, its result the call's.
+//! Pools as handlers of the engine: a unit is a call, and the call's result is the unit's.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,53 +41,54 @@ use crate::options::CallOptions;
 use crate::payload::{Form, Payload};
 use crate::pool::WorkerPool;
 
-/// Operations that every worker has, for pools to look after it; no units are made for them.
+/// Operations that every worker has, for health checks. They handle no units.
 pub const BUILT_IN: [&str; 2] = ["noop", "echo"];
 
-/// A call's time is over this much before its unit's: so it is the pool that ends it, and says what
-/// became of it.
-const MARGIN: Duration = Duration::from_millis(20);
+/// A call's deadline is this much before its unit's. So the pool ends the call, and can report what
+/// happened to the work.
+const DEADLINE_MARGIN: Duration = Duration::from_millis(20);
 
-/// How many words on progress may wait for the unit to hear them; only the latest counts.
-const WORDS: usize = 8;
+/// Progress values that are buffered for the unit. If more come, only the latest matters.
+const PROGRESS_BUFFER: usize = 8;
 
-/// A slot whose unit the pool cannot take rests so long: or a worker would run through its whole queue
-/// and put each unit aside, while nobody can be started.
-const REST: Duration = Duration::from_secs(1);
+/// After the pool has rejected a unit, the engine's slot pauses this long. Otherwise a worker would
+/// run through its whole queue and snooze each unit while no pool worker can be started.
+const UNAVAILABLE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why a pool's operations cannot be handlers.
+/// Why a pool's operations cannot become handlers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// No worker has said yet what it can do, or it can do nothing.
+    /// No worker has reported its operations yet, or there are none.
     #[error("pool `{pool}` has no operations; has any of its workers been started?")]
     NoOperations {
         /// The pool.
         pool: String,
     },
-    /// An operation's name cannot be a kind.
-    #[error("operation `{operation}` of pool `{pool}` cannot be a kind of unit: {why}")]
+    /// The name of an operation is not a valid kind.
+    #[error("operation `{operation}` of pool `{pool}` cannot be a kind of unit: {reason}")]
     BadName {
         /// The pool.
         pool: String,
         /// The operation.
         operation: String,
-        /// What is wrong with its name.
-        why: String,
+        /// What is wrong with the name.
+        reason: String,
     },
 }
 
-/// Makes pools the handlers of a worker.
+/// Registers pools as handlers of an engine worker.
 pub trait HandlePool: Sized {
-    /// Each operation of the pool, save `noop` and `echo`, handles the kind of its name.
+    /// Each operation of the pool, except `noop` and `echo`, handles the kind of its name.
     fn handle_pool(self, pool: &WorkerPool) -> Result<Self, HandleError> {
         self.handle_pool_with(pool, &Policy::default())
     }
 
-    /// The same, with a policy for units that bring none.
+    /// Registers the pool's operations as [`HandlePool::handle_pool`] does, with a policy for units
+    /// that have none.
     fn handle_pool_with(self, pool: &WorkerPool, policy: &Policy) -> Result<Self, HandleError>;
 
-    /// One operation handles units of `kind`.
+    /// Registers one operation as the handler of `kind`.
     #[must_use]
     fn handle_operation(
         self,
@@ -109,7 +110,7 @@ impl HandlePool for WorkerBuilder {
             let kind = Kind::new(&operation).map_err(|error| HandleError::BadName {
                 pool: pool.name().to_owned(),
                 operation: operation.clone(),
-                why: error.to_string(),
+                reason: error.to_string(),
             })?;
             Ok(builder.handle_operation(kind, policy.clone(), pool, &operation))
         })
@@ -128,11 +129,11 @@ impl HandlePool for WorkerBuilder {
     }
 }
 
-/// Hands units of a kind to an operation.
+/// Runs units of a kind as calls of an operation.
 struct PoolHandler {
     pool: WorkerPool,
     operation: String,
-    /// What the kind's policy says.
+    /// The timeout of the kind's policy.
     timeout: Option<Duration>,
 }
 
@@ -144,48 +145,50 @@ impl ErasedHandler for PoolHandler {
 
 impl PoolHandler {
     async fn perform(&self, context: &Context) -> Outcome {
-        let (words, mut heard) = mpsc::channel(WORDS);
-        let options = self.options(context).progress(words);
+        let (sender, mut values) = mpsc::channel(PROGRESS_BUFFER);
+        let options = self.options(context).progress(sender);
         let call = self.pool.call_raw(&self.operation, arguments(context), options);
         tokio::pin!(call);
         let answer = loop {
             tokio::select! {
                 biased;
                 answer = &mut call => break answer,
-                Some(value) = heard.recv() => progress::note(context, &value),
+                Some(value) = values.recv() => progress::report(context, &value),
             }
         };
         match answer {
-            Ok(result) => Outcome::Done(kept(result)),
+            Ok(result) => Outcome::Done(unit_result(result)),
             Err(error) => {
-                if outcome::is_of_pool(&error.kind) {
-                    // An end that is wanted meanwhile is not held up.
-                    let _ = tokio::time::timeout(REST, context.cancelled().cancelled()).await;
+                if outcome::is_pool_unavailable(&error.kind) {
+                    // A cancellation ends the pause early.
+                    let _ =
+                        tokio::time::timeout(UNAVAILABLE_PAUSE, context.cancelled().cancelled())
+                            .await;
                 }
                 outcome(&error)
             }
         }
     }
 
-    /// A unit that says how long it may run says so to the pool; a mere deadline only cuts what the
-    /// operation has anyway.
+    /// If the unit or its kind has a timeout, it replaces the operation's. A unit's deadline alone
+    /// only shortens the operation's timeout.
     fn options(&self, context: &Context) -> CallOptions {
         let own = context.unit().policy.as_ref().map(|policy| policy.timeout);
-        let told = own.unwrap_or(self.timeout).is_some();
+        let has_timeout = own.unwrap_or(self.timeout).is_some();
         let options = CallOptions::default().cancelled_by(context.cancelled()).cancel_on_drop();
         match context.time_left() {
             None => options,
-            Some(left) if told => options.timeout(less(left)),
-            Some(left) => options.at_most(less(left)),
+            Some(left) if has_timeout => options.timeout(with_margin(left)),
+            Some(left) => options.at_most(with_margin(left)),
         }
     }
 }
 
-fn less(left: Duration) -> Duration {
-    left.saturating_sub(MARGIN.min(left / 10))
+fn with_margin(left: Duration) -> Duration {
+    left.saturating_sub(DEADLINE_MARGIN.min(left / 10))
 }
 
-/// What the unit carries: JSON, or else bytes.
+/// The unit's payload: JSON if it parses, else bytes.
 fn arguments(context: &Context) -> Payload {
     let bytes = context.unit().payload.as_bytes();
     match serde_json::from_slice::<&RawValue>(bytes) {
@@ -194,8 +197,8 @@ fn arguments(context: &Context) -> Payload {
     }
 }
 
-/// `null` is no result: nothing is kept for it.
-fn kept(result: Payload) -> Option<longshore::Payload> {
+/// A result of `null` is not stored.
+fn unit_result(result: Payload) -> Option<longshore::Payload> {
     let nothing = result.form() == Form::Json && matches!(result.as_bytes(), b"null" | b"");
     (!nothing).then(|| result.into_bytes().into())
 }

@@ -1,11 +1,11 @@
-//! What can go wrong with a call, as data: it can be matched, sent over a wire, and shown.
+//! Errors of calls, as data: they can be matched, serialised and displayed.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a call came to nothing.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("operation `{operation}` of pool `{pool}`: {kind}")]
 pub struct CallError {
@@ -16,32 +16,32 @@ pub struct CallError {
     /// What went wrong.
     #[serde(flatten)]
     pub kind: ErrorKind,
-    /// Who had the call, if it had reached anybody.
+    /// The worker that had the call, if it had reached one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerRef>,
 }
 
-/// A worker, as errors and logs name it.
+/// A worker, as errors and logs identify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRef {
-    /// Its number in the pool; never given twice.
+    /// Its number in the pool; never reused.
     pub id: u64,
-    /// Its process, if it is one.
+    /// Its process id, if it is a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// What became of the work of a call that nobody waits for any more.
+/// What happened to the work of a cancelled or timed-out call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It had not begun, and never will.
+    /// The call had not started, and never will.
     NotStarted,
     /// Its process was killed and is replaced.
     Killed,
-    /// It goes on, and its result will be thrown away.
+    /// The work continues, and its result is discarded.
     LeftRunning,
-    /// Its worker was asked to stop it, and is killed if it does not in time.
+    /// The worker was asked to stop it, and is killed if it does not in time.
     Asked,
 }
 
@@ -50,94 +50,94 @@ pub enum Fate {
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No worker knows the operation.
+    /// No worker has the operation.
     UnknownOperation {
-        /// Those that are known.
+        /// The operations that exist.
         known: Vec<String>,
     },
-    /// The arguments are not what the operation takes.
+    /// The operation does not accept these arguments.
     BadArguments {
         /// Why.
         message: String,
     },
-    /// The operation said no.
+    /// The operation returned an error.
     Handler {
-        /// What it said.
+        /// The error's message.
         message: String,
         /// The causes behind it, outermost first.
         #[serde(default)]
         chain: Vec<String>,
-        /// What else it said, for programs.
+        /// Further data of the error, for programs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         data: Option<serde_json::Value>,
     },
     /// The operation panicked. Its worker is replaced.
     Panic {
-        /// The panic's words.
+        /// The panic's message.
         message: String,
     },
-    /// The result is not what the caller asked for.
+    /// The result does not have the type that the caller expects.
     BadResult {
         /// Why.
         message: String,
     },
-    /// It took too long.
+    /// The call took too long.
     Timeout {
-        /// How long it was given, waiting included.
+        /// The call's timeout, time in the queue included.
         after: Duration,
-        /// What became of it.
+        /// What happened to the work.
         fate: Fate,
     },
-    /// The caller took it back.
+    /// The caller cancelled the call.
     Cancelled {
-        /// What became of it.
+        /// What happened to the work.
         fate: Fate,
     },
-    /// The worker ended in the middle of the call.
+    /// The worker process ended in the middle of the call.
     WorkerDied {
-        /// Its exit code, if it ended by itself.
+        /// Its exit code, if it exited.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit: Option<i32>,
-        /// The signal that ended it.
+        /// The signal that killed it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
-        /// The end of what it wrote to its standard error.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// The worker said something that is not the protocol. It is replaced.
+    /// The worker sent a message that violates the protocol. It is replaced.
     Protocol {
-        /// What.
+        /// The violation.
         message: String,
     },
     /// No worker could be started.
     StartFailed {
         /// Why.
         message: String,
-        /// The end of what it wrote to its standard error.
+        /// The end of its standard error.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         stderr: String,
     },
-    /// Too much is waiting already.
+    /// The queue is full.
     Full {
-        /// How many calls wait.
+        /// Calls in the queue.
         depth: usize,
-        /// How many may.
+        /// The queue's limit.
         limit: usize,
     },
-    /// Arguments or a result are larger than a frame may be.
+    /// Arguments or a result exceed the frame limit.
     TooLarge {
-        /// How large.
+        /// Their size.
         bytes: usize,
-        /// How large they may be.
+        /// The limit.
         limit: usize,
     },
-    /// The pool takes no more calls.
+    /// The pool accepts no more calls.
     ShuttingDown,
 }
 
 impl ErrorKind {
-    /// The same with at most the last `most` bytes of what the worker wrote to its standard error:
-    /// for places where long words are cut, and the end is what counts.
+    /// Keeps at most the last `most` bytes of the worker's standard error. For messages that are
+    /// truncated, where the end matters most.
     #[must_use]
     pub fn with_short_stderr(mut self, most: usize) -> Self {
         if let Self::WorkerDied { stderr, .. } | Self::StartFailed { stderr, .. } = &mut self {
@@ -168,7 +168,9 @@ impl fmt::Display for ErrorKind {
             Self::StartFailed { message, stderr } => {
                 write!(f, "no worker could be started: {message}{}", tail(stderr))
             }
-            Self::Full { depth, limit } => write!(f, "{depth} calls wait already, of {limit}"),
+            Self::Full { depth, limit } => {
+                write!(f, "the queue is full: {depth} calls wait, limit {limit}")
+            }
             Self::TooLarge { bytes, limit } => write!(f, "{bytes} bytes, of at most {limit}"),
             Self::ShuttingDown => f.write_str("the pool is shutting down"),
         }
@@ -192,42 +194,42 @@ fn died(
 fn tail(stderr: &str) -> String {
     match stderr.trim_end() {
         "" => String::new(),
-        words => format!("; it said: {words}"),
+        text => format!("; standard error: {text}"),
     }
 }
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotStarted => "it had not begun",
+            Self::NotStarted => "it had not started",
             Self::Killed => "its worker was killed and is replaced",
-            Self::LeftRunning => "it goes on unseen",
+            Self::LeftRunning => "it continues, and its result is discarded",
             Self::Asked => "its worker was asked to stop it",
         })
     }
 }
 
-/// Any error at all: what operations and their `init` may return.
+/// Any error: what operations and their `init` may return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How an operation says no with more than words. Other errors become one of these by themselves,
-/// with their causes.
+/// An operation's error with structured data. Other error types are converted to it, with their
+/// causes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct OperationError(pub ErrorKind);
 
 impl OperationError {
-    /// Says no with data that a program can look at.
+    /// An error with data that programs can read.
     pub fn with_data(message: impl Into<String>, data: serde_json::Value) -> Self {
         Self(ErrorKind::Handler { message: message.into(), chain: Vec::new(), data: Some(data) })
     }
 
-    /// Says that the arguments are not what the operation takes.
+    /// An error for arguments that the operation does not accept.
     pub fn bad_arguments(message: impl Into<String>) -> Self {
         Self(ErrorKind::BadArguments { message: message.into() })
     }
 
-    /// Any error, with its causes.
+    /// Converts any error, with its causes.
     pub fn of(error: impl Into<BoxError>) -> Self {
         let error = match error.into().downcast::<Self>() {
             Ok(own) => return *own,

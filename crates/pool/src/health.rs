@@ -1,20 +1,20 @@
-//! Whether a pool can do its work, in a word and a reason.
+//! Whether a pool can serve calls, as a status and a reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorKind;
-use crate::table::Counts;
+use crate::scheduler::PoolCounts;
 
-/// Whether a pool can do its work.
+/// Whether a pool can serve calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Health {
     /// It can.
     Ok,
-    /// It can, but not all is well.
+    /// It can, but with a problem.
     Degraded {
-        /// What is not.
+        /// The problem.
         reason: String,
     },
     /// It cannot.
@@ -25,15 +25,15 @@ pub enum Health {
 }
 
 impl Health {
-    /// Whether calls can be expected to be done.
+    /// Whether calls can be expected to succeed.
     pub fn is_serving(&self) -> bool {
         !matches!(self, Self::Failed { .. })
     }
 
-    pub(crate) fn of(counts: &Counts, limit: usize, start_error: Option<&ErrorKind>) -> Self {
+    pub(crate) fn of(counts: &PoolCounts, limit: usize, start_error: Option<&ErrorKind>) -> Self {
         match failure(counts, start_error) {
             Some(reason) => Self::Failed { reason },
-            None => match trouble(counts, limit, start_error) {
+            None => match degradation(counts, limit, start_error) {
                 Some(reason) => Self::Degraded { reason },
                 None => Self::Ok,
             },
@@ -41,7 +41,7 @@ impl Health {
     }
 }
 
-fn failure(counts: &Counts, start_error: Option<&ErrorKind>) -> Option<String> {
+fn failure(counts: &PoolCounts, start_error: Option<&ErrorKind>) -> Option<String> {
     match start_error {
         _ if counts.closing => Some(ErrorKind::ShuttingDown.to_string()),
         Some(error) if counts.serving == 0 => Some(error.to_string()),
@@ -49,26 +49,31 @@ fn failure(counts: &Counts, start_error: Option<&ErrorKind>) -> Option<String> {
     }
 }
 
-fn trouble(counts: &Counts, limit: usize, start_error: Option<&ErrorKind>) -> Option<String> {
-    let Counts { serving, min, abandoned, queue, line, .. } = *counts;
+fn degradation(
+    counts: &PoolCounts,
+    limit: usize,
+    start_error: Option<&ErrorKind>,
+) -> Option<String> {
+    let PoolCounts { serving, min, abandoned, queue, overflow, .. } = *counts;
     if let Some(error) = start_error {
         return Some(error.to_string());
     }
     if abandoned > 0 {
-        return Some(format!("{abandoned} workers were given up and are still at their calls"));
+        return Some(format!("{abandoned} abandoned threads still run their calls"));
     }
     if serving < min {
         return Some(format!("{serving} workers are ready, of at least {min}"));
     }
-    (queue + line >= limit.max(1)).then(|| format!("{} calls wait, of {limit}", queue + line))
+    (queue + overflow >= limit.max(1))
+        .then(|| format!("{} calls wait, limit {limit}", queue + overflow))
 }
 
 #[cfg(all(test, not(feature = "_shuttle")))]
 mod tests {
     use super::*;
 
-    fn counts() -> Counts {
-        Counts { workers: 2, serving: 2, min: 2, ..Counts::default() }
+    fn counts() -> PoolCounts {
+        PoolCounts { workers: 2, serving: 2, min: 2, ..PoolCounts::default() }
     }
 
     #[test]
@@ -79,7 +84,7 @@ mod tests {
     #[test]
     fn a_pool_that_cannot_start_anybody_has_failed_and_says_why() {
         let error = crate::shared::start_failed("no such file");
-        let health = Health::of(&Counts { serving: 0, ..counts() }, 10, Some(&error));
+        let health = Health::of(&PoolCounts { serving: 0, ..counts() }, 10, Some(&error));
         let Health::Failed { reason } = health else { panic!("{health:?}") };
         assert!(reason.contains("no such file"), "{reason}");
         assert!(Health::of(&counts(), 10, Some(&error)).is_serving());
@@ -88,15 +93,15 @@ mod tests {
     #[test]
     fn a_full_queue_or_a_missing_or_lost_worker_is_trouble() {
         let troubled =
-            |counts: Counts| matches!(Health::of(&counts, 10, None), Health::Degraded { .. });
-        assert!(troubled(Counts { queue: 10, ..counts() }));
-        assert!(!troubled(Counts { queue: 9, ..counts() }));
-        assert!(troubled(Counts { abandoned: 1, ..counts() }));
-        assert!(troubled(Counts { serving: 1, ..counts() }));
+            |counts: PoolCounts| matches!(Health::of(&counts, 10, None), Health::Degraded { .. });
+        assert!(troubled(PoolCounts { queue: 10, ..counts() }));
+        assert!(!troubled(PoolCounts { queue: 9, ..counts() }));
+        assert!(troubled(PoolCounts { abandoned: 1, ..counts() }));
+        assert!(troubled(PoolCounts { serving: 1, ..counts() }));
     }
 
     #[test]
     fn a_closing_pool_serves_nobody() {
-        assert!(!Health::of(&Counts { closing: true, ..counts() }, 10, None).is_serving());
+        assert!(!Health::of(&PoolCounts { closing: true, ..counts() }, 10, None).is_serving());
     }
 }

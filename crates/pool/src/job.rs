@@ -1,4 +1,4 @@
-//! A call on its way: queued, given to a worker, answered exactly once.
+//! A call on its way through the pool: queued, given to a worker, answered exactly once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,104 +6,105 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::call::Call;
+use crate::call_state::CallState;
 use crate::error::{CallError, ErrorKind, WorkerRef};
 use crate::payload::Payload;
-use crate::reins::Reins;
 
-/// A call on its way. Whoever holds it must answer it; dropped, its caller hears that the pool is
-/// shutting down.
+/// A call on its way through the pool. Its holder must answer it. If a job is dropped, its caller
+/// gets the error that the pool is shutting down.
 pub(crate) struct Job {
     pub(crate) operation: Arc<str>,
     pub(crate) work: Work,
-    /// Smaller goes first; among equals, who came first.
+    /// Smaller goes first; among equals, first in, first out.
     pub(crate) priority: u8,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    pub(crate) reins: Arc<Reins>,
+    pub(crate) call_state: Arc<CallState>,
     pub(crate) progress: Option<mpsc::Sender<Payload>>,
-    /// What the work belongs to in the log.
+    /// The span of the call in the log.
     pub(crate) span: tracing::Span,
 }
 
-/// What is to be done.
+/// What the worker runs.
 pub(crate) enum Work {
     /// An operation by name.
-    Operation { arguments: Payload, reply: oneshot::Sender<Answer> },
-    /// A closure of this very process, for threads only.
+    Operation { arguments: Payload, reply: oneshot::Sender<CallResult> },
+    /// A closure of this process, for threads only.
     Closure(Closure),
 }
 
 /// A closure that answers its caller itself.
-pub(crate) type Closure = Box<dyn FnOnce(Turn<'_>) + Send>;
+pub(crate) type Closure = Box<dyn FnOnce(ClosureCommand<'_>) + Send>;
 
-/// What a closure is to do.
-pub(crate) enum Turn<'a> {
-    /// Run; then say whether it went without a panic, and answer if told to.
+/// What a closure is told to do.
+pub(crate) enum ClosureCommand<'a> {
+    /// Run, then report whether it ran without a panic. If the report returns true, send the
+    /// answer.
     Run(&'a mut dyn FnMut(bool) -> bool),
-    /// Answer that it came to nothing.
-    Fail(Failure),
+    /// Answer that the call failed.
+    Fail(CallFailure),
 }
 
 /// What a call came to.
-pub(crate) type Answer = Result<Payload, Failure>;
+pub(crate) type CallResult = Result<Payload, CallFailure>;
 
-/// Why a call came to nothing, and with whom.
-pub(crate) type Failure = (ErrorKind, Option<WorkerRef>);
+/// Why a call failed, and on which worker.
+pub(crate) type CallFailure = (ErrorKind, Option<WorkerRef>);
 
 impl Job {
     /// The call, as an operation in this process sees it.
     pub(crate) fn call(&self) -> Call {
-        let (operation, reins) = (Arc::clone(&self.operation), Arc::clone(&self.reins));
+        let (operation, call_state) = (Arc::clone(&self.operation), Arc::clone(&self.call_state));
         let report = self.progress.clone().map(|progress| {
-            // A caller that does not keep up misses some; nobody waits for it.
+            // A caller that does not keep up misses some values; the operation never waits for it.
             Arc::new(move |value| _ = progress.try_send(value))
                 as Arc<dyn Fn(Payload) + Send + Sync>
         });
-        Call::new(operation, Some(self.deadline), reins, report)
+        Call::new(operation, Some(self.deadline), call_state, report)
     }
 
-    /// Whether somebody listens to how far it is.
+    /// Whether the caller subscribed to progress.
     pub(crate) fn wants_progress(&self) -> bool {
         self.progress.is_some()
     }
 
-    /// Tells how far it is. A caller that does not keep up misses some.
+    /// Reports progress. A caller that does not keep up misses some values.
     pub(crate) fn report(&self, value: Payload) {
         if let Some(progress) = &self.progress {
             let _ = progress.try_send(value);
         }
     }
 
-    /// The time it was given, waiting included.
+    /// The call's timeout, time in the queue included.
     pub(crate) fn limit(&self) -> Duration {
         self.deadline.duration_since(self.sent)
     }
 
-    /// Answers it, if its caller did not give it up.
-    pub(crate) fn answer(self, answer: Answer) {
-        if self.reins.settle() {
+    /// Answers the call, unless it was cancelled.
+    pub(crate) fn answer(self, answer: CallResult) {
+        if self.call_state.settle() {
             self.send(answer);
         }
     }
 
-    /// Sends the answer of a call that was settled ([`Reins::settle`]).
-    pub(crate) fn send(self, answer: Answer) {
+    /// Sends the answer of a call that was settled ([`CallState::settle`]).
+    pub(crate) fn send(self, answer: CallResult) {
         match (self.work, answer) {
             (Work::Operation { reply, .. }, answer) => _ = reply.send(answer),
-            (Work::Closure(closure), Err(failure)) => closure(Turn::Fail(failure)),
+            (Work::Closure(closure), Err(failure)) => closure(ClosureCommand::Fail(failure)),
             // Closures answer themselves.
             (Work::Closure(_), Ok(_)) => {}
         }
     }
 
-    /// Answers that it came to nothing.
+    /// Answers that the call failed.
     pub(crate) fn fail(self, kind: ErrorKind, worker: Option<WorkerRef>) {
         self.answer(Err((kind, worker)));
     }
 }
 
-/// Puts an error together.
-pub(crate) fn error(
+/// Builds the error of a call.
+pub(crate) fn call_error(
     pool: &str,
     operation: &str,
     kind: ErrorKind,

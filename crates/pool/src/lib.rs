@@ -1,10 +1,10 @@
-//! Worker pools: blocking and foreign code out of the async path.
+//! Worker pools: run blocking and foreign code outside the async path.
 //!
 //! An async program must not block its threads: not for a database driver, not to hash a password,
-//! not to call a Python library. A [`WorkerPool`] takes such work as calls of named operations and
-//! runs them on workers of its own: threads, child processes that stay, or one process per call.
-//! The same calls, errors, limits and statistics for all three. Nothing in it is unbounded: workers,
-//! waiting calls, the time of each call, the size of what crosses.
+//! not to call a Python library. A [`WorkerPool`] accepts such work as calls of named operations,
+//! and runs them on its own workers: threads, persistent child processes, or one process per call.
+//! All three have the same calls, errors, limits and statistics. Everything is bounded: workers,
+//! queued calls, the time of each call, the size of arguments and results.
 //!
 //! ```
 //! use longshore_pool::{Operations, Settings, WorkerPool};
@@ -21,44 +21,43 @@
 //! ```
 #![expect(clippy::result_large_err, reason = "errors are rare, and must stay easy to match on")]
 
-mod advice;
 #[cfg(feature = "axum")]
 pub mod axum;
+mod backend;
 mod call;
+mod call_state;
 pub mod child;
-mod crew;
 #[cfg(feature = "database")]
 pub mod database;
+mod detached_calls;
 #[cfg(feature = "engine")]
 pub mod engine;
 mod error;
-mod exit;
-mod forgotten;
-mod group;
 mod health;
 mod job;
-mod known;
-mod meters;
+mod metrics;
 mod one_shot;
 mod operation;
+mod operation_registry;
 mod options;
 mod payload;
+mod pidfd;
 mod pool;
 mod process;
+mod process_group;
 mod program;
 mod protocol;
-mod reins;
-#[cfg(all(test, feature = "_shuttle"))]
-mod schedules;
+mod retry_advice;
+mod scheduler;
 mod settings;
 mod shared;
+#[cfg(all(test, feature = "_shuttle"))]
+mod shuttle_tests;
 mod stats;
 mod sync;
-mod table;
 mod threads;
 pub mod warden;
 
-pub use advice::Advice;
 pub use call::Call;
 pub use error::{BoxError, CallError, ErrorKind, Fate, OperationError, WorkerRef};
 pub use health::Health;
@@ -68,6 +67,7 @@ pub use options::CallOptions;
 pub use payload::{Form, Payload};
 pub use pool::{PoolBuilder, WorkerPool};
 pub use program::{Channel, Program};
+pub use retry_advice::Advice;
+pub use scheduler::EndCause;
 pub use settings::{OnTimeout, Settings, WhenFull};
-pub use stats::{OperationStats, Percentiles, Stats};
-pub use table::Cause;
+pub use stats::{OperationStats, Percentiles, PoolStats};

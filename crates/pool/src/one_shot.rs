@@ -1,4 +1,4 @@
-//! A fresh process for each call: for code that leaks, crashes or must not remember anything.
+//! A fresh process for each call: for code that leaks, crashes or must not keep state.
 
 use std::io;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use rustix::process::Pid;
 
 use crate::error::CallError;
 use crate::pool::WorkerPool;
-use crate::process::{Habits, Processes};
+use crate::process::{ProcessConfig, Processes};
 use crate::program::Program;
 use crate::settings::Settings;
 
-/// What a process may use. The system enforces it, not the worker.
+/// Resource limits of a process, enforced by the kernel.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes of address space. What a program maps without using counts too: Node and the JVM need
+    /// Bytes of address space. Memory that is mapped but not used counts too: Node and the JVM need
     /// much more than they use.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
@@ -38,7 +38,8 @@ impl Limits {
         self
     }
 
-    /// Time on a processor, its start included, in whole seconds, at least one; then it is killed.
+    /// CPU time, start-up included, in whole seconds, at least one. At the limit the process is
+    /// killed.
     #[must_use]
     pub fn cpu_time(mut self, time: Duration) -> Self {
         self.cpu_seconds = Some(time.as_secs().max(1));
@@ -52,29 +53,29 @@ impl Limits {
         self
     }
 
-    /// Processes and threads, all others of the same user counted. Not enforced for root.
+    /// Processes and threads, counted over all of the same user. Not enforced for root.
     #[must_use]
     pub fn processes(mut self, processes: u64) -> Self {
         self.processes = Some(processes);
         self
     }
 
-    /// Bytes of any file that it writes.
+    /// Size in bytes of any file that the process writes.
     #[must_use]
     pub fn file_size(mut self, bytes: u64) -> Self {
         self.file_size = Some(bytes);
         self
     }
 
-    /// Processes that are started before a call wants them, and wait: the call does not pay for
-    /// their start. None unless told.
+    /// Processes that are started before a call needs them, so that the call does not wait for
+    /// their start. Default: none.
     #[must_use]
     pub fn warm(mut self, processes: usize) -> Self {
         self.warm = processes;
         self
     }
 
-    /// Sets them for a process that waits for its first message.
+    /// Applies the limits to a process that waits for its first message.
     #[cfg(target_os = "linux")]
     pub(crate) fn set(&self, pid: Pid) -> io::Result<()> {
         use rustix::process::{Resource, Rlimit, prlimit};
@@ -115,9 +116,9 @@ impl WorkerPool {
         mut settings: Settings,
     ) -> Result<Self, CallError> {
         settings.min = limits.warm.min(settings.max);
-        // None gets as old as that.
+        // Each process makes one call, so the limit never applies.
         settings.max_calls = None;
-        let crew = Processes::new(Habits { program, one_call: true, limits });
-        Self::open(name.into(), settings, Box::new(crew)).await
+        let backend = Processes::new(ProcessConfig { program, one_call: true, limits });
+        Self::open(name.into(), settings, Box::new(backend)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Operations: what a worker can do, by name, with the state that it keeps from call to call.
+//! Operations: named functions of a worker, with the state that the worker keeps between calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::payload::{Form, Payload};
 #[cfg(feature = "typed")]
 mod typed;
 
-/// An operation, as it is listed.
+/// An operation, as a worker reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Its name; by habit `topic.verb`.
+    /// Its name; by convention `topic.verb`.
     pub name: String,
     /// What it does, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How long it may take where the caller says nothing.
+    /// Its timeout, if the caller sets none.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "millis")]
     pub timeout_ms: Option<Duration>,
-    /// Doing it twice is as good as once: a call whose worker died is made again.
+    /// Running it twice has the same effect as once: if a worker dies, its call is retried.
     #[serde(default)]
     pub idempotent: bool,
     /// The JSON Schema of its arguments.
@@ -50,19 +50,19 @@ impl Operation {
 
     /// What it does, for people.
     #[must_use]
-    pub fn description(mut self, words: impl Into<String>) -> Self {
-        self.description = words.into();
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.description = text.into();
         self
     }
 
-    /// How long it may take where the caller says nothing.
+    /// Its timeout, if the caller sets none.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout_ms = Some(limit);
         self
     }
 
-    /// Doing it twice is as good as once: a call whose worker died is made again, one time.
+    /// Running it twice has the same effect as once: if a worker dies, its call is retried, once.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.idempotent = true;
@@ -76,25 +76,25 @@ impl From<&str> for Operation {
     }
 }
 
-/// What the workers of a pool can do. Shared by all of them; each opens its own [`Operator`].
+/// The operations of a pool. Shared by all workers; each opens its own [`Operator`].
 pub trait OperationSet: Send + Sync + 'static {
-    /// What can be called.
+    /// The operations.
     fn list(&self) -> Vec<Operation>;
 
-    /// A worker begins. Called where the worker runs: on its thread, in its process.
+    /// Creates a worker's state. Called where the worker runs: on its thread, or in its process.
     fn open(&self) -> Result<Box<dyn Operator>, OperationError>;
 }
 
-/// One worker's hands and state.
+/// Performs calls with the state of one worker.
 pub trait Operator {
     /// Performs one call.
     fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError>;
 
-    /// The worker ends in good order. Not called after a crash.
+    /// Called when the worker stops gracefully; not after a crash.
     fn close(&mut self) {}
 }
 
-/// Operations written in Rust over a state `S` that each worker makes for itself.
+/// Operations written in Rust over a state `S` that each worker creates for itself.
 ///
 /// ```
 /// use longshore_pool::{Call, Operations};
@@ -108,17 +108,18 @@ pub trait Operator {
 pub struct Operations<S = ()> {
     init: Arc<dyn Fn() -> Result<S, BoxError> + Send + Sync>,
     cleanup: Option<Cleanup<S>>,
-    entries: BTreeMap<String, Entry<S>>,
+    entries: BTreeMap<String, RegisteredOperation<S>>,
 }
 
-struct Entry<S> {
+struct RegisteredOperation<S> {
     about: Operation,
-    run: Run<S>,
+    run: OperationFn<S>,
 }
 
 type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
-type Run<S> = Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
+type OperationFn<S> =
+    Arc<dyn Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync>;
 
 impl Operations<()> {
     /// Operations without a state.
@@ -128,7 +129,8 @@ impl Operations<()> {
 }
 
 impl<S: 'static> Operations<S> {
-    /// Operations over what `init` makes for each worker. `noop` and `echo` are always there.
+    /// Operations over the state that `init` creates for each worker. `noop` and `echo` are always
+    /// included.
     pub fn new(init: impl Fn() -> Result<S, BoxError> + Send + Sync + 'static) -> Self {
         let empty = Self { init: Arc::new(init), cleanup: None, entries: BTreeMap::new() };
         let noop = Operation::new("noop").description("Does nothing.").idempotent();
@@ -138,14 +140,14 @@ impl<S: 'static> Operations<S> {
             .add_raw(echo, |_, _, arguments| Ok(arguments))
     }
 
-    /// Says what a worker does with its state when it ends in good order.
+    /// Sets what a worker does with its state when it stops gracefully.
     #[must_use]
     pub fn cleanup(mut self, end: impl Fn(&mut S) + Send + Sync + 'static) -> Self {
         self.cleanup = Some(Arc::new(end));
         self
     }
 
-    /// Adds an operation on bytes as they are: nothing is parsed or escaped.
+    /// Adds an operation on raw bytes: nothing is parsed or escaped.
     #[must_use]
     pub fn add_bytes<E: Into<BoxError>>(
         self,
@@ -160,7 +162,7 @@ impl<S: 'static> Operations<S> {
         })
     }
 
-    /// Adds an operation that reads its arguments itself.
+    /// Adds an operation that parses its arguments itself.
     #[must_use]
     pub fn add_raw(
         mut self,
@@ -168,7 +170,7 @@ impl<S: 'static> Operations<S> {
         run: impl Fn(&mut S, &Call, Payload) -> Result<Payload, OperationError> + Send + Sync + 'static,
     ) -> Self {
         let about = about.into();
-        self.entries.insert(about.name.clone(), Entry { about, run: Arc::new(run) });
+        self.entries.insert(about.name.clone(), RegisteredOperation { about, run: Arc::new(run) });
         self
     }
 }
@@ -180,7 +182,7 @@ impl<S: 'static> OperationSet for Operations<S> {
 
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
         let runs = self.entries.iter().map(|(name, entry)| (name.clone(), Arc::clone(&entry.run)));
-        Ok(Box::new(Open {
+        Ok(Box::new(StatefulOperator {
             state: (self.init)().map_err(OperationError::of)?,
             cleanup: self.cleanup.clone(),
             runs: runs.collect(),
@@ -188,13 +190,13 @@ impl<S: 'static> OperationSet for Operations<S> {
     }
 }
 
-struct Open<S> {
+struct StatefulOperator<S> {
     state: S,
     cleanup: Option<Cleanup<S>>,
-    runs: BTreeMap<String, Run<S>>,
+    runs: BTreeMap<String, OperationFn<S>>,
 }
 
-impl<S> Operator for Open<S> {
+impl<S> Operator for StatefulOperator<S> {
     fn perform(&mut self, call: &Call, arguments: Payload) -> Result<Payload, OperationError> {
         let Some(run) = self.runs.get(call.operation()) else {
             let known = self.runs.keys().cloned().collect();

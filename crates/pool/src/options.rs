@@ -1,4 +1,4 @@
-//! What one call wants different from its pool's habits.
+//! Options of one call.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::payload::Payload;
 use crate::settings::WhenFull;
 
-/// What one call wants different from its pool's habits.
+/// Options of one call, which override the pool's settings.
 #[derive(Debug, Clone)]
 pub struct CallOptions {
     pub(crate) timeout: Option<Duration>,
@@ -35,51 +35,51 @@ impl Default for CallOptions {
 }
 
 impl CallOptions {
-    /// How long the call may take, waiting included.
+    /// The call's timeout, time in the queue included.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
         self
     }
 
-    /// Cuts the time that the operation or the pool gives it to this.
+    /// An upper limit for the timeout of the operation or the pool.
     #[must_use]
     pub fn at_most(mut self, limit: Duration) -> Self {
         self.at_most = Some(limit);
         self
     }
 
-    /// How early it goes among those that wait: 1 first, 9 last, 5 unless told.
+    /// The call's place in the queue: 1 first, 9 last. Default: 5.
     #[must_use]
     pub fn priority(mut self, priority: u8) -> Self {
         self.priority = priority.clamp(1, 9);
         self
     }
 
-    /// Where words on how far it is go. What the channel has no room for is dropped: the work does
-    /// not wait for a listener.
+    /// Sends progress values to this channel. A value is dropped if the channel is full: the
+    /// operation does not wait for the receiver.
     #[must_use]
     pub fn progress(mut self, to: mpsc::Sender<Payload>) -> Self {
         self.progress = Some(to);
         self
     }
 
-    /// What becomes of it when as many calls wait as may.
+    /// What happens if the queue is full.
     #[must_use]
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.when_full = Some(when_full);
         self
     }
 
-    /// Takes the call back when the token is cancelled.
+    /// Cancels the call when the token is cancelled.
     #[must_use]
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// Takes the call back when its caller's future is dropped. Without this it goes on, until its
-    /// time is over, and its result is thrown away.
+    /// Cancels the call when the caller's future is dropped. Without this the call continues until
+    /// it is done or its deadline passes, and its result is discarded.
     #[must_use]
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;

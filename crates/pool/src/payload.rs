@@ -1,14 +1,14 @@
-//! What goes into an operation and what comes out: JSON, or bytes as they are.
+//! Arguments and results of operations: JSON, or raw bytes.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Arguments or a result, in the form in which they cross to a worker.
+/// Arguments or a result, as they are sent to and from a worker.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     form: Form,
-    /// A copy costs nothing.
+    /// Cheap to clone.
     bytes: Bytes,
 }
 
@@ -17,17 +17,17 @@ pub struct Payload {
 pub enum Form {
     /// One JSON value.
     Json,
-    /// Nobody's business: an image, a compressed file.
+    /// Bytes that the pool does not parse: an image, a compressed file.
     Bytes,
 }
 
 impl Payload {
-    /// A value as JSON.
+    /// Serialises a value as JSON.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Ok(Self::from_json_text(serde_json::to_vec(value)?))
     }
 
-    /// JSON that is already text. Nobody checks it before it is read.
+    /// JSON text. It is not validated before it is read.
     pub fn from_json_text(text: impl Into<Vec<u8>>) -> Self {
         match text.into() {
             text if text == b"null" => Self::null(),
@@ -35,7 +35,7 @@ impl Payload {
         }
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
         Self { form: Form::Bytes, bytes: bytes.into().into() }
     }
@@ -45,22 +45,22 @@ impl Payload {
         Self { form: Form::Json, bytes: Bytes::from_static(b"null") }
     }
 
-    /// How to read it.
+    /// How to read the bytes.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Its bytes; for [`Form::Json`] the text.
+    /// The bytes; for [`Form::Json`] the text.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The same, given away.
+    /// The bytes, without a copy where the payload is the only owner.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes.into()
     }
 
-    /// Reads a value out of JSON.
+    /// Parses JSON.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         match self.form {
             Form::Json => serde_json::from_slice(&self.bytes),
@@ -69,7 +69,7 @@ impl Payload {
     }
 }
 
-/// Its size only: arguments may hold what must not be in a log.
+/// Shows the size only: arguments may contain secrets.
 impl std::fmt::Debug for Payload {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Payload({:?}, {} bytes)", self.form, self.bytes.len())

@@ -1,8 +1,9 @@
-//! The pool's front: opened, looked at, closed. Calls are in `calls`, how one waits in `pending`.
+//! The pool's public type: open, inspect, close. Calls are in `calls`; waiting for a call is in
+//! `pending`.
 
 mod builder;
+mod call_many;
 mod calls;
-mod many;
 mod pending;
 
 use std::sync::Arc;
@@ -12,20 +13,20 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 pub use self::builder::PoolBuilder;
-use crate::crew::Crew;
+use crate::backend::Backend;
 use crate::error::{CallError, ErrorKind};
 use crate::health::Health;
-use crate::job::error;
-use crate::meters::PUBLISH;
+use crate::job::call_error;
+use crate::metrics::PUBLISH_INTERVAL;
 use crate::operation::{Operation, OperationSet};
+use crate::scheduler::{MAX_MAINTENANCE_INTERVAL, PoolCounts};
 use crate::settings::Settings;
 use crate::shared::{Shared, start_failed};
-use crate::stats::Stats;
-use crate::table::{Counts, LONGEST_REST};
+use crate::stats::PoolStats;
 use crate::threads::Threads;
 
-/// An elastic group of workers that run named operations. Clones are the same pool; when the last
-/// one is dropped, its workers end.
+/// An elastic group of workers that run named operations. Clones share the same pool; when the last
+/// one is dropped, the workers are killed.
 #[derive(Clone)]
 pub struct WorkerPool {
     inner: Arc<Inner>,
@@ -33,8 +34,8 @@ pub struct WorkerPool {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Whoever looks after the workers; ends with the pool.
-    _keeper: JoinSet<()>,
+    /// The maintenance task; ends with the pool.
+    _maintenance: JoinSet<()>,
 }
 
 impl Drop for Inner {
@@ -45,8 +46,8 @@ impl Drop for Inner {
 }
 
 impl WorkerPool {
-    /// A pool of threads. Returns once its `min` workers are ready; if one cannot be started, that is
-    /// the error.
+    /// Opens a pool of threads. Returns once its `min` workers are ready, or with the error of the
+    /// first that could not be started.
     pub async fn threads(
         name: impl Into<String>,
         operations: impl OperationSet,
@@ -58,33 +59,33 @@ impl WorkerPool {
     pub(crate) async fn open(
         name: String,
         settings: Settings,
-        crew: Box<dyn Crew>,
+        backend: Box<dyn Backend>,
     ) -> Result<Self, CallError> {
-        let refused = |name: &str, why: &str| error(name, "", start_failed(why), None);
-        if let Some(fault) = settings.fault() {
-            return Err(refused(&name, fault));
+        let rejected = |name: &str, reason: &str| call_error(name, "", start_failed(reason), None);
+        if let Some(message) = settings.invalid_setting() {
+            return Err(rejected(&name, message));
         }
         if Handle::try_current().is_err() {
-            return Err(refused(&name, "a pool needs a tokio runtime"));
+            return Err(rejected(&name, "a pool needs a tokio runtime"));
         }
-        let shared = Arc::new(Shared::new(name, settings, crew));
-        let mut keeper = JoinSet::new();
-        keeper.spawn(keep(Arc::clone(&shared)));
-        let pool = Self { inner: Arc::new(Inner { shared, _keeper: keeper }) };
-        pool.until(|counts| counts.serving >= counts.min).await?;
+        let shared = Arc::new(Shared::new(name, settings, backend));
+        let mut maintenance = JoinSet::new();
+        maintenance.spawn(run_maintenance_task(Arc::clone(&shared)));
+        let pool = Self { inner: Arc::new(Inner { shared, _maintenance: maintenance }) };
+        pool.wait_until(|counts| counts.serving >= counts.min).await?;
         Ok(pool)
     }
 
-    /// Starts as many workers as there may be, and waits until each is ready; an error if one cannot
-    /// be started. Those above `min` leave again once they are idle for long.
+    /// Starts workers up to `max`, and waits until each is ready; an error if one cannot be
+    /// started. Workers above `min` stop again after the idle timeout.
     pub async fn warm_up(&self) -> Result<(), CallError> {
-        self.inner.shared.fill();
-        // One that is idle for a moment only may have left before the last is there.
-        self.until(|counts| counts.serving >= counts.max || counts.starting == 0).await
+        self.inner.shared.start_to_max();
+        // With a very short idle timeout, one may have stopped before the last is ready.
+        self.wait_until(|counts| counts.serving >= counts.max || counts.starting == 0).await
     }
 
-    /// Waits until there are workers enough; an error if one cannot be started.
-    async fn until(&self, enough: impl Fn(&Counts) -> bool) -> Result<(), CallError> {
+    /// Waits until `enough` is true; an error if a worker cannot be started.
+    async fn wait_until(&self, enough: impl Fn(&PoolCounts) -> bool) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let before = shared.starts().failures;
         loop {
@@ -94,13 +95,13 @@ impl WorkerPool {
             let (counts, starts) = (shared.counts(), shared.starts());
             let kind = match starts.error {
                 _ if counts.closing => Some(ErrorKind::ShuttingDown),
-                // One that failed meanwhile, or long ago with none on its way.
+                // A start that failed since we began to wait, or earlier with no start under way.
                 Some(kind) if starts.failures > before || counts.starting == 0 => Some(kind),
                 _ if enough(&counts) => return Ok(()),
                 _ => None,
             };
             if let Some(kind) = kind {
-                return Err(error(&shared.name, "", kind, None));
+                return Err(call_error(&shared.name, "", kind, None));
             }
             changed.await;
         }
@@ -111,50 +112,50 @@ impl WorkerPool {
         &self.inner.shared.name
     }
 
-    /// Whether [`WorkerPool::run_blocking`] can be asked of it.
+    /// Whether the pool supports [`WorkerPool::run_blocking`].
     #[cfg(feature = "axum")]
     pub(crate) fn runs_closures(&self) -> bool {
-        self.inner.shared.isolation() == crate::crew::Isolation::Threads
+        self.inner.shared.isolation() == crate::backend::Isolation::Threads
     }
 
-    /// What can be called; nothing as long as no worker has said so.
+    /// The operations; empty as long as no worker has reported them.
     pub fn list_operations(&self) -> Vec<Operation> {
-        self.inner.shared.known.list()
+        self.inner.shared.registry.list()
     }
 
-    /// The pool at this moment.
-    pub fn stats(&self) -> Stats {
+    /// A snapshot of the pool's statistics.
+    pub fn stats(&self) -> PoolStats {
         let shared = &self.inner.shared;
         let (counts, counters) = (shared.counts(), &shared.counters);
-        Stats {
+        PoolStats {
             workers: counts.workers,
             busy: counts.busy,
             starting: counts.starting,
             abandoned: counts.abandoned,
             queue_depth: counts.queue,
             queue_limit: shared.settings.queue,
-            in_line: counts.line,
+            in_line: counts.overflow,
             calls: counters.calls.read(),
-            operations: shared.known.stats(),
+            operations: shared.registry.stats(),
             ended: counters.ended(),
             wait: counters.wait.percentiles(),
             run: counters.run.percentiles(),
         }
     }
 
-    /// Whether it can do its work.
+    /// Whether the pool can serve calls.
     pub fn health(&self) -> Health {
         let shared = &self.inner.shared;
         Health::of(&shared.counts(), shared.settings.queue, shared.starts().error.as_ref())
     }
 
-    /// Gives the pool another size. Workers that are too many end when they are free; those that are
-    /// missing are started ([`WorkerPool::warm_up`] waits for them).
+    /// Changes the number of workers. Surplus workers stop when they are idle. Missing workers are
+    /// started ([`WorkerPool::warm_up`] waits for them).
     pub fn resize(&self, min: usize, max: usize) -> Result<(), CallError> {
         let shared = &self.inner.shared;
         let settings = Settings { min, max, ..shared.settings.clone() };
-        match settings.fault() {
-            Some(fault) => Err(error(self.name(), "", start_failed(fault), None)),
+        match settings.invalid_setting() {
+            Some(message) => Err(call_error(self.name(), "", start_failed(message), None)),
             None => {
                 shared.resize(min, max);
                 Ok(())
@@ -162,9 +163,9 @@ impl WorkerPool {
         }
     }
 
-    /// Takes no more calls, lets those that wait and run come to their end, and ends the workers.
-    /// After `limit`, those that still wait are told no, and processes are killed; threads cannot
-    /// be, and end when they are done.
+    /// Closes the pool: accepts no more calls, finishes queued and running ones, and stops the
+    /// workers. After `limit`, queued calls are rejected, and processes are killed. Threads cannot
+    /// be killed; they end after their call.
     pub async fn close(&self, limit: Duration) {
         let shared = &self.inner.shared;
         shared.close();
@@ -173,7 +174,7 @@ impl WorkerPool {
                 let changed = shared.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                shared.tend_now();
+                shared.run_maintenance();
                 if shared.is_empty() {
                     break;
                 }
@@ -186,21 +187,23 @@ impl WorkerPool {
     }
 }
 
-/// It says no more than its name: what it does may be long.
+/// Shows the name only: the rest may be long.
 impl std::fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WorkerPool").field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
-/// Looks after the workers until the pool is gone: when the table asks for it, or when it said that
-/// it would want it next. Rests otherwise.
-async fn keep(shared: Arc<Shared>) {
+/// The maintenance task of a pool. Runs when the scheduler requests it, or at the time that the
+/// scheduler named last; sleeps otherwise.
+async fn run_maintenance_task(shared: Arc<Shared>) {
     loop {
-        let again = shared.tend_now();
+        let next = shared.run_maintenance();
         shared.counters.publish(|| shared.counts());
-        let rest = again.map_or(LONGEST_REST, |when| when.duration_since(Instant::now()));
-        let rest = rest.clamp(Duration::from_millis(5), PUBLISH.unwrap_or(LONGEST_REST));
-        let _ = tokio::time::timeout(rest, shared.tend.notified()).await;
+        let pause =
+            next.map_or(MAX_MAINTENANCE_INTERVAL, |when| when.duration_since(Instant::now()));
+        let pause = pause
+            .clamp(Duration::from_millis(5), PUBLISH_INTERVAL.unwrap_or(MAX_MAINTENANCE_INTERVAL));
+        let _ = tokio::time::timeout(pause, shared.maintenance_due.notified()).await;
     }
 }

@@ -1,8 +1,7 @@
-//! Workers that are processes and stay: in any language, killed when they hang, replaced when they
-//! die.
+//! Persistent worker processes, in any language: killed when they hang, replaced when they die.
 //!
-//! A caller writes its call to the worker's pipe itself ([`worker`]); one task per worker reads the
-//! answers ([`reader`]), another sees to its start, its end and what goes wrong ([`life`]).
+//! The caller's thread writes a call to the worker's pipe ([`worker`]). One task per worker reads
+//! the answers ([`reader`]); another handles start, stop and failures ([`lifecycle`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,30 +9,31 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::crew::{Crew, Why};
+use crate::backend::{Backend, CancelReason};
+use crate::call_state::CallState;
 use crate::error::{CallError, Fate};
 use crate::job::Job;
 use crate::one_shot::Limits;
 use crate::pool::WorkerPool;
 use crate::program::Program;
-use crate::reins::Reins;
+use crate::scheduler::{EndCause, WorkerId};
 use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::table::{Cause, WorkerId};
 use crate::warden::Warden;
-use worker::{Wish, Worker};
+use worker::{StopRequest, Worker};
 
-mod life;
-mod os;
+mod lifecycle;
 mod outbox;
-mod pace;
+mod pipelining;
 mod reader;
+mod spawn;
 mod stderr;
 mod worker;
 
 impl WorkerPool {
-    /// A pool of processes that stay: this very program, or a command that speaks the worker
-    /// protocol. Returns once its `min` workers are ready; if none can be started, that is the error.
+    /// Opens a pool of persistent processes: this same program, or a command that speaks the worker
+    /// protocol. Returns once its `min` workers are ready, or with the error of the first that
+    /// could not be started.
     ///
     /// ```no_run
     /// use longshore_pool::{Program, Settings, WorkerPool};
@@ -50,29 +50,29 @@ impl WorkerPool {
         program: Program,
         settings: Settings,
     ) -> Result<Self, CallError> {
-        let habits = Habits { program, one_call: false, limits: Limits::default() };
-        Self::open(name.into(), settings, Box::new(Processes::new(habits))).await
+        let config = ProcessConfig { program, one_call: false, limits: Limits::default() };
+        Self::open(name.into(), settings, Box::new(Processes::new(config))).await
     }
 }
 
-/// How the processes of a crew are kept.
-pub(crate) struct Habits {
+/// How worker processes are started.
+pub(crate) struct ProcessConfig {
     pub(crate) program: Program,
-    /// Each makes one call and ends.
+    /// Each process makes one call and ends.
     pub(crate) one_call: bool,
     pub(crate) limits: Limits,
 }
 
-/// A crew of processes.
+/// Runs workers as processes.
 pub(crate) struct Processes {
-    habits: Arc<Habits>,
+    config: Arc<ProcessConfig>,
     workers: Arc<Workers>,
-    lives: Mutex<JoinSet<()>>,
+    tasks: Mutex<JoinSet<()>>,
     warden: Arc<Warden>,
     runtime: Handle,
 }
 
-/// Those who are there.
+/// The worker processes, by id.
 #[derive(Default)]
 pub(crate) struct Workers(RwLock<HashMap<WorkerId, Arc<Worker>>>);
 
@@ -95,54 +95,60 @@ impl Workers {
 }
 
 impl Processes {
-    pub(crate) fn new(habits: Habits) -> Self {
+    pub(crate) fn new(config: ProcessConfig) -> Self {
         Self {
-            habits: Arc::new(habits),
+            config: Arc::new(config),
             workers: Arc::default(),
-            lives: Mutex::default(),
+            tasks: Mutex::default(),
             warden: Warden::shared(),
             runtime: Handle::current(),
         }
     }
 }
 
-impl Crew for Processes {
+impl Backend for Processes {
     fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
-        let worker = Arc::new(Worker::new(id, self.habits.one_call, &shared.settings));
+        let worker = Arc::new(Worker::new(id, self.config.one_call, &shared.settings));
         self.workers.add(Arc::clone(&worker));
-        let life = life::Life {
+        let lifecycle = lifecycle::WorkerLifecycle {
             worker,
             shared: Arc::clone(shared),
-            habits: Arc::clone(&self.habits),
+            config: Arc::clone(&self.config),
             workers: Arc::clone(&self.workers),
             warden: Arc::clone(&self.warden),
         };
-        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        while lives.try_join_next().is_some() {}
-        lives.spawn_on(life.live(), &self.runtime);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(lifecycle.run(), &self.runtime);
     }
 
-    fn give(&self, shared: &Arc<Shared>, id: WorkerId, job: Job) {
+    fn dispatch(&self, shared: &Arc<Shared>, id: WorkerId, job: Job) {
         match self.workers.find(id) {
-            Some(worker) => worker.give(shared, job),
-            None => shared.put_back(job),
+            Some(worker) => worker.dispatch(shared, job),
+            None => shared.requeue(job),
         }
     }
 
-    fn end(&self, _: &Arc<Shared>, id: WorkerId, cause: Cause) {
+    fn stop(&self, _: &Arc<Shared>, id: WorkerId, cause: EndCause) {
         if let Some(worker) = self.workers.find(id) {
-            worker.wish(Wish::End(cause));
+            worker.request_stop(StopRequest::Graceful(cause));
         }
     }
 
-    fn give_up(&self, shared: &Arc<Shared>, id: WorkerId, reins: &Arc<Reins>, why: Why) -> Fate {
+    fn cancel(
+        &self,
+        shared: &Arc<Shared>,
+        id: WorkerId,
+        call_state: &Arc<CallState>,
+        reason: CancelReason,
+    ) -> Fate {
         let worker = self.workers.find(id);
-        worker.map_or(Fate::LeftRunning, |worker| worker.give_up(shared, reins, why))
+        worker.map_or(Fate::LeftRunning, |worker| worker.cancel(shared, call_state, reason))
     }
 
     fn kill_all(&self) {
         for worker in self.workers.all() {
-            worker.kill(Wish::Kill(Cause::Closing));
+            worker.kill(StopRequest::Kill(EndCause::Closing));
         }
     }
 

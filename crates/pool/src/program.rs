@@ -1,4 +1,4 @@
-//! What a worker process runs, and what surrounds it: directory, environment, priority, channel.
+//! What a worker process runs, and its environment: directory, variables, priority, channel.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Program {
-    what: What,
+    executable: Executable,
     arguments: Vec<OsString>,
     wrapper: Vec<OsString>,
     pub(crate) directory: Option<PathBuf>,
@@ -28,51 +28,52 @@ pub struct Program {
 }
 
 #[derive(Debug, Clone)]
-enum What {
+enum Executable {
     This,
     Command(OsString),
 }
 
-/// What of our environment a worker gets.
+/// Which of the pool's environment variables a worker inherits.
 #[derive(Debug, Clone)]
 enum Inherited {
     All,
     These(Vec<OsString>),
 }
 
-/// Where the messages go.
+/// What the messages are sent over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Channel {
-    /// Standard input and output, as anybody can read and write them.
+    /// Standard input and output, which every language can use.
     #[default]
     Stdio,
-    /// A socket of its own, whose number is in `LONGSHORE_WORKER_FD`: what is printed goes to the log
-    /// and cannot come between the messages, even if the worker is in no language of ours.
+    /// A socket, with its descriptor number in `LONGSHORE_WORKER_FD`. What the worker prints goes
+    /// to the log and cannot corrupt the messages, even if its language cannot redirect standard
+    /// output.
     Descriptor,
 }
 
-/// The variable in which a worker finds how deep below a program that is no worker it is.
-const DEPTH: &str = "LONGSHORE_WORKER_DEPTH";
-/// Workers this deep start none.
-const DEEPEST: u32 = 4;
+/// The variable that tells a worker how many levels of workers are above it.
+const DEPTH_VARIABLE: &str = "LONGSHORE_WORKER_DEPTH";
+/// Workers at this depth cannot start workers.
+const MAX_DEPTH: u32 = 4;
 
-/// The argument that makes this program a worker; see [`crate::child`].
-pub(crate) const WORKER: &str = "__longshore_worker";
+/// The argument that turns this program into a worker; see [`crate::child`].
+pub(crate) const WORKER_ARGUMENT: &str = "__longshore_worker";
 
 impl Program {
-    /// This very program. Its `main` must begin with [`crate::child::run_if_worker`].
+    /// This same program. Its `main` must begin with [`crate::child::run_if_worker`].
     pub fn this() -> Self {
-        Self::new(What::This)
+        Self::new(Executable::This)
     }
 
-    /// A command, found as a shell would find it.
+    /// A command, found in `PATH` as a shell does.
     pub fn command(program: impl Into<OsString>) -> Self {
-        Self::new(What::Command(program.into()))
+        Self::new(Executable::Command(program.into()))
     }
 
-    fn new(what: What) -> Self {
+    fn new(executable: Executable) -> Self {
         Self {
-            what,
+            executable,
             arguments: Vec::new(),
             wrapper: Vec::new(),
             directory: None,
@@ -98,66 +99,67 @@ impl Program {
         self
     }
 
-    /// Runs it by means of another command, which gets it as its last arguments: `["prlimit",
-    /// "--nofile=64"]`, `["bwrap", …]`.
+    /// Runs it through a wrapper command, which gets the program as its last arguments:
+    /// `["prlimit", "--nofile=64"]`, `["bwrap", …]`.
     #[must_use]
     pub fn wrapped_in<A: Into<OsString>>(mut self, wrapper: impl IntoIterator<Item = A>) -> Self {
         self.wrapper = wrapper.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Where it runs; where we do, unless told.
+    /// Its working directory. Default: the pool's.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
         self
     }
 
-    /// How far it steps back for others, up to 19. Below 0 needs privileges.
+    /// Its nice value, at most 19. Values below 0 need privileges.
     #[must_use]
     pub fn nice(mut self, nice: i32) -> Self {
         self.nice = Some(nice.clamp(-20, 19));
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.set.insert(name.into(), value.into());
         self
     }
 
-    /// Lets it inherit these variables and no others. Without this it inherits all.
+    /// Inherits only these variables. By default it inherits all.
     #[must_use]
     pub fn inherit_only<N: Into<OsString>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.inherited = Inherited::These(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Where the messages go.
+    /// What the messages are sent over.
     #[must_use]
     pub fn channel(mut self, channel: Channel) -> Self {
         self.channel = channel;
         self
     }
 
-    /// How long a worker may be silent before it is asked whether it is well; 30 s unless told.
+    /// How long a worker may be silent before the pool pings it. Default: 30 s.
     #[must_use]
     pub fn ping_every(mut self, silence: Duration) -> Self {
         self.ping_every = silence.max(Duration::from_millis(1));
         self
     }
 
-    /// What is run, for messages.
+    /// The program's name, for messages.
     pub(crate) fn name(&self) -> String {
-        match (&self.what, self.wrapper.first()) {
+        match (&self.executable, self.wrapper.first()) {
             (_, Some(wrapper)) => wrapper.to_string_lossy().into_owned(),
-            (What::This, None) => "this program".to_owned(),
-            (What::Command(program), None) => program.to_string_lossy().into_owned(),
+            (Executable::This, None) => "this program".to_owned(),
+            (Executable::Command(program), None) => program.to_string_lossy().into_owned(),
         }
     }
 
-    /// Why it cannot be run. Of a directory that is not there the system says no more than of a program.
+    /// The message for a program that cannot be run. For a missing directory the system reports the
+    /// same error as for a missing program, so it is checked here.
     pub(crate) fn cannot_run(&self, cause: &dyn std::fmt::Display) -> String {
         let name = self.name();
         match &self.directory {
@@ -168,30 +170,36 @@ impl Program {
         }
     }
 
-    /// The command, all but its channel.
+    /// The command, without its channel.
     pub(crate) fn to_command(&self, pool: &str) -> io::Result<Command> {
-        let mut words: Vec<OsString> = self.wrapper.clone();
-        match &self.what {
-            What::Command(program) => words.push(program.clone()),
-            What::This if !crate::child::is_installed() => return Err(unguarded()),
-            What::This => {
-                // A wrapper would take `/proc/self/exe` for itself.
+        let mut command_line: Vec<OsString> = self.wrapper.clone();
+        match &self.executable {
+            Executable::Command(program) => command_line.push(program.clone()),
+            Executable::This if !crate::child::is_installed() => {
+                return Err(missing_run_if_worker());
+            }
+            Executable::This => {
+                // In a wrapper `/proc/self/exe` would be the wrapper itself.
                 let direct = self.wrapper.is_empty();
-                words.push(if direct { this_program()? } else { std::env::current_exe()?.into() });
-                words.extend([OsString::from(WORKER), OsString::from(pool)]);
+                command_line.push(if direct {
+                    this_program()?
+                } else {
+                    std::env::current_exe()?.into()
+                });
+                command_line.extend([OsString::from(WORKER_ARGUMENT), OsString::from(pool)]);
             }
         }
-        words.extend(self.arguments.iter().cloned());
-        let mut words = words.into_iter();
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words);
+        command_line.extend(self.arguments.iter().cloned());
+        let mut command_line = command_line.into_iter();
+        let mut command = Command::new(command_line.next().unwrap_or_default());
+        command.args(command_line);
         if let Inherited::These(names) = &self.inherited {
             let own = |name: &OsString| Some((name.clone(), std::env::var_os(name)?));
             command.env_clear().envs(names.iter().filter_map(own));
         }
-        // Ours, where we are ourselves a worker, are none of theirs.
+        // If this process is itself a worker, its own descriptor must not be inherited.
         command.env_remove("LONGSHORE_WORKER_FD").envs(&self.set);
-        command.env(DEPTH, next_depth()?.to_string());
+        command.env(DEPTH_VARIABLE, next_depth()?.to_string());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -199,25 +207,25 @@ impl Program {
     }
 }
 
-fn unguarded() -> io::Error {
+fn missing_run_if_worker() -> io::Error {
     io::Error::other(
-        "its `main` does not begin with `child::run_if_worker`: it would start itself for ever",
+        "its `main` does not begin with `child::run_if_worker`: it would start itself without end",
     )
 }
 
-/// How deep below a program that is no worker our workers are. A program that starts itself, and takes
-/// what it started for anything but a worker, would do so without end.
+/// The depth of this process's workers. Without the limit, a program that starts itself and does
+/// not recognise that it is a worker would recurse without end.
 fn next_depth() -> io::Result<u32> {
-    let own = std::env::var(DEPTH).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    let own = std::env::var(DEPTH_VARIABLE).ok().and_then(|depth| depth.parse().ok()).unwrap_or(0);
     match own {
-        0..DEEPEST => Ok(own + 1),
+        0..MAX_DEPTH => Ok(own + 1),
         _ => Err(io::Error::other(format!(
             "this is a worker of a worker, {own} deep; does the program start itself for ever?"
         ))),
     }
 }
 
-/// The file that we were started from, even if another lies in its place by now.
+/// The file that this process was started from, even if it has been replaced since.
 pub(crate) fn this_program() -> io::Result<OsString> {
     match cfg!(target_os = "linux") {
         true => Ok(OsStr::new("/proc/self/exe").to_owned()),

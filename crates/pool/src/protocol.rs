@@ -1,7 +1,7 @@
-//! What a pool and its worker processes say to each other; `docs/worker-protocol.md` is its contract.
+//! The messages between a pool and its worker processes. `docs/worker-protocol.md` is the contract.
 //!
-//! Messages are written as JSON lines ([`line`]) or binary frames ([`frame`]); [`decoder`] finds them
-//! in whatever pieces a pipe delivers. No reading or writing happens here.
+//! Messages are JSON lines ([`json_lines`]) or binary frames ([`frame`]). [`decoder`] finds them in
+//! the pieces that a pipe delivers. This module does no I/O.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::payload::{Form, Payload};
 
 pub(crate) mod decoder;
 pub(crate) mod frame;
-pub(crate) mod line;
+pub(crate) mod json_lines;
 #[cfg(test)]
 mod tests;
 
-/// The version that both sides must speak.
+/// The protocol version that both sides must have.
 pub(crate) const VERSION: u32 = 1;
 
-/// How messages are written once a worker is ready.
+/// The encoding of messages once a worker is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Encoding {
@@ -29,7 +29,7 @@ pub(crate) enum Encoding {
     Binary,
 }
 
-/// What a pool says.
+/// Messages from the pool.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ToWorker {
     Hello(Hello),
@@ -49,7 +49,7 @@ pub(crate) struct Hello {
     pub(crate) max_frame: usize,
 }
 
-/// A call as the worker gets it.
+/// A call, as the worker receives it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CallMessage {
     pub(crate) id: u64,
@@ -59,9 +59,9 @@ pub(crate) struct CallMessage {
     pub(crate) arguments: Payload,
 }
 
-/// A call as the pool has it, before it is written.
+/// A call, as the pool encodes it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct OutgoingCall<'a> {
     pub(crate) id: u64,
     pub(crate) operation: &'a str,
     pub(crate) timeout: Option<Duration>,
@@ -69,7 +69,7 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) arguments: &'a Payload,
 }
 
-/// What a worker says.
+/// Messages from the worker.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FromWorker {
     Ready(Ready),
@@ -81,7 +81,7 @@ pub(crate) enum FromWorker {
     Retire,
 }
 
-/// Calls may come.
+/// Tells the pool that the worker accepts calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) version: u32,
@@ -105,40 +105,40 @@ fn one() -> usize {
     1
 }
 
-/// What was heard.
+/// What the decoder found.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Heard<M> {
+pub(crate) enum Decoded<M> {
     Message(M),
-    /// A line that is no message: a stray print. Its beginning.
+    /// A line that is not a message: stray output. Only its beginning.
     Stray(String),
 }
 
-/// One direction's messages, as the decoder needs them.
+/// The messages of one direction, for the decoder.
 pub(crate) trait Message: Sized {
-    /// Reads a line; `None` if it is no message of ours.
-    fn from_line(line: &[u8]) -> Result<Option<Self>, Fault>;
+    /// Parses a line; `None` if it is not a message.
+    fn from_line(line: &[u8]) -> Result<Option<Self>, ProtocolError>;
 
-    /// Reads a frame; `None` if its type is unknown.
-    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, Fault>;
+    /// Parses a frame; `None` if its type is unknown.
+    fn from_frame(frame: frame::Frame) -> Result<Option<Self>, ProtocolError>;
 }
 
-/// The other side said something that the protocol does not allow.
+/// A violation of the protocol by the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault(pub(crate) String);
+pub(crate) struct ProtocolError(pub(crate) String);
 
-impl fmt::Display for Fault {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Fault {
-    pub(crate) fn new(words: impl Into<String>) -> Self {
-        Self(words.into())
+impl ProtocolError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
     }
 }
 
-/// An error as it crosses.
+/// An error, as it is encoded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ErrorBody {
@@ -152,7 +152,7 @@ pub(crate) struct ErrorBody {
     pub(crate) data: Option<serde_json::Value>,
 }
 
-/// `null` says as little as absence.
+/// `null` means the same as a missing field.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -162,7 +162,7 @@ where
 }
 
 impl From<ErrorBody> for ErrorKind {
-    /// A kind that we do not know is the handler's own affair.
+    /// An unknown kind counts as an error of the operation.
     fn from(body: ErrorBody) -> Self {
         let ErrorBody { kind, message, chain, data } = body;
         match kind.as_str() {
@@ -192,17 +192,21 @@ impl From<ErrorKind> for ErrorBody {
             }
             ErrorKind::BadArguments { message } => body("bad_arguments", message),
             ErrorKind::Panic { message } => body("panic", message),
-            ErrorKind::Cancelled { .. } => body("cancelled", "given up when asked".to_owned()),
+            ErrorKind::Cancelled { .. } => body("cancelled", "stopped on request".to_owned()),
             other => body("handler", other.to_string()),
         }
     }
 }
 
 impl Encoding {
-    /// Writes a call.
-    pub(crate) fn call(self, call: &Outgoing<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Encodes a call.
+    pub(crate) fn encode_call(
+        self,
+        call: &OutgoingCall<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match self {
-            Self::Json => line::call(call, out),
+            Self::Json => json_lines::encode_call(call, out),
             Self::Binary => {
                 frame::call_head(call, out)?;
                 out.extend_from_slice(frame::body(call.arguments));
@@ -211,31 +215,39 @@ impl Encoding {
         }
     }
 
-    /// Writes one of the small messages of a pool.
-    pub(crate) fn tell(self, message: &ToWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Encodes a message from the pool.
+    pub(crate) fn encode_to_worker(
+        self,
+        message: &ToWorker,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match (self, message) {
-            (_, ToWorker::Call(call)) => self.call(&call.outgoing(), out),
-            (Self::Binary, ToWorker::Cancel(id)) => frame::bare(frame::CANCEL, *id, out),
-            (Self::Binary, ToWorker::Ping(id)) => frame::bare(frame::PING, *id, out),
-            (Self::Binary, ToWorker::Stop) => frame::bare(frame::STOP, 0, out),
-            (Self::Json, _) | (_, ToWorker::Hello(_)) => line::tell(message, out),
+            (_, ToWorker::Call(call)) => self.encode_call(&call.outgoing(), out),
+            (Self::Binary, ToWorker::Cancel(id)) => frame::encode_bare(frame::CANCEL, *id, out),
+            (Self::Binary, ToWorker::Ping(id)) => frame::encode_bare(frame::PING, *id, out),
+            (Self::Binary, ToWorker::Stop) => frame::encode_bare(frame::STOP, 0, out),
+            (Self::Json, _) | (_, ToWorker::Hello(_)) => json_lines::encode_to_worker(message, out),
         }
     }
 
-    /// Writes a message of a worker.
-    pub(crate) fn answer(self, message: &FromWorker, out: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Encodes a message from a worker.
+    pub(crate) fn encode_from_worker(
+        self,
+        message: &FromWorker,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match (self, message) {
             (Self::Json, _) | (_, FromWorker::Ready(_) | FromWorker::Failed(_)) => {
-                line::answer(message, out)
+                json_lines::encode_from_worker(message, out)
             }
-            (Self::Binary, _) => frame::answer(message, out),
+            (Self::Binary, _) => frame::encode_from_worker(message, out),
         }
     }
 }
 
 impl CallMessage {
-    fn outgoing(&self) -> Outgoing<'_> {
-        Outgoing {
+    fn outgoing(&self) -> OutgoingCall<'_> {
+        OutgoingCall {
             id: self.id,
             operation: &self.operation,
             timeout: self.timeout,
@@ -245,18 +257,18 @@ impl CallMessage {
     }
 }
 
-/// A time limit as it crosses: whole milliseconds, never none at all.
+/// A timeout as it is encoded: whole milliseconds, at least 1, because 0 means none.
 fn millis(limit: Duration) -> u64 {
     u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Text of a payload that is put into a line: checked, so that nothing can be smuggled into the
-/// message around it.
-fn embedded(payload: &Payload) -> Result<&[u8], Fault> {
+/// The text of a payload that is embedded in a JSON line. It is validated, so that arguments cannot
+/// inject fields into the message around them.
+fn valid_json(payload: &Payload) -> Result<&[u8], ProtocolError> {
     let text = payload.as_bytes();
     match serde_json::from_slice::<&serde_json::value::RawValue>(text) {
         Ok(_) => Ok(text),
-        Err(cause) => Err(Fault::new(format!("not JSON: {cause}"))),
+        Err(cause) => Err(ProtocolError::new(format!("not JSON: {cause}"))),
     }
 }
 

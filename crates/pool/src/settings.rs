@@ -1,58 +1,58 @@
-//! How a pool is shaped: how many workers, how long they live, how much may wait.
+//! A pool's settings: number of workers, their lifetime, limits of the queue.
 
 use std::time::Duration;
 
-/// How a pool is shaped. The default is for general work; [`Settings::database`] for connections.
-/// Change what you need: `Settings { max: 4, ..Settings::default() }`; there will be more fields.
+/// A pool's settings. The default is for general work; [`Settings::database`] is for connections.
+/// Change what you need: `Settings { max: 4, ..Settings::default() }`. More fields may be added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Workers that are always there.
+    /// Minimum number of workers.
     pub min: usize,
-    /// Workers at most.
+    /// Maximum number of workers.
     pub max: usize,
-    /// A worker above `min` ends after so long without a call.
+    /// A worker above `min` stops after it was idle this long.
     pub idle_timeout: Duration,
-    /// A worker is replaced after so many calls, give or take an eighth.
+    /// A worker is replaced after this many calls, give or take an eighth.
     pub max_calls: Option<u64>,
     /// A worker is replaced at this age, give or take an eighth.
     pub max_age: Option<Duration>,
-    /// A process is replaced once it uses so many bytes of memory.
+    /// A process is replaced once it uses this many bytes of memory.
     pub max_memory: Option<u64>,
-    /// Calls that may wait for a worker, beside those for which one is being started.
+    /// Calls that may wait for a worker, in addition to those for which a worker is being started.
     pub queue: usize,
-    /// What a caller gets when that many wait already.
+    /// What happens to a call if the queue is full.
     pub when_full: WhenFull,
-    /// How long a call may take, waiting included, where neither caller nor operation says more.
+    /// The timeout of a call, time in the queue included, if neither caller nor operation sets one.
     pub timeout: Duration,
-    /// What becomes of a call that took too long.
+    /// What happens to a call that times out.
     pub on_timeout: OnTimeout,
-    /// Threads given up for a call that took too long, at most: beyond it, such a call keeps its
-    /// worker.
+    /// Maximum number of threads that are abandoned in a timed-out call. Beyond it, a timed-out
+    /// call keeps its worker.
     pub max_abandoned: usize,
-    /// How long a worker may take to start, its `init` included.
+    /// How long a worker may take to start, including its `init`.
     pub start_timeout: Duration,
-    /// How long a worker that was asked to stop may take.
+    /// How long a worker may take to stop.
     pub stop_timeout: Duration,
-    /// Arguments and results, at most.
+    /// Maximum size of arguments and of results, in bytes.
     pub max_frame: usize,
 }
 
-/// What a caller gets when the queue is full.
+/// What happens to a call if the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// An error at once, with depth and limit.
+    /// It fails at once, with depth and limit.
     Refuse,
-    /// It waits until there is room, within the time of its call: in line, first come first served.
+    /// It waits for queue space until its deadline, in the order of arrival.
     Wait,
 }
 
-/// What becomes of a call that took too long.
+/// What happens to a call that times out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTimeout {
-    /// A process is killed and replaced. A thread cannot be: it is given up and replaced, up to
-    /// [`Settings::max_abandoned`].
+    /// A process is killed and replaced. A thread cannot be killed: it is abandoned and replaced,
+    /// up to [`Settings::max_abandoned`].
     Replace,
-    /// It goes on, and keeps its worker until it is done.
+    /// It continues, and keeps its worker until it is done.
     Leave,
 }
 
@@ -78,7 +78,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For workers that hold a database connection each.
+    /// Settings for workers that hold one database connection each.
     pub fn database() -> Self {
         Self {
             min: 1,
@@ -89,16 +89,14 @@ impl Settings {
         }
     }
 
-    /// What is wrong with them, if anything is.
-    pub(crate) fn fault(&self) -> Option<&'static str> {
+    /// The first invalid setting, if there is one.
+    pub(crate) fn invalid_setting(&self) -> Option<&'static str> {
         match self {
             Self { max: 0, .. } => Some("a pool needs at least one worker"),
             Self { min, max, .. } if min > max => Some("a pool's min is above its max"),
-            Self { max_calls: Some(0), .. } => Some("a worker must be good for one call at least"),
-            Self { max_age: Some(Duration::ZERO), .. } => {
-                Some("a worker must be good for a moment")
-            }
-            Self { timeout, .. } if timeout.is_zero() => Some("no call can be done in no time"),
+            Self { max_calls: Some(0), .. } => Some("max_calls must be at least 1"),
+            Self { max_age: Some(Duration::ZERO), .. } => Some("max_age must be greater than zero"),
+            Self { timeout, .. } if timeout.is_zero() => Some("timeout must be greater than zero"),
             _ => None,
         }
     }

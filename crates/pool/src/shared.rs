@@ -1,83 +1,89 @@
-//! What callers and workers of a pool share: the table under its lock, the crew, the counters.
+//! State that callers and workers of a pool share: the scheduler under its lock, the backend, the
+//! counters.
 //!
-//! Each event is one decision of the table under the lock, then its effect outside of it.
+//! Each event is one decision of the scheduler under the lock. Its effects follow outside of the
+//! lock.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::crew::{Crew, Isolation, Why};
+use crate::backend::{Backend, CancelReason, Isolation};
+use crate::call_state::{CallState, CancelResult};
+use crate::detached_calls::DetachedCalls;
 use crate::error::{ErrorKind, Fate, WorkerRef};
-use crate::forgotten::Forgotten;
 use crate::job::Job;
-use crate::known::Known;
 use crate::operation::Operation;
-use crate::reins::{GivenUp, Reins};
+use crate::operation_registry::OperationRegistry;
+use crate::scheduler::{
+    BackendCommand, CallAdmission, EndCause, NextAction, PoolCounts, Ticket, WorkerId,
+    WorkerScheduler,
+};
 use crate::settings::{OnTimeout, Settings, WhenFull};
-use crate::stats::Counters;
+use crate::stats::PoolCounters;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::table::{Cause, Counts, Next, Order, Submitted, Table, Ticket, WorkerId};
 
-/// What callers and workers share.
+/// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) settings: Settings,
-    pub(crate) counters: Counters,
-    pub(crate) known: Known,
-    /// Who waits for calls that nobody waits for.
-    pub(crate) forgotten: Forgotten,
+    pub(crate) counters: PoolCounters,
+    pub(crate) registry: OperationRegistry,
+    /// Waits for calls without a caller.
+    pub(crate) detached: DetachedCalls,
     state: Mutex<State>,
-    crew: Box<dyn Crew>,
-    /// Something about the workers changed: for whoever waits for them.
+    backend: Box<dyn Backend>,
+    /// Wakes tasks that wait for a change of the workers.
     pub(crate) changed: Notify,
-    /// The table wants to be tended before its time.
-    pub(crate) tend: Notify,
+    /// Wakes the maintenance task before its time.
+    pub(crate) maintenance_due: Notify,
 }
 
 struct State {
-    table: Table<Job>,
-    /// Why the last worker could not be started; none since one was.
+    scheduler: WorkerScheduler<Job>,
+    /// The error of the last failed start; `None` once a worker became ready.
     start_error: Option<ErrorKind>,
-    /// How many could not be.
+    /// Number of failed starts.
     start_failures: u64,
 }
 
-/// Where a call is that was handed in.
-pub(crate) enum Placed {
-    /// With a worker, or waiting under a ticket.
-    Taken(Option<Ticket>),
-    /// Nowhere: nobody can do it.
-    Refused(Box<(Job, ErrorKind)>),
-    /// As many wait as may.
+/// What happened to a submitted call.
+pub(crate) enum SubmitResult {
+    /// A worker has it, or it waits under this ticket.
+    Accepted(Option<Ticket>),
+    /// No worker can run it.
+    Rejected(Box<(Job, ErrorKind)>),
+    /// The queue is full.
     Full {
-        /// How many wait.
+        /// Calls in the queue.
         depth: usize,
     },
 }
 
-/// How the starting of workers stands.
-pub(crate) struct Starts {
+/// Result of the latest starts of workers.
+pub(crate) struct StartStatus {
     pub(crate) error: Option<ErrorKind>,
     pub(crate) failures: u64,
 }
 
 impl Shared {
-    pub(crate) fn new(name: String, settings: Settings, crew: Box<dyn Crew>) -> Self {
-        let table = Table::new(settings.clone(), crew.isolation() == Isolation::Threads);
+    pub(crate) fn new(name: String, settings: Settings, backend: Box<dyn Backend>) -> Self {
+        let scheduler =
+            WorkerScheduler::new(settings.clone(), backend.isolation() == Isolation::Threads);
         let shared = Self {
-            counters: Counters::new(&name),
-            known: Known::new(&name),
-            forgotten: Forgotten::new(),
+            counters: PoolCounters::new(&name),
+            registry: OperationRegistry::new(&name),
+            detached: DetachedCalls::new(),
             name,
             settings,
-            state: Mutex::new(State { table, start_error: None, start_failures: 0 }),
-            crew,
+            state: Mutex::new(State { scheduler, start_error: None, start_failures: 0 }),
+            backend,
             changed: Notify::new(),
-            tend: Notify::new(),
+            maintenance_due: Notify::new(),
         };
-        if let Some(operations) = shared.crew.operations() {
-            shared.learn(operations);
+        if let Some(operations) = shared.backend.operations() {
+            shared.register_operations(operations);
         }
         shared
     }
@@ -86,354 +92,362 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// The end of a decision: has the workers looked after if the table asks for it.
-    fn decided(&self, mut state: MutexGuard<'_, State>) {
-        debug_assert_eq!(state.table.fault(), None);
-        let alarm = state.table.take_alarm();
+    /// Ends a decision of the scheduler: unlocks, and wakes the maintenance task if the scheduler
+    /// requests it.
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        debug_assert_eq!(state.scheduler.invariant_violation(), None);
+        let maintenance_requested = state.scheduler.take_maintenance_request();
         drop(state);
-        if alarm {
-            self.tend.notify_one();
+        if maintenance_requested {
+            self.maintenance_due.notify_one();
         }
     }
 
-    /// What protects the program from the workers.
+    /// How far the program is isolated from the workers.
     pub(crate) fn isolation(&self) -> Isolation {
-        self.crew.isolation()
+        self.backend.isolation()
     }
 
-    /// A worker, as errors name it.
-    pub(crate) fn who(&self, id: WorkerId) -> Option<WorkerRef> {
-        worker_ref(id, self.crew.pid(id))
+    /// A worker, as errors identify it.
+    pub(crate) fn describe_worker(&self, id: WorkerId) -> Option<WorkerRef> {
+        worker_ref(id, self.backend.pid(id))
     }
 
-    /// Workers have said what can be called.
-    pub(crate) fn learn(&self, operations: Vec<Operation>) {
-        self.known.learn(operations);
+    /// Stores the operations that a worker reported.
+    pub(crate) fn register_operations(&self, operations: Vec<Operation>) {
+        self.registry.update(operations);
     }
 
-    /// Hands a call in.
-    pub(crate) fn submit(self: &Arc<Self>, job: Job, when_full: WhenFull) -> Placed {
+    /// Submits a call.
+    pub(crate) fn submit(self: &Arc<Self>, job: Job, when_full: WhenFull) -> SubmitResult {
         let (now, priority) = (job.sent, job.priority);
         let mut state = self.state();
-        let submitted = state.table.submit(job, priority, when_full, now);
-        self.place(state, submitted)
+        let admission = state.scheduler.submit(job, priority, when_full, now);
+        self.finish_submit(state, admission)
     }
 
-    fn place(self: &Arc<Self>, state: MutexGuard<'_, State>, submitted: Submitted<Job>) -> Placed {
-        match submitted {
-            Submitted::Given(id, job) => {
-                self.decided(state);
-                self.give(id, job);
-                Placed::Taken(None)
+    fn finish_submit(
+        self: &Arc<Self>,
+        state: MutexGuard<'_, State>,
+        admission: CallAdmission<Job>,
+    ) -> SubmitResult {
+        match admission {
+            CallAdmission::Assigned(id, job) => {
+                self.unlock(state);
+                self.dispatch(id, job);
+                SubmitResult::Accepted(None)
             }
-            Submitted::Queued(ticket, start) => {
-                self.decided(state);
-                start.into_iter().for_each(|id| self.crew.start(self, id));
-                Placed::Taken(Some(ticket))
+            CallAdmission::Queued(ticket, start) => {
+                self.unlock(state);
+                start.into_iter().for_each(|id| self.backend.start(self, id));
+                SubmitResult::Accepted(Some(ticket))
             }
-            Submitted::Full(_) => {
-                let depth = state.table.counts().queue;
-                self.decided(state);
-                Placed::Full { depth }
+            CallAdmission::Full(_) => {
+                let depth = state.scheduler.counts().queue;
+                self.unlock(state);
+                SubmitResult::Full { depth }
             }
-            Submitted::Closing(job) => {
-                self.decided(state);
-                Placed::Refused(Box::new((job, ErrorKind::ShuttingDown)))
+            CallAdmission::Closing(job) => {
+                self.unlock(state);
+                SubmitResult::Rejected(Box::new((job, ErrorKind::ShuttingDown)))
             }
-            Submitted::Nobody(job) => {
-                let why = state.start_error.clone().unwrap_or_else(not_yet);
-                self.decided(state);
-                Placed::Refused(Box::new((job, why)))
+            CallAdmission::NoWorker(job) => {
+                let reason = state.start_error.clone().unwrap_or_else(no_worker_error);
+                self.unlock(state);
+                SubmitResult::Rejected(Box::new((job, reason)))
             }
         }
     }
 
-    fn give(self: &Arc<Self>, id: WorkerId, job: Job) {
-        if let Some(job) = self.begin(id, job) {
-            return self.crew.give(self, id, job);
+    fn dispatch(self: &Arc<Self>, id: WorkerId, job: Job) {
+        if let Some(job) = self.start_call(id, job) {
+            return self.backend.dispatch(self, id, job);
         }
-        match self.passed_over(id) {
-            Next::Take(job) => self.crew.give(self, id, job),
-            Next::Leave(cause) => self.crew.end(self, id, cause),
-            Next::Wait => {}
+        match self.call_skipped(id) {
+            NextAction::Run(job) => self.backend.dispatch(self, id, job),
+            NextAction::Stop(cause) => self.backend.stop(self, id, cause),
+            NextAction::Wait => {}
         }
     }
 
-    /// A worker has a call from now on, unless nobody wants it any more.
-    fn begin(&self, id: WorkerId, job: Job) -> Option<Job> {
+    /// Starts a call on a worker, unless it was cancelled or has timed out.
+    fn start_call(&self, id: WorkerId, job: Job) -> Option<Job> {
         let now = Instant::now();
         if job.deadline <= now {
             let after = job.limit();
             job.fail(ErrorKind::Timeout { after, fate: Fate::NotStarted }, None);
             return None;
         }
-        let begun = job.reins.begin(id);
-        if begun {
+        let started = job.call_state.assign(id);
+        if started {
             job.span.record("worker", id);
             self.counters.wait.record(now.duration_since(job.sent));
         }
-        begun.then_some(job)
+        started.then_some(job)
     }
 
-    /// A worker is ready: what it does first.
-    pub(crate) fn ready(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
+    /// A worker is ready. Returns its first action.
+    pub(crate) fn ready(self: &Arc<Self>, id: WorkerId) -> NextAction<Job> {
         let mut state = self.state();
         state.start_error = None;
-        let (next, order) = state.table.ready(id, Instant::now());
-        self.decided(state);
+        let (next, command) = state.scheduler.ready(id, Instant::now());
+        self.unlock(state);
         self.changed.notify_waiters();
-        order.into_iter().for_each(|order| self.carry_out(order));
-        self.begun(id, next)
+        command.into_iter().for_each(|command| self.execute(command));
+        self.start_next(id, next)
     }
 
     /// A worker could not be started.
     pub(crate) fn start_failed(&self, id: WorkerId, error: ErrorKind) {
-        let (pool, said) = (&self.name, "a worker could not be started");
-        // Until one was ready, whoever opens the pool is told.
-        match self.known.list().is_empty() {
-            true => tracing::debug!(%pool, worker = id, %error, "{said}"),
-            false => tracing::warn!(%pool, worker = id, %error, "{said}"),
+        let (pool, message) = (&self.name, "a worker could not be started");
+        // Until a worker was ready, the error is returned to the caller that opens the pool.
+        match self.registry.list().is_empty() {
+            true => tracing::debug!(%pool, worker = id, %error, "{message}"),
+            false => tracing::warn!(%pool, worker = id, %error, "{message}"),
         }
         let mut state = self.state();
-        let left = state.table.start_failed(id, Instant::now());
+        let rejected = state.scheduler.start_failed(id, Instant::now());
         state.fail(&error);
-        self.decided(state);
-        left.into_iter().for_each(|job| job.fail(error.clone(), None));
+        self.unlock(state);
+        rejected.into_iter().for_each(|job| job.fail(error.clone(), None));
         self.changed.notify_waiters();
     }
 
-    /// A worker has answered a call: what it does next.
-    pub(crate) fn finished(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
+    /// A worker has answered a call. Returns its next action.
+    pub(crate) fn finished(self: &Arc<Self>, id: WorkerId) -> NextAction<Job> {
         let mut state = self.state();
-        let next = state.table.finished(id, Instant::now());
-        self.decided(state);
-        self.begun(id, next)
+        let next = state.scheduler.finished(id, Instant::now());
+        self.unlock(state);
+        self.start_next(id, next)
     }
 
-    /// A worker asks what it does now.
-    pub(crate) fn next(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
+    /// The next action of a worker.
+    pub(crate) fn next(self: &Arc<Self>, id: WorkerId) -> NextAction<Job> {
         let mut state = self.state();
-        let next = state.table.next(id);
-        self.decided(state);
-        self.begun(id, next)
+        let next = state.scheduler.next(id);
+        self.unlock(state);
+        self.start_next(id, next)
     }
 
-    /// Passes over calls that nobody wants any more.
-    fn begun(self: &Arc<Self>, id: WorkerId, mut next: Next<Job>) -> Next<Job> {
-        while let Next::Take(job) = next {
-            if let Some(job) = self.begin(id, job) {
-                return Next::Take(job);
+    /// Skips calls that were cancelled meanwhile.
+    fn start_next(self: &Arc<Self>, id: WorkerId, mut next: NextAction<Job>) -> NextAction<Job> {
+        while let NextAction::Run(job) = next {
+            if let Some(job) = self.start_call(id, job) {
+                return NextAction::Run(job);
             }
             let mut state = self.state();
-            next = state.table.passed_over(id, Instant::now());
-            self.decided(state);
+            next = state.scheduler.call_skipped(id, Instant::now());
+            self.unlock(state);
         }
         next
     }
 
-    /// A call that a worker was given is not begun: what it does instead.
-    pub(crate) fn passed_over(self: &Arc<Self>, id: WorkerId) -> Next<Job> {
+    /// A worker skips a call that it was given. Returns its next action.
+    pub(crate) fn call_skipped(self: &Arc<Self>, id: WorkerId) -> NextAction<Job> {
         let mut state = self.state();
-        let next = state.table.passed_over(id, Instant::now());
-        self.decided(state);
-        self.begun(id, next)
+        let next = state.scheduler.call_skipped(id, Instant::now());
+        self.unlock(state);
+        self.start_next(id, next)
     }
 
-    /// Another call for a worker that may have some ahead ([`Shared::set_ahead`]) and is at one.
-    pub(crate) fn take_ahead(self: &Arc<Self>, id: WorkerId) -> Option<Job> {
+    /// Another call for a busy worker that may prefetch some ([`Shared::set_prefetch`]).
+    pub(crate) fn prefetch_next(self: &Arc<Self>, id: WorkerId) -> Option<Job> {
         let mut state = self.state();
-        let job = state.table.take_ahead(id);
-        self.decided(state);
-        match self.begun(id, Next::Take(job?)) {
-            Next::Take(job) => Some(job),
-            Next::Leave(cause) => {
-                self.crew.end(self, id, cause);
+        let job = state.scheduler.prefetch_next(id);
+        self.unlock(state);
+        match self.start_next(id, NextAction::Run(job?)) {
+            NextAction::Run(job) => Some(job),
+            NextAction::Stop(cause) => {
+                self.backend.stop(self, id, cause);
                 None
             }
-            Next::Wait => None,
+            NextAction::Wait => None,
         }
     }
 
-    /// A worker is no more, in good order or not.
-    pub(crate) fn gone(&self, id: WorkerId, cause: Cause) {
+    /// A worker has ended, gracefully or not.
+    pub(crate) fn worker_ended(&self, id: WorkerId, cause: EndCause) {
         tracing::debug!(pool = %self.name, worker = id, cause = cause.name(), "a worker ended");
         let mut state = self.state();
-        let (left, useless) = state.table.gone(id, cause, Instant::now());
-        // Under the lock, so that who sees one sees the other.
-        self.counters.on_end(cause);
-        let error = state.start_error.clone().unwrap_or_else(ended_at_once);
-        if useless {
+        let (rejected, failed_early) = state.scheduler.worker_ended(id, cause, Instant::now());
+        // Under the lock, so that a reader sees both changes or none.
+        self.counters.count_end(cause);
+        let error = state.start_error.clone().unwrap_or_else(ended_before_first_call);
+        if failed_early {
             state.fail(&error);
         }
-        self.decided(state);
-        left.into_iter().for_each(|job| job.fail(error.clone(), None));
+        self.unlock(state);
+        rejected.into_iter().for_each(|job| job.fail(error.clone(), None));
         self.changed.notify_waiters();
     }
 
-    /// Calls that a worker had and never began go to others.
-    pub(crate) fn put_back(self: &Arc<Self>, job: Job) {
-        if !job.reins.unbegin() {
+    /// Requeues a call that a worker had and never started.
+    pub(crate) fn requeue(self: &Arc<Self>, job: Job) {
+        if !job.call_state.unassign() {
             return;
         }
         let priority = job.priority;
         let mut state = self.state();
-        let submitted = state.table.put_back(job, priority, Instant::now());
-        if let Placed::Refused(refused) = self.place(state, submitted) {
-            let (job, why) = *refused;
-            job.fail(why, None);
+        let admission = state.scheduler.requeue(job, priority, Instant::now());
+        if let SubmitResult::Rejected(rejected) = self.finish_submit(state, admission) {
+            let (job, reason) = *rejected;
+            job.fail(reason, None);
         }
     }
 
-    /// A worker should be replaced.
-    pub(crate) fn replace(&self, id: WorkerId, cause: Cause) {
+    /// Requests that a worker is replaced.
+    pub(crate) fn replace(&self, id: WorkerId, cause: EndCause) {
         let mut state = self.state();
-        state.table.replace(id, cause);
-        self.decided(state);
+        state.scheduler.replace(id, cause);
+        self.unlock(state);
     }
 
-    /// How many calls a worker may be given beyond the one it is at.
-    pub(crate) fn set_ahead(&self, id: WorkerId, ahead: usize) {
-        self.state().table.set_ahead(id, ahead);
+    /// Sets how many calls a worker may be given in addition to the running one.
+    pub(crate) fn set_prefetch(&self, id: WorkerId, prefetch: usize) {
+        self.state().scheduler.set_prefetch(id, prefetch);
     }
 
-    /// A worker takes no more calls and is not waited for: it is being killed.
+    /// Marks a worker that is being killed: it gets no more calls, and no longer counts against
+    /// `max`.
     pub(crate) fn abandon(&self, id: WorkerId) {
         let mut state = self.state();
-        state.table.abandon(id);
-        self.decided(state);
+        state.scheduler.abandon(id);
+        self.unlock(state);
         self.changed.notify_waiters();
     }
 
-    /// A call is wanted no more: its caller's time is over, or it took the call back. `None`: too
-    /// late, its answer is there.
-    pub(crate) fn give_up(
+    /// Cancels a call: its deadline has passed, or its caller cancelled it. `None` if it is already
+    /// answered.
+    pub(crate) fn cancel(
         self: &Arc<Self>,
         ticket: Option<Ticket>,
-        reins: &Arc<Reins>,
+        call_state: &Arc<CallState>,
         deadline: Instant,
-        why: Why,
+        reason: CancelReason,
     ) -> Option<Fate> {
-        // Under the lock: a worker that answers at this moment either did so before, or will find
+        // Under the lock: a worker that answers at this moment has either done so before, or finds
         // itself abandoned when it asks for its next call.
         let mut state = self.state();
-        let worker = match reins.give_up() {
-            GivenUp::Answered => return None,
-            GivenUp::Unbegun => {
-                // If it is on its way from the queue to a worker, that one will pass over it.
-                let job = ticket.and_then(|ticket| state.table.withdraw(ticket));
-                self.decided(state);
+        let worker = match call_state.cancel() {
+            CancelResult::Answered => return None,
+            CancelResult::NotStarted => {
+                // If the job is on its way from the queue to a worker, that worker skips it.
+                let job = ticket.and_then(|ticket| state.scheduler.withdraw(ticket));
+                self.unlock(state);
                 drop(job);
                 return Some(Fate::NotStarted);
             }
-            GivenUp::With(worker) => worker,
+            CancelResult::Assigned(worker) => worker,
         };
         if self.isolation() != Isolation::Threads {
             drop(state);
-            return Some(self.crew.give_up(self, worker, reins, why));
+            return Some(self.backend.cancel(self, worker, call_state, reason));
         }
-        // A thread cannot be ended. It may be replaced, so that others do not wait for it.
+        // A thread cannot be killed. It may be replaced, so that other calls do not wait for it.
         if self.settings.on_timeout == OnTimeout::Replace {
             let now = Instant::now();
-            let when = if why == Why::TimedOut { now } else { deadline };
-            state.table.unwanted(worker, when, now);
+            let when = if reason == CancelReason::Timeout { now } else { deadline };
+            state.scheduler.schedule_abandon(worker, when, now);
         }
-        self.decided(state);
+        self.unlock(state);
         self.changed.notify_waiters();
         Some(Fate::LeftRunning)
     }
 
-    /// A caller went away without taking its call back. A call that was not even queued goes with it:
-    /// whether this was one.
-    pub(crate) fn leave_line(&self, ticket: Ticket) -> bool {
-        let job = self.state().table.withdraw_from_line(ticket);
+    /// Drops a call that still waits for queue space, because its caller's future was dropped.
+    /// Returns whether it did.
+    pub(crate) fn leave_overflow(&self, ticket: Ticket) -> bool {
+        let job = self.state().scheduler.withdraw_from_overflow(ticket);
         job.is_some()
     }
 
-    /// Looks after the workers. When to do so again.
-    pub(crate) fn tend_now(self: &Arc<Self>) -> Option<Instant> {
+    /// Runs maintenance. Returns when to run it again.
+    pub(crate) fn run_maintenance(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.state();
-        let orders = state.table.tend(now);
-        let late = orders.iter().any(|order| matches!(order, Order::Late(_)));
-        let left = if late { state.late(&self.too_late(), now) } else { Vec::new() };
-        let again = state.table.tend_at(now);
-        self.decided(state);
-        left.into_iter().for_each(|job| job.fail(self.too_late(), None));
-        if late {
+        let commands = state.scheduler.maintain(now);
+        let slow_start =
+            commands.iter().any(|command| matches!(command, BackendCommand::ReportSlowStart(_)));
+        let rejected =
+            if slow_start { state.fail_start(&self.slow_start_error(), now) } else { Vec::new() };
+        let next = state.scheduler.next_maintenance(now);
+        self.unlock(state);
+        rejected.into_iter().for_each(|job| job.fail(self.slow_start_error(), None));
+        if slow_start {
             self.changed.notify_waiters();
         }
-        orders.into_iter().for_each(|order| self.carry_out(order));
-        again
+        commands.into_iter().for_each(|command| self.execute(command));
+        next
     }
 
-    fn carry_out(self: &Arc<Self>, order: Order) {
-        match order {
-            Order::Start(id) => self.crew.start(self, id),
-            Order::End(id, cause) => self.crew.end(self, id, cause),
-            Order::Late(id) => {
+    fn execute(self: &Arc<Self>, command: BackendCommand) {
+        match command {
+            BackendCommand::Start(id) => self.backend.start(self, id),
+            BackendCommand::Stop(id, cause) => self.backend.stop(self, id, cause),
+            BackendCommand::ReportSlowStart(id) => {
                 tracing::warn!(pool = %self.name, worker = id, "a worker takes too long to start");
             }
         }
     }
 
-    /// Starts as many workers as there may be.
-    pub(crate) fn fill(self: &Arc<Self>) {
+    /// Starts workers up to the maximum.
+    pub(crate) fn start_to_max(self: &Arc<Self>) {
         let mut state = self.state();
-        let orders = state.table.fill(Instant::now());
-        self.decided(state);
-        orders.into_iter().for_each(|order| self.carry_out(order));
+        let commands = state.scheduler.start_to_max(Instant::now());
+        self.unlock(state);
+        commands.into_iter().for_each(|command| self.execute(command));
     }
 
-    /// The pool has another size from now on.
+    /// Changes the number of workers.
     pub(crate) fn resize(&self, min: usize, max: usize) {
         let mut state = self.state();
-        state.table.resize(min, max);
-        self.decided(state);
+        state.scheduler.resize(min, max);
+        self.unlock(state);
     }
 
-    /// No more calls are taken in. Who waits for a place hears that there will be none.
+    /// Closes the pool for new calls. Calls that wait for queue space are rejected.
     pub(crate) fn close(&self) {
         let mut state = self.state();
-        let line = state.table.close();
-        self.decided(state);
-        line.into_iter().for_each(|job| job.fail(ErrorKind::ShuttingDown, None));
+        let rejected = state.scheduler.close();
+        self.unlock(state);
+        rejected.into_iter().for_each(|job| job.fail(ErrorKind::ShuttingDown, None));
         self.changed.notify_waiters();
     }
 
     /// Whether every worker has ended.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state().table.is_empty()
+        self.state().scheduler.is_empty()
     }
 
-    /// Nobody is waited for any more.
+    /// Rejects all queued calls and kills the workers.
     pub(crate) fn kill_all(&self) {
-        let left = self.state().table.clear();
-        left.into_iter().for_each(|job| job.fail(ErrorKind::ShuttingDown, None));
-        self.crew.kill_all();
+        let rejected = self.state().scheduler.take_all_waiting();
+        rejected.into_iter().for_each(|job| job.fail(ErrorKind::ShuttingDown, None));
+        self.backend.kill_all();
     }
 
     /// How many workers and calls there are.
-    pub(crate) fn counts(&self) -> Counts {
-        self.state().table.counts()
+    pub(crate) fn counts(&self) -> PoolCounts {
+        self.state().scheduler.counts()
     }
 
-    /// How the starting of workers stands.
-    pub(crate) fn starts(&self) -> Starts {
+    /// The result of the latest starts of workers.
+    pub(crate) fn starts(&self) -> StartStatus {
         let state = self.state();
-        Starts { error: state.start_error.clone(), failures: state.start_failures }
+        StartStatus { error: state.start_error.clone(), failures: state.start_failures }
     }
 
-    fn too_late(&self) -> ErrorKind {
+    fn slow_start_error(&self) -> ErrorKind {
         let limit = self.settings.start_timeout;
         start_failed(format!("not ready within {limit:?}"))
     }
 }
 
 impl State {
-    /// A worker takes too long to start: who waits for nobody is to be told.
-    fn late(&mut self, error: &ErrorKind, now: Instant) -> Vec<Job> {
+    /// A worker takes too long to start. Returns the calls that no worker can run now.
+    fn fail_start(&mut self, error: &ErrorKind, now: Instant) -> Vec<Job> {
         self.fail(error);
-        self.table.stranded(now)
+        self.scheduler.take_unservable(now)
     }
 
     fn fail(&mut self, error: &ErrorKind) {
@@ -442,20 +456,20 @@ impl State {
     }
 }
 
-/// Who can be named for a call.
+/// A worker, as errors identify it.
 pub(crate) fn worker_ref(id: WorkerId, pid: Option<u32>) -> Option<WorkerRef> {
     Some(WorkerRef { id, pid })
 }
 
-/// That no worker could be started.
+/// The error of a failed start.
 pub(crate) fn start_failed(message: impl Into<String>) -> ErrorKind {
     ErrorKind::StartFailed { message: message.into(), stderr: String::new() }
 }
 
-fn not_yet() -> ErrorKind {
-    start_failed("none is there, and none could be started a moment ago")
+fn no_worker_error() -> ErrorKind {
+    start_failed("there is no worker, and the last start failed a moment ago")
 }
 
-fn ended_at_once() -> ErrorKind {
-    start_failed("it ended before its first call")
+fn ended_before_first_call() -> ErrorKind {
+    start_failed("the worker ended before its first call")
 }

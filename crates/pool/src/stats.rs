@@ -1,4 +1,4 @@
-//! What a pool has done, as numbers.
+//! Statistics of a pool.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,52 +8,52 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::ErrorKind;
-use crate::meters::{Exported, Meters};
-use crate::table::{Cause, Counts};
+use crate::metrics::{ExportedHistogram, PoolMetrics};
+use crate::scheduler::{EndCause, PoolCounts};
 
-/// A pool at a moment.
+/// A snapshot of a pool's statistics.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Stats {
-    /// Workers, those that start included.
+pub struct PoolStats {
+    /// Workers, including starting ones.
     pub workers: usize,
-    /// Those that are at a call.
+    /// Workers that run a call.
     pub busy: usize,
-    /// Those that are not ready yet.
+    /// Workers that are not ready yet.
     pub starting: usize,
-    /// Threads given up in the middle of a call and still at it.
+    /// Threads that were abandoned in the middle of a call and still run it.
     pub abandoned: usize,
     /// Calls that wait for a worker.
     pub queue_depth: usize,
-    /// Calls that may.
+    /// Maximum number of calls that wait for a worker.
     pub queue_limit: usize,
-    /// Calls that wait for a place in the queue.
+    /// Calls that wait for queue space.
     pub in_line: usize,
-    /// What became of all calls.
+    /// Outcomes of all calls.
     #[serde(flatten)]
     pub calls: OperationStats,
-    /// The same by operation, for those that workers know.
+    /// Outcomes by operation, for known operations.
     pub operations: BTreeMap<String, OperationStats>,
     /// Workers that ended, by cause.
     pub ended: BTreeMap<&'static str, u64>,
     /// How long calls waited for a worker.
     pub wait: Percentiles,
-    /// How long they took once they had one.
+    /// How long calls took on a worker.
     pub run: Percentiles,
 }
 
-/// A distribution of times; in JSON, in seconds.
+/// A distribution of durations; in seconds in JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
-    /// How many were measured.
+    /// Number of measurements.
     pub count: u64,
-    /// The half of them took no longer, to within a fifth.
+    /// Median, accurate to a fifth.
     #[serde(serialize_with = "seconds")]
     pub p50: Duration,
-    /// 95 of 100.
+    /// 95th percentile.
     #[serde(serialize_with = "seconds")]
     pub p95: Duration,
-    /// 99 of 100.
+    /// 99th percentile.
     #[serde(serialize_with = "seconds")]
     pub p99: Duration,
 }
@@ -62,31 +62,31 @@ fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Err
     to.serialize_f64(time.as_secs_f64())
 }
 
-/// What became of the calls of one operation.
+/// Outcomes of the calls of one operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperationStats {
-    /// Calls answered well.
+    /// Calls that succeeded.
     pub done: u64,
-    /// Calls that came to nothing, save those below.
+    /// Calls that failed, except those below.
     pub failed: u64,
-    /// Calls that took too long.
+    /// Calls that timed out.
     pub timeouts: u64,
-    /// Calls refused because too many waited.
+    /// Calls rejected because the queue was full.
     pub refused: u64,
 }
 
 /// The counters behind [`OperationStats`].
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct CallCounters {
     done: AtomicU64,
     failed: AtomicU64,
     timeouts: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Tally {
-    /// Counts a call by what it came to.
+impl CallCounters {
+    /// Counts a call by its outcome.
     pub(crate) fn count(&self, error: Option<&ErrorKind>) {
         let counter = match error {
             None => &self.done,
@@ -107,29 +107,29 @@ impl Tally {
     }
 }
 
-/// The counters behind [`Stats`].
-pub(crate) struct Counters {
-    pub(crate) calls: Tally,
-    pub(crate) wait: Timer,
-    pub(crate) run: Timer,
-    ended: Mutex<BTreeMap<Cause, u64>>,
-    meters: Meters,
+/// The counters behind [`PoolStats`].
+pub(crate) struct PoolCounters {
+    pub(crate) calls: CallCounters,
+    pub(crate) wait: DurationRecorder,
+    pub(crate) run: DurationRecorder,
+    ended: Mutex<BTreeMap<EndCause, u64>>,
+    metrics: PoolMetrics,
 }
 
-impl Counters {
+impl PoolCounters {
     pub(crate) fn new(pool: &str) -> Self {
-        let meters = Meters::new(pool);
+        let metrics = PoolMetrics::new(pool);
         Self {
-            calls: Tally::default(),
-            wait: Timer { histogram: Histogram::default(), exported: meters.wait() },
-            run: Timer { histogram: Histogram::default(), exported: meters.run() },
+            calls: CallCounters::default(),
+            wait: DurationRecorder { histogram: Histogram::default(), exported: metrics.wait() },
+            run: DurationRecorder { histogram: Histogram::default(), exported: metrics.run() },
             ended: Mutex::default(),
-            meters,
+            metrics,
         }
     }
 
-    pub(crate) fn on_end(&self, cause: Cause) {
-        self.meters.ended(cause);
+    pub(crate) fn count_end(&self, cause: EndCause) {
+        self.metrics.ended(cause);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended.entry(cause).or_default() += 1;
     }
@@ -139,19 +139,19 @@ impl Counters {
         ended.iter().map(|(cause, count)| (cause.name(), *count)).collect()
     }
 
-    /// Shows how many there are to whoever watches the metrics.
-    pub(crate) fn publish(&self, counts: impl FnOnce() -> Counts) {
-        self.meters.publish(counts);
+    /// Updates the gauges.
+    pub(crate) fn publish(&self, counts: impl FnOnce() -> PoolCounts) {
+        self.metrics.publish(counts);
     }
 }
 
-/// Times, for statistics and for metrics.
-pub(crate) struct Timer {
+/// Records durations for statistics and for metrics.
+pub(crate) struct DurationRecorder {
     histogram: Histogram,
-    exported: Exported,
+    exported: ExportedHistogram,
 }
 
-impl Timer {
+impl DurationRecorder {
     pub(crate) fn record(&self, time: Duration) {
         self.histogram.record(time);
         self.exported.record(time);
@@ -162,7 +162,7 @@ impl Timer {
     }
 }
 
-/// Times in buckets that grow by about a fifth: four for each power of two of microseconds.
+/// A histogram with buckets that grow by about a fifth: four for each power of two of microseconds.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -178,7 +178,7 @@ impl Default for Histogram {
 
 impl Histogram {
     pub(crate) fn record(&self, time: Duration) {
-        self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
+        self.buckets[bucket_of(time)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn percentiles(&self) -> Percentiles {
@@ -187,26 +187,26 @@ impl Histogram {
         let count: u64 = counts.iter().sum();
         let at = |percent: u64| {
             let mut left = (count * percent).div_ceil(100);
-            let place = counts.iter().position(|in_bucket| {
+            let index = counts.iter().position(|in_bucket| {
                 left = left.saturating_sub(*in_bucket);
                 left == 0
             });
-            place.filter(|_| count > 0).map_or(Duration::ZERO, top)
+            index.filter(|_| count > 0).map_or(Duration::ZERO, upper_bound)
         };
         Percentiles { count, p50: at(50), p95: at(95), p99: at(99) }
     }
 }
 
-/// Where a time belongs: by its power of two, and which quarter of the way to the next it is.
-fn bucket(time: Duration) -> usize {
+/// The bucket of a duration: by its power of two, and the quarter of the way to the next.
+fn bucket_of(time: Duration) -> usize {
     let tenths = u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX).max(4);
     let power = tenths.ilog2();
     let quarter = (tenths >> (power - 2)) & 3;
     (((power - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The longest time of a bucket.
-fn top(bucket: usize) -> Duration {
+/// The upper bound of a bucket.
+fn upper_bound(bucket: usize) -> Duration {
     let (power, quarter) = ((bucket / 4) as u32 + 2, (bucket % 4) as u64);
     let tenths = (5 + quarter).checked_shl(power - 2).unwrap_or(u64::MAX);
     Duration::from_nanos(tenths.saturating_mul(100))

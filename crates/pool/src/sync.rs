@@ -1,5 +1,5 @@
-//! Locks, atomics and threads of the pool's core: the standard library's, or shuttle's when its
-//! schedules are explored (crates/pool/schedules).
+//! Locks, atomics and threads of the pool's core: the standard library's, or shuttle's when the
+//! shuttle tests run (crates/pool/shuttle).
 
 #[cfg(not(all(test, feature = "_shuttle")))]
 pub(crate) use std::{
@@ -17,7 +17,8 @@ pub(crate) use shuttle::{
 
 use std::sync::PoisonError;
 
-/// Locks. Nothing that panics holds one of our locks in a state that others could not bear.
+/// Locks, and ignores poisoning: a panic cannot leave data behind our locks in an inconsistent
+/// state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

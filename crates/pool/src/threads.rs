@@ -1,4 +1,4 @@
-//! Workers that are threads: the cheapest call, no protection from a crash.
+//! Workers that are threads: the cheapest calls, but no protection from a crash.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -6,110 +6,110 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::crew::{Crew, Isolation, Why};
+use crate::backend::{Backend, CancelReason, Isolation};
+use crate::call_state::CallState;
 use crate::error::{ErrorKind, Fate, OperationError};
-use crate::job::{Answer, Job, Turn, Work};
+use crate::job::{CallResult, ClosureCommand, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::Payload;
-use crate::reins::Reins;
+use crate::scheduler::{EndCause, NextAction, WorkerId};
 use crate::shared::{Shared, start_failed, worker_ref};
 use crate::sync::{Condvar, Mutex, lock, thread};
-use crate::table::{Cause, Next, WorkerId};
 
-/// A crew of threads.
+/// Runs workers as threads.
 pub(crate) struct Threads {
     operations: Arc<dyn OperationSet>,
-    mailboxes: Arc<Mailboxes>,
+    handoffs: Arc<HandoffSlots>,
 }
 
-type Mailboxes = Mutex<HashMap<WorkerId, Arc<Mailbox>>>;
+type HandoffSlots = Mutex<HashMap<WorkerId, Arc<HandoffSlot>>>;
 
-/// Where a thread finds its next call.
+/// Hands a thread its next call.
 #[derive(Default)]
-struct Mailbox {
-    letter: Mutex<Option<Letter>>,
+struct HandoffSlot {
+    message: Mutex<Option<WorkerMessage>>,
     arrived: Condvar,
 }
 
-enum Letter {
+enum WorkerMessage {
     Job(Job),
-    End(Cause),
-    /// Ask what to do now.
-    Ask,
+    Stop(EndCause),
+    /// Ask the scheduler what to do.
+    Poll,
 }
 
-impl Mailbox {
-    fn put(&self, letter: Letter) {
-        *lock(&self.letter) = Some(letter);
+impl HandoffSlot {
+    fn put(&self, message: WorkerMessage) {
+        *lock(&self.message) = Some(message);
         self.arrived.notify_one();
     }
 
-    /// Wakes a worker that waits. One that has a letter has no need of it.
-    fn nudge(&self) {
-        lock(&self.letter).get_or_insert(Letter::Ask);
+    /// Wakes a waiting worker. A message that is already there is kept.
+    fn wake(&self) {
+        lock(&self.message).get_or_insert(WorkerMessage::Poll);
         self.arrived.notify_one();
     }
 
-    fn take(&self) -> Letter {
-        let mut letter = lock(&self.letter);
+    fn take(&self) -> WorkerMessage {
+        let mut message = lock(&self.message);
         loop {
-            if let Some(letter) = letter.take() {
-                return letter;
+            if let Some(message) = message.take() {
+                return message;
             }
-            letter = self.arrived.wait(letter).unwrap_or_else(std::sync::PoisonError::into_inner);
+            message = self.arrived.wait(message).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
 }
 
 impl Threads {
     pub(crate) fn new(operations: Arc<dyn OperationSet>) -> Self {
-        Self { operations, mailboxes: Arc::default() }
+        Self { operations, handoffs: Arc::default() }
     }
 
-    fn mailbox(&self, id: WorkerId) -> Option<Arc<Mailbox>> {
-        lock(&self.mailboxes).get(&id).cloned()
+    fn handoff(&self, id: WorkerId) -> Option<Arc<HandoffSlot>> {
+        lock(&self.handoffs).get(&id).cloned()
     }
 }
 
-impl Crew for Threads {
+impl Backend for Threads {
     fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
-        let mailbox = Arc::new(Mailbox::default());
-        lock(&self.mailboxes).insert(id, Arc::clone(&mailbox));
-        let worker = Worker {
+        let handoff = Arc::new(HandoffSlot::default());
+        lock(&self.handoffs).insert(id, Arc::clone(&handoff));
+        let worker = ThreadWorker {
             shared: Arc::clone(shared),
             id,
-            mailbox,
-            mailboxes: Arc::clone(&self.mailboxes),
+            handoff,
+            handoffs: Arc::clone(&self.handoffs),
         };
         let operations = Arc::clone(&self.operations);
         let thread = thread::Builder::new().name(format!("{}-{id}", shared.name));
-        if let Err(error) = thread.spawn(move || worker.live(&*operations)) {
-            lock(&self.mailboxes).remove(&id);
+        if let Err(error) = thread.spawn(move || worker.run_thread(&*operations)) {
+            lock(&self.handoffs).remove(&id);
             shared.start_failed(id, start_failed(format!("no thread: {error}")));
         }
     }
 
-    fn give(&self, _: &Arc<Shared>, id: WorkerId, job: Job) {
-        if let Some(mailbox) = self.mailbox(id) {
-            mailbox.put(Letter::Job(job));
+    fn dispatch(&self, _: &Arc<Shared>, id: WorkerId, job: Job) {
+        if let Some(handoff) = self.handoff(id) {
+            handoff.put(WorkerMessage::Job(job));
         }
     }
 
-    fn end(&self, _: &Arc<Shared>, id: WorkerId, cause: Cause) {
-        if let Some(mailbox) = self.mailbox(id) {
-            mailbox.put(Letter::End(cause));
+    fn stop(&self, _: &Arc<Shared>, id: WorkerId, cause: EndCause) {
+        if let Some(handoff) = self.handoff(id) {
+            handoff.put(WorkerMessage::Stop(cause));
         }
     }
 
-    fn give_up(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<Reins>, _: Why) -> Fate {
+    fn cancel(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<CallState>, _: CancelReason) -> Fate {
         Fate::LeftRunning
     }
 
-    /// The pool is closing: those that wait end. Those at a call, or with one on its way to them, do
-    /// so when they are done with it: they cannot be ended.
+    /// Wakes all waiting threads, so that they end, since the pool is closing. A thread with a call
+    /// ends after it: threads cannot be killed.
     fn kill_all(&self) {
-        let mailboxes: Vec<_> = lock(&self.mailboxes).values().cloned().collect();
-        mailboxes.iter().for_each(|mailbox| mailbox.nudge());
+        let handoffs: Vec<_> = lock(&self.handoffs).values().cloned().collect();
+        handoffs.iter().for_each(|handoff| handoff.wake());
     }
 
     fn isolation(&self) -> Isolation {
@@ -121,50 +121,51 @@ impl Crew for Threads {
     }
 }
 
-/// One thread's life.
-struct Worker {
+/// One worker thread.
+struct ThreadWorker {
     shared: Arc<Shared>,
     id: WorkerId,
-    mailbox: Arc<Mailbox>,
-    mailboxes: Arc<Mailboxes>,
+    handoff: Arc<HandoffSlot>,
+    handoffs: Arc<HandoffSlots>,
 }
 
-impl Worker {
-    fn live(self, operations: &dyn OperationSet) {
+impl ThreadWorker {
+    fn run_thread(self, operations: &dyn OperationSet) {
         let opened = catch_unwind(AssertUnwindSafe(|| operations.open()));
         let mut operator = match opened {
             Ok(Ok(operator)) => operator,
             Ok(Err(error)) => return self.cannot_start(error.to_string()),
-            Err(panic) => return self.cannot_start(words(&*panic)),
+            Err(panic) => return self.cannot_start(panic_message(&*panic)),
         };
-        // Panics of operations are caught where they run. Should there be another, the table hears of it.
+        // Panics of operations are caught where they run. Any other panic is reported to the
+        // scheduler.
         let worked = catch_unwind(AssertUnwindSafe(|| self.work(&mut *operator)));
-        let cause = worked.unwrap_or(Cause::Panic);
-        // What a panic left behind is not touched again.
-        if cause != Cause::Panic {
+        let cause = worked.unwrap_or(EndCause::Panic);
+        // After a panic the operator's state may be broken, so it is not used again.
+        if cause != EndCause::Panic {
             let _ = catch_unwind(AssertUnwindSafe(|| operator.close()));
         }
         drop(catch_unwind(AssertUnwindSafe(move || drop(operator))));
-        lock(&self.mailboxes).remove(&self.id);
-        self.shared.gone(self.id, cause);
+        lock(&self.handoffs).remove(&self.id);
+        self.shared.worker_ended(self.id, cause);
     }
 
     fn cannot_start(&self, message: String) {
-        lock(&self.mailboxes).remove(&self.id);
+        lock(&self.handoffs).remove(&self.id);
         self.shared.start_failed(self.id, start_failed(message));
     }
 
-    /// Does one call after the other, until there is a reason to end.
-    fn work(&self, operator: &mut dyn Operator) -> Cause {
+    /// Runs calls until there is a reason to stop.
+    fn work(&self, operator: &mut dyn Operator) -> EndCause {
         let mut next = self.shared.ready(self.id);
         loop {
             let job = match next {
-                Next::Take(job) => job,
-                Next::Leave(cause) => return cause,
-                Next::Wait => match self.mailbox.take() {
-                    Letter::Job(job) => job,
-                    Letter::End(cause) => return cause,
-                    Letter::Ask => {
+                NextAction::Run(job) => job,
+                NextAction::Stop(cause) => return cause,
+                NextAction::Wait => match self.handoff.take() {
+                    WorkerMessage::Job(job) => job,
+                    WorkerMessage::Stop(cause) => return cause,
+                    WorkerMessage::Poll => {
                         next = self.shared.next(self.id);
                         continue;
                     }
@@ -172,30 +173,30 @@ impl Worker {
             };
             next = match self.run(operator, job) {
                 Some(next) => next,
-                None => return Cause::Panic,
+                None => return EndCause::Panic,
             };
         }
     }
 
-    /// Runs a call: what comes next, if it did not panic.
+    /// Runs a call. Returns the next action, unless the call panicked.
     ///
-    /// The worker asks for its next call before it sends the answer: a caller that calls again at
-    /// once finds it free, and awake.
-    fn run(&self, operator: &mut dyn Operator, mut job: Job) -> Option<Next<Job>> {
+    /// The worker asks for its next call before it sends the answer, so that a caller that calls
+    /// again at once finds it idle and awake.
+    fn run(&self, operator: &mut dyn Operator, mut job: Job) -> Option<NextAction<Job>> {
         let start = Instant::now();
         let span = job.span.clone();
         let _inside = span.enter();
-        let reins = Arc::clone(&job.reins);
+        let call_state = Arc::clone(&job.call_state);
         let mut next = None;
-        let mut done = |sound: bool| {
+        let mut done = |succeeded: bool| {
             self.shared.counters.run.record(start.elapsed());
-            let settled = reins.settle();
-            next = sound.then(|| self.shared.finished(self.id));
+            let settled = call_state.settle();
+            next = succeeded.then(|| self.shared.finished(self.id));
             settled
         };
         let arguments = match job.work {
             Work::Closure(closure) => {
-                closure(Turn::Run(&mut done));
+                closure(ClosureCommand::Run(&mut done));
                 return next;
             }
             Work::Operation { ref mut arguments, .. } => {
@@ -205,26 +206,29 @@ impl Worker {
         let call = job.call();
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
         if done(performed.is_ok()) {
-            job.send(self.checked(performed));
+            job.send(self.to_result(performed));
         }
         next
     }
 
-    fn checked(&self, performed: std::thread::Result<Result<Payload, OperationError>>) -> Answer {
+    fn to_result(
+        &self,
+        performed: std::thread::Result<Result<Payload, OperationError>>,
+    ) -> CallResult {
         let limit = self.shared.settings.max_frame;
         let kind = match performed {
             Ok(Ok(result)) if result.as_bytes().len() <= limit => return Ok(result),
             Ok(Ok(result)) => ErrorKind::TooLarge { bytes: result.as_bytes().len(), limit },
             Ok(Err(OperationError(kind))) => kind,
-            Err(panic) => ErrorKind::Panic { message: words(&*panic) },
+            Err(panic) => ErrorKind::Panic { message: panic_message(&*panic) },
         };
         Err((kind, worker_ref(self.id, None)))
     }
 }
 
-/// What a panic said.
-pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without words".to_owned())
+        .unwrap_or_else(|| "unknown panic".to_owned())
 }

@@ -1,16 +1,16 @@
-//! Processes must not outlive a program that was killed: nobody would ever end them, and the work
-//! that they are at may be done elsewhere meanwhile.
+//! Kills worker processes that outlive a killed program. Otherwise they would run for ever, and
+//! another process may repeat their work meanwhile.
 //!
-//! A killed program can do nothing, so it has a warden: a child process that reads from a pipe which
-//! process groups are alive, and kills them when the pipe ends without them having ended. It is
-//! started before the first of them. What it was not told of, because the kill came first or because
-//! a process left its group (`setsid`), it finds by a mark in the environment that every process of
-//! this program inherits (Linux: `/proc`). Who clears the environment and leaves the group too is
-//! beyond it.
+//! A program that was killed cannot clean up, so it has an orphan reaper (the warden): a child
+//! process that reads from a pipe which process groups are alive. When the pipe ends, it kills the
+//! groups that are left. It is started before the first group. A process group that was not
+//! announced, because the program was killed first or because a process left its group (`setsid`),
+//! is found by a mark in the environment, which every process of this program inherits (Linux:
+//! `/proc`). A process that both clears its environment and leaves its group is not found.
 //!
-//! The warden is this very program, if its `main` begins with [`crate::child::run_if_worker`]; else a
-//! few lines for `/bin/sh`. A pool sees to all this by itself. The types are public for programs that
-//! start commands of their own.
+//! The reaper is this same program, if its `main` begins with [`crate::child::run_if_worker`]; else
+//! a short script for `/bin/sh`. A pool does all this by itself. The types are public for programs
+//! that start commands of their own.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -23,20 +23,20 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::program::this_program;
 
-pub use crate::exit::Exit;
-pub use crate::group::Group;
+pub use crate::pidfd::Exit;
+pub use crate::process_group::Group;
 
-/// The variable by which a warden knows the processes of its program.
-pub const MARK: &str = "LONGSHORE_WARDEN";
-/// The argument that makes this program a warden; see [`crate::child`].
-pub(crate) const WARDEN: &str = "__longshore_warden";
-/// What a warden is told at last, if all ended in good order: it has nothing to look for.
-const ALL_WELL: &str = ".";
-/// Between two looks at `/proc`: a process that has been forked but not yet become its command does
-/// not carry the mark yet.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The environment variable that marks the processes of a program.
+pub const MARK_VARIABLE: &str = "LONGSHORE_WARDEN";
+/// The argument that turns this program into a reaper; see [`crate::child`].
+pub(crate) const WARDEN_ARGUMENT: &str = "__longshore_warden";
+/// The last line sent to the reaper if all groups ended: there is nothing to kill.
+const CLEAN_EXIT: &str = ".";
+/// Interval between two scans of `/proc`: a process between fork and exec does not carry the mark
+/// yet.
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same as [`watch_over`], for a program that cannot be its own warden.
+/// Does what [`run_reaper`] does, for a program that cannot be its own reaper.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 left=' '
@@ -60,7 +60,7 @@ while [ "$looks" -lt 2 ]; do
 done
 "#;
 
-/// A program's end of the pipe.
+/// The program's end of the pipe.
 #[derive(Debug)]
 pub struct Warden {
     mark: String,
@@ -72,12 +72,13 @@ struct Process {
     child: Child,
     pipe: Option<ChildStdin>,
     groups: BTreeSet<i32>,
-    /// It looks for the mark also when all ended in good order.
+    /// Whether the reaper scans for the mark even after a clean exit.
     sweeps: bool,
 }
 
 impl Warden {
-    /// The warden of this program, started when first needed and ended with the last who holds it.
+    /// The reaper of this program. Started when first needed, and ended when the last reference is
+    /// dropped.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Warden>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,14 +89,15 @@ impl Warden {
         })
     }
 
-    /// Starts the warden if it does not run. Returns what a command must have in its environment:
-    /// one that is started afterwards cannot outlive this process.
+    /// Starts the reaper if it does not run. Returns the variable that a command needs in its
+    /// environment. A command started with it cannot outlive this process.
     pub fn mark(&self) -> (&'static str, String) {
         drop(self.started());
-        (MARK, self.mark.clone())
+        (MARK_VARIABLE, self.mark.clone())
     }
 
-    /// Has whatever still carries the mark ended with this program, even if that ends in good order.
+    /// Kills all processes that still carry the mark when this program ends, even after a clean
+    /// exit.
     pub fn sweep(&self) {
         if let Some(process) = self.started().as_mut() {
             process.sweeps = true;
@@ -110,27 +112,27 @@ impl Warden {
         process
     }
 
-    /// Has the group killed if this process dies before the returned guard is dropped.
-    pub fn watch(self: &Arc<Self>, group: i32) -> Watched {
-        self.tell(|groups| groups.insert(group), '+', group);
-        Watched { warden: Arc::clone(self), group }
+    /// Kills the group if this process dies before the returned guard is dropped.
+    pub fn watch(self: &Arc<Self>, group: i32) -> WatchGuard {
+        self.notify(|groups| groups.insert(group), '+', group);
+        WatchGuard { warden: Arc::clone(self), group }
     }
 
-    fn tell(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
-        let mut place = self.started();
-        let Some(process) = place.as_mut() else { return };
+    fn notify(&self, keep: impl FnOnce(&mut BTreeSet<i32>) -> bool, sign: char, group: i32) {
+        let mut current = self.started();
+        let Some(process) = current.as_mut() else { return };
         keep(&mut process.groups);
-        let told = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
-        if let Some(Err(error)) = told {
-            tracing::warn!(%error, "the warden is gone; there will be another");
+        let written = process.pipe.as_mut().map(|pipe| writeln!(pipe, "{sign}{group}"));
+        if let Some(Err(error)) = written {
+            tracing::warn!(%error, "the orphan reaper has ended; starting another");
             let (groups, sweeps) = (std::mem::take(&mut process.groups), process.sweeps);
-            *place = Process::start(&self.mark, groups);
-            place.iter_mut().for_each(|process| process.sweeps = sweeps);
+            *current = Process::start(&self.mark, groups);
+            current.iter_mut().for_each(|process| process.sweeps = sweeps);
         }
     }
 }
 
-/// A name that nobody else has: hashers begin with keys from the system's source of randomness.
+/// A unique mark: hashers are seeded from the system's source of randomness.
 fn new_mark() -> String {
     let random = || std::hash::RandomState::new().build_hasher().finish();
     format!("{:x}-{:016x}{:016x}", std::process::id(), random(), random())
@@ -141,7 +143,7 @@ impl Process {
         match Self::spawn(mark, groups) {
             Ok(process) => Some(process),
             Err(error) => {
-                tracing::warn!(%error, "no warden; processes would outlive this program if it is killed");
+                tracing::warn!(%error, "cannot start the orphan reaper; worker processes would outlive this program if it is killed");
                 None
             }
         }
@@ -151,17 +153,17 @@ impl Process {
         use std::os::unix::process::CommandExt;
         let mut command = if crate::child::is_installed() {
             let mut command = Command::new(this_program()?);
-            command.args([WARDEN, mark]);
+            command.args([WARDEN_ARGUMENT, mark]);
             command
         } else {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", SCRIPT, "longshore-warden", mark]);
             command
         };
-        // Its own group: what is typed at the program's terminal must not end it first. And without
-        // a mark, should we carry one: else the warden of our parent would end ours before it has
-        // done its work.
-        command.process_group(0).env_remove(MARK).current_dir("/");
+        // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
+        // first. It does not inherit a mark: else the reaper of our parent would kill ours before
+        // it has done its work.
+        command.process_group(0).env_remove(MARK_VARIABLE).current_dir("/");
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut pipe = child.stdin.take();
@@ -176,54 +178,54 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps)
         {
-            let _ = writeln!(pipe, "{ALL_WELL}");
+            let _ = writeln!(pipe, "{CLEAN_EXIT}");
         }
         let _ = self.child.wait();
     }
 }
 
-/// A group that the warden knows.
+/// A group that the reaper watches.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchGuard {
     warden: Arc<Warden>,
     group: i32,
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let group = self.group;
-        self.warden.tell(|groups| groups.remove(&group), '-', group);
+        self.warden.notify(|groups| groups.remove(&group), '-', group);
     }
 }
 
-/// The warden itself: reads to the end of the pipe, then kills what is left.
-pub(crate) fn watch_over(from: impl BufRead, mark: &str) {
-    let Some(groups) = left(from) else { return };
+/// The reaper itself: reads to the end of the pipe, then kills what is left.
+pub(crate) fn run_reaper(from: impl BufRead, mark: &str) {
+    let Some(groups) = unfinished_groups(from) else { return };
     for group in groups {
         if let Some(group) = Pid::from_raw(group) {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
-    let mut looks_without = 0;
-    while looks_without < 2 {
-        looks_without = if kill_marked(mark) { 0 } else { looks_without + 1 };
-        std::thread::sleep(LOOK_AGAIN);
+    let mut empty_scans = 0;
+    while empty_scans < 2 {
+        empty_scans = if kill_marked(mark) { 0 } else { empty_scans + 1 };
+        std::thread::sleep(SCAN_INTERVAL);
     }
 }
 
-/// Kills every process that carries the mark, with its group if it has one of its own: what is in
-/// there may have dropped the mark. Whether there was one.
+/// Kills every process that carries the mark, with its group if it leads one: processes in there
+/// may have dropped the mark. Returns whether there was one.
 fn kill_marked(mark: &str) -> bool {
-    let entry = format!("{MARK}={mark}");
+    let entry = format!("{MARK_VARIABLE}={mark}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let mut found = false;
     for process in processes.flatten() {
         let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        // Another user's processes cannot be read, and are none of ours.
+        // Processes of other users cannot be read; they do not belong to this program.
         let environ = std::fs::read(process.path().join("environ")).unwrap_or_default();
         if environ.split(|byte| *byte == 0).any(|variable| variable == entry.as_bytes()) {
-            // Who leads no group has that of somebody who is none of ours.
+            // Only a group that the process leads: any other may belong to another program.
             let _ = kill_process_group(pid, Signal::KILL);
             found |= kill_process(pid, Signal::KILL).is_ok();
         }
@@ -231,14 +233,14 @@ fn kill_marked(mark: &str) -> bool {
     found
 }
 
-/// The groups that did not end; `None` if all is well.
-fn left(from: impl BufRead) -> Option<BTreeSet<i32>> {
+/// The groups that did not end; `None` after a clean exit.
+fn unfinished_groups(from: impl BufRead) -> Option<BTreeSet<i32>> {
     let mut groups = BTreeSet::new();
     for line in from.lines().map_while(Result::ok) {
-        if line == ALL_WELL {
+        if line == CLEAN_EXIT {
             return None;
         }
-        // 0 and 1 would be ourselves and everybody.
+        // 0 and 1 would address our own group and all processes.
         let group = line.get(1..).and_then(|number| number.parse().ok()).filter(|n| *n > 1);
         match (line.as_bytes().first(), group) {
             (Some(b'+'), Some(group)) => _ = groups.insert(group),
@@ -255,13 +257,13 @@ mod tests {
 
     #[test]
     fn what_did_not_end_is_left() {
-        let groups = left("+10\n+11\n-10\nnonsense\n+1\n+0\n+-5\n+12".as_bytes());
+        let groups = unfinished_groups("+10\n+11\n-10\nnonsense\n+1\n+0\n+-5\n+12".as_bytes());
         assert_eq!(groups, Some(BTreeSet::from([11, 12])));
     }
 
     #[test]
     fn nothing_is_looked_for_when_all_is_well() {
-        assert_eq!(left("+10\n-10\n.\n".as_bytes()), None);
+        assert_eq!(unfinished_groups("+10\n-10\n.\n".as_bytes()), None);
     }
 
     #[test]

@@ -1,57 +1,57 @@
-//! What a database could not do, as a status: whether it was the request's fault, the database's, or
-//! the time's. The words are ours; what the database said may quote a row.
+//! Maps database errors to HTTP statuses: the request's fault, the database's, or a timeout. The
+//! response has a fixed text, because the database's message may quote a row.
 
 use ::axum::http::StatusCode as Status;
 
-use super::errors::{LATER, Meaning, SOON};
+use super::errors::{ErrorResponse, RETRY_LATER, RETRY_SOON};
 use crate::database::{DbError, Reason};
 use crate::error::CallError;
 
-/// How operations of databases begin, in every language.
-const OPERATIONS: &str = "db.";
+/// Prefix of database operations, in every language.
+const OPERATION_PREFIX: &str = "db.";
 
-/// Codes of statements that took too long by the server's own clock: PostgreSQL's, MySQL's.
-const TOO_SLOW: [&str; 2] = ["57014", "70100"];
+/// SQLSTATEs of statements that the server itself stopped after a timeout: PostgreSQL's, MySQL's.
+const TIMEOUT_CODES: [&str; 2] = ["57014", "70100"];
 
-/// The class of constraints: a duplicate, a reference to nothing, a check, a null.
-const CONSTRAINTS: &str = "23";
+/// The SQLSTATE class of violated constraints: unique, foreign key, check, not null.
+const CONSTRAINT_CLASS: &str = "23";
 
-/// What an error of a database means, where that is more than "it failed".
-pub(super) fn meaning(error: &CallError) -> Option<Meaning> {
-    if !error.operation.starts_with(OPERATIONS) {
+/// The response to a database error, if it is more specific than "the operation failed".
+pub(super) fn response(error: &CallError) -> Option<ErrorResponse> {
+    if !error.operation.starts_with(OPERATION_PREFIX) {
         return None;
     }
-    let told = DbError::of(error)?;
-    match told.reason {
-        Reason::Sql => of_code(&told),
-        Reason::TimeLimit => Some(too_slow()),
-        Reason::Unreachable => Some(Meaning {
+    let db_error = DbError::of(error)?;
+    match db_error.reason {
+        Reason::Sql => sql_response(&db_error),
+        Reason::TimeLimit => Some(timeout_response()),
+        Reason::Unreachable => Some(ErrorResponse {
             status: Status::SERVICE_UNAVAILABLE,
             detail: "The database cannot be reached at the moment.",
             kind: "unreachable",
-            retry_after: LATER,
+            retry_after: RETRY_LATER,
         }),
-        Reason::Lost if told.outcome_unknown => Some(Meaning {
+        Reason::Lost if db_error.outcome_unknown => Some(ErrorResponse {
             status: Status::BAD_GATEWAY,
-            detail: "The database was lost in the middle; it may be done or not.",
+            detail: "The connection was lost; the statement may have taken effect.",
             kind: "lost",
             retry_after: None,
         }),
-        Reason::Lost => Some(Meaning {
+        Reason::Lost => Some(ErrorResponse {
             status: Status::SERVICE_UNAVAILABLE,
-            detail: "The database was lost in the middle; nothing was done.",
+            detail: "The connection was lost; nothing was changed.",
             kind: "lost",
-            retry_after: SOON,
+            retry_after: RETRY_SOON,
         }),
-        Reason::Cancelled => Some(Meaning {
+        Reason::Cancelled => Some(ErrorResponse {
             status: Status::SERVICE_UNAVAILABLE,
-            detail: "It was taken back.",
+            detail: "The call was cancelled.",
             kind: "cancelled",
-            retry_after: SOON,
+            retry_after: RETRY_SOON,
         }),
-        Reason::ExpectedRows => Some(Meaning {
+        Reason::ExpectedRows => Some(ErrorResponse {
             status: Status::CONFLICT,
-            detail: "It is not, or no longer, as the request takes it to be.",
+            detail: "The rows are not, or no longer, in the expected state.",
             kind: "expected_rows",
             retry_after: None,
         }),
@@ -59,33 +59,33 @@ pub(super) fn meaning(error: &CallError) -> Option<Meaning> {
     }
 }
 
-/// What the database said no with.
-fn of_code(told: &DbError) -> Option<Meaning> {
-    let code = told.code.as_deref().unwrap_or_default();
-    if TOO_SLOW.contains(&code) {
-        return Some(too_slow());
+/// The response to an SQL error, by its SQLSTATE.
+fn sql_response(db_error: &DbError) -> Option<ErrorResponse> {
+    let code = db_error.code.as_deref().unwrap_or_default();
+    if TIMEOUT_CODES.contains(&code) {
+        return Some(timeout_response());
     }
-    if code.starts_with(CONSTRAINTS) {
-        return Some(Meaning {
+    if code.starts_with(CONSTRAINT_CLASS) {
+        return Some(ErrorResponse {
             status: Status::CONFLICT,
-            detail: "It conflicts with what is there, or must be.",
+            detail: "The change violates a constraint.",
             kind: "constraint",
             retry_after: None,
         });
     }
-    // Locks, deadlocks, no room.
-    told.retryable.then_some(Meaning {
+    // Locks, deadlocks, too many connections.
+    db_error.retryable.then_some(ErrorResponse {
         status: Status::SERVICE_UNAVAILABLE,
         detail: "The database is busy.",
         kind: "busy",
-        retry_after: SOON,
+        retry_after: RETRY_SOON,
     })
 }
 
-fn too_slow() -> Meaning {
-    Meaning {
+fn timeout_response() -> ErrorResponse {
+    ErrorResponse {
         status: Status::GATEWAY_TIMEOUT,
-        detail: "It took too long.",
+        detail: "The statement took too long.",
         kind: "time_limit",
         retry_after: None,
     }
@@ -98,16 +98,17 @@ mod tests {
     use crate::axum::Problem;
     use crate::error::ErrorKind;
 
-    fn shown(operation: &str, data: Value) -> Problem {
+    fn problem_for(operation: &str, data: Value) -> Problem {
         let (message, chain) = ("hunter2 is there already".to_owned(), vec!["hunter2".to_owned()]);
         let kind = ErrorKind::Handler { message, chain, data: Some(data) };
-        let problem = Problem::from(&crate::job::error("database", operation, kind.clone(), None));
+        let problem =
+            Problem::from(&crate::job::call_error("database", operation, kind.clone(), None));
         assert!(!problem.to_json().contains("hunter2"), "{problem:?}");
         problem
     }
 
     fn db(data: Value) -> (u16, &'static str, Option<u32>) {
-        let Problem { status, kind, retry_after, .. } = shown("db.do", data);
+        let Problem { status, kind, retry_after, .. } = problem_for("db.do", data);
         (status, kind, retry_after)
     }
 
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn data_of_other_operations_is_their_own_affair() {
-        let problem = shown("report", json!({"reason": "time_limit", "code": "23505"}));
+        let problem = problem_for("report", json!({"reason": "time_limit", "code": "23505"}));
         assert_eq!((problem.status, problem.kind), (500, "handler"));
     }
 }

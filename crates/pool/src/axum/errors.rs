@@ -1,7 +1,7 @@
-//! Errors of calls as responses: a status, and words that give nothing away.
+//! Errors of calls as HTTP responses: a status and a fixed text, without internal details.
 //!
-//! What a worker said, and what it was asked, goes to the log. The response also carries the
-//! [`CallError`] among its extensions, for a layer of the app that makes pages of its own of it.
+//! The worker's message and the arguments go only to the log. The response carries the
+//! [`CallError`] in its extensions, so that a layer of the app can render its own page.
 
 use ::axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::axum::http::{HeaderValue, StatusCode};
@@ -9,42 +9,42 @@ use ::axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::error::{CallError, ErrorKind};
-use crate::meters::outcome;
+use crate::metrics::outcome_label;
 
-/// An error as whoever asked may see it: `application/problem+json` (RFC 9457).
+/// An error, as the HTTP client sees it: `application/problem+json` (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The status in words.
+    /// The reason phrase of the status.
     pub title: &'static str,
     /// The HTTP status.
     pub status: u16,
-    /// What to make of it, for people.
+    /// A description for people.
     pub detail: &'static str,
-    /// What went wrong, for programs: the name of the [`ErrorKind`], or what a database could not do
+    /// The error for programs: the name of the [`ErrorKind`], or the kind of database error
     /// (`time_limit`, `unreachable`, `lost`, `busy`, `constraint`, `expected_rows`).
     pub kind: &'static str,
-    /// After how many seconds it may be worth another try, if at all.
+    /// Seconds after which a retry may succeed, if at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u32>,
 }
 
-/// A queue moves on in a moment.
-pub(super) const SOON: Option<u32> = Some(1);
+/// `Retry-After` in seconds where the queue moves on in a moment.
+pub(super) const RETRY_SOON: Option<u32> = Some(1);
 
-/// Somebody must be started first: here again, or in our place.
-pub(super) const LATER: Option<u32> = Some(5);
+/// `Retry-After` in seconds where a worker or a server must be started first.
+pub(super) const RETRY_LATER: Option<u32> = Some(5);
 
-/// What an error means for whoever asked.
-pub(super) struct Meaning {
+/// The parts of a response to an error.
+pub(super) struct ErrorResponse {
     pub(super) status: StatusCode,
     pub(super) detail: &'static str,
     pub(super) kind: &'static str,
     pub(super) retry_after: Option<u32>,
 }
 
-impl From<Meaning> for Problem {
-    fn from(Meaning { status, detail, kind, retry_after }: Meaning) -> Self {
+impl From<ErrorResponse> for Problem {
+    fn from(ErrorResponse { status, detail, kind, retry_after }: ErrorResponse) -> Self {
         let title = status.canonical_reason().unwrap_or_default();
         Self { title, status: status.as_u16(), detail, kind, retry_after }
     }
@@ -52,49 +52,53 @@ impl From<Meaning> for Problem {
 
 impl From<&ErrorKind> for Problem {
     fn from(kind: &ErrorKind) -> Self {
-        let (status, detail, retry_after) = meaning(kind);
-        Meaning { status, detail, kind: outcome(Some(kind)), retry_after }.into()
+        let (status, detail, retry_after) = response_parts(kind);
+        ErrorResponse { status, detail, kind: outcome_label(Some(kind)), retry_after }.into()
     }
 }
 
-/// Knows more than the kind alone: of what a database could not do, whose fault it is.
+/// More specific than the kind alone: database errors are mapped by their reason.
 impl From<&CallError> for Problem {
     fn from(error: &CallError) -> Self {
         #[cfg(feature = "database")]
-        if let Some(meaning) = super::database::meaning(error) {
-            return meaning.into();
+        if let Some(response) = super::database::response(error) {
+            return response.into();
         }
         Self::from(&error.kind)
     }
 }
 
-fn meaning(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
+fn response_parts(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
     use StatusCode as Status;
     match kind {
         ErrorKind::UnknownOperation { .. } => {
             (Status::NOT_FOUND, "There is no such operation.", None)
         }
         ErrorKind::BadArguments { .. } => {
-            (Status::BAD_REQUEST, "The operation does not take such arguments.", None)
+            (Status::BAD_REQUEST, "The operation does not accept these arguments.", None)
         }
         ErrorKind::TooLarge { .. } => {
-            (Status::PAYLOAD_TOO_LARGE, "It is larger than may be sent to a worker.", None)
+            (Status::PAYLOAD_TOO_LARGE, "The arguments or the result are too large.", None)
         }
         ErrorKind::Handler { .. } | ErrorKind::Panic { .. } | ErrorKind::BadResult { .. } => {
             (Status::INTERNAL_SERVER_ERROR, "The operation failed.", None)
         }
-        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => {
-            (Status::BAD_GATEWAY, "The worker was lost in the middle; it may be done or not.", None)
+        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => (
+            Status::BAD_GATEWAY,
+            "The worker died during the call; the call may have taken effect.",
+            None,
+        ),
+        ErrorKind::Timeout { .. } => (Status::GATEWAY_TIMEOUT, "The call took too long.", None),
+        ErrorKind::Full { .. } => (Status::SERVICE_UNAVAILABLE, "The queue is full.", RETRY_SOON),
+        ErrorKind::Cancelled { .. } => {
+            (Status::SERVICE_UNAVAILABLE, "The call was cancelled.", RETRY_SOON)
         }
-        ErrorKind::Timeout { .. } => (Status::GATEWAY_TIMEOUT, "It took too long.", None),
-        ErrorKind::Full { .. } => {
-            (Status::SERVICE_UNAVAILABLE, "Too many are waiting already.", SOON)
-        }
-        ErrorKind::Cancelled { .. } => (Status::SERVICE_UNAVAILABLE, "It was taken back.", SOON),
         ErrorKind::StartFailed { .. } => {
-            (Status::SERVICE_UNAVAILABLE, "There is no worker at the moment.", LATER)
+            (Status::SERVICE_UNAVAILABLE, "No worker is available at the moment.", RETRY_LATER)
         }
-        ErrorKind::ShuttingDown => (Status::SERVICE_UNAVAILABLE, "We are shutting down.", LATER),
+        ErrorKind::ShuttingDown => {
+            (Status::SERVICE_UNAVAILABLE, "The service is shutting down.", RETRY_LATER)
+        }
     }
 }
 
@@ -118,18 +122,18 @@ impl IntoResponse for Problem {
 
 impl IntoResponse for CallError {
     fn into_response(self) -> Response {
-        let mut response = shown(&self).into_response();
+        let mut response = to_logged_problem(&self).into_response();
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// What may be shown of an error. The rest is for the log: nobody else will hear of it.
-pub(super) fn shown(error: &CallError) -> Problem {
+/// Converts an error to its response, and logs the details, which the response does not contain.
+pub(super) fn to_logged_problem(error: &CallError) -> Problem {
     let problem = Problem::from(error);
     match problem.status {
         500.. => tracing::warn!(status = problem.status, %error, "a call failed"),
-        _ => tracing::debug!(status = problem.status, %error, "a call was refused"),
+        _ => tracing::debug!(status = problem.status, %error, "a call was rejected"),
     }
     problem
 }
@@ -176,13 +180,13 @@ mod tests {
     #[test]
     fn whoever_may_try_again_is_told_when() {
         for (kind, status) in kinds() {
-            let error = crate::job::error("pool", "operation", kind.clone(), None);
+            let error = crate::job::call_error("pool", "operation", kind.clone(), None);
             let response = error.into_response();
-            let told = response.headers().contains_key(RETRY_AFTER);
-            assert_eq!(told, status == 503, "{kind:?}");
+            let has_header = response.headers().contains_key(RETRY_AFTER);
+            assert_eq!(has_header, status == 503, "{kind:?}");
             assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
-            let kept = response.extensions().get::<CallError>().map(|error| &error.kind);
-            assert_eq!(kept, Some(&kind), "a layer can still look at it");
+            let stored = response.extensions().get::<CallError>().map(|error| &error.kind);
+            assert_eq!(stored, Some(&kind), "a layer can still read it");
         }
     }
 }

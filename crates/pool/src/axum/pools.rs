@@ -1,4 +1,4 @@
-//! The pools of an app, by name: what its state holds.
+//! The pools of an app, by name: the router's state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use futures_util::future::join_all;
 use crate::database::Db;
 use crate::error::CallError;
 use crate::health::Health;
-use crate::job::error;
+use crate::job::call_error;
 use crate::pool::WorkerPool;
 use crate::shared::start_failed;
 
-/// The pools of an app. Clones are the same set; it is meant to be the router's state, or a part of
-/// it (`impl FromRef<AppState> for Pools`, or axum's derive).
+/// The pools of an app. Clones share the same set. Use it as the router's state, or as a part of it
+/// (`impl FromRef<AppState> for Pools`, or axum's derive).
 #[derive(Debug, Clone, Default)]
 #[must_use = "handlers see it only as the router's state"]
 pub struct Pools {
     members: Arc<Vec<Member>>,
 }
 
-/// What a set of [`Pools`] is made of: a [`WorkerPool`] or a database.
+/// An element of [`Pools`]: a [`WorkerPool`] or a database.
 #[derive(Debug, Clone)]
 pub struct Member {
     pool: WorkerPool,
@@ -56,20 +56,20 @@ impl Member {
 }
 
 impl Pools {
-    /// None yet.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a pool or a database. The first pool is the one that [`Workers`](super::Workers) is about,
-    /// the first database the one that a handler's `Db` is. One of the same name is replaced.
+    /// Adds a pool or a database. [`Workers`](super::Workers) extracts the first pool, and a
+    /// handler's `Db` the first database. A member of the same name is replaced.
     #[expect(clippy::should_implement_trait, reason = "the word that `Operations` has, too")]
     pub fn add(mut self, member: impl Into<Member>) -> Self {
         let member = member.into();
         let members = Arc::make_mut(&mut self.members);
         match members.iter_mut().find(|other| other.pool.name() == member.pool.name()) {
             Some(other) => {
-                tracing::warn!(pool = member.pool.name(), "another pool of this name is replaced");
+                tracing::warn!(pool = member.pool.name(), "replacing another pool of this name");
                 *other = member;
             }
             None => members.push(member),
@@ -77,12 +77,12 @@ impl Pools {
         self
     }
 
-    /// All of them, in the order in which they were added.
+    /// All pools, databases included, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &WorkerPool> {
         self.members.iter().map(|member| &member.pool)
     }
 
-    /// A pool by name; a database's, too.
+    /// A pool by name; also finds the pool of a database.
     pub fn pool(&self, name: &str) -> Result<&WorkerPool, CallError> {
         let found = self.iter().find(|pool| pool.name() == name);
         found.ok_or_else(|| self.missing(name, "this app has no pool of that name"))
@@ -96,14 +96,14 @@ impl Pools {
         found.ok_or_else(|| self.missing(name, "this app has no database of that name"))
     }
 
-    /// The first that is no database.
+    /// The first pool that is not a database.
     pub(super) fn first(&self) -> Result<&WorkerPool, CallError> {
         let mut pools = self.members.iter().filter(|member| !member.is_database());
         let found = pools.next().map(|member| &member.pool);
         found.ok_or_else(|| self.missing("", "this app has no pool"))
     }
 
-    /// The first whose workers are threads of ours, databases aside.
+    /// The first pool of threads that is not a database.
     pub(super) fn first_of_threads(&self) -> Result<&WorkerPool, CallError> {
         let mut pools = self.members.iter().filter(|member| !member.is_database());
         let found = pools.find(|member| member.pool.runs_closures()).map(|member| &member.pool);
@@ -120,13 +120,13 @@ impl Pools {
         self.members.iter().filter_map(|member| member.db.as_ref())
     }
 
-    fn missing(&self, name: &str, words: &str) -> CallError {
+    fn missing(&self, name: &str, message: &str) -> CallError {
         let known: Vec<&str> = self.iter().map(WorkerPool::name).collect();
-        let words = format!("{words} (there are: {})", known.join(", "));
-        error(name, "", start_failed(words), None)
+        let message = format!("{message} (there are: {})", known.join(", "));
+        call_error(name, "", start_failed(message), None)
     }
 
-    /// Whether all of them can do their work: the worst of their words, with the first reason.
+    /// The worst health of all pools, with the first reason.
     pub fn health(&self) -> Health {
         let all = self.iter().map(|pool| (pool.name(), pool.health()));
         all.fold(Health::Ok, |worst, (name, health)| match (&worst, health) {
@@ -140,7 +140,7 @@ impl Pools {
         })
     }
 
-    /// Closes all of them at the same time; see [`WorkerPool::close`].
+    /// Closes all pools at the same time; see [`WorkerPool::close`].
     pub async fn close(&self, limit: Duration) {
         join_all(self.iter().map(|pool| pool.close(limit))).await;
     }

@@ -1,4 +1,4 @@
-//! A call, watched: how far it is, and what it came to.
+//! Streams the progress and the outcome of a call.
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -12,29 +12,29 @@ use futures_util::{FutureExt, Stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::errors::shown;
+use super::errors::to_logged_problem;
 use crate::error::{CallError, ErrorKind};
-use crate::job::error;
+use crate::job::call_error;
 use crate::options::CallOptions;
 use crate::payload::{Form, Payload};
 use crate::pool::WorkerPool;
 
-/// Words on progress that may wait for a slow listener; further ones are dropped.
-const ROOM: usize = 64;
+/// Progress values that are buffered for a slow reader; further ones are dropped.
+const PROGRESS_BUFFER: usize = 64;
 
-/// What whoever watches a call hears.
+/// An update on a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Update {
-    /// How far it is, in the operation's own words.
+    /// Progress, as the operation reported it.
     Progress(Payload),
     /// Its result; the last update.
     Done(Payload),
-    /// It came to nothing; the last update.
+    /// The call failed; the last update.
     Failed(CallError),
 }
 
-/// A call that runs while it is watched. Dropped before the end, it leaves the call to go on, or
-/// takes it back: [`CallOptions::cancel_on_drop`].
+/// A running call, as a stream of updates. If it is dropped before the end, the call continues,
+/// unless [`CallOptions::cancel_on_drop`] is set.
 pub struct Updates {
     call: Option<BoxFuture<'static, Result<Payload, CallError>>>,
     progress: mpsc::Receiver<Payload>,
@@ -42,8 +42,8 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// Calls an operation. A call that is refused at once, before it reaches a worker, is an error
-    /// here and not an update. The options' own listener to progress, if there is one, hears nothing.
+    /// Calls an operation. If the call is rejected before it reaches a worker, that is an error
+    /// here and not an update. Replaces the progress channel of the options.
     pub async fn of<A: Serialize + ?Sized>(
         pool: &WorkerPool,
         operation: &str,
@@ -53,20 +53,20 @@ impl Updates {
         Self::of_raw(pool, operation, json(pool, operation, arguments)?, options).await
     }
 
-    /// The same with arguments as they are.
+    /// Calls an operation with a raw payload, as [`Updates::of`] does with JSON.
     pub async fn of_raw(
         pool: &WorkerPool,
         operation: &str,
         arguments: Payload,
         options: CallOptions,
     ) -> Result<Self, CallError> {
-        let (to, progress) = mpsc::channel(ROOM);
+        let (to, progress) = mpsc::channel(PROGRESS_BUFFER);
         let (pool, operation) = (pool.clone(), operation.to_owned());
         let options = options.progress(to);
         let call = async move { pool.call_raw(&operation, arguments, options).await };
         let mut updates = Self { call: Some(call.boxed()), progress, end: None };
         poll_fn(|context| {
-            updates.look(context);
+            updates.poll_call(context);
             Poll::Ready(())
         })
         .await;
@@ -76,8 +76,8 @@ impl Updates {
         }
     }
 
-    /// Whether the call has ended.
-    fn look(&mut self, context: &mut Context<'_>) {
+    /// Polls the call, and stores its outcome.
+    fn poll_call(&mut self, context: &mut Context<'_>) {
         if let Some(call) = &mut self.call
             && let Poll::Ready(answer) = call.poll_unpin(context)
         {
@@ -87,7 +87,7 @@ impl Updates {
     }
 }
 
-/// Arguments as JSON.
+/// Serialises arguments as JSON.
 pub(super) fn json<A: Serialize + ?Sized>(
     pool: &WorkerPool,
     operation: &str,
@@ -95,7 +95,7 @@ pub(super) fn json<A: Serialize + ?Sized>(
 ) -> Result<Payload, CallError> {
     Payload::json(arguments).map_err(|cause| {
         let kind = ErrorKind::BadArguments { message: cause.to_string() };
-        error(pool.name(), operation, kind, None)
+        call_error(pool.name(), operation, kind, None)
     })
 }
 
@@ -103,9 +103,9 @@ impl Stream for Updates {
     type Item = Update;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Update>> {
-        self.look(context);
+        self.poll_call(context);
         match (&self.call, &self.end) {
-            // What was said before the end comes before it.
+            // Progress from before the end comes before it.
             (None, Some(_)) => match self.progress.try_recv() {
                 Ok(value) => Poll::Ready(Some(Update::Progress(value))),
                 Err(_) => Poll::Ready(self.end.take()),
@@ -126,22 +126,22 @@ impl std::fmt::Debug for Updates {
 }
 
 impl Update {
-    /// Its name on the wire, and what it says there: JSON on one line.
+    /// The event's name, and its data as one line of JSON.
     pub(super) fn to_wire(&self) -> (&'static str, String) {
         match self {
-            Self::Progress(value) => ("progress", line(value)),
-            Self::Done(result) => ("done", line(result)),
-            Self::Failed(error) => ("error", shown(error).to_json()),
+            Self::Progress(value) => ("progress", json_line(value)),
+            Self::Done(result) => ("done", json_line(result)),
+            Self::Failed(error) => ("error", to_logged_problem(error).to_json()),
         }
     }
 }
 
 /// A payload as one line of JSON. Bytes become an object with a field `base64`.
-fn line(payload: &Payload) -> String {
+fn json_line(payload: &Payload) -> String {
     let bytes = payload.as_bytes();
     match payload.form() {
         Form::Bytes => format!(r#"{{"base64":"{}"}}"#, STANDARD.encode(bytes)),
-        // Outside of its strings, JSON may have line ends; inside, it has none.
+        // JSON has raw line ends only between tokens, never inside strings.
         Form::Json => match String::from_utf8_lossy(bytes) {
             text if text.contains(['\r', '\n']) => text.replace(['\r', '\n'], " "),
             text => Cow::into_owned(text),
@@ -156,8 +156,8 @@ mod tests {
     #[test]
     fn a_payload_is_one_line_of_json_whatever_it_holds() {
         let pretty = Payload::from_json_text("{\r\n  \"a\": \"b\\nc\"\n}");
-        assert_eq!(line(&pretty), "{    \"a\": \"b\\nc\" }");
-        assert_eq!(line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
-        assert_eq!(line(&Payload::null()), "null");
+        assert_eq!(json_line(&pretty), "{    \"a\": \"b\\nc\" }");
+        assert_eq!(json_line(&Payload::bytes(*b"\n\0")), r#"{"base64":"CgA="}"#);
+        assert_eq!(json_line(&Payload::null()), "null");
     }
 }

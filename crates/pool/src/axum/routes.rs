@@ -1,4 +1,4 @@
-//! Routes for whoever watches the app: health for load balancers, numbers for operators.
+//! Monitoring routes: health for load balancers, statistics for operators.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use serde::Serialize;
 use super::pools::Pools;
 use crate::health::Health;
 use crate::pool::WorkerPool;
-use crate::stats::Stats;
+use crate::stats::PoolStats;
 
 impl Pools {
-    /// `/health` and `/stats`, to be nested where you like. `/health` says `ok`, `degraded` or `failed`
-    /// (then with status 503) and no more; `/stats` has reasons and names of operations, so it is
-    /// for operators' eyes: [`Pools::health_route`] is the other alone.
+    /// Routes `/health` and `/stats`, to be nested anywhere. `/health` reports `ok`, `degraded` or
+    /// `failed` (with status 503) and nothing else. `/stats` contains reasons and names of
+    /// operations, so it should not be public; [`Pools::health_route`] is `/health` alone.
     pub fn router<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         let pools = self.clone();
         let stats = move || {
             let pools = pools.clone();
-            async move { json(StatusCode::OK, &numbers(&pools)) }
+            async move { json(StatusCode::OK, &reports(&pools)) }
         };
         Router::new().route("/health", self.health_route()).route("/stats", get(stats))
     }
 
-    /// What answers at `/health`.
+    /// The handler of `/health`.
     pub fn health_route<S: Clone + Send + Sync + 'static>(&self) -> MethodRouter<S> {
         let pools = self.clone();
         get(move || {
@@ -37,13 +37,13 @@ impl Pools {
     }
 }
 
-/// Shows metrics as Prometheus reads them. `render` is the exporter's, which belongs to the app:
+/// Serves metrics in the Prometheus text format. `render` comes from the app's exporter:
 /// `metrics(move || handle.render())` with `metrics-exporter-prometheus`.
 #[cfg(feature = "metrics")]
 pub fn metrics<S: Clone + Send + Sync + 'static>(
     render: impl Fn() -> String + Clone + Send + Sync + 'static,
 ) -> MethodRouter<S> {
-    get(move || async move { fresh(StatusCode::OK, "text/plain; version=0.0.4", render()) })
+    get(move || async move { uncached(StatusCode::OK, "text/plain; version=0.0.4", render()) })
 }
 
 #[derive(Serialize)]
@@ -58,11 +58,11 @@ fn health(pools: &Pools) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let each = pools.iter().map(|pool| (pool.name(), word(&pool.health())));
-    json(status, &HealthPage { status: word(&all), pools: each.collect() })
+    let each = pools.iter().map(|pool| (pool.name(), status_name(&pool.health())));
+    json(status, &HealthPage { status: status_name(&all), pools: each.collect() })
 }
 
-fn word(health: &Health) -> &'static str {
+fn status_name(health: &Health) -> &'static str {
     match health {
         Health::Ok => "ok",
         Health::Degraded { .. } => "degraded",
@@ -71,22 +71,22 @@ fn word(health: &Health) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct Numbers {
+struct PoolReport {
     health: Health,
-    stats: Stats,
+    stats: PoolStats,
 }
 
-fn numbers(pools: &Pools) -> BTreeMap<&str, Numbers> {
-    let of = |pool: &WorkerPool| Numbers { health: pool.health(), stats: pool.stats() };
+fn reports(pools: &Pools) -> BTreeMap<&str, PoolReport> {
+    let of = |pool: &WorkerPool| PoolReport { health: pool.health(), stats: pool.stats() };
     pools.iter().map(|pool| (pool.name(), of(pool))).collect()
 }
 
 fn json(status: StatusCode, page: &impl Serialize) -> Response {
-    fresh(status, "application/json", serde_json::to_string(page).unwrap_or_default())
+    uncached(status, "application/json", serde_json::to_string(page).unwrap_or_default())
 }
 
-/// A page that is out of date at once.
-fn fresh(status: StatusCode, form: &'static str, page: String) -> Response {
+/// A response that must not be cached.
+fn uncached(status: StatusCode, form: &'static str, page: String) -> Response {
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(form)),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),

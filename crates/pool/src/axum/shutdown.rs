@@ -1,4 +1,4 @@
-//! The order of the end: no new connections, then the requests, then the pools.
+//! Graceful shutdown: first the listener, then the requests, then the pools.
 
 use std::future::{IntoFuture, pending};
 use std::io;
@@ -10,15 +10,15 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::pools::Pools;
 
-/// What pools get to end in good order, even if requests took all the time.
-const LEAST: Duration = Duration::from_secs(1);
+/// Time that the pools get for a graceful stop, even if the requests used up the limit.
+const MIN_CLOSE_TIME: Duration = Duration::from_secs(1);
 
 impl Pools {
-    /// Serves until `signal`, and ends in good order: no new connections are taken; requests have
-    /// `limit` to be done; then the pools are closed, with what is left of it. Requests that are not
-    /// done by then hear that the pool is shutting down.
+    /// Serves until `signal`, then shuts down gracefully: accepts no new connections, gives
+    /// requests until `limit` to finish, and closes the pools with the rest of that time. Calls of
+    /// requests that are not finished by then fail because the pool is shutting down.
     ///
-    /// A WebSocket is no request any more, and nobody waits for it.
+    /// WebSockets are no longer requests: the shutdown does not wait for them.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -49,33 +49,33 @@ impl Pools {
             Some(ended) => Ok(ended),
             None => timeout_at(deadline, &mut server).await,
         };
-        self.close(deadline.saturating_duration_since(Instant::now()).max(LEAST)).await;
+        self.close(deadline.saturating_duration_since(Instant::now()).max(MIN_CLOSE_TIME)).await;
         match ended {
             Ok(ended) => ended,
             Err(_) => {
                 tracing::warn!(?limit, "requests were not done in time");
-                // Those whose calls were refused just now have a moment to say so.
-                timeout(LEAST, server).await.unwrap_or(Ok(()))
+                // If calls were rejected just now, their requests get a moment to respond.
+                timeout(MIN_CLOSE_TIME, server).await.unwrap_or(Ok(()))
             }
         }
     }
 }
 
-/// Waits until this process is asked to end: Ctrl-C at a terminal, or TERM.
+/// Waits until this process is asked to stop: Ctrl-C at a terminal, or SIGTERM.
 pub async fn terminated() {
-    let interrupt = heard(SignalKind::interrupt());
-    let terminate = heard(SignalKind::terminate());
+    let interrupt = wait_for_signal(SignalKind::interrupt());
+    let terminate = wait_for_signal(SignalKind::terminate());
     tokio::select! {
         () = interrupt => {}
         () = terminate => {}
     }
 }
 
-async fn heard(kind: SignalKind) {
+async fn wait_for_signal(kind: SignalKind) {
     match signal(kind) {
         Ok(mut signal) => _ = signal.recv().await,
         Err(error) => {
-            tracing::warn!(%error, "a signal cannot be waited for");
+            tracing::warn!(%error, "cannot wait for a signal");
             pending::<()>().await;
         }
     }

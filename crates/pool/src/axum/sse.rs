@@ -1,4 +1,4 @@
-//! A call, watched by a browser: server-sent events.
+//! Streams a call to a browser as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::error::CallError;
 use crate::options::CallOptions;
 use crate::pool::WorkerPool;
 
-/// So long nothing may be heard before a line is sent that says nothing: for proxies that close what
-/// is silent, and to notice a browser that has gone.
+/// Interval of keep-alive comments on a silent stream: for proxies that close idle connections, and
+/// to notice that the browser has disconnected.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A browser connects again when a stream ends, and would make the call a second time. A page should
-/// close its `EventSource` at the end; for one that does not, the second time is far off.
-const NOT_SOON: Duration = Duration::from_millis(i32::MAX as u64);
+/// A browser reconnects when a stream ends, and would repeat the call. A page should close its
+/// `EventSource` at the end; for pages that do not, the reconnect is delayed for weeks.
+const RECONNECT_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// Calls an operation and shows it as server-sent events: `progress` as often as the operation says
-/// something, at last `done` with the result or `error` with a [`Problem`](super::Problem).
+/// Calls an operation and streams it as server-sent events: `progress` for each report of the
+/// operation, then `done` with the result or `error` with a [`Problem`](super::Problem).
 ///
-/// A call that is refused at once is an error, with its status. When the browser goes away the
-/// call goes on, unless the options say [`CallOptions::cancel_on_drop`].
+/// If the call is rejected at once, the response is an error with its status. If the browser
+/// disconnects, the call continues, unless [`CallOptions::cancel_on_drop`] is set.
 ///
 /// ```
 /// use axum::response::Response;
@@ -47,13 +47,13 @@ pub async fn progress_sse<A: Serialize + ?Sized>(
     Ok(sse(Updates::of(pool, operation, arguments, options).await?))
 }
 
-/// Shows updates of any origin in the same form.
+/// Streams updates of any source in the format of [`progress_sse`].
 pub fn sse(updates: impl Stream<Item = Update> + Send + 'static) -> Response {
-    let first = stream::iter([Event::default().retry(NOT_SOON)]);
+    let first = stream::iter([Event::default().retry(RECONNECT_DELAY)]);
     let events = first.chain(updates.map(|update| event(&update)));
     let events = events.map(Ok::<_, Infallible>);
     let keep_alive = KeepAlive::new().interval(HEARTBEAT);
-    // nginx would gather events before it passes them on.
+    // Otherwise nginx would buffer the events.
     let unbuffered = [(HeaderName::from_static("x-accel-buffering"), "no")];
     (unbuffered, Sse::new(events).keep_alive(keep_alive)).into_response()
 }

@@ -1,4 +1,4 @@
-//! What handlers take: the app's pools, its database.
+//! Extractors: the app's pools, its database.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use crate::database::Db;
 use crate::error::CallError;
 use crate::pool::WorkerPool;
 
-/// An extractor: the app's first pool, and the way to the others.
+/// Extractor of the app's first pool, with access to the others.
 ///
 /// ```
 /// use axum::body::Bytes;
@@ -42,12 +42,12 @@ impl Workers {
         self.pools.db(name)
     }
 
-    /// All of them.
+    /// All pools.
     pub fn pools(&self) -> &Pools {
         &self.pools
     }
 
-    /// Runs a closure on a worker thread: of the first pool that has threads.
+    /// Runs a closure on a worker thread, in the first pool of threads.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// An extractor: the app's first database. Others are at [`Workers::db`].
+/// Extractor of the app's first database. For others see [`Workers::db`].
 #[cfg(feature = "database")]
 impl<S> FromRequestParts<S> for Db
 where

@@ -1,4 +1,4 @@
-//! A call, watched through a WebSocket. Unlike with events, the other side can take it back by a word.
+//! Streams a call over a WebSocket. Unlike with server-sent events, the client can send `cancel`.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::sse::HEARTBEAT;
 use crate::options::CallOptions;
 use crate::pool::WorkerPool;
 
-/// So many heartbeats may go unanswered before the other side counts as gone.
-const UNANSWERED: u32 = 2;
+/// Pings that may go unanswered before the connection counts as dead.
+const MAX_UNANSWERED_PINGS: u32 = 2;
 
-/// So long the other side may take to take a message.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long sending a message may take.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the other side may send is a word.
-const WORD: usize = 4096;
+/// Maximum size of a client's message, in bytes.
+const MAX_CLIENT_MESSAGE: usize = 4096;
 
-/// Calls an operation and shows it on a WebSocket: messages `{"event":"progress","data":…}`, at last
-/// one with `done` and the result or `error` and a [`Problem`](super::Problem); then it is closed.
-/// A message `cancel` from the other side takes the call back. When the other side goes away the
-/// call goes on, unless the options say [`CallOptions::cancel_on_drop`].
+/// Calls an operation and streams it over a WebSocket: messages `{"event":"progress","data":…}`, at
+/// last one with `done` and the result or `error` and a [`Problem`](super::Problem); then the
+/// socket is closed. A message `cancel` from the client cancels the call. If the client
+/// disconnects, the call continues, unless [`CallOptions::cancel_on_drop`] is set.
 ///
-/// The call is made once the socket is open. A browser does not tell a page why a socket was
-/// refused, so a call that is refused is a message as well.
+/// The call is made once the socket is open. Browsers do not tell a page why an upgrade was
+/// rejected, so a rejected call is reported as a message, too.
 ///
 /// ```
 /// use axum::extract::ws::WebSocketUpgrade;
@@ -54,20 +54,22 @@ pub fn progress_ws<A: Serialize + ?Sized>(
     let cancel =
         options.cancel.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
     let options = options.cancelled_by(cancel.clone());
-    upgrade.max_message_size(WORD).on_upgrade(async move |socket| {
+    upgrade.max_message_size(MAX_CLIENT_MESSAGE).on_upgrade(async move |socket| {
         let updates = match arguments {
             Ok(arguments) => Updates::of_raw(&pool, &operation, arguments, options).await,
             Err(error) => Err(error),
         };
         match updates {
-            Ok(updates) => tell(socket, updates, &cancel).await,
-            Err(error) => tell(socket, stream::iter([Update::Failed(error)]), &cancel).await,
+            Ok(updates) => stream_updates(socket, updates, &cancel).await,
+            Err(error) => {
+                stream_updates(socket, stream::iter([Update::Failed(error)]), &cancel).await
+            }
         }
     })
 }
 
-/// Passes updates on until they end, or nobody is there any more.
-async fn tell(
+/// Sends updates until they end or the client is gone.
+async fn stream_updates(
     mut socket: WebSocket,
     mut updates: impl Stream<Item = Update> + Unpin,
     cancel: &CancellationToken,
@@ -77,10 +79,10 @@ async fn tell(
     loop {
         let message = tokio::select! {
             update = updates.next() => match update {
-                Some(update) => Message::text(words(&update)),
+                Some(update) => Message::text(to_message(&update)),
                 None => break,
             },
-            heard = socket.recv() => match heard {
+            received = socket.recv() => match received {
                 None | Some(Err(_) | Ok(Message::Close(_))) => return,
                 Some(Ok(message)) => {
                     unanswered = 0;
@@ -91,7 +93,7 @@ async fn tell(
                 }
             },
             _ = beat.tick() => {
-                if unanswered == UNANSWERED {
+                if unanswered == MAX_UNANSWERED_PINGS {
                     return;
                 }
                 unanswered += 1;
@@ -106,7 +108,7 @@ async fn tell(
     send(&mut socket, Message::Close(Some(end))).await;
 }
 
-fn words(update: &Update) -> String {
+fn to_message(update: &Update) -> String {
     let (name, data) = update.to_wire();
     format!(r#"{{"event":"{name}","data":{data}}}"#)
 }
@@ -115,7 +117,7 @@ fn is_cancel(message: &Message) -> bool {
     matches!(message, Message::Text(text) if text.as_str() == "cancel")
 }
 
-/// Whether it was taken.
+/// Sends a message. False if the client does not accept it in time.
 async fn send(socket: &mut WebSocket, message: Message) -> bool {
-    matches!(timeout(PATIENCE, socket.send(message)).await, Ok(Ok(())))
+    matches!(timeout(SEND_TIMEOUT, socket.send(message)).await, Ok(Ok(())))
 }

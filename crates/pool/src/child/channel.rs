@@ -1,4 +1,4 @@
-//! Where a worker's messages come from and go to; standard output is moved out of their way.
+//! The worker's end of the channel to the pool. Standard output is redirected away from it.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::os::fd::OwnedFd;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio::{dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 
-/// Where messages come from and go to.
+/// The descriptors that messages are read from and written to.
 pub(super) struct Channel {
     pub(super) read: OwnedFd,
     pub(super) write: OwnedFd,
 }
 
 impl Channel {
-    /// Takes the descriptor that the pool gave, or standard input and output: from now on nothing is
-    /// to be read from the one, and what is printed to the other goes where complaints go.
+    /// Takes the descriptor that the pool passed, or else standard input and output. From then on
+    /// standard input is empty, and what is printed to standard output goes to standard error.
     pub(super) fn take() -> io::Result<Self> {
         if let Some(number) = std::env::var("LONGSHORE_WORKER_FD").ok().and_then(|n| n.parse().ok())
         {
@@ -30,7 +30,8 @@ impl Channel {
     }
 }
 
-/// A descriptor by its number, without having to trust the number: the system duplicates it.
+/// Duplicates a descriptor given by its number. The kernel does it, so that a wrong number is an
+/// error and not undefined behaviour.
 #[cfg(target_os = "linux")]
 fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
     use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};

@@ -1,4 +1,4 @@
-//! What the pool says to this worker.
+//! Messages from the pool to this worker.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,27 +12,29 @@ use rustix::io::Errno;
 
 use super::lock;
 use super::output::Output;
+use crate::call_state::CallState;
 use crate::error::{ErrorKind, Fate};
 use crate::protocol::decoder::Decoder;
-use crate::protocol::{CallMessage, Encoding, Fault, FromWorker, Heard, Hello, ToWorker};
-use crate::reins::Reins;
+use crate::protocol::{CallMessage, Decoded, Encoding, FromWorker, Hello, ProtocolError, ToWorker};
 
-/// An operation that asks all the time whether it should stop costs a system call this often.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Calls that are read ahead; more stay in the pipe.
-const AHEAD: usize = 64;
-/// The pool's own limit holds for what it sends; this is for a pool that is none.
+/// Polls no more often than this, so that an operation that checks for cancellation in a tight loop
+/// costs few system calls.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Calls that are read ahead. Further calls stay in the pipe.
+const MAX_READ_AHEAD: usize = 64;
+/// The pool enforces its own limit on what it sends. This one protects from a peer that is not a
+/// pool.
 const MAX_FRAME: usize = 1 << 30;
 
-/// What the pool says.
+/// Reads and queues messages from the pool.
 pub(super) struct Input {
     pipe: OwnedFd,
     decoder: Decoder<ToWorker>,
     calls: VecDeque<CallMessage>,
     /// The call that is being performed.
-    pub(super) current: Option<(u64, Arc<Reins>)>,
-    over: bool,
-    looked: Instant,
+    pub(super) current: Option<(u64, Arc<CallState>)>,
+    closed: bool,
+    last_poll: Instant,
 }
 
 impl Input {
@@ -42,8 +44,8 @@ impl Input {
             decoder: Decoder::new(MAX_FRAME),
             calls: VecDeque::new(),
             current: None,
-            over: false,
-            looked: Instant::now(),
+            closed: false,
+            last_poll: Instant::now(),
         }
     }
 
@@ -55,17 +57,17 @@ impl Input {
         self.calls.pop_front()
     }
 
-    /// Whether no more calls will come.
-    pub(super) fn is_over(&self) -> bool {
-        self.over
+    /// Whether the pool will send no more calls.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
-    /// The first message; `None` if there is none.
+    /// Reads the first message; `None` if the pool stops the worker before it.
     pub(super) fn hello(&mut self) -> io::Result<Option<Hello>> {
         loop {
-            match self.decoder.next().map_err(broken)? {
-                Some(Heard::Message(ToWorker::Hello(hello))) => return Ok(Some(hello)),
-                Some(Heard::Message(ToWorker::Stop)) => return Ok(None),
+            match self.decoder.next().map_err(protocol_error)? {
+                Some(Decoded::Message(ToWorker::Hello(hello))) => return Ok(Some(hello)),
+                Some(Decoded::Message(ToWorker::Stop)) => return Ok(None),
                 Some(_) => {}
                 None if !self.read()? => return Ok(None),
                 None => {}
@@ -73,22 +75,26 @@ impl Input {
         }
     }
 
-    /// Waits for more. The output is not held meanwhile: others may have something to say.
+    /// Blocks until more messages arrive. The output is not locked meanwhile, so that other threads
+    /// can report progress.
     pub(super) fn wait(&mut self, output: &Mutex<Output>) -> io::Result<()> {
-        self.over |= !self.read()?;
-        self.sort(&mut lock(output))
+        self.closed |= !self.read()?;
+        self.handle_messages(&mut lock(output))
     }
 
-    /// Looks whether more has come, without waiting, while an operation runs.
-    pub(super) fn look(&mut self, output: &mut Output) -> io::Result<()> {
-        if self.over || self.calls.len() >= AHEAD || self.looked.elapsed() < LOOK_EVERY {
+    /// Reads messages that have arrived, without blocking, while an operation runs.
+    pub(super) fn poll(&mut self, output: &mut Output) -> io::Result<()> {
+        if self.closed
+            || self.calls.len() >= MAX_READ_AHEAD
+            || self.last_poll.elapsed() < POLL_INTERVAL
+        {
             return Ok(());
         }
-        self.looked = Instant::now();
-        let mut there = [PollFd::new(&self.pipe, PollFlags::IN)];
-        if poll(&mut there, Some(&Timespec::default()))? > 0 {
-            self.over |= !self.read()?;
-            self.sort(output)?;
+        self.last_poll = Instant::now();
+        let mut fds = [PollFd::new(&self.pipe, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec::default()))? > 0 {
+            self.closed |= !self.read()?;
+            self.handle_messages(output)?;
             output.flush()?;
         }
         Ok(())
@@ -104,26 +110,26 @@ impl Input {
         }
     }
 
-    fn sort(&mut self, output: &mut Output) -> io::Result<()> {
-        while let Some(heard) = self.decoder.next().map_err(broken)? {
-            match heard {
-                Heard::Message(ToWorker::Call(call)) => self.calls.push_back(call),
-                Heard::Message(ToWorker::Cancel(id)) => self.cancel(id, output)?,
-                Heard::Message(ToWorker::Ping(id)) => output.put(&FromWorker::Pong(id))?,
-                Heard::Message(ToWorker::Stop) => self.over = true,
-                Heard::Message(ToWorker::Hello(_)) | Heard::Stray(_) => {}
+    fn handle_messages(&mut self, output: &mut Output) -> io::Result<()> {
+        while let Some(message) = self.decoder.next().map_err(protocol_error)? {
+            match message {
+                Decoded::Message(ToWorker::Call(call)) => self.calls.push_back(call),
+                Decoded::Message(ToWorker::Cancel(id)) => self.cancel(id, output)?,
+                Decoded::Message(ToWorker::Ping(id)) => output.put(&FromWorker::Pong(id))?,
+                Decoded::Message(ToWorker::Stop) => self.closed = true,
+                Decoded::Message(ToWorker::Hello(_)) | Decoded::Stray(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Nobody wants this call any more: one that has not begun never will.
+    /// Cancels a call. A call that has not started is removed and answered as not started.
     fn cancel(&mut self, id: u64, output: &mut Output) -> io::Result<()> {
-        if let Some((_, reins)) = self.current.as_ref().filter(|(current, _)| *current == id) {
-            reins.give_up();
+        if let Some((_, call_state)) = self.current.as_ref().filter(|(current, _)| *current == id) {
+            call_state.cancel();
         }
-        if let Some(place) = self.calls.iter().position(|call| call.id == id) {
-            self.calls.remove(place);
+        if let Some(index) = self.calls.iter().position(|call| call.id == id) {
+            self.calls.remove(index);
             let error = ErrorKind::Cancelled { fate: Fate::NotStarted };
             output.put(&FromWorker::Error { id, error })?;
         }
@@ -131,6 +137,6 @@ impl Input {
     }
 }
 
-fn broken(fault: Fault) -> io::Error {
-    io::Error::other(format!("the pool said {fault}"))
+fn protocol_error(error: ProtocolError) -> io::Error {
+    io::Error::other(format!("the pool violated the protocol: {error}"))
 }

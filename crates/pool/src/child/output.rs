@@ -1,4 +1,5 @@
-//! What this worker says to the pool: several answers in one go where nobody waits for the first.
+//! Messages from this worker to the pool. Several answers go out in one write where the pool does
+//! not need the first one earlier.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -7,18 +8,18 @@ use rustix::io::Errno;
 
 use crate::error::ErrorKind;
 use crate::payload::Payload;
-use crate::protocol::{Encoding, Fault, FromWorker, frame};
+use crate::protocol::{Encoding, FromWorker, ProtocolError, frame};
 
-/// A value above this is not copied on its way out.
-const LARGE: usize = 16 * 1024;
-/// What is kept back, at most.
-const KEPT_BACK: usize = 32 * 1024;
+/// Values above this size are written without a copy.
+const LARGE_VALUE: usize = 16 * 1024;
+/// Bytes of answers that are held back at most.
+const MAX_BUFFERED: usize = 32 * 1024;
 
-/// What this worker says.
+/// Buffers and writes messages to the pool.
 pub(super) struct Output {
     pipe: OwnedFd,
     encoding: Encoding,
-    /// The pool takes no longer message: it would end us.
+    /// The pool accepts no longer message: it would kill this worker.
     max_frame: usize,
     buffer: Vec<u8>,
 }
@@ -32,71 +33,74 @@ impl Output {
         (self.encoding, self.max_frame) = (encoding, max_frame);
     }
 
-    /// Adds a message to what is to be said.
+    /// Adds a message to the buffer.
     pub(super) fn put(&mut self, message: &FromWorker) -> io::Result<()> {
         let before = self.buffer.len();
         self.encoding
-            .answer(message, &mut self.buffer)
-            .map_err(|fault| io::Error::other(fault.0))?;
+            .encode_from_worker(message, &mut self.buffer)
+            .map_err(|error| io::Error::other(error.0))?;
         let bytes = self.buffer.len() - before;
         if bytes > self.max_frame {
             self.buffer.truncate(before);
-            return self.shorten(message);
+            return self.put_truncated(message);
         }
-        if self.buffer.len() > KEPT_BACK { self.flush() } else { Ok(()) }
+        if self.buffer.len() > MAX_BUFFERED { self.flush() } else { Ok(()) }
     }
 
-    /// Of an error that is too long, the beginning. Other words are no answer, and can be done without.
-    fn shorten(&mut self, message: &FromWorker) -> io::Result<()> {
+    /// Truncates an error message that exceeds the frame limit. Other messages that are too long
+    /// are dropped: no caller waits for them.
+    fn put_truncated(&mut self, message: &FromWorker) -> io::Result<()> {
         let FromWorker::Error { id, error } = message else { return Ok(()) };
-        // In JSON, a byte may take six.
-        let most = (self.max_frame / 16).min(4_000);
-        let message = error.to_string().chars().take(most).collect();
+        // JSON may need six bytes for one.
+        let max_chars = (self.max_frame / 16).min(4_000);
+        let message = error.to_string().chars().take(max_chars).collect();
         let error = ErrorKind::Handler { message, chain: Vec::new(), data: None };
         self.encoding
-            .answer(&FromWorker::Error { id: *id, error }, &mut self.buffer)
-            .map_err(|fault| io::Error::other(fault.0))
+            .encode_from_worker(&FromWorker::Error { id: *id, error }, &mut self.buffer)
+            .map_err(|error| io::Error::other(error.0))
     }
 
-    /// The same for a result, which may be large, or no JSON after all.
+    /// Adds a result to the buffer. A large value is written at once, and a value that cannot be
+    /// encoded becomes an error.
     pub(super) fn result(&mut self, id: u64, value: Payload) -> io::Result<()> {
-        if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE {
+        if self.encoding == Encoding::Binary && value.as_bytes().len() > LARGE_VALUE {
             let bytes = value.as_bytes().len() + frame::HEADER;
             if bytes > self.max_frame {
-                return self.refuse(id, self.too_long(bytes));
+                return self.put_error(id, self.too_large(bytes));
             }
-            if let Err(fault) = frame::result_head(id, &value, &mut self.buffer) {
-                return self.refuse(id, fault);
+            if let Err(error) = frame::result_head(id, &value, &mut self.buffer) {
+                return self.put_error(id, error);
             }
             write_all(&self.pipe, &self.buffer, value.as_bytes())?;
             self.buffer.clear();
             return Ok(());
         }
         let before = self.buffer.len();
-        let encoded = self.encoding.answer(&FromWorker::Result { id, value }, &mut self.buffer);
+        let encoded =
+            self.encoding.encode_from_worker(&FromWorker::Result { id, value }, &mut self.buffer);
         let bytes = self.buffer.len() - before;
         let fits = bytes <= self.max_frame;
-        match encoded.and_then(|()| fits.then_some(()).ok_or_else(|| self.too_long(bytes))) {
-            Ok(()) if self.buffer.len() > KEPT_BACK => self.flush(),
+        match encoded.and_then(|()| fits.then_some(()).ok_or_else(|| self.too_large(bytes))) {
+            Ok(()) if self.buffer.len() > MAX_BUFFERED => self.flush(),
             Ok(()) => Ok(()),
-            Err(fault) => {
+            Err(error) => {
                 self.buffer.truncate(before);
-                self.refuse(id, fault)
+                self.put_error(id, error)
             }
         }
     }
 
-    fn too_long(&self, bytes: usize) -> Fault {
-        Fault(format!("{bytes} bytes, of at most {}", self.max_frame))
+    fn too_large(&self, bytes: usize) -> ProtocolError {
+        ProtocolError(format!("{bytes} bytes, of at most {}", self.max_frame))
     }
 
-    fn refuse(&mut self, id: u64, fault: Fault) -> io::Result<()> {
-        let (message, chain) = ("the result cannot be sent".to_owned(), vec![fault.0]);
+    fn put_error(&mut self, id: u64, error: ProtocolError) -> io::Result<()> {
+        let (message, chain) = ("the result cannot be sent".to_owned(), vec![error.0]);
         let error = ErrorKind::Handler { message, chain, data: None };
         self.put(&FromWorker::Error { id, error })
     }
 
-    /// Says what is to be said.
+    /// Writes the buffer to the pipe.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.buffer.is_empty() {
             write_all(&self.pipe, &self.buffer, &[])?;

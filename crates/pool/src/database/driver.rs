@@ -1,74 +1,75 @@
-//! The seam to databases: what one connection must be able to do. Everything blocks.
+//! The driver interface: what one connection must implement. All methods block.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::deadline::Deadline;
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Want};
-use super::options::Habits;
-use super::row::Table;
+use super::options::ConnectionConfig;
+use super::row::ResultTable;
+use super::row_collector::{ResultLimits, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 
-/// One connection. An error that says that it is broken means that it is not used again.
+/// One connection. After an error with `broken` set it is not used again.
 pub(super) trait Connection {
-    /// Whether it is known to be lost, without asking the other side.
+    /// Whether the connection is known to be lost, without a round trip.
     fn is_closed(&self) -> bool {
         false
     }
 
-    /// Asks the other side whether it is there.
-    fn ping(&mut self, watch: &Watch) -> Result<(), DbError>;
+    /// Checks that the server responds.
+    fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
-    /// Runs one statement, and returns what it came to. Stops it when the watch says so; then the
-    /// connection is in order again, or lost.
+    /// Runs one statement, and returns its outcome. Stops it when the deadline passes or the call
+    /// is cancelled; then the connection is usable again, or lost.
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError>;
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError>;
 
-    /// Why a statement may not stand in a transaction, though it may elsewhere.
+    /// Why a statement is not allowed in a transaction, if it is not.
     fn refuses_in_transaction(&self, _: &str) -> Option<&'static str> {
         None
     }
 
     /// Begins a transaction.
-    fn begin(&mut self, watch: &Watch) -> Result<(), DbError>;
+    fn begin(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
-    /// Ends it. After an error it is not known to be ended either way; it is rolled back then.
-    fn commit(&mut self, watch: &Watch) -> Result<(), DbError>;
+    /// Commits. After an error the state of the transaction is unknown; it is then rolled back.
+    fn commit(&mut self, deadline: &Deadline) -> Result<(), DbError>;
 
-    /// Takes it back. After an error the connection is not used again, and the database does it.
+    /// Rolls back. After an error the connection is not used again, and the database rolls back by
+    /// itself.
     fn rollback(&mut self) -> Result<(), DbError>;
 
-    /// Whether it is in a transaction, where that is known without asking: outside of one of ours, a
-    /// statement has left it behind.
+    /// Whether a transaction is open, where that is known without a round trip. Outside of our own
+    /// transactions, a statement has left it open.
     fn in_transaction(&self) -> bool {
         false
     }
 }
 
-/// What a statement came to.
+/// The outcome of a statement.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
-    /// Whether it returns rows at all.
+pub(super) struct StatementResult {
+    /// Whether the statement returns rows at all.
     pub(super) returns: bool,
-    pub(super) table: Table,
+    pub(super) table: ResultTable,
     /// Rows that it changed, or returned.
     pub(super) affected: u64,
     pub(super) last_id: Option<Value>,
 }
 
-/// Which database, and where.
+/// Kind and address of a database.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "database", content = "at", rename_all = "snake_case")]
-pub(super) enum Target {
+pub(super) enum DatabaseTarget {
     /// A file.
     Sqlite(PathBuf),
     /// A URL.
@@ -79,8 +80,8 @@ pub(super) enum Target {
     Odbc(String),
 }
 
-impl Target {
-    /// What is wrong with it, before anything is connected.
+impl DatabaseTarget {
+    /// Checks the address before anything is connected.
     pub(super) fn check(&self) -> Result<(), DbError> {
         match self {
             #[cfg(feature = "sqlite")]
@@ -96,35 +97,35 @@ impl Target {
         }
     }
 
-    /// Connects, within the time that the watch gives.
+    /// Connects, within the deadline.
     #[allow(unused_variables, reason = "each driver takes what it can use")]
     pub(super) fn connect(
         &self,
-        habits: &Habits,
-        watch: &Watch,
+        config: &ConnectionConfig,
+        deadline: &Deadline,
     ) -> Result<Box<dyn Connection>, DbError> {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(path) => super::sqlite::connect(path, habits),
+            Self::Sqlite(path) => super::sqlite::connect(path, config),
             #[cfg(feature = "postgres")]
-            Self::Postgres(url) => super::postgres::connect(url, habits, watch),
+            Self::Postgres(url) => super::postgres::connect(url, config, deadline),
             #[cfg(feature = "mysql")]
-            Self::Mysql(url) => super::mysql::connect(url, habits, watch),
+            Self::Mysql(url) => super::mysql::connect(url, config, deadline),
             #[cfg(feature = "odbc")]
-            Self::Odbc(string) => super::odbc::connect(string, habits, watch),
+            Self::Odbc(string) => super::odbc::connect(string, config, deadline),
             #[allow(unreachable_patterns, reason = "all drivers may be there")]
             other => Err(other.missing()),
         }
     }
 
     fn missing(&self) -> DbError {
-        let words = format!("this program was built without the feature `{self:?}`");
-        DbError::new(Reason::Refused, words)
+        let message = format!("this program was built without the feature `{self:?}`");
+        DbError::new(Reason::Refused, message)
     }
 }
 
-/// Not where it is: that may hold a password.
-impl fmt::Debug for Target {
+/// Shows the kind only: the address may contain a password.
+impl fmt::Debug for DatabaseTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sqlite(_) => "sqlite",

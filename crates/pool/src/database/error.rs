@@ -1,69 +1,70 @@
-//! What a database could not do, as data: in a [`CallError`] it is the `data` of a handler's error.
+//! Database errors as data: in a [`CallError`] they are the `data` of a handler's error.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{CallError, ErrorKind, OperationError};
 
-/// What a database could not do. Callers find it in their [`CallError`] by [`DbError::of`].
+/// A database error. Callers get it from their [`CallError`] by [`DbError::of`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[non_exhaustive]
 pub struct DbError {
-    /// What sort of trouble it is.
+    /// The category of the error.
     pub reason: Reason,
-    /// SQLSTATE, as `23505`: the server's own; for SQLite the one that PostgreSQL would give.
+    /// SQLSTATE, such as `23505`: the server's own; for SQLite the one that PostgreSQL would
+    /// report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The database's own number for it, if it has one.
+    /// The database's own error number, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<i64>,
-    /// In a transaction: which statement, from 0.
+    /// In a transaction: the index of the statement, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statement: Option<usize>,
-    /// Nobody knows whether the statement was done: the connection was lost after it was sent.
+    /// It is unknown whether the statement took effect: the connection was lost after it was sent.
     #[serde(default)]
     pub outcome_unknown: bool,
-    /// Trying again later may help.
+    /// A later retry may succeed.
     #[serde(default)]
     pub retryable: bool,
-    /// What the database says.
+    /// The database's message.
     #[serde(skip)]
     pub message: String,
-    /// Something of the caller's had been sent when the connection was lost.
+    /// A statement of the caller had been sent when the connection was lost.
     #[serde(skip)]
     pub(super) sent: bool,
-    /// The connection is of no more use, whatever the reason is.
+    /// The connection cannot be used any more, whatever the reason is.
     #[serde(skip)]
     pub(super) broken: bool,
 }
 
-/// What sort of trouble it is.
+/// The category of a database error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// The database said no: see its code.
+    /// The database rejected the statement: see the code.
     Sql,
-    /// The connection was lost in the middle.
+    /// The connection was lost during the statement.
     Lost,
     /// No connection could be made.
     Unreachable,
     /// The statement took too long, and was stopped.
     TimeLimit,
-    /// Nobody wants the answer any more; it was stopped.
+    /// The caller cancelled the call, and the statement was stopped.
     Cancelled,
     /// More rows than the limit.
     RowLimit,
     /// More bytes than the limit.
     SizeLimit,
-    /// A statement changed another number of rows than it should have.
+    /// A statement changed another number of rows than expected.
     ExpectedRows,
-    /// We do not pass such a statement on.
+    /// The pool does not allow such a statement.
     Refused,
 }
 
 impl DbError {
-    /// What the database could not do, if that is what an error is about.
+    /// The database error in a call's error, if it contains one.
     pub fn of(error: &CallError) -> Option<Self> {
         let ErrorKind::Handler { message, data: Some(data), .. } = &error.kind else { return None };
         let found = Self::deserialize(data).ok()?;
@@ -101,7 +102,7 @@ impl DbError {
 
     pub(super) fn code(mut self, code: impl Into<String>) -> Self {
         let code = code.into();
-        self.retryable |= passes(&code);
+        self.retryable |= is_transient(&code);
         self.code = Some(code);
         self
     }
@@ -111,35 +112,35 @@ impl DbError {
         self
     }
 
-    /// The connection was lost before anything of the caller's was sent.
+    /// Marks that the connection was lost before a statement of the caller was sent.
     pub(super) fn unsent(mut self) -> Self {
         (self.sent, self.outcome_unknown) = (false, false);
         self
     }
 
-    /// It was in a transaction that was not committed: nothing has happened.
+    /// Marks that the transaction was not committed, so nothing took effect.
     pub(super) fn undone(mut self) -> Self {
         self.outcome_unknown = false;
         self
     }
 
-    /// The statement did not end, and the connection is given up with it.
+    /// Marks that the statement did not stop, and that the connection is dropped with it.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(super) fn stuck(mut self) -> Self {
         (self.broken, self.outcome_unknown) = (true, true);
         self
     }
 
-    /// Says which statement of a transaction it is about.
+    /// Sets the index of the statement in a transaction.
     pub(super) fn at(mut self, statement: usize) -> Self {
         self.statement.get_or_insert(statement);
         self
     }
 }
 
-/// Whether what a SQLSTATE says passes by itself: connections, deadlocks and the like, no room, an
-/// operator's word, a lock.
-fn passes(code: &str) -> bool {
+/// Whether the condition of a SQLSTATE is transient: connections, deadlocks, missing resources, an
+/// operator's intervention, a lock.
+fn is_transient(code: &str) -> bool {
     let class = code.get(..2).unwrap_or_default();
     ["08", "40", "53", "57", "58"].contains(&class) || code == "55P03"
 }

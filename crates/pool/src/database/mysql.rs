@@ -1,6 +1,6 @@
-//! MySQL and MariaDB, by mysql_async on a small runtime of the worker's own: to its thread it blocks.
+//! MySQL and MariaDB, with mysql_async on a runtime per worker: the worker's thread blocks on it.
 //!
-//! A statement is stopped by `KILL QUERY` on a second connection, which is made for that only.
+//! A statement is stopped by `KILL QUERY` on a second connection, which is opened for that only.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -10,113 +10,123 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{BinaryProtocol, Conn, Opts, Params, QueryResult};
 use tokio::runtime::Runtime;
 
-use super::driver::{Connection, Reply};
+use super::deadline::{Deadline, STOP_GRACE};
+use super::driver::{Connection, StatementResult};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
-use super::options::Habits;
+use super::options::ConnectionConfig;
+use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::sql;
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::{GRACE, Watch};
 
 pub mod address;
 mod error;
 pub mod value;
 
-/// How long a server may take to let us in.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a commit or a rollback may take.
-const ENDING: Duration = Duration::from_secs(30);
-/// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
-const TO_SKIP: u64 = 1_000;
-/// Statements that commit whatever was done before them.
-const COMMITTING: [&str; 17] = [
+/// Timeout of connecting to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a commit or a rollback.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Rows beyond the needed ones are read and skipped up to this number; after that, stopping the
+/// query costs less.
+const MAX_SKIPPED_ROWS: u64 = 1_000;
+/// Statements that commit the open transaction implicitly.
+const IMPLICIT_COMMIT_VERBS: [&str; 17] = [
     "ALTER", "ANALYZE", "CACHE", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL", "LOAD", "LOCK",
     "OPTIMIZE", "RENAME", "REPAIR", "REVOKE", "SET", "TRUNCATE", "UNLOCK",
 ];
 
-/// A URL that cannot work.
+/// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
     address::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
 }
 
 pub(super) fn connect(
     url: &str,
-    habits: &Habits,
-    watch: &Watch,
+    config: &ConnectionConfig,
+    deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let opts = address::read(url, habits.statements);
+    let opts = address::read(url, config.statements);
     let opts = opts.map_err(|error| error::of_address(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime
         .map_err(|error| DbError::new(Reason::Unreachable, format!("no runtime: {error}")))?;
-    let patience = watch.left().map_or(PATIENCE, |left| left.min(PATIENCE));
-    let conn = runtime.block_on(join(&opts, patience))?;
+    let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
+    let conn = runtime.block_on(connect_within(&opts, timeout))?;
     let id = conn.id();
-    let mut connection =
-        Mysql { conn: Some(conn), killer: Killer { opts, id, asked: Cell::new(false) }, runtime };
-    connection.set_up(habits, watch)?;
+    let mut connection = Mysql {
+        conn: Some(conn),
+        killer: QueryKiller { opts, id, requested: Cell::new(false) },
+        runtime,
+    };
+    connection.configure_session(config, deadline)?;
     Ok(Box::new(connection))
 }
 
-async fn join(opts: &Opts, patience: Duration) -> Result<Conn, DbError> {
+async fn connect_within(opts: &Opts, timeout: Duration) -> Result<Conn, DbError> {
     let shown = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
-    match tokio::time::timeout(patience, Conn::new(opts.clone())).await {
+    match tokio::time::timeout(timeout, Conn::new(opts.clone())).await {
         Ok(joined) => joined.map_err(|error| error::of_connect(&shown, error)),
-        Err(_) => Err(DbError::new(Reason::Unreachable, format!("{shown}: it does not answer"))),
+        Err(_) => {
+            Err(DbError::new(Reason::Unreachable, format!("{shown}: the server does not answer")))
+        }
     }
 }
 
 struct Mysql {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     conn: Option<Conn>,
-    killer: Killer,
-    // Last: the connection lives on it.
+    killer: QueryKiller,
+    // Last, because the connection needs the runtime.
     runtime: Runtime,
 }
 
-/// Asks the server to stop what a session does. A session that was asked is not used for anything
-/// else: had it been done a moment before, the request would stop the next statement.
-struct Killer {
+/// Stops the statement of a session. The session is not used afterwards: if the statement ended a
+/// moment earlier, the request would stop the next one.
+struct QueryKiller {
     opts: Opts,
     id: u32,
-    asked: Cell<bool>,
+    requested: Cell<bool>,
 }
 
-impl Killer {
-    /// If it does not arrive, the statement does not end in time, and the connection is given up.
+impl QueryKiller {
+    /// If the request fails, the statement does not end in time, and the connection is dropped.
     async fn kill(&self) {
-        self.asked.set(true);
-        if let Ok(mut conn) = join(&self.opts, GRACE).await {
+        self.requested.set(true);
+        if let Ok(mut conn) = connect_within(&self.opts, STOP_GRACE).await {
             let _ = conn.query_drop(format!("KILL QUERY {}", self.id)).await;
             let _ = conn.disconnect().await;
         }
     }
 
-    /// Does `work`, and has it stopped when the watch says so.
-    async fn guarded<T>(
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
+    async fn run_with_deadline<T>(
         &self,
-        watch: &Watch,
+        deadline: &Deadline,
         work: impl Future<Output = Result<T, DbError>>,
     ) -> Result<T, DbError> {
-        watch.guard(work, self.kill()).await
+        deadline.run_or_stop(work, self.kill()).await
     }
 }
 
 impl Mysql {
-    /// What holds for all of the session.
-    fn set_up(&mut self, habits: &Habits, watch: &Watch) -> Result<(), DbError> {
-        let lock = habits.busy.as_secs().max(1);
+    /// Applies the settings of the session.
+    fn configure_session(
+        &mut self,
+        config: &ConnectionConfig,
+        deadline: &Deadline,
+    ) -> Result<(), DbError> {
+        let lock = config.busy.as_secs().max(1);
         let mut settings = vec![
             format!("SET SESSION innodb_lock_wait_timeout = {lock}"),
             format!("SET SESSION lock_wait_timeout = {lock}"),
         ];
-        settings.extend(habits.init.iter().cloned());
-        if habits.read_only {
+        settings.extend(config.init.iter().cloned());
+        if config.read_only {
             settings.push("SET SESSION TRANSACTION READ ONLY".to_owned());
         }
         for sql in settings {
-            self.batch(&sql, Some(watch)).map_err(|error| DbError {
+            self.batch(&sql, Some(deadline)).map_err(|error| DbError {
                 message: format!("{sql}: {}", error.message),
                 ..error
             })?;
@@ -124,14 +134,14 @@ impl Mysql {
         Ok(())
     }
 
-    fn batch(&mut self, sql: &str, watch: Option<&Watch>) -> Result<(), DbError> {
+    fn batch(&mut self, sql: &str, deadline: Option<&Deadline>) -> Result<(), DbError> {
         let Self { conn, killer, runtime } = self;
         let Some(conn) = conn else { return Err(closed()) };
         let ran = async { conn.query_drop(sql).await.map_err(error::of) };
         runtime.block_on(async {
-            match watch {
-                Some(watch) => killer.guarded(watch, ran).await,
-                None => tokio::time::timeout(ENDING, ran).await.unwrap_or_else(|_| {
+            match deadline {
+                Some(deadline) => killer.run_with_deadline(deadline, ran).await,
+                None => tokio::time::timeout(COMMIT_TIMEOUT, ran).await.unwrap_or_else(|_| {
                     Err(DbError::lost(format!("{sql}: the server does not answer")))
                 }),
             }
@@ -145,110 +155,110 @@ fn closed() -> DbError {
 
 async fn query(
     conn: &mut Conn,
-    killer: &Killer,
+    killer: &QueryKiller,
     statement: &Statement,
-    want: Want,
-    bounds: Bounds,
-) -> Result<Reply, DbError> {
+    want: RowsWanted,
+    limits: ResultLimits,
+) -> Result<StatementResult, DbError> {
     let params: Vec<_> = statement.params.iter().cloned().map(value::bound).collect();
-    // Nothing of the caller's has been run if this comes to nothing.
+    // If preparing fails, no statement of the caller has run.
     let prepared = conn.prep(statement.sql.as_str()).await;
     let prepared = prepared.map_err(|error| error::of(error).unsent())?;
-    let wanted = usize::from(prepared.num_params());
-    if params.len() != wanted {
-        let words = format!("{} values for {wanted} parameters", params.len());
-        return Err(DbError::new(Reason::Sql, words).code("07001"));
+    let expected = usize::from(prepared.num_params());
+    if params.len() != expected {
+        let message = format!("{} values for {expected} parameters", params.len());
+        return Err(DbError::new(Reason::Sql, message).code("07001"));
     }
     let params = if params.is_empty() { Params::Empty } else { Params::Positional(params) };
     let mut rows = conn.exec_iter(&prepared, params).await.map_err(error::of)?;
-    gather(&mut rows, killer, statement, want, bounds).await
+    collect_rows(&mut rows, killer, statement, want, limits).await
 }
 
-async fn gather(
+async fn collect_rows(
     rows: &mut QueryResult<'_, 'static, BinaryProtocol>,
-    killer: &Killer,
+    killer: &QueryKiller,
     statement: &Statement,
-    want: Want,
-    bounds: Bounds,
-) -> Result<Reply, DbError> {
+    want: RowsWanted,
+    limits: ResultLimits,
+) -> Result<StatementResult, DbError> {
     let columns = rows.columns().unwrap_or_default();
     let returns = !columns.is_empty();
     let names = columns.iter().map(|column| column.name_str().into_owned());
-    let mut gathering = Gathering::new(want, bounds, names);
-    let (mut refused, mut skipped) = (None, 0);
+    let mut collector = RowCollector::new(want, limits, names);
+    let (mut limit_error, mut skipped) = (None, 0);
     loop {
         let row = match rows.next().await {
             Ok(Some(row)) => row,
             Ok(None) => break,
-            // We asked for that.
-            Err(_) if refused.is_some() || skipped > TO_SKIP => break,
+            // The query was stopped on purpose.
+            Err(_) if limit_error.is_some() || skipped > MAX_SKIPPED_ROWS => break,
             Err(error) => return Err(error::of(error)),
         };
-        if refused.is_some() {
+        if limit_error.is_some() {
             continue;
         }
-        match gathering.take(|| value::row(row)) {
-            Ok(Next::More) => {}
-            Ok(Next::Enough) => {
+        match collector.take(|| value::row(row)) {
+            Ok(Fetch::More) => {}
+            Ok(Fetch::Enough) => {
                 skipped += 1;
-                if skipped == TO_SKIP + 1 && sql::reads(&statement.sql) {
+                if skipped == MAX_SKIPPED_ROWS + 1 && sql::is_read_only(&statement.sql) {
                     killer.kill().await;
                 }
             }
             Err(error) => {
-                refused = Some(error);
+                limit_error = Some(error);
                 killer.kill().await;
             }
         }
     }
-    if let Some(error) = refused {
+    if let Some(error) = limit_error {
         return Err(error);
     }
-    let affected = if returns { gathering.count() } else { rows.affected_rows() };
-    let last_id = rows.last_insert_id().filter(|_| !returns && affected > 0).map(id);
-    Ok(Reply { returns, table: gathering.into_table(), affected, last_id })
+    let affected = if returns { collector.count() } else { rows.affected_rows() };
+    let last_id = rows.last_insert_id().filter(|_| !returns && affected > 0).map(id_value);
+    Ok(StatementResult { returns, table: collector.into_table(), affected, last_id })
 }
 
-fn id(id: u64) -> Value {
+fn id_value(id: u64) -> Value {
     i64::try_from(id).map_or_else(|_| Value::Text(id.to_string()), Value::Int)
 }
 
 impl Connection for Mysql {
     fn is_closed(&self) -> bool {
-        self.killer.asked.get()
+        self.killer.requested.get()
     }
 
-    fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
+    fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
         let Self { conn, killer, runtime } = self;
         let Some(conn) = conn else { return Err(closed()) };
-        let asked = async { conn.ping().await.map_err(error::of) };
-        runtime.block_on(killer.guarded(watch, asked))
+        let ping = async { conn.ping().await.map_err(error::of) };
+        runtime.block_on(killer.run_with_deadline(deadline, ping))
     }
 
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
         let Self { conn, killer, runtime } = self;
         let Some(conn) = conn else { return Err(closed()) };
-        let ran = query(conn, killer, statement, want, bounds);
-        runtime.block_on(killer.guarded(watch, ran))
+        let ran = query(conn, killer, statement, want, limits);
+        runtime.block_on(killer.run_with_deadline(deadline, ran))
     }
 
     fn refuses_in_transaction(&self, sql: &str) -> Option<&'static str> {
-        COMMITTING
+        IMPLICIT_COMMIT_VERBS
             .contains(&sql::verb(sql).as_str())
-            .then_some("this server would commit what came before it; run it by db.do")
+            .then_some("this statement commits the transaction implicitly; run it with db.do")
     }
 
-    fn begin(&mut self, watch: &Watch) -> Result<(), DbError> {
-        self.batch("START TRANSACTION", Some(watch))
+    fn begin(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        self.batch("START TRANSACTION", Some(deadline))
     }
 
-    fn commit(&mut self, _: &Watch) -> Result<(), DbError> {
+    fn commit(&mut self, _: &Deadline) -> Result<(), DbError> {
         self.batch("COMMIT", None)
     }
 
@@ -259,7 +269,8 @@ impl Connection for Mysql {
 
 impl Drop for Mysql {
     fn drop(&mut self) {
-        // It says goodbye on the runtime, or there is a complaint in the server's log.
+        // The driver's quit message needs the runtime; without it the server logs an aborted
+        // connection.
         if let Some(conn) = self.conn.take() {
             self.runtime.block_on(async {
                 let _ = tokio::time::timeout(Duration::from_secs(1), conn.disconnect()).await;

@@ -1,20 +1,20 @@
-//! Whatever has an ODBC driver. Drivers differ in what they can do: time limits are whole seconds and
-//! not for all of them, and nothing is kept prepared.
+//! Any database with an ODBC driver. Drivers differ: query timeouts are whole seconds and not
+//! supported by all, and no statements are kept prepared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use odbc_api::parameter::InputParameter;
-use odbc_api::{ColumnDescription, Connection as Line, Cursor, ResultSetMetadata};
+use odbc_api::{ColumnDescription, Connection as OdbcConnection, Cursor, ResultSetMetadata};
 
-use super::driver::{Connection, Reply};
+use super::deadline::Deadline;
+use super::driver::{Connection, StatementResult};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
-use super::options::Habits;
-use super::row::Table;
+use super::options::ConnectionConfig;
+use super::row::ResultTable;
+use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 use dialect::Dialect;
 use target::Target;
 use value::Kind;
@@ -25,48 +25,48 @@ pub mod target;
 pub mod value;
 pub mod words;
 
-/// How long a server may take to let us in, where the driver can be told.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of connecting to a server, where the driver supports it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn connect(
     string: &str,
-    habits: &Habits,
-    watch: &Watch,
+    config: &ConnectionConfig,
+    deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
     let target = Target::new(string);
-    let patience = watch.left().map_or(PATIENCE, |left| left.min(PATIENCE));
-    let line = target.connect(seconds(patience));
-    let line = line.map_err(|error| target.without_secrets(error::of_connect(&error)))?;
-    let mut connection = Odbc { line: Some(line), target, dialect: Dialect::Standard };
-    connection.set_up(habits).map_err(|error| connection.target.without_secrets(error))?;
+    let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
+    let connection = target.connect(seconds(timeout));
+    let connection = connection.map_err(|error| target.redact_error(error::of_connect(&error)))?;
+    let mut connection = Odbc { connection: Some(connection), target, dialect: Dialect::Standard };
+    connection.configure_session(config).map_err(|error| connection.target.redact_error(error))?;
     Ok(Box::new(connection))
 }
 
-/// Whole ones, and at least one: none would be for ever.
+/// Whole seconds, at least one: zero would mean no limit.
 fn seconds(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 struct Odbc {
-    /// There until it is dropped.
-    line: Option<Line<'static>>,
+    /// `Some` until it is dropped.
+    connection: Option<OdbcConnection<'static>>,
     target: Target,
     dialect: Dialect,
 }
 
 impl Odbc {
-    fn line(&self) -> Result<&Line<'static>, DbError> {
-        self.line.as_ref().ok_or_else(|| DbError::lost("the connection is closed").unsent())
+    fn connection(&self) -> Result<&OdbcConnection<'static>, DbError> {
+        self.connection.as_ref().ok_or_else(|| DbError::lost("the connection is closed").unsent())
     }
 
-    fn set_up(&mut self, habits: &Habits) -> Result<(), DbError> {
-        let name = self.line()?.database_management_system_name();
+    fn configure_session(&mut self, config: &ConnectionConfig) -> Result<(), DbError> {
+        let name = self.connection()?.database_management_system_name();
         self.dialect = Dialect::of(&name.map_err(|error| error::of(&error))?);
-        let own = self.dialect.waits_for_locks(habits.busy);
-        let forbid = self.dialect.forbids_writing().filter(|_| habits.read_only);
+        let own = self.dialect.lock_timeout_statement(config.busy);
+        let forbid = self.dialect.forbids_writing().filter(|_| config.read_only);
         let forbid = forbid.map(str::to_owned);
-        for sql in own.into_iter().chain(habits.init.iter().cloned()).chain(forbid) {
-            self.plain(&sql).map_err(|error| DbError {
+        for sql in own.into_iter().chain(config.init.iter().cloned()).chain(forbid) {
+            self.execute_direct(&sql).map_err(|error| DbError {
                 message: format!("{sql}: {}", error.message),
                 ..error
             })?;
@@ -74,34 +74,35 @@ impl Odbc {
         Ok(())
     }
 
-    /// Runs a statement without parameters, whatever it returns.
-    fn plain(&self, sql: &str) -> Result<(), DbError> {
-        self.line()?.execute(sql, (), None).map(drop).map_err(|error| error::of(&error))
+    /// Runs a statement without parameters, and ignores its result.
+    fn execute_direct(&self, sql: &str) -> Result<(), DbError> {
+        self.connection()?.execute(sql, (), None).map(drop).map_err(|error| error::of(&error))
     }
 
-    /// The first value of what a statement of ours returns.
-    fn look_up(&self, sql: &str) -> Result<Option<Value>, DbError> {
-        let bounds = Bounds { rows: 1, bytes: 1 << 20 };
-        let reply = self.query(&Statement::new(sql, []), Want::First, bounds, None)?;
-        Ok(reply.table.first_value())
+    /// The first value that an internal statement returns.
+    fn query_value(&self, sql: &str) -> Result<Option<Value>, DbError> {
+        let limits = ResultLimits { rows: 1, bytes: 1 << 20 };
+        let result = self.query(&Statement::new(sql, []), RowsWanted::First, limits, None)?;
+        Ok(result.table.first_value())
     }
 
     fn query(
         &self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: Option<&Watch>,
-    ) -> Result<Reply, DbError> {
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: Option<&Deadline>,
+    ) -> Result<StatementResult, DbError> {
         let failed = |error: odbc_api::Error| error::of(&error);
-        let mut prepared = self.line()?.prepare(&statement.sql).map_err(failed)?;
-        let wanted = usize::from(prepared.num_params().map_err(failed)?);
-        if statement.params.len() != wanted {
-            let words = format!("{} values for {wanted} parameters", statement.params.len());
-            return Err(DbError::new(Reason::Sql, words).code("07001"));
+        let mut prepared = self.connection()?.prepare(&statement.sql).map_err(failed)?;
+        let expected = usize::from(prepared.num_params().map_err(failed)?);
+        if statement.params.len() != expected {
+            let message = format!("{} values for {expected} parameters", statement.params.len());
+            return Err(DbError::new(Reason::Sql, message).code("07001"));
         }
-        if let Some(left) = watch.and_then(Watch::left) {
-            // Not all drivers can. Then the caller gives up alone.
+        if let Some(left) = deadline.and_then(Deadline::remaining) {
+            // Not all drivers support it. Then the call times out without the statement being
+            // stopped.
             let _ = prepared.set_query_timeout_sec(seconds(left) as usize);
         }
         let params: Vec<Box<dyn InputParameter>> = statement
@@ -110,44 +111,46 @@ impl Odbc {
             .cloned()
             .map(|value| value::bound(value, self.dialect))
             .collect();
-        let gathered = match prepared.execute(params.as_slice()).map_err(failed)? {
-            Some(cursor) => Some(gather(cursor, want, bounds, watch)?),
+        let collected = match prepared.execute(params.as_slice()).map_err(failed)? {
+            Some(cursor) => Some(collect_rows(cursor, want, limits, deadline)?),
             None => None,
         };
-        Ok(match gathered {
-            Some((table, rows)) => Reply { returns: true, table, affected: rows, last_id: None },
+        Ok(match collected {
+            Some((table, rows)) => {
+                StatementResult { returns: true, table, affected: rows, last_id: None }
+            }
             None => {
                 let changed = prepared.row_count().map_err(failed)?.unwrap_or(0);
-                Reply { affected: changed as u64, ..Reply::default() }
+                StatementResult { affected: changed as u64, ..StatementResult::default() }
             }
         })
     }
 }
 
-fn gather(
+fn collect_rows(
     mut cursor: impl Cursor,
-    want: Want,
-    bounds: Bounds,
-    watch: Option<&Watch>,
-) -> Result<(Table, u64), DbError> {
+    want: RowsWanted,
+    limits: ResultLimits,
+    deadline: Option<&Deadline>,
+) -> Result<(ResultTable, u64), DbError> {
     let failed = |error: odbc_api::Error| error::of(&error);
     let (names, kinds) = columns(&mut cursor).map_err(failed)?;
-    let mut gathering = Gathering::new(want, bounds, names);
+    let mut collector = RowCollector::new(want, limits, names);
     while let Some(mut row) = cursor.next_row().map_err(failed)? {
-        if let Some(why) = watch.and_then(Watch::over_because) {
-            return Err(why);
+        if let Some(reason) = deadline.and_then(Deadline::stop_reason) {
+            return Err(reason);
         }
         let values = || {
             let values =
                 kinds.iter().enumerate().map(|(at, kind)| value::read(&mut row, at, *kind));
             values.collect::<Result<_, _>>().map_err(failed)
         };
-        if gathering.take(values)? == Next::Enough {
+        if collector.take(values)? == Fetch::Enough {
             break;
         }
     }
-    let count = gathering.count();
-    Ok((gathering.into_table(), count))
+    let count = collector.count();
+    Ok((collector.into_table(), count))
 }
 
 fn columns(
@@ -158,7 +161,7 @@ fn columns(
     let (mut names, mut kinds) = (Vec::new(), Vec::new());
     for at in 1..=count {
         result.describe_col(at, &mut description)?;
-        // Not the description's own name: SQLite's driver cuts that.
+        // The description's own name is truncated by SQLite's driver.
         names.push(result.col_name(at)?);
         kinds.push(Kind::of(description.data_type));
     }
@@ -167,61 +170,61 @@ fn columns(
 
 impl Connection for Odbc {
     fn is_closed(&self) -> bool {
-        self.line.as_ref().is_none_or(|line| line.is_dead().unwrap_or(false))
+        self.connection.as_ref().is_none_or(|connection| connection.is_dead().unwrap_or(false))
     }
 
-    fn ping(&mut self, _: &Watch) -> Result<(), DbError> {
-        match self.look_up(self.dialect.ping()) {
+    fn ping(&mut self, _: &Deadline) -> Result<(), DbError> {
+        match self.query_value(self.dialect.ping_statement()) {
             Ok(_) => Ok(()),
-            Err(error) => Err(self.blame(error)),
+            Err(error) => Err(self.classify(error)),
         }
     }
 
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
-        let reply = self.query(statement, want, bounds, Some(watch));
-        let mut reply = reply.map_err(|error| match error::is_timeout(&error) {
-            // The driver was told to stop it, and has.
-            true => Watch::too_slow(),
-            false => self.blame(error),
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
+        let result = self.query(statement, want, limits, Some(deadline));
+        let mut result = result.map_err(|error| match error::is_timeout(&error) {
+            // The driver stopped it at the query timeout.
+            true => Deadline::timeout_error(),
+            false => self.classify(error),
         })?;
-        let inserted = !reply.returns && want == Want::First && reply.affected > 0;
-        if let Some(sql) = self.dialect.last_id().filter(|_| inserted) {
-            reply.last_id = self.look_up(sql)?;
+        let inserted = !result.returns && want == RowsWanted::First && result.affected > 0;
+        if let Some(sql) = self.dialect.last_id_statement().filter(|_| inserted) {
+            result.last_id = self.query_value(sql)?;
         }
-        Ok(reply)
+        Ok(result)
     }
 
-    fn begin(&mut self, _: &Watch) -> Result<(), DbError> {
-        let begun = self.line()?.set_autocommit(false);
-        begun.map_err(|error| self.blame(error::of(&error)))
+    fn begin(&mut self, _: &Deadline) -> Result<(), DbError> {
+        let result = self.connection()?.set_autocommit(false);
+        result.map_err(|error| self.classify(error::of(&error)))
     }
 
-    fn commit(&mut self, _: &Watch) -> Result<(), DbError> {
-        self.line()?.commit().map_err(|error| self.blame(error::of(&error)))?;
-        // It is done, whatever becomes of the connection.
-        if self.line()?.set_autocommit(true).is_err() {
-            self.line = None;
+    fn commit(&mut self, _: &Deadline) -> Result<(), DbError> {
+        self.connection()?.commit().map_err(|error| self.classify(error::of(&error)))?;
+        // The commit has succeeded, whatever happens to the connection now.
+        if self.connection()?.set_autocommit(true).is_err() {
+            self.connection = None;
         }
         Ok(())
     }
 
     fn rollback(&mut self) -> Result<(), DbError> {
-        let line = self.line()?;
-        let ended = line.rollback().and_then(|()| line.set_autocommit(true));
-        ended.map_err(|error| self.blame(error::of(&error)))
+        let connection = self.connection()?;
+        let ended = connection.rollback().and_then(|()| connection.set_autocommit(true));
+        ended.map_err(|error| self.classify(error::of(&error)))
     }
 }
 
 impl Odbc {
-    /// Whatever a statement met with on a lost connection, it was not the statement's fault.
-    fn blame(&self, error: DbError) -> DbError {
-        let error = self.target.without_secrets(error);
+    /// Reports an error on a lost connection as `Lost`: it is not the statement's fault.
+    fn classify(&self, error: DbError) -> DbError {
+        let error = self.target.redact_error(error);
         match self.is_closed() && error.reason == Reason::Sql {
             true => {
                 DbError { code: error.code, native: error.native, ..DbError::lost(error.message) }
@@ -233,10 +236,10 @@ impl Odbc {
 
 impl Drop for Odbc {
     fn drop(&mut self) {
-        // The library panics where a server is gone that should be told of the parting.
-        let line = self.line.take();
-        if catch_unwind(AssertUnwindSafe(|| drop(line))).is_err() {
-            tracing::debug!("an ODBC connection could not be closed in order");
+        // The library panics if it cannot disconnect, because the server is gone.
+        let connection = self.connection.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(connection))).is_err() {
+            tracing::debug!("an ODBC connection could not be closed cleanly");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! What a database worker can do, by name.
+//! The operations of a database worker.
 
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::driver::{Reply, Target};
+use super::deadline::Deadline;
+use super::driver::{DatabaseTarget, StatementResult};
 use super::error::DbError;
-use super::gather::Want;
-use super::options::Habits;
-use super::row::{Object, Table};
+use super::options::ConnectionConfig;
+use super::row::{ResultTable, RowObject};
+use super::row_collector::RowsWanted;
 use super::session::Session;
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 use crate::call::Call;
 use crate::error::OperationError;
 use crate::operation::{Operation, Operations};
@@ -28,13 +28,13 @@ pub(super) const INSERT: &str = "db.insert";
 pub(super) const TRANSACTION: &str = "db.transaction";
 pub(super) const PING: &str = "db.ping";
 
-/// All operations on a database. Each worker has a connection of its own.
-pub(super) fn operations(target: Target, habits: Habits) -> Operations<Session> {
-    let read_only = habits.read_only;
-    let set = Operations::new(move || Ok(Session::open(target.clone(), habits.clone())?));
-    // What a read that we cannot look into does twice is known only where nothing can be written.
-    let about = |name: &str, words: &str, result| {
-        let mut about = Operation::new(name).description(words);
+/// All operations on a database. Each worker has its own connection.
+pub(super) fn operations(target: DatabaseTarget, config: ConnectionConfig) -> Operations<Session> {
+    let read_only = config.read_only;
+    let set = Operations::new(move || Ok(Session::open(target.clone(), config.clone())?));
+    // Whether a SELECT may be repeated is certain only for a read-only database.
+    let about = |name: &str, description: &str, result| {
+        let mut about = Operation::new(name).description(description);
         (about.arguments, about.result) = (Some(statement_schema()), Some(result));
         about.idempotent = read_only;
         about
@@ -45,15 +45,15 @@ pub(super) fn operations(target: Target, habits: Habits) -> Operations<Session> 
         .add_raw(
             about(SELECT_ALL, "All rows, as objects.", json!({ "type": "array", "items": row() })),
             |session, call, statement| {
-                let reply = run(session, call, &statement, Want::All)?;
-                written(&Objects(&reply.table))
+                let result = run(session, call, &statement, RowsWanted::All)?;
+                to_payload(&Objects(&result.table))
             },
         )
         .add_raw(
             about(SELECT_ROW, "The first row, or null.", json!({ "type": ["object", "null"] })),
             |session, call, statement| {
-                let reply = run(session, call, &statement, Want::First)?;
-                written(&reply.table.objects().next())
+                let result = run(session, call, &statement, RowsWanted::First)?;
+                to_payload(&result.table.objects().next())
             },
         )
         .add_raw(
@@ -63,56 +63,65 @@ pub(super) fn operations(target: Target, habits: Habits) -> Operations<Session> 
                 json!({ "type": "array", "items": value() }),
             ),
             |session, call, statement| {
-                let reply = run(session, call, &statement, Want::All)?;
-                written(&reply.table.first_column().collect::<Vec<_>>())
+                let result = run(session, call, &statement, RowsWanted::All)?;
+                to_payload(&result.table.first_column().collect::<Vec<_>>())
             },
         )
         .add_raw(
             about(SELECT_VALUE, "The first column of the first row, or null.", value()),
             |session, call, statement| {
-                let reply = run(session, call, &statement, Want::First)?;
-                written(&reply.table.first_value())
+                let result = run(session, call, &statement, RowsWanted::First)?;
+                to_payload(&result.table.first_value())
             },
         );
-    changing(set, about)
+    add_writing_operations(set, about)
 }
 
-fn changing(
+fn add_writing_operations(
     set: Operations<Session>,
     about: impl Fn(&str, &str, serde_json::Value) -> Operation,
 ) -> Operations<Session> {
     let value = schemars::schema_for!(Value).to_value();
     let mut transaction = about(
         TRANSACTION,
-        "Runs statements, all or none; what each came to.",
+        "Runs statements in one transaction, all or none; returns the outcome of each.",
         json!({ "type": "array", "items": { "type": "object" } }),
     );
     transaction.arguments = Some(json!({ "type": "array", "items": statement_schema() }));
-    let mut ping = about(PING, "Asks the database whether it is there.", json!({ "const": true }));
+    let mut ping = about(PING, "Checks that the database responds.", json!({ "const": true }));
     (ping.arguments, ping.idempotent) = (None, true);
     set.add_raw(
-        about(DO, "Runs a statement; how many rows it changed.", json!({ "type": "integer" })),
+        about(
+            DO,
+            "Runs a statement; returns the number of rows that it changed.",
+            json!({ "type": "integer" }),
+        ),
         |session, call, statement| {
-            let reply = run(session, call, &statement, Want::Count)?;
-            written(&reply.affected)
+            let result = run(session, call, &statement, RowsWanted::Count)?;
+            to_payload(&result.affected)
         },
     )
     .add_raw(
-        about(INSERT, "Runs an INSERT; the new row's id, or what RETURNING says first.", value),
+        about(
+            INSERT,
+            "Runs an INSERT; returns the new row's id, or the first column of RETURNING.",
+            value,
+        ),
         |session, call, statement| {
-            let reply = run(session, call, &statement, Want::First)?;
-            let id = if reply.returns { reply.table.first_value() } else { reply.last_id };
-            written(&id)
+            let result = run(session, call, &statement, RowsWanted::First)?;
+            let id = if result.returns { result.table.first_value() } else { result.last_id };
+            to_payload(&id)
         },
     )
     .add_raw(transaction, |session, call, arguments| {
         let statements: Vec<Statement> = read(&arguments)?;
-        let replies = session.transaction(&statements, &Watch::over(call, Instant::now()))?;
-        written(&replies.iter().map(Done).collect::<Vec<_>>())
+        let results =
+            session.transaction(&statements, &Deadline::for_call(call, Instant::now()))?;
+        to_payload(&results.iter().map(ResultJson).collect::<Vec<_>>())
     })
     .add_raw(ping, |session, call, _| {
-        session.ping(&Watch::over(call, Instant::now()))?;
-        written(&true)
+        session.ping(&Deadline::for_call(call, Instant::now()))?;
+        to_payload(&true)
     })
 }
 
@@ -120,18 +129,18 @@ fn run(
     session: &mut Session,
     call: &Call,
     arguments: &Payload,
-    want: Want,
-) -> Result<Reply, OperationError> {
+    want: RowsWanted,
+) -> Result<StatementResult, OperationError> {
     let statement: Statement = read(arguments)?;
-    let watch = Watch::over(call, Instant::now());
-    session.run(&statement, want, &watch).map_err(DbError::into)
+    let deadline = Deadline::for_call(call, Instant::now());
+    session.run(&statement, want, &deadline).map_err(DbError::into)
 }
 
 fn read<T: serde::de::DeserializeOwned>(arguments: &Payload) -> Result<T, OperationError> {
     arguments.read().map_err(|error| OperationError::bad_arguments(error.to_string()))
 }
 
-fn written<T: Serialize + ?Sized>(value: &T) -> Result<Payload, OperationError> {
+fn to_payload<T: Serialize + ?Sized>(value: &T) -> Result<Payload, OperationError> {
     Payload::json(value).map_err(OperationError::of)
 }
 
@@ -149,8 +158,8 @@ fn statement_schema() -> serde_json::Value {
     ] })
 }
 
-/// Rows, to be written as a list of objects.
-struct Objects<'t>(&'t Table);
+/// Serialises rows as a list of objects.
+struct Objects<'t>(&'t ResultTable);
 
 impl Serialize for Objects<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -158,10 +167,10 @@ impl Serialize for Objects<'_> {
     }
 }
 
-/// What a statement of a transaction came to, to be written as an [`super::Outcome`].
-struct Done<'r>(&'r Reply);
+/// Serialises the outcome of a statement as an [`super::Outcome`].
+struct ResultJson<'r>(&'r StatementResult);
 
-impl Serialize for Done<'_> {
+impl Serialize for ResultJson<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Form<'r> {
@@ -169,10 +178,11 @@ impl Serialize for Done<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             last_id: Option<&'r Value>,
             #[serde(skip_serializing_if = "Option::is_none")]
-            rows: Option<Vec<Object<'r>>>,
+            rows: Option<Vec<RowObject<'r>>>,
         }
-        let Self(reply) = self;
-        let rows = reply.returns.then(|| reply.table.objects().collect());
-        Form { rows_affected: reply.affected, last_id: reply.last_id.as_ref(), rows }.serialize(to)
+        let Self(result) = self;
+        let rows = result.returns.then(|| result.table.objects().collect());
+        Form { rows_affected: result.affected, last_id: result.last_id.as_ref(), rows }
+            .serialize(to)
     }
 }

@@ -1,15 +1,15 @@
-//! How a database is used: the pool around it, and the habits of each connection.
+//! Options of a database: its pool, and its connections.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::gather::Bounds;
+use super::row_collector::ResultLimits;
 use crate::program::Program;
 use crate::settings::Settings;
 
-/// How a database is used. The defaults are [`Settings::database`] for the pool, threads, and limits
-/// that nobody meets by accident.
+/// Options of a database. The defaults are [`Settings::database`] for the pool, threads, and
+/// generous limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,50 +26,50 @@ pub struct DbOptions {
     pub(super) name: String,
     pub(super) settings: Settings,
     pub(super) isolation: DbIsolation,
-    pub(super) habits: Habits,
+    pub(super) connection: ConnectionConfig,
 }
 
-/// Where the connections are.
+/// Where the connections run.
 #[derive(Debug, Clone, Default)]
 pub enum DbIsolation {
     /// On threads of this process.
     #[default]
     Threads,
-    /// In processes of their own, which may crash. The program must answer for them: see
-    /// [`super::of_worker`]. [`Program::this`] unless told.
+    /// In child processes, which may crash without harm. The program must support it: see
+    /// [`super::of_worker`]. Default: [`Program::this`].
     Processes(Option<Program>),
 }
 
-/// What a connection keeps to. Crosses to worker processes.
+/// The configuration of a connection. Passed to worker processes as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Habits {
+pub(super) struct ConnectionConfig {
     /// Prepared statements that a connection keeps; 0 for none.
     pub(super) statements: usize,
     pub(super) row_limit: usize,
     pub(super) byte_limit: usize,
-    /// How long a lock of somebody else's is waited for.
+    /// How long a statement waits for a lock.
     pub(super) busy: Duration,
     pub(super) statement_timeout: Option<Duration>,
-    /// Run on every new connection.
+    /// Statements that are run on every new connection.
     pub(super) init: Vec<String>,
     pub(super) read_only: bool,
-    /// SQLite: whether a file that is not there is made.
+    /// SQLite: whether a missing file is created.
     pub(super) create: bool,
     /// Whether a worker starts without a connection.
     pub(super) lazy: bool,
-    /// A connection that was idle for so long is asked whether it lives before it is used.
+    /// A connection that was idle this long is pinged before it is used.
     pub(super) check_after: Duration,
-    /// How long connecting is tried, again and again, before a call fails for it.
+    /// How long a worker tries to connect before the call fails.
     pub(super) reconnect: Duration,
 }
 
-impl Habits {
-    pub(super) fn bounds(&self) -> Bounds {
-        Bounds { rows: self.row_limit, bytes: self.byte_limit }
+impl ConnectionConfig {
+    pub(super) fn limits(&self) -> ResultLimits {
+        ResultLimits { rows: self.row_limit, bytes: self.byte_limit }
     }
 }
 
-impl Default for Habits {
+impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
             statements: 128,
@@ -93,13 +93,13 @@ impl Default for DbOptions {
             name: "database".to_owned(),
             settings: Settings::database(),
             isolation: DbIsolation::default(),
-            habits: Habits::default(),
+            connection: ConnectionConfig::default(),
         }
     }
 }
 
 impl DbOptions {
-    /// The pool's name, in errors, logs and metrics; `database` unless told.
+    /// The pool's name in errors, logs and metrics. Default: `database`.
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
@@ -109,79 +109,80 @@ impl DbOptions {
         Self { settings, ..self }
     }
 
-    /// Connections that are always there, and connections at most.
+    /// Minimum and maximum number of connections.
     pub fn workers(mut self, min: usize, max: usize) -> Self {
         (self.settings.min, self.settings.max) = (min, max);
         self
     }
 
-    /// Where the connections are. Processes, where a driver may crash.
+    /// Where the connections run. Use processes for drivers that may crash.
     pub fn isolation(self, isolation: DbIsolation) -> Self {
         Self { isolation, ..self }
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Habits)) -> Self {
-        change(&mut self.habits);
+    fn with(mut self, change: impl FnOnce(&mut ConnectionConfig)) -> Self {
+        change(&mut self.connection);
         self
     }
 
-    /// Prepared statements that each connection keeps; 128 unless told. 0 for none: behind a pooler
-    /// that hands out another session for every transaction (PostgreSQL), nothing may be kept.
+    /// Prepared statements that each connection keeps. Default: 128. Use 0 behind a transaction
+    /// pooler (PostgreSQL), where prepared statements do not survive a transaction.
     pub fn statement_cache(self, statements: usize) -> Self {
-        self.with(|habits| habits.statements = statements)
+        self.with(|config| config.statements = statements)
     }
 
-    /// Rows that a statement may return; 100,000 unless told. One more is an error.
+    /// Maximum number of rows that a statement returns. Default: 100,000. Beyond it the statement
+    /// fails.
     pub fn row_limit(self, rows: usize) -> Self {
-        self.with(|habits| habits.row_limit = rows)
+        self.with(|config| config.row_limit = rows)
     }
 
-    /// Bytes that a statement may return; 32 MiB unless told.
+    /// Maximum number of bytes that a statement returns. Default: 32 MiB.
     pub fn byte_limit(self, bytes: usize) -> Self {
-        self.with(|habits| habits.byte_limit = bytes)
+        self.with(|config| config.byte_limit = bytes)
     }
 
-    /// How long a lock of somebody else's is waited for (SQLite, PostgreSQL, MySQL); 5 s unless told.
+    /// How long a statement waits for a lock (SQLite, PostgreSQL, MySQL). Default: 5 s.
     pub fn busy_timeout(self, limit: Duration) -> Self {
-        self.with(|habits| habits.busy = limit)
+        self.with(|config| config.busy = limit)
     }
 
-    /// How long one statement may take. Without it, as long as its call.
+    /// How long one statement may take. Default: as long as its call.
     pub fn statement_timeout(self, limit: Duration) -> Self {
-        self.with(|habits| habits.statement_timeout = Some(limit))
+        self.with(|config| config.statement_timeout = Some(limit))
     }
 
-    /// A statement that is run on every new connection: a `PRAGMA`, a `SET`. Add several in order.
+    /// Adds a statement that is run on every new connection: a `PRAGMA`, a `SET`. They run in
+    /// order.
     pub fn init(self, sql: impl Into<String>) -> Self {
-        self.with(|habits| habits.init.push(sql.into()))
+        self.with(|config| config.init.push(sql.into()))
     }
 
-    /// Only reads. The database refuses the rest, where it can be told to (SQLite, PostgreSQL, MySQL;
-    /// by ODBC, only where the driver leads to one of those).
+    /// Allows reads only. The database enforces it where it can (SQLite, PostgreSQL, MySQL; with
+    /// ODBC, only if the driver connects to one of those).
     pub fn read_only(self) -> Self {
-        self.with(|habits| habits.read_only = true)
+        self.with(|config| config.read_only = true)
     }
 
-    /// SQLite: makes the file if it is not there. Without this, that is an error.
+    /// SQLite: creates a missing file. Without this, that is an error.
     pub fn create_if_missing(self) -> Self {
-        self.with(|habits| habits.create = true)
+        self.with(|config| config.create = true)
     }
 
-    /// Workers start without a connection, and make one when they need it: so a program can start
+    /// Workers start without a connection, and connect when they need one: so a program can start
     /// before its database.
     pub fn lazy(self) -> Self {
-        self.with(|habits| habits.lazy = true)
+        self.with(|config| config.lazy = true)
     }
 
-    /// A connection that was idle for so long is asked whether it lives before it is used; 5 s unless
-    /// told.
+    /// A connection that was idle this long is pinged before it is used. Default: 5 s.
     pub fn check_after(self, idle: Duration) -> Self {
-        self.with(|habits| habits.check_after = idle)
+        self.with(|config| config.check_after = idle)
     }
 
-    /// How long connecting is tried, with growing pauses, before a call fails for it; 10 s unless
-    /// told, and never longer than the call may take.
+    /// How long a worker tries to connect, with growing pauses, before the call fails. Default: 10
+    /// s, and never longer than the call's deadline.
     pub fn reconnect_within(self, limit: Duration) -> Self {
-        self.with(|habits| habits.reconnect = limit)
+        self.with(|config| config.reconnect = limit)
     }
 }

@@ -1,7 +1,7 @@
-//! PostgreSQL, by tokio-postgres on a small runtime of the worker's own: to its thread it blocks.
+//! PostgreSQL, with tokio-postgres on a runtime per worker: the worker's thread blocks on it.
 //!
-//! Parameters are sent as text, as in a literal: the server knows best what stands there. Statements
-//! are prepared and kept; see `prepared`. A statement is stopped by asking the server to.
+//! Parameters are sent as text, like a literal, so that the server chooses their types. Prepared
+//! statements are cached; see `prepared`. A statement is stopped by a cancel request to the server.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,76 +14,79 @@ use tokio::task::JoinSet;
 use tokio_postgres::{CancelToken, Client};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::driver::{Connection, Reply};
+use super::deadline::Deadline;
+use super::driver::{Connection, StatementResult};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
-use super::options::Habits;
-use super::row::Table;
+use super::options::ConnectionConfig;
+use super::row::ResultTable;
+use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::sql;
 use super::statement::Statement;
-use super::watch::Watch;
 use prepared::{Cache, Prepared};
 
 mod error;
 mod prepared;
 mod value;
 
-/// How long a server may take to let us in.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a commit or a rollback may take.
-const ENDING: Duration = Duration::from_secs(30);
-/// A client that vanished in a transaction holds its locks no longer than this, in milliseconds.
-const ABANDONED_MS: u32 = 60_000;
-/// Rows that nobody wants are read up to this number; it takes more to ask the server to stop.
-const TO_SKIP: u64 = 1_000;
+/// Timeout of connecting to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a commit or a rollback.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The server ends the idle transaction of a client that vanished after this many milliseconds, and
+/// releases its locks.
+const IDLE_TRANSACTION_TIMEOUT_MS: u32 = 60_000;
+/// Rows beyond the needed ones are read and skipped up to this number; after that, stopping the
+/// query costs less.
+const MAX_SKIPPED_ROWS: u64 = 1_000;
 
-/// A URL that cannot work.
+/// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
     read(url).map(drop).map_err(error::of_address)
 }
 
 pub(super) fn connect(
     url: &str,
-    habits: &Habits,
-    watch: &Watch,
+    config: &ConnectionConfig,
+    deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
     let address = read(url).map_err(error::of_address)?;
     let tls = address.connector().map_err(error::of_address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| unreachable_at("no runtime", &error.to_string()))?;
     let (shown, mut tasks) = (address.shown(), JoinSet::new());
-    let patience = watch.left().map_or(PATIENCE, |left| left.min(PATIENCE));
+    let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
     let client = runtime.block_on(async {
-        let joined = tokio::time::timeout(patience, join(&address, tls.clone(), &mut tasks)).await;
-        let joined = joined.map_err(|_| unreachable_at(&shown, "it does not answer"))?;
+        let joined =
+            tokio::time::timeout(timeout, connect_within(&address, tls.clone(), &mut tasks)).await;
+        let joined = joined.map_err(|_| unreachable_at(&shown, "the server does not answer"))?;
         joined.map_err(|error| error::of_connect(&shown, &error))
     })?;
     let connection = Postgres {
-        cancel: Canceller { token: client.cancel_token(), tls, asked: Cell::new(false) },
-        cache: Cache::new(habits.statements),
-        pooled: habits.statements == 0,
-        read_only: habits.read_only,
+        cancel: Canceller { token: client.cancel_token(), tls, requested: Cell::new(false) },
+        cache: Cache::new(config.statements),
+        pooled: config.statements == 0,
+        read_only: config.read_only,
         client,
         in_transaction: false,
         _tasks: tasks,
         runtime,
     };
-    connection.set_up(habits, watch)?;
+    connection.configure_session(config, deadline)?;
     Ok(Box::new(connection))
 }
 
-fn unreachable_at(shown: &str, why: &str) -> DbError {
-    DbError::new(Reason::Unreachable, format!("{shown}: {why}"))
+fn unreachable_at(shown: &str, reason: &str) -> DbError {
+    DbError::new(Reason::Unreachable, format!("{shown}: {reason}"))
 }
 
-/// Makes a connection; what it needs to live is among the tasks.
-async fn join(
+/// Connects, and spawns the connection's task.
+async fn connect_within(
     address: &Address,
     tls: MakeRustlsConnect,
     tasks: &mut JoinSet<()>,
 ) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = address.config.connect(tls).await?;
-    // Why it ended, whoever waits for an answer hears.
+    // The error of the connection is also returned by the statement that waits for an answer.
     tasks.spawn(async move { _ = connection.await });
     Ok(client)
 }
@@ -91,79 +94,82 @@ async fn join(
 struct Postgres {
     cancel: Canceller,
     cache: Cache,
-    /// Behind a pooler: nothing may outlive a transaction.
+    /// Behind a transaction pooler: no session state survives a transaction.
     pooled: bool,
     read_only: bool,
     client: Client,
     in_transaction: bool,
     _tasks: JoinSet<()>,
-    // Last: the others live on it.
+    // Last, because the other fields need the runtime.
     runtime: Runtime,
 }
 
-/// Asks the server to stop what a session does.
+/// Stops the statement of a session.
 ///
-/// A session that was asked is not used for anything else: the server passes the request on as two
-/// signals, and under load the second was seen to stop the statement after the one that was meant.
+/// The session is not used afterwards: the server delivers the request as two signals, and under
+/// load the second one was seen to stop the statement after the intended one.
 struct Canceller {
     token: CancelToken,
     tls: MakeRustlsConnect,
-    asked: Cell<bool>,
+    requested: Cell<bool>,
 }
 
 impl Canceller {
     async fn cancel(&self) {
-        self.asked.set(true);
-        // If it does not arrive, the statement does not end in time, and the connection is given up.
+        self.requested.set(true);
+        // If the request fails, the statement does not end in time, and the connection is dropped.
         let _ = self.token.cancel_query(self.tls.clone()).await;
     }
 
-    /// Does `work`, and has it stopped when the watch says so.
-    async fn guarded<T>(
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
+    async fn run_with_deadline<T>(
         &self,
-        watch: &Watch,
+        deadline: &Deadline,
         work: impl Future<Output = Result<T, DbError>>,
     ) -> Result<T, DbError> {
-        watch.guard(work, self.cancel()).await
+        deadline.run_or_stop(work, self.cancel()).await
     }
 }
 
 impl Postgres {
-    /// What holds for all of the session.
-    fn set_up(&self, habits: &Habits, watch: &Watch) -> Result<(), DbError> {
-        let lock = habits.busy.as_millis().clamp(1, 1 << 30);
+    /// Applies the settings of the session.
+    fn configure_session(
+        &self,
+        config: &ConnectionConfig,
+        deadline: &Deadline,
+    ) -> Result<(), DbError> {
+        let lock = config.busy.as_millis().clamp(1, 1 << 30);
         let mut settings = vec![
             "SET datestyle TO 'ISO'".to_owned(),
             format!("SET lock_timeout TO {lock}"),
-            format!("SET idle_in_transaction_session_timeout TO {ABANDONED_MS}"),
-            // Servers from 14 on notice in the middle of a statement that we are gone.
+            format!("SET idle_in_transaction_session_timeout TO {IDLE_TRANSACTION_TIMEOUT_MS}"),
+            // Servers from 14 on notice during a statement that the client is gone.
             "SELECT set_config(name, '2s', false) FROM pg_catalog.pg_settings \
              WHERE name = 'client_connection_check_interval'"
                 .to_owned(),
         ];
-        if let Some(limit) = habits.statement_timeout {
-            // We stop it sooner, if we live.
+        if let Some(limit) = config.statement_timeout {
+            // This process stops it earlier, unless it has died.
             let limit = limit.as_millis().clamp(1, 1 << 30) + 1_000;
             settings.push(format!("SET statement_timeout TO {limit}"));
         }
-        settings.extend(habits.init.iter().cloned());
-        if habits.read_only {
+        settings.extend(config.init.iter().cloned());
+        if config.read_only {
             settings.push("SET default_transaction_read_only TO on".to_owned());
         }
         for sql in settings {
             let ran =
                 async { self.client.batch_execute(&sql).await.map_err(|error| error::of(&error)) };
-            self.runtime.block_on(self.cancel.guarded(watch, ran)).map_err(|error| DbError {
-                message: format!("{sql}: {}", error.message),
-                ..error
-            })?;
+            self.runtime.block_on(self.cancel.run_with_deadline(deadline, ran)).map_err(
+                |error| DbError { message: format!("{sql}: {}", error.message), ..error },
+            )?;
         }
         Ok(())
     }
 
     fn batch(&self, sql: &str) -> Result<(), DbError> {
         self.runtime.block_on(async {
-            let ran = tokio::time::timeout(ENDING, self.client.batch_execute(sql)).await;
+            let ran = tokio::time::timeout(COMMIT_TIMEOUT, self.client.batch_execute(sql)).await;
             let ran =
                 ran.map_err(|_| DbError::lost(format!("{sql}: the server does not answer")))?;
             ran.map_err(|error| error::of(&error))
@@ -173,21 +179,21 @@ impl Postgres {
     fn run_once(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
         let (client, cache, cancel) = (&self.client, &mut self.cache, &self.cancel);
-        self.runtime.block_on(cancel.guarded(watch, async {
-            // Nobody listened while the thread had nothing to do: the first turn hears what came, the
-            // second lets the connection read that it was closed.
+        self.runtime.block_on(cancel.run_with_deadline(deadline, async {
+            // The runtime did not run while the thread was idle: the first yield receives pending
+            // bytes, the second lets the connection's task see that the server closed it.
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
             if client.is_closed() {
                 return Err(DbError::lost("the connection was closed").unsent());
             }
             let prepared = cache.prepared(client, &statement.sql).await?;
-            query(client, cancel, &prepared, statement, want, bounds).await
+            query(client, cancel, &prepared, statement, want, limits).await
         }))
     }
 }
@@ -198,100 +204,105 @@ async fn query(
     cancel: &Canceller,
     prepared: &Prepared,
     statement: &Statement,
-    want: Want,
-    bounds: Bounds,
-) -> Result<Reply, DbError> {
-    let wanted = prepared.statement.params().len();
-    if statement.params.len() != wanted {
-        let words = format!("{} values for {wanted} parameters", statement.params.len());
-        return Err(DbError::new(Reason::Sql, words).code("07001"));
+    want: RowsWanted,
+    limits: ResultLimits,
+) -> Result<StatementResult, DbError> {
+    let expected = prepared.statement.params().len();
+    if statement.params.len() != expected {
+        let message = format!("{} values for {expected} parameters", statement.params.len());
+        return Err(DbError::new(Reason::Sql, message).code("07001"));
     }
     let params = statement.params.iter().map(value::Bound);
     let rows = client.query_raw(&prepared.statement, params).await;
     let rows = rows.map_err(|error| error::of(&error))?;
     pin_mut!(rows);
     let returns = !prepared.names.is_empty();
-    let mut gathering = Gathering::new(want, bounds, prepared.names.iter().cloned());
-    let (mut refused, mut skipped) = (None, 0);
+    let mut collector = RowCollector::new(want, limits, prepared.names.iter().cloned());
+    let (mut limit_error, mut skipped) = (None, 0);
     while let Some(row) = rows.next().await {
         let row = match row {
             Ok(row) => row,
-            // We asked for that.
-            Err(_) if refused.is_some() || skipped > TO_SKIP => break,
+            // The query was stopped on purpose.
+            Err(_) if limit_error.is_some() || skipped > MAX_SKIPPED_ROWS => break,
             Err(error) => return Err(error::of(&error)),
         };
-        if refused.is_some() {
+        if limit_error.is_some() {
             continue;
         }
-        match gathering.take(|| value::row(&row, &prepared.kinds)) {
-            Ok(Next::More) => {}
-            Ok(Next::Enough) => {
+        match collector.take(|| value::row(&row, &prepared.kinds)) {
+            Ok(Fetch::More) => {}
+            Ok(Fetch::Enough) => {
                 skipped += 1;
-                if skipped == TO_SKIP + 1 && sql::reads(&statement.sql) {
+                if skipped == MAX_SKIPPED_ROWS + 1 && sql::is_read_only(&statement.sql) {
                     cancel.cancel().await;
                 }
             }
             Err(error) => {
-                refused = Some(error);
+                limit_error = Some(error);
                 cancel.cancel().await;
             }
         }
     }
-    match refused {
+    match limit_error {
         Some(error) => Err(error),
         None => {
             let affected =
-                if returns { gathering.count() } else { rows.rows_affected().unwrap_or(0) };
-            Ok(Reply { returns, table: table(gathering, want), affected, last_id: None })
+                if returns { collector.count() } else { rows.rows_affected().unwrap_or(0) };
+            Ok(StatementResult {
+                returns,
+                table: to_table(collector, want),
+                affected,
+                last_id: None,
+            })
         }
     }
 }
 
-fn table(gathering: Gathering, want: Want) -> Table {
+fn to_table(collector: RowCollector, want: RowsWanted) -> ResultTable {
     match want {
-        Want::Count => Table::default(),
-        Want::First | Want::All => gathering.into_table(),
+        RowsWanted::Count => ResultTable::default(),
+        RowsWanted::First | RowsWanted::All => collector.into_table(),
     }
 }
 
 impl Connection for Postgres {
     fn is_closed(&self) -> bool {
-        self.client.is_closed() || self.cancel.asked.get()
+        self.client.is_closed() || self.cancel.requested.get()
     }
 
-    fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
-        let asked =
+    fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        let ping =
             async { self.client.check_connection().await.map_err(|error| error::of(&error)) };
-        self.runtime.block_on(self.cancel.guarded(watch, asked))
+        self.runtime.block_on(self.cancel.run_with_deadline(deadline, ping))
     }
 
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
         if self.pooled && !self.in_transaction {
-            self.begin(watch).map_err(DbError::unsent)?;
-            let reply = self.run_once(statement, want, bounds, watch);
-            let ended = if reply.is_ok() { self.commit(watch) } else { self.rollback() };
-            return reply.and_then(|reply| ended.map(|()| reply));
+            self.begin(deadline).map_err(DbError::unsent)?;
+            let result = self.run_once(statement, want, limits, deadline);
+            let ended = if result.is_ok() { self.commit(deadline) } else { self.rollback() };
+            return result.and_then(|result| ended.map(|()| result));
         }
-        match self.run_once(statement, want, bounds, watch) {
-            // A table has changed since it was prepared. Nothing was run.
+        match self.run_once(statement, want, limits, deadline) {
+            // A table has changed since the statement was prepared. It did not run.
             Err(error) if prepared::is_stale(&error) => {
-                self.cache.forget(&statement.sql);
+                self.cache.remove_statement(&statement.sql);
                 match self.in_transaction {
                     true => Err(DbError { retryable: true, ..error }),
-                    false => self.run_once(statement, want, bounds, watch),
+                    false => self.run_once(statement, want, limits, deadline),
                 }
             }
             answer => answer,
         }
     }
 
-    fn begin(&mut self, _: &Watch) -> Result<(), DbError> {
+    fn begin(&mut self, _: &Deadline) -> Result<(), DbError> {
         let how = if self.read_only { "BEGIN READ ONLY" } else { "BEGIN" };
         match self.pooled {
             true => self.batch(&format!("{how}; SET LOCAL datestyle TO 'ISO'"))?,
@@ -301,7 +312,7 @@ impl Connection for Postgres {
         Ok(())
     }
 
-    fn commit(&mut self, _: &Watch) -> Result<(), DbError> {
+    fn commit(&mut self, _: &Deadline) -> Result<(), DbError> {
         self.in_transaction = false;
         self.batch("COMMIT")
     }

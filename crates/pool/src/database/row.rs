@@ -1,4 +1,4 @@
-//! Rows: objects whose columns keep their order, in Rust and in JSON.
+//! Rows: columns keep their order, in Rust and in JSON.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::value::Value;
 
-/// A row: names and values, in the order in which the statement names them. In JSON it is an object;
-/// of two columns with one name, both are written, and most readers keep the last.
+/// A row: names and values, in the order of the statement. In JSON it is an object; if two columns
+/// have the same name, both are written, and most parsers keep the last.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Row {
     columns: Vec<(String, Value)>,
 }
 
 impl Row {
-    /// The value in a column by name; the first, if several have it.
+    /// The value of a column by name; the first, if several have it.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.columns.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
@@ -31,7 +31,7 @@ impl Row {
         self.columns.into_iter().map(|(_, value)| value)
     }
 
-    /// Reads it as a type of yours: a struct with a field per column.
+    /// Deserialises the row into `T`: a struct with a field per column.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::to_value(self).and_then(serde_json::from_value)
     }
@@ -45,13 +45,13 @@ impl Serialize for Row {
 
 impl<'de> Deserialize<'de> for Row {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Reader)
+        from.deserialize_map(RowVisitor)
     }
 }
 
-struct Reader;
+struct RowVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for RowVisitor {
     type Value = Row;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,20 +67,20 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Rows as they come from a database: the names once, the values of each.
+/// Rows as they come from a database: the names once, and the values of each row.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Table {
+pub(super) struct ResultTable {
     pub(super) names: Arc<[String]>,
     pub(super) rows: Vec<Vec<Value>>,
 }
 
-impl Table {
-    /// The rows as objects, to be written.
-    pub(super) fn objects(&self) -> impl Iterator<Item = Object<'_>> {
-        self.rows.iter().map(|values| Object { names: &self.names, values })
+impl ResultTable {
+    /// The rows as objects, for serialisation.
+    pub(super) fn objects(&self) -> impl Iterator<Item = RowObject<'_>> {
+        self.rows.iter().map(|values| RowObject { names: &self.names, values })
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use.
     pub(super) fn size(&self) -> usize {
         self.rows.iter().flatten().map(Value::size).sum()
     }
@@ -96,13 +96,13 @@ impl Table {
     }
 }
 
-/// One row, to be written as an object.
-pub(super) struct Object<'t> {
+/// One row, serialised as an object.
+pub(super) struct RowObject<'t> {
     names: &'t [String],
     values: &'t [Value],
 }
 
-impl Serialize for Object<'_> {
+impl Serialize for RowObject<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(self.values.len()))?;
         for (name, value) in self.names.iter().zip(self.values) {
@@ -123,17 +123,20 @@ mod tests {
         assert_eq!(serde_json::to_string(&row).unwrap(), json);
         assert_eq!((row.get("a"), row.get("b")), (Some(&Value::from("x")), None));
         #[derive(serde::Deserialize, PartialEq, Debug)]
-        struct Line {
+        struct OrderLine {
             a: String,
             m: Option<i64>,
             z: u8,
         }
-        assert_eq!(row.read::<Line>().unwrap(), Line { a: "x".to_owned(), m: None, z: 1 });
+        assert_eq!(
+            row.read::<OrderLine>().unwrap(),
+            OrderLine { a: "x".to_owned(), m: None, z: 1 }
+        );
     }
 
     #[test]
     fn a_table_is_written_row_by_row() {
-        let table = Table {
+        let table = ResultTable {
             names: ["b".to_owned(), "a".to_owned()].into(),
             rows: vec![vec![1.into(), 2.into()], vec![3.into(), Value::Null]],
         };

@@ -1,69 +1,72 @@
-//! One worker's connection, and what is done when it is lost: made again with growing pauses, and
-//! the statement repeated only where that cannot do it twice.
+//! One worker's connection. When it is lost, the session reconnects with growing pauses, and
+//! repeats a statement only if it cannot take effect twice.
 
 use std::time::{Duration, Instant};
 
-use super::driver::{Connection, Reply, Target};
+use super::deadline::Deadline;
+use super::driver::{Connection, DatabaseTarget, StatementResult};
 use super::error::{DbError, Reason};
-use super::gather::Want;
-use super::options::Habits;
+use super::options::ConnectionConfig;
+use super::row_collector::RowsWanted;
 use super::sql;
 use super::statement::Statement;
-use super::watch::Watch;
 
-/// The pause before connecting is tried again; it doubles up to the second.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// Delay before the next attempt to connect; it doubles from the first to the second value.
+const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// One worker's connection.
 pub(super) struct Session {
-    target: Target,
-    habits: Habits,
+    target: DatabaseTarget,
+    config: ConnectionConfig,
     connection: Option<Box<dyn Connection>>,
-    used: Instant,
-    /// Something went wrong that may mean that it is lost.
-    doubtful: bool,
+    last_used: Instant,
+    /// An error without a code occurred, so the connection may be lost.
+    suspect: bool,
 }
 
 impl Session {
-    /// Connects, unless that is left for later. Tried once: a worker that cannot start says so.
-    pub(super) fn open(target: Target, habits: Habits) -> Result<Self, DbError> {
-        let watch = Watch::until(Instant::now() + habits.reconnect);
-        let connection = match habits.lazy {
+    /// Connects, unless the options are lazy. Only one attempt: a worker that cannot start reports
+    /// it.
+    pub(super) fn open(target: DatabaseTarget, config: ConnectionConfig) -> Result<Self, DbError> {
+        let deadline = Deadline::until(Instant::now() + config.reconnect);
+        let connection = match config.lazy {
             true => None,
-            false => Some(target.connect(&habits, &watch)?),
+            false => Some(target.connect(&config, &deadline)?),
         };
-        Ok(Self { target, habits, connection, used: Instant::now(), doubtful: false })
+        Ok(Self { target, config, connection, last_used: Instant::now(), suspect: false })
     }
 
-    /// Asks the database whether it is there.
-    pub(super) fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
-        self.with(watch, true, |connection| connection.ping(watch))
+    /// Checks that the database responds.
+    pub(super) fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        self.with_connection(deadline, true, |connection| connection.ping(deadline))
     }
 
     /// Runs one statement.
     pub(super) fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
-        refuse_bounds(statement)?;
-        if want == Want::All && sql::changes(&statement.sql) {
-            // A limit that is met when rows come back must find nothing changed.
-            let mut replies = self.transaction(std::slice::from_ref(statement), watch)?;
-            return Ok(replies.pop().unwrap_or_default());
+        want: RowsWanted,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
+        reject_transaction_control(statement)?;
+        if want == RowsWanted::All && sql::modifies_rows(&statement.sql) {
+            // If the row limit is exceeded after the change, the transaction is rolled back.
+            let mut results = self.transaction(std::slice::from_ref(statement), deadline)?;
+            return Ok(results.pop().unwrap_or_default());
         }
-        let (bounds, limit) = (self.habits.bounds(), self.habits.statement_timeout);
-        self.with(watch, sql::reads(&statement.sql), |connection| {
-            let reply = connection.run(statement, want, bounds, &watch.narrowed(limit));
+        let (limits, limit) = (self.config.limits(), self.config.statement_timeout);
+        self.with_connection(deadline, sql::is_read_only(&statement.sql), |connection| {
+            let result = connection.run(statement, want, limits, &deadline.with_limit(limit));
             if connection.in_transaction() {
-                let left =
-                    DbError::new(Reason::Refused, "it left a transaction open; use db.transaction");
-                return Err(take_back(connection, left));
+                let left = DbError::new(
+                    Reason::Refused,
+                    "the statement left a transaction open; use db.transaction",
+                );
+                return Err(roll_back(connection, left));
             }
-            // It was run before its first row turned out to be too large.
-            reply.map_err(|error| match error.reason {
-                Reason::SizeLimit if !sql::reads(&statement.sql) => {
+            // It ran before its first row turned out to be too large.
+            result.map_err(|error| match error.reason {
+                Reason::SizeLimit if !sql::is_read_only(&statement.sql) => {
                     DbError { outcome_unknown: true, ..error }
                 }
                 _ => error,
@@ -75,76 +78,76 @@ impl Session {
     pub(super) fn transaction(
         &mut self,
         statements: &[Statement],
-        watch: &Watch,
-    ) -> Result<Vec<Reply>, DbError> {
+        deadline: &Deadline,
+    ) -> Result<Vec<StatementResult>, DbError> {
         for (at, statement) in statements.iter().enumerate() {
-            refuse_bounds(statement).map_err(|error| error.at(at))?;
+            reject_transaction_control(statement).map_err(|error| error.at(at))?;
         }
-        let habits = self.habits.clone();
-        self.with(watch, false, |connection| {
+        let config = self.config.clone();
+        self.with_connection(deadline, false, |connection| {
             for (at, statement) in statements.iter().enumerate() {
-                if let Some(why) = connection.refuses_in_transaction(&statement.sql) {
-                    return Err(DbError::new(Reason::Refused, why).at(at));
+                if let Some(reason) = connection.refuses_in_transaction(&statement.sql) {
+                    return Err(DbError::new(Reason::Refused, reason).at(at));
                 }
             }
-            connection.begin(watch).map_err(DbError::unsent)?;
-            let replies = run_all(connection, statements, &habits, watch);
-            // Whoever was told that its time is over must not find it done.
-            let replies = replies.and_then(|replies| match watch.over_because() {
-                Some(why) => Err(why),
-                None => Ok(replies),
+            connection.begin(deadline).map_err(DbError::unsent)?;
+            let results = run_all(connection, statements, &config, deadline);
+            // A caller that was told of a timeout must not find the transaction committed.
+            let results = results.and_then(|results| match deadline.stop_reason() {
+                Some(reason) => Err(reason),
+                None => Ok(results),
             });
-            match replies {
-                Ok(replies) => match connection.commit(watch) {
-                    Ok(()) => Ok(replies),
-                    Err(error) => Err(take_back(connection, error)),
+            match results {
+                Ok(results) => match connection.commit(deadline) {
+                    Ok(()) => Ok(results),
+                    Err(error) => Err(roll_back(connection, error)),
                 },
-                Err(error) => Err(take_back(connection, error.undone())),
+                Err(error) => Err(roll_back(connection, error.undone())),
             }
         })
     }
 
-    /// Does `work` with a connection that lives; once more with a new one if the first was lost, and
-    /// nothing was sent or `repeatable`.
-    fn with<T>(
+    /// Runs `work` with a working connection. If the connection was lost, repeats it once on a new
+    /// one, provided that nothing was sent or the work is `repeatable`.
+    fn with_connection<T>(
         &mut self,
-        watch: &Watch,
+        deadline: &Deadline,
         repeatable: bool,
         mut work: impl FnMut(&mut dyn Connection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        let mut again = true;
+        let mut may_retry = true;
         loop {
-            let connection = self.connected(watch)?;
+            let connection = self.live_connection(deadline)?;
             let answer = work(connection);
-            self.used = Instant::now();
+            self.last_used = Instant::now();
             let Err(error) = answer else { return answer };
-            self.doubtful = error.code.is_none();
+            self.suspect = error.code.is_none();
             if error.broken {
                 self.drop_connection();
             }
             let lost = error.reason == Reason::Lost && (repeatable || !error.sent);
-            if !(lost && again) {
+            if !(lost && may_retry) {
                 return Err(error);
             }
-            tracing::debug!(database = ?self.target, %error, "the connection was lost; once more");
-            again = false;
+            tracing::debug!(database = ?self.target, %error, "the connection was lost; retrying once");
+            may_retry = false;
         }
     }
 
-    /// A connection that lives, as far as can be known.
-    fn connected(&mut self, watch: &Watch) -> Result<&mut dyn Connection, DbError> {
-        let idle = self.used.elapsed() >= self.habits.check_after;
+    /// Returns a connection that works, as far as can be known; reconnects if needed.
+    fn live_connection(&mut self, deadline: &Deadline) -> Result<&mut dyn Connection, DbError> {
+        let idle = self.last_used.elapsed() >= self.config.check_after;
         let dead = match &mut self.connection {
             Some(connection) if connection.is_closed() => true,
-            Some(connection) if idle || self.doubtful => connection.ping(watch).is_err(),
+            Some(connection) if idle || self.suspect => connection.ping(deadline).is_err(),
             _ => false,
         };
         if dead {
             self.drop_connection();
         }
-        self.doubtful = false;
+        self.suspect = false;
         if self.connection.is_none() {
-            self.connection = Some(self.reconnect(watch)?);
+            self.connection = Some(self.reconnect(deadline)?);
         }
         match &mut self.connection {
             Some(connection) => Ok(&mut **connection),
@@ -152,64 +155,67 @@ impl Session {
         }
     }
 
-    /// Connects, with growing pauses, until it works or there is no more time.
-    fn reconnect(&self, watch: &Watch) -> Result<Box<dyn Connection>, DbError> {
-        let watch = watch.narrowed(Some(self.habits.reconnect));
-        let mut pause = PAUSES.0;
+    /// Connects, with growing pauses, until it succeeds or the time is over.
+    fn reconnect(&self, deadline: &Deadline) -> Result<Box<dyn Connection>, DbError> {
+        let deadline = deadline.with_limit(Some(self.config.reconnect));
+        let mut pause = RECONNECT_DELAYS.0;
         loop {
-            let error = match self.target.connect(&self.habits, &watch) {
+            let error = match self.target.connect(&self.config, &deadline) {
                 Ok(connection) => return Ok(connection),
                 Err(error) => error,
             };
-            tracing::debug!(database = ?self.target, %error, "not connected");
-            // What no waiting will mend, or what there is no time for, is told as it is.
-            if !error.retryable || watch.sleep(pause).is_err() {
+            tracing::debug!(database = ?self.target, %error, "cannot connect");
+            // A permanent error, or one for which no time is left, is returned as it is.
+            if !error.retryable || deadline.sleep(pause).is_err() {
                 return Err(error);
             }
-            pause = (pause * 2).min(PAUSES.1);
+            pause = (pause * 2).min(RECONNECT_DELAYS.1);
         }
     }
 
     fn drop_connection(&mut self) {
         self.connection = None;
-        self.doubtful = false;
+        self.suspect = false;
     }
 }
 
 fn run_all(
     connection: &mut dyn Connection,
     statements: &[Statement],
-    habits: &Habits,
-    watch: &Watch,
-) -> Result<Vec<Reply>, DbError> {
-    let mut replies = Vec::with_capacity(statements.len());
-    let mut bounds = habits.bounds();
+    config: &ConnectionConfig,
+    deadline: &Deadline,
+) -> Result<Vec<StatementResult>, DbError> {
+    let mut results = Vec::with_capacity(statements.len());
+    let mut limits = config.limits();
     for (at, statement) in statements.iter().enumerate() {
-        let watch = watch.narrowed(habits.statement_timeout);
-        let reply = connection.run(statement, Want::All, bounds, &watch);
-        let reply = reply.and_then(|reply| expected(statement, reply));
-        let reply = reply.map_err(|error| error.at(at))?;
-        // The limits are for all of them together.
-        bounds.rows = bounds.rows.saturating_sub(reply.table.rows.len());
-        bounds.bytes = bounds.bytes.saturating_sub(reply.table.size());
-        replies.push(reply);
+        let deadline = deadline.with_limit(config.statement_timeout);
+        let result = connection.run(statement, RowsWanted::All, limits, &deadline);
+        let result = result.and_then(|result| check_expected_rows(statement, result));
+        let result = result.map_err(|error| error.at(at))?;
+        // The limits apply to all statements together.
+        limits.rows = limits.rows.saturating_sub(result.table.rows.len());
+        limits.bytes = limits.bytes.saturating_sub(result.table.size());
+        results.push(result);
     }
-    Ok(replies)
+    Ok(results)
 }
 
-fn expected(statement: &Statement, reply: Reply) -> Result<Reply, DbError> {
+fn check_expected_rows(
+    statement: &Statement,
+    result: StatementResult,
+) -> Result<StatementResult, DbError> {
     match statement.expect_rows {
-        Some(rows) if rows != reply.affected => {
-            let words = format!("{} rows instead of {rows}", reply.affected);
-            Err(DbError::new(Reason::ExpectedRows, words))
+        Some(rows) if rows != result.affected => {
+            let message = format!("{} rows instead of {rows}", result.affected);
+            Err(DbError::new(Reason::ExpectedRows, message))
         }
-        _ => Ok(reply),
+        _ => Ok(result),
     }
 }
 
-/// Rolls back after an error. A connection that cannot even do that is not used again; the database
-/// does it when it notices.
-fn take_back(connection: &mut dyn Connection, error: DbError) -> DbError {
+/// Rolls back after an error. If that fails, the connection is not used again, and the database
+/// rolls back when it notices.
+fn roll_back(connection: &mut dyn Connection, error: DbError) -> DbError {
     if error.broken {
         return error;
     }
@@ -219,10 +225,10 @@ fn take_back(connection: &mut dyn Connection, error: DbError) -> DbError {
     }
 }
 
-fn refuse_bounds(statement: &Statement) -> Result<(), DbError> {
-    if sql::bounds_transaction(&statement.sql) {
-        let words = "transactions are begun and ended by db.transaction only";
-        return Err(DbError::new(Reason::Refused, words));
+fn reject_transaction_control(statement: &Statement) -> Result<(), DbError> {
+    if sql::controls_transaction(&statement.sql) {
+        let message = "use db.transaction to begin and end transactions";
+        return Err(DbError::new(Reason::Refused, message));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! SQL as far as we must read it: its first word, and whether it can only read. Both err on the side
-//! of caution; what a statement means is the database's to say.
+//! Just enough SQL parsing: the first word, and whether a statement can only read. Both are
+//! conservative.
 
-/// Words that begin a read, unless another word in it says otherwise.
-const READS: [&str; 5] = ["SELECT", "WITH", "VALUES", "SHOW", "TABLE"];
-/// Words that make a read suspicious, wherever they stand: also in a string, since databases do not
-/// agree on where a string ends. `FOR UPDATE` locks, `INTO` makes a table or a file.
-const CHANGES: [&str; 14] = [
+/// First words of reading statements.
+const READ_VERBS: [&str; 5] = ["SELECT", "WITH", "VALUES", "SHOW", "TABLE"];
+/// Words that make a read suspicious, wherever they occur: also in a string, since databases do not
+/// agree on where a string ends. `FOR UPDATE` locks, `INTO` creates a table or a file.
+const WRITE_WORDS: [&str; 14] = [
     "INSERT",
     "UPDATE",
     "DELETE",
@@ -21,42 +21,45 @@ const CHANGES: [&str; 14] = [
     "SHARE",
     "DBLINK",
 ];
-/// Words that begin or end a transaction behind our back.
-const BOUNDS: [&str; 9] =
+/// First words of statements that begin or end a transaction.
+const TRANSACTION_VERBS: [&str; 9] =
     ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "XA"];
 
-/// The first word in capitals: what sort of statement it is.
+/// The first word in capitals: the kind of statement.
 pub(super) fn verb(sql: &str) -> String {
     let rest = after_comments(sql);
     let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
     rest[..end].to_uppercase()
 }
 
-/// Whether a statement does no harm when it is run twice, as far as its words say. A function that
-/// it calls may still write; who has such a one calls it by `db.do`.
-pub(super) fn reads(sql: &str) -> bool {
+/// Whether a statement can be repeated, as far as its words tell. A function that it calls may
+/// still write; such a function has to be called by `db.do`.
+pub(super) fn is_read_only(sql: &str) -> bool {
     let words = sql.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let mut words = words.map(str::to_uppercase);
-    READS.contains(&verb(sql).as_str()) && !words.any(|word| CHANGES.contains(&word.as_str()))
+    READ_VERBS.contains(&verb(sql).as_str())
+        && !words.any(|word| WRITE_WORDS.contains(&word.as_str()))
 }
 
-/// Whether a statement changes rows, as far as its words say.
-pub(super) fn changes(sql: &str) -> bool {
+/// Whether a statement changes rows, as far as its words tell.
+pub(super) fn modifies_rows(sql: &str) -> bool {
     match verb(sql).as_str() {
         "INSERT" | "UPDATE" | "DELETE" | "MERGE" | "REPLACE" => true,
-        "WITH" => !reads(sql),
+        "WITH" => !is_read_only(sql),
         _ => false,
     }
 }
 
-/// Whether a statement begins or ends a transaction. A connection is used for call after call: one
-/// that was left in a transaction would take the next caller's statements with it.
-pub(super) fn bounds_transaction(sql: &str) -> bool {
-    BOUNDS.contains(&verb(sql).as_str()) || hides_a_statement(sql) || sets_autocommit(sql)
+/// Whether a statement begins or ends a transaction. Connections are reused: an open transaction
+/// would include the statements of the next caller.
+pub(super) fn controls_transaction(sql: &str) -> bool {
+    TRANSACTION_VERBS.contains(&verb(sql).as_str())
+        || is_executable_comment(sql)
+        || sets_autocommit(sql)
 }
 
-/// MySQL runs what is in comments of this form.
-fn hides_a_statement(sql: &str) -> bool {
+/// MySQL executes the content of comments of this form.
+fn is_executable_comment(sql: &str) -> bool {
     let sql = sql.trim_start();
     sql.starts_with("/*!") || sql.starts_with("/*M!")
 }
@@ -95,7 +98,7 @@ mod tests {
     #[test]
     fn only_what_surely_reads_may_be_run_twice() {
         for read in ["SELECT a FROM t", "WITH x AS (SELECT 1) SELECT * FROM x", "VALUES (1)"] {
-            assert!(reads(read), "{read}");
+            assert!(is_read_only(read), "{read}");
         }
         for other in [
             "INSERT INTO t VALUES (1) RETURNING id",
@@ -108,13 +111,16 @@ mod tests {
             "EXPLAIN ANALYZE UPDATE t SET a = 1",
             "",
         ] {
-            assert!(!reads(other), "{other}");
+            assert!(!is_read_only(other), "{other}");
         }
         assert!(
-            changes("/* */ replace INTO t VALUES (1)") && changes("WITH x AS (DELETE …) SELECT")
+            modifies_rows("/* */ replace INTO t VALUES (1)")
+                && modifies_rows("WITH x AS (DELETE …) SELECT")
         );
         assert!(
-            !changes("WITH x AS (SELECT 1) SELECT") && !changes("VACUUM") && !changes("SELECT 1")
+            !modifies_rows("WITH x AS (SELECT 1) SELECT")
+                && !modifies_rows("VACUUM")
+                && !modifies_rows("SELECT 1")
         );
     }
 
@@ -129,10 +135,10 @@ mod tests {
             "/*!50000 BEGIN */",
             "-- a\nSAVEPOINT b",
         ] {
-            assert!(bounds_transaction(sql), "{sql}");
+            assert!(controls_transaction(sql), "{sql}");
         }
         for sql in ["SELECT 'BEGIN'", "SET names utf8mb4", "UPDATE t SET a = 'COMMIT'"] {
-            assert!(!bounds_transaction(sql), "{sql}");
+            assert!(!controls_transaction(sql), "{sql}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! SQLite, by rusqlite. A statement is stopped from inside: SQLite asks now and then whether to go on.
+//! SQLite, with rusqlite. A statement is stopped by SQLite's progress handler, which checks
+//! regularly whether to continue.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,159 +9,169 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{OpenFlags, Statement as Prepared, ToSql};
 
-use super::driver::{Connection, Reply};
+use super::deadline::Deadline;
+use super::driver::{Connection, StatementResult};
 use super::error::{DbError, Reason};
-use super::gather::{Bounds, Gathering, Next, Want};
-use super::options::Habits;
+use super::options::ConnectionConfig;
+use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
-use super::watch::Watch;
 
 mod error;
 
-/// Instructions of SQLite's machine between two looks at the watch: some tenths of a millisecond.
-const STRIDE: i32 = 10_000;
+/// SQLite instructions between two checks of the deadline: some tenths of a millisecond.
+const PROGRESS_INTERVAL: i32 = 10_000;
 
-/// A path that cannot work.
+/// Checks a path.
 pub(super) fn check(path: &Path) -> Result<(), DbError> {
     match path.to_str() {
         Some(":memory:" | "") => {
-            let words = "each worker would have a database of its own in memory: name a file";
-            Err(DbError::new(Reason::Refused, words))
+            let message = "an in-memory database would be private to each worker: name a file";
+            Err(DbError::new(Reason::Refused, message))
         }
         _ => Ok(()),
     }
 }
 
-pub(super) fn connect(path: &Path, habits: &Habits) -> Result<Box<dyn Connection>, DbError> {
-    let connection = open(path, habits).map_err(|error| error::of_file(path, &error))?;
-    for sql in &habits.init {
+pub(super) fn connect(
+    path: &Path,
+    config: &ConnectionConfig,
+) -> Result<Box<dyn Connection>, DbError> {
+    let connection = open(path, config).map_err(|error| error::of_file(path, &error))?;
+    for sql in &config.init {
         connection.db.execute_batch(sql).map_err(|error| {
             let error = error::of(error);
             DbError { message: format!("{sql}: {}", error.message), ..error }
         })?;
     }
-    if habits.read_only {
+    if config.read_only {
         let forbidden = connection.db.pragma_update(None, "query_only", true);
         forbidden.map_err(error::of)?;
     }
     Ok(Box::new(connection))
 }
 
-/// One that only reads is opened for writing, too, and then forbidden to: only so can it tidy up
-/// after a program that crashed in the middle of a commit. SQLite makes do where that is impossible.
-fn open(path: &Path, habits: &Habits) -> rusqlite::Result<Sqlite> {
+/// A read-only connection is also opened for writing, and then restricted: only so can it recover
+/// the journal of a program that crashed during a commit. If writing is impossible, SQLite opens
+/// the file read-only.
+fn open(path: &Path, config: &ConnectionConfig) -> rusqlite::Result<Sqlite> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    flags.set(OpenFlags::SQLITE_OPEN_CREATE, habits.create && !habits.read_only);
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, config.create && !config.read_only);
     let mut db = rusqlite::Connection::open_with_flags(path, flags)?;
-    db.set_prepared_statement_cache_capacity(habits.statements);
-    // Or a statement is compiled anew whenever a bound value could mean another plan.
+    db.set_prepared_statement_cache_capacity(config.statements);
+    // Otherwise a statement is recompiled whenever a bound value could change the plan.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    db.busy_timeout(habits.busy)?;
-    // Opening reads nothing yet; this finds out whether the file is a database.
+    db.busy_timeout(config.busy)?;
+    // Opening reads nothing. This checks that the file is a database.
     db.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
-    let watched = Watched::default();
-    let look = watched.clone();
-    db.progress_handler(STRIDE, Some(move || look.is_over()))?;
-    let (cached, read_only) = (habits.statements > 0, habits.read_only);
-    Ok(Sqlite { db, watched, busy: habits.busy, cached, read_only })
+    let interrupt = InterruptState::default();
+    let handler = interrupt.clone();
+    db.progress_handler(PROGRESS_INTERVAL, Some(move || handler.should_stop()))?;
+    let (cached, read_only) = (config.statements > 0, config.read_only);
+    Ok(Sqlite { db, interrupt, busy: config.busy, cached, read_only })
 }
 
-/// Who watches over the statement that runs, and why it was stopped.
+/// The deadline of the running statement, and why it was stopped.
 #[derive(Clone, Default)]
-struct Watched(Arc<Mutex<(Option<Watch>, Option<DbError>)>>);
+struct InterruptState(Arc<Mutex<(Option<Deadline>, Option<DbError>)>>);
 
-impl Watched {
-    fn is_over(&self) -> bool {
+impl InterruptState {
+    fn should_stop(&self) -> bool {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = inner.0.as_ref().and_then(Watch::over_because);
-        let is_over = why.is_some();
-        inner.1 = inner.1.take().or(why);
-        is_over
+        let reason = inner.0.as_ref().and_then(Deadline::stop_reason);
+        let should_stop = reason.is_some();
+        inner.1 = inner.1.take().or(reason);
+        should_stop
     }
 
-    fn set(&self, watch: Option<Watch>) -> Option<DbError> {
+    fn set(&self, deadline: Option<Deadline>) -> Option<DbError> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.0 = watch;
+        inner.0 = deadline;
         inner.1.take()
     }
 }
 
 struct Sqlite {
     db: rusqlite::Connection,
-    watched: Watched,
+    interrupt: InterruptState,
     busy: Duration,
     cached: bool,
     read_only: bool,
 }
 
 impl Sqlite {
-    /// Does something that may take long.
-    fn guarded<T>(
+    /// Runs `work`, and stops it when the deadline passes or the call is cancelled.
+    fn run_with_deadline<T>(
         &self,
-        watch: &Watch,
+        deadline: &Deadline,
         work: impl FnOnce(&rusqlite::Connection) -> Result<T, DbError>,
     ) -> Result<T, DbError> {
-        if let Some(why) = watch.over_because() {
-            return Err(why);
+        if let Some(reason) = deadline.stop_reason() {
+            return Err(reason);
         }
-        // While it waits for a lock SQLite does not look.
-        let patience = watch.left().map_or(self.busy, |left| left.min(self.busy));
-        self.db.busy_timeout(patience).map_err(error::of)?;
-        self.watched.set(Some(watch.clone()));
+        // SQLite does not call the progress handler while it waits for a lock.
+        let timeout = deadline.remaining().map_or(self.busy, |left| left.min(self.busy));
+        self.db.busy_timeout(timeout).map_err(error::of)?;
+        self.interrupt.set(Some(deadline.clone()));
         let answer = work(&self.db);
-        let stopped = self.watched.set(None);
+        let stopped = self.interrupt.set(None);
         answer.map_err(|error| match stopped {
-            Some(why) if error.code.as_deref() == Some(error::INTERRUPTED) => why,
+            Some(reason) if error.code.as_deref() == Some(error::INTERRUPTED) => reason,
             _ => error,
         })
     }
 
-    fn batch(&self, sql: &str, watch: &Watch) -> Result<(), DbError> {
-        self.guarded(watch, |db| db.execute_batch(sql).map_err(error::of))
+    fn batch(&self, sql: &str, deadline: &Deadline) -> Result<(), DbError> {
+        self.run_with_deadline(deadline, |db| db.execute_batch(sql).map_err(error::of))
     }
 }
 
 impl Connection for Sqlite {
-    fn ping(&mut self, watch: &Watch) -> Result<(), DbError> {
-        self.guarded(watch, |db| db.query_row("SELECT 1", [], |_| Ok(())).map_err(error::of))
+    fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        self.run_with_deadline(deadline, |db| {
+            db.query_row("SELECT 1", [], |_| Ok(())).map_err(error::of)
+        })
     }
 
     fn run(
         &mut self,
         statement: &Statement,
-        want: Want,
-        bounds: Bounds,
-        watch: &Watch,
-    ) -> Result<Reply, DbError> {
+        want: RowsWanted,
+        limits: ResultLimits,
+        deadline: &Deadline,
+    ) -> Result<StatementResult, DbError> {
         let in_transaction = !self.db.is_autocommit();
-        let reply = self.guarded(watch, |db| match self.cached {
+        let result = self.run_with_deadline(deadline, |db| match self.cached {
             true => {
                 let mut prepared = db.prepare_cached(&statement.sql).map_err(error::of)?;
-                run(db, &mut prepared, &statement.params, want, bounds)
+                run(db, &mut prepared, &statement.params, want, limits)
             }
             false => {
                 let mut prepared = db.prepare(&statement.sql).map_err(error::of)?;
-                run(db, &mut prepared, &statement.params, want, bounds)
+                run(db, &mut prepared, &statement.params, want, limits)
             }
         });
         if in_transaction && self.db.is_autocommit() {
-            // `OR ROLLBACK`, or a trigger that says so: what ran before is gone, too, and what would
-            // run now would be outside of any transaction.
-            let words = reply.err().map_or_else(String::new, |error| format!(": {error}"));
-            return Err(DbError::new(Reason::Sql, format!("it rolled all back{words}")));
+            // `OR ROLLBACK`, or a trigger that does so: the earlier statements are rolled back too,
+            // and later ones would run outside of any transaction.
+            let message = result.err().map_or_else(String::new, |error| format!(": {error}"));
+            return Err(DbError::new(
+                Reason::Sql,
+                format!("the statement rolled back the transaction{message}"),
+            ));
         }
-        reply
+        result
     }
 
-    fn begin(&mut self, watch: &Watch) -> Result<(), DbError> {
-        // A transaction that reads first and writes then could find that somebody else wrote between.
+    fn begin(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        // A transaction that reads first and writes later would fail if another one wrote in
+        // between.
         let how = if self.read_only { "BEGIN" } else { "BEGIN IMMEDIATE" };
-        self.batch(how, watch)
+        self.batch(how, deadline)
     }
 
-    fn commit(&mut self, watch: &Watch) -> Result<(), DbError> {
-        self.batch("COMMIT", watch)
+    fn commit(&mut self, deadline: &Deadline) -> Result<(), DbError> {
+        self.batch("COMMIT", deadline)
     }
 
     fn rollback(&mut self) -> Result<(), DbError> {
@@ -179,38 +190,38 @@ fn run(
     db: &rusqlite::Connection,
     prepared: &mut Prepared<'_>,
     params: &[Value],
-    want: Want,
-    bounds: Bounds,
-) -> Result<Reply, DbError> {
+    want: RowsWanted,
+    limits: ResultLimits,
+) -> Result<StatementResult, DbError> {
     bind(prepared, params)?;
     let names: Vec<String> = prepared.column_names().map(str::to_owned).collect();
     let (returns, reads_only) = (!names.is_empty(), prepared.readonly());
     let before = db.total_changes();
-    let mut gathering = Gathering::new(want, bounds, names);
+    let mut collector = RowCollector::new(want, limits, names);
     let mut rows = prepared.raw_query();
     while let Some(row) = rows.next().map_err(error::of)? {
-        if gathering.take(|| values(row))? == Next::Enough {
+        if collector.take(|| values(row))? == Fetch::Enough {
             break;
         }
     }
     drop(rows);
     let changes = db.changes();
     let affected = match (returns, reads_only) {
-        (true, _) => gathering.count(),
-        // What an earlier statement changed is still there to be read.
+        (true, _) => collector.count(),
+        // `changes()` would still report an earlier statement.
         (false, true) => 0,
         (false, false) if db.total_changes() == before => 0,
         (false, false) => changes,
     };
     let last_id = (!returns && affected > 0).then(|| Value::Int(db.last_insert_rowid()));
-    Ok(Reply { returns, table: gathering.into_table(), affected, last_id })
+    Ok(StatementResult { returns, table: collector.into_table(), affected, last_id })
 }
 
 fn bind(prepared: &mut Prepared<'_>, params: &[Value]) -> Result<(), DbError> {
-    let wanted = prepared.parameter_count();
-    if params.len() != wanted {
-        let words = format!("{} values for {wanted} parameters", params.len());
-        return Err(DbError::new(Reason::Sql, words).code("07001"));
+    let expected = prepared.parameter_count();
+    if params.len() != expected {
+        let message = format!("{} values for {expected} parameters", params.len());
+        return Err(DbError::new(Reason::Sql, message).code("07001"));
     }
     for (at, value) in params.iter().enumerate() {
         prepared.raw_bind_parameter(at + 1, Bound(value)).map_err(error::of)?;
@@ -246,8 +257,8 @@ fn value(row: &rusqlite::Row<'_>, at: usize) -> Result<Value, DbError> {
         ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => Value::Text(text.to_owned()),
             Err(_) => {
-                let words = format!("column {} holds text that is not UTF-8", at + 1);
-                return Err(DbError::new(Reason::Sql, words).code("22021"));
+                let message = format!("column {} holds text that is not UTF-8", at + 1);
+                return Err(DbError::new(Reason::Sql, message).code("22021"));
             }
         },
         ValueRef::Blob(bytes) => Value::Bytes(bytes.to_owned()),

@@ -1,4 +1,4 @@
-//! What is to be run: one statement with its parameters, in the forms in which it is written.
+//! A statement with its parameters, in the forms that callers may send.
 //!
 //! ```json
 //! "SELECT 1"
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::value::Value;
 
-/// A statement with its parameters, which are bound in the database's own way (`?`, in PostgreSQL
-/// `$1`) and never pasted.
+/// A statement with its parameters, which are bound by the database's own placeholders (`?`, in
+/// PostgreSQL `$1`) and never pasted into SQL.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statement {
     pub(super) sql: String,
@@ -28,7 +28,8 @@ impl Statement {
         Self { sql: sql.into(), params: params.into_iter().collect(), expect_rows: None }
     }
 
-    /// In a transaction: if it changes or returns another number of rows, everything is rolled back.
+    /// In a transaction: if it changes or returns another number of rows, the transaction is rolled
+    /// back.
     #[must_use]
     pub fn expect_rows(mut self, rows: u64) -> Self {
         self.expect_rows = Some(rows);
@@ -38,13 +39,13 @@ impl Statement {
 
 impl<'de> Deserialize<'de> for Statement {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+        from.deserialize_any(StatementVisitor)
     }
 }
 
-struct Reader;
+struct StatementVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for StatementVisitor {
     type Value = Statement;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,16 +84,16 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// What one statement of a transaction came to.
+/// The outcome of one statement of a transaction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Outcome {
     /// Rows that it changed, or returned.
     pub rows_affected: u64,
-    /// The id of the row that it inserted, where the database says it by itself (SQLite, MySQL).
+    /// The id of the row that it inserted, where the database reports it by itself (SQLite, MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_id: Option<Value>,
-    /// What it returned, if it returns rows.
+    /// The rows that it returned, if it returns rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<super::Row>>,
 }

@@ -1,5 +1,5 @@
-//! Values between databases, Rust and JSON. What JSON lacks has a form of its own: bytes are
-//! `{"$bytes": "…"}` with base64, numbers that are none (NaN, infinities) are text.
+//! Values between databases, Rust and JSON. What JSON lacks is encoded: bytes are `{"$bytes": "…"}`
+//! with base64; NaN and infinities are text.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,19 +8,19 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The key that says that an object stands for bytes.
-const BYTES: &str = "$bytes";
+/// The key of an object that encodes bytes.
+const BYTES_KEY: &str = "$bytes";
 
-/// A value of a database: a parameter, or what is in a column.
+/// A value of a database: a parameter, or a column's value.
 ///
-/// Types that are not here come as text, as the database writes them, and are taken as text: decimal
-/// numbers with all their digits, dates, UUIDs, JSON.
+/// Other types are text in both directions, as the database prints them: decimal numbers with all
+/// their digits, dates, UUIDs, JSON.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
     /// NULL
     #[default]
     Null,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A whole number.
     Int(i64),
@@ -38,7 +38,7 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// The whole number, if it is one.
+    /// The integer, if it is one.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Self::Int(value) => Some(*value),
@@ -46,7 +46,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is some.
+    /// The text, if it is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(value) => Some(value),
@@ -54,7 +54,7 @@ impl Value {
         }
     }
 
-    /// The bytes, if it is some.
+    /// The bytes, if it is binary.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(value) => Some(value),
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Text(value) => value.len() + 8,
@@ -111,19 +111,19 @@ impl Serialize for Value {
             Self::Bool(value) => to.serialize_bool(*value),
             Self::Int(value) => to.serialize_i64(*value),
             Self::Real(value) if value.is_finite() => to.serialize_f64(*value),
-            Self::Real(value) => to.serialize_str(name_of(*value)),
+            Self::Real(value) => to.serialize_str(non_finite_name(*value)),
             Self::Text(value) => to.serialize_str(value),
             Self::Bytes(value) => {
                 let mut map = to.serialize_map(Some(1))?;
-                map.serialize_entry(BYTES, &STANDARD.encode(value))?;
+                map.serialize_entry(BYTES_KEY, &STANDARD.encode(value))?;
                 map.end()
             }
         }
     }
 }
 
-/// As PostgreSQL writes and reads them.
-pub(super) fn name_of(value: f64) -> &'static str {
+/// As PostgreSQL prints and parses them.
+pub(super) fn non_finite_name(value: f64) -> &'static str {
     match value {
         value if value.is_nan() => "NaN",
         value if value > 0.0 => "Infinity",
@@ -133,13 +133,13 @@ pub(super) fn name_of(value: f64) -> &'static str {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Reader)
+        from.deserialize_any(ValueVisitor)
     }
 }
 
-struct Reader;
+struct ValueVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for ValueVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -179,7 +179,7 @@ impl<'de> Visitor<'de> for Reader {
         let first: Option<(String, String)> = map.next_entry()?;
         let more: Option<String> = map.next_key()?;
         match (first, more) {
-            (Some((key, text)), None) if key == BYTES => {
+            (Some((key, text)), None) if key == BYTES_KEY => {
                 STANDARD.decode(text).map(Value::Bytes).map_err(de::Error::custom)
             }
             _ => Err(de::Error::custom("an object that is not {\"$bytes\": base64}")),
@@ -197,8 +197,8 @@ impl JsonSchema for Value {
             "description": "A value of a database. Bytes are {\"$bytes\": base64}.",
             "anyOf": [
                 { "type": ["null", "boolean", "number", "string"] },
-                { "type": "object", "properties": { BYTES: { "type": "string" } },
-                  "required": [BYTES], "additionalProperties": false },
+                { "type": "object", "properties": { BYTES_KEY: { "type": "string" } },
+                  "required": [BYTES_KEY], "additionalProperties": false },
             ],
         })
     }

@@ -1,27 +1,27 @@
-//! What a call that came to nothing means for its unit.
+//! Maps a failed call to the outcome of its unit.
 
 use std::time::Duration;
 
 use longshore::{Failure, Outcome};
 
-use crate::advice::Advice;
 use crate::error::{CallError, ErrorKind, Fate};
+use crate::retry_advice::Advice;
 
-/// How long a unit waits that the pool has no room for.
-const NO_ROOM: Duration = Duration::from_secs(1);
-/// How long it waits where no worker can be started: that is not its fault, and another machine may
-/// be better off.
-const NO_WORKER: Duration = Duration::from_secs(10);
+/// How long a unit is snoozed if the pool's queue is full.
+const FULL_SNOOZE: Duration = Duration::from_secs(1);
+/// How long a unit is snoozed if no worker can be started. That is not the unit's fault, and a
+/// worker on another machine may be able to run it.
+const NO_WORKER_SNOOZE: Duration = Duration::from_secs(10);
 
-/// What is kept of a worker's last words.
-const STDERR: usize = 2000;
+/// Bytes of a worker's standard error that a failure keeps, from its end.
+const MAX_STDERR: usize = 2000;
 
-/// What becomes of a unit whose call came to this.
+/// Maps a failed call to the outcome of its unit.
 ///
-/// Whatever is wrong with the unit fails it; whatever is wrong with the pool costs it no attempt; and
-/// everything else is tried again by its policy, unless the operation says otherwise ([`Advice`]).
+/// An error of the unit fails it. An error of the pool costs the unit no attempt. All other errors
+/// are retried by the unit's policy, unless the operation advises otherwise ([`Advice`]).
 pub fn outcome(error: &CallError) -> Outcome {
-    let failure = || Failure::new(code(&error.kind), words(error));
+    let failure = || Failure::new(code(&error.kind), failure_message(error));
     let retry = |after| Outcome::Retry { failure: failure(), after };
     match &error.kind {
         ErrorKind::Handler { .. } => match error.kind.advice() {
@@ -34,12 +34,13 @@ pub fn outcome(error: &CallError) -> Outcome {
         | ErrorKind::TooLarge { .. } => Outcome::Fail(failure()),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(NO_ROOM),
+        | ErrorKind::Timeout { fate: Fate::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
         ErrorKind::StartFailed { .. } => {
-            tracing::warn!(%error, "a unit is left for another worker");
-            Outcome::Snooze(NO_WORKER)
+            tracing::warn!(%error, "no worker can be started; the unit is snoozed");
+            Outcome::Snooze(NO_WORKER_SNOOZE)
         }
-        // Why it was taken back, the engine knows: it makes an interruption or an end of this.
+        // The engine knows the reason of a cancellation, and turns it into an interruption or an
+        // end.
         ErrorKind::Cancelled { .. }
         | ErrorKind::WorkerDied { .. }
         | ErrorKind::Protocol { .. }
@@ -49,12 +50,12 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
-/// Whether it is the pool that cannot take units at the moment, whichever they are.
-pub(super) fn is_of_pool(kind: &ErrorKind) -> bool {
+/// Whether the pool cannot accept any unit at the moment.
+pub(super) fn is_pool_unavailable(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::Full { .. } | ErrorKind::ShuttingDown | ErrorKind::StartFailed { .. })
 }
 
-/// Short and stable, to group failures by.
+/// The failure's code: short and stable, to group failures by.
 fn code(kind: &ErrorKind) -> &str {
     match kind {
         ErrorKind::Handler { .. } => kind.own_code().unwrap_or("error"),
@@ -73,12 +74,13 @@ fn code(kind: &ErrorKind) -> &str {
     }
 }
 
-/// What an operation said, as it said it; of everything else also where it happened.
-fn words(error: &CallError) -> String {
+/// The failure's message: an operation's own message as it is; for other errors also the pool, the
+/// operation and the worker.
+fn failure_message(error: &CallError) -> String {
     match &error.kind {
         ErrorKind::Handler { .. } => error.kind.to_string(),
         kind => {
-            let kind = kind.clone().with_short_stderr(STDERR);
+            let kind = kind.clone().with_short_stderr(MAX_STDERR);
             CallError { kind, ..error.clone() }.to_string()
         }
     }

@@ -1,19 +1,19 @@
-//! How far a call is, as its unit's progress.
+//! Maps a call's progress to its unit's.
 
 use longshore::Context;
 use serde_json::Value;
 
 use crate::payload::Payload;
 
-/// Passes a word of a worker on.
-pub(super) fn note(context: &Context, word: &Payload) {
-    let Ok(value) = word.read::<Value>() else { return };
-    let (fraction, message) = read(&value);
+/// Passes a progress value of a worker on to the unit.
+pub(super) fn report(context: &Context, value: &Payload) {
+    let Ok(parsed) = value.read::<Value>() else { return };
+    let (fraction, message) = read(&parsed);
     context.progress(fraction, message.as_deref());
 }
 
-/// A number is a fraction, text a message; of an object, `fraction` (or `done` or `step` of `of`) and
-/// `message` are read. Anything else is shown as it is.
+/// A number is a fraction, a string a message. From an object, `fraction` (or `done` or `step`
+/// divided by `of`) and `message` are read. Any other value becomes the message as JSON.
 fn read(value: &Value) -> (Option<f64>, Option<String>) {
     match value {
         Value::Number(_) => (fraction(value), None),
@@ -21,9 +21,10 @@ fn read(value: &Value) -> (Option<f64>, Option<String>) {
         Value::Object(fields) => {
             let number = |name: &str| fields.get(name).and_then(Value::as_f64);
             let part = || Some(number("done").or_else(|| number("step"))? / number("of")?);
-            let told = fields.get("fraction").and_then(fraction).or_else(|| sound(part()?));
+            let share =
+                fields.get("fraction").and_then(fraction).or_else(|| clamp_fraction(part()?));
             let message = fields.get("message").and_then(Value::as_str).map(str::to_owned);
-            match (told, message) {
+            match (share, message) {
                 (None, None) => (None, Some(value.to_string())),
                 read => read,
             }
@@ -33,10 +34,10 @@ fn read(value: &Value) -> (Option<f64>, Option<String>) {
 }
 
 fn fraction(value: &Value) -> Option<f64> {
-    value.as_f64().and_then(sound)
+    value.as_f64().and_then(clamp_fraction)
 }
 
-fn sound(fraction: f64) -> Option<f64> {
+fn clamp_fraction(fraction: f64) -> Option<f64> {
     (fraction.is_finite() && fraction >= 0.0).then(|| fraction.min(1.0))
 }
 

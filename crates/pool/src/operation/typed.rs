@@ -1,4 +1,4 @@
-//! Operations on typed arguments: parsed from JSON, listed with their schema.
+//! Operations on typed arguments: parsed from JSON, and reported with their schema.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::error::{BoxError, OperationError};
 use crate::payload::Payload;
 
 impl<S: 'static> Operations<S> {
-    /// Adds an operation on typed arguments. One of the same name is replaced.
+    /// Adds an operation on typed arguments. It replaces an operation of the same name.
     #[must_use]
     pub fn add<A, R, E>(
         self,
@@ -25,7 +25,8 @@ impl<S: 'static> Operations<S> {
         self.add_with(about, move |state, _: &Call, arguments| run(state, arguments))
     }
 
-    /// The same for one that looks at its [`Call`]: to tell how far it is, or whether to stop.
+    /// Adds an operation on typed arguments that uses its [`Call`]: to report progress, or to check
+    /// for cancellation.
     #[must_use]
     pub fn add_with<A, R, E>(
         self,

@@ -1,4 +1,4 @@
-//! A pool in the making, for who changes a setting or two.
+//! Builder of a pool, to change single settings.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::error::CallError;
 use crate::operation::OperationSet;
 use crate::settings::{OnTimeout, Settings, WhenFull};
 
-/// A pool in the making.
+/// Builder of a pool.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,21 +26,21 @@ use crate::settings::{OnTimeout, Settings, WhenFull};
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "it is a pool only once it was told of what"]
+#[must_use = "a builder does nothing until the pool is opened"]
 pub struct PoolBuilder {
     pub(crate) name: String,
     pub(crate) settings: Settings,
 }
 
 impl WorkerPool {
-    /// A pool in the making, with the default [`Settings`].
+    /// A builder with the default [`Settings`].
     pub fn builder(name: impl Into<String>) -> PoolBuilder {
         PoolBuilder { name: name.into(), settings: Settings::default() }
     }
 }
 
 impl PoolBuilder {
-    /// All settings at once.
+    /// Sets all settings at once.
     pub fn settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
@@ -50,7 +50,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Workers that are always there, and workers at most.
+    /// Minimum and maximum number of workers.
     pub fn workers(self, min: usize, max: usize) -> Self {
         self.with(|settings| (settings.min, settings.max) = (min, max))
     }
@@ -60,39 +60,39 @@ impl PoolBuilder {
         self.with(|settings| settings.queue = limit)
     }
 
-    /// What a caller gets when that many wait already.
-    pub fn when_full(self, what: WhenFull) -> Self {
-        self.with(|settings| settings.when_full = what)
+    /// What happens to a call if the queue is full.
+    pub fn when_full(self, choice: WhenFull) -> Self {
+        self.with(|settings| settings.when_full = choice)
     }
 
-    /// How long a call may take, waiting included.
+    /// The timeout of a call, time in the queue included.
     pub fn timeout(self, limit: Duration) -> Self {
         self.with(|settings| settings.timeout = limit)
     }
 
-    /// What becomes of a call that took too long.
-    pub fn on_timeout(self, what: OnTimeout) -> Self {
-        self.with(|settings| settings.on_timeout = what)
+    /// What happens to a call that times out.
+    pub fn on_timeout(self, choice: OnTimeout) -> Self {
+        self.with(|settings| settings.on_timeout = choice)
     }
 
-    /// How long a worker above `min` stays without a call.
+    /// How long a worker above `min` stays idle before it stops.
     pub fn idle_timeout(self, limit: Duration) -> Self {
         self.with(|settings| settings.idle_timeout = limit)
     }
 
     /// Calls after which a worker is replaced.
-    pub fn max_calls(self, most: u64) -> Self {
-        self.with(|settings| settings.max_calls = Some(most))
+    pub fn max_calls(self, limit: u64) -> Self {
+        self.with(|settings| settings.max_calls = Some(limit))
     }
 
     /// The age at which a worker is replaced.
-    pub fn max_age(self, most: Duration) -> Self {
-        self.with(|settings| settings.max_age = Some(most))
+    pub fn max_age(self, limit: Duration) -> Self {
+        self.with(|settings| settings.max_age = Some(limit))
     }
 
-    /// The bytes of memory beyond which a process is replaced.
-    pub fn max_memory(self, most: u64) -> Self {
-        self.with(|settings| settings.max_memory = Some(most))
+    /// Bytes of memory beyond which a process is replaced.
+    pub fn max_memory(self, limit: u64) -> Self {
+        self.with(|settings| settings.max_memory = Some(limit))
     }
 
     /// Opens a pool of threads.

@@ -1,4 +1,4 @@
-//! Calls: one operation, awaited or forgotten; a closure.
+//! Calls: of an operation, awaited or detached; of a closure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::WorkerPool;
-use super::pending::Pending;
-use crate::crew::Isolation;
+use super::pending::PendingCall;
+use crate::backend::Isolation;
 use crate::error::{CallError, ErrorKind, Fate};
-use crate::job::{Answer, Failure, Job, Turn, Work, error};
-use crate::known::{CLOSURE, Entry};
+use crate::job::{CallFailure, CallResult, ClosureCommand, Job, Work, call_error};
+use crate::operation_registry::{CLOSURE, OperationEntry};
 use crate::options::CallOptions;
 use crate::payload::Payload;
 use crate::settings::WhenFull;
 use crate::shared::Shared;
-use crate::threads::words;
+use crate::threads::panic_message;
 
 impl WorkerPool {
     /// Calls an operation and waits for its result.
@@ -31,7 +31,8 @@ impl WorkerPool {
         self.call_with(operation, arguments, CallOptions::default()).await
     }
 
-    /// The same with its own time limit, priority, progress or cancellation.
+    /// Calls an operation and waits for its result, with options: timeout, priority, progress,
+    /// cancellation.
     pub async fn call_with<A, R>(
         &self,
         operation: &str,
@@ -42,79 +43,79 @@ impl WorkerPool {
         A: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        let intent = Intent::new(&self.inner.shared, operation);
-        let answer = match json(arguments) {
-            Ok(arguments) => intent.answer(arguments, options).await,
+        let request = CallRequest::new(&self.inner.shared, operation);
+        let answer = match encode_arguments(arguments) {
+            Ok(arguments) => request.execute(arguments, options).await,
             Err(failure) => Err(failure),
         };
-        intent.counted(answer.and_then(|result| read(&result)))
+        request.record(answer.and_then(|result| decode_result(&result)))
     }
 
-    /// Calls an operation with arguments as they are.
+    /// Calls an operation with a raw payload and waits for its result.
     pub async fn call_raw(
         &self,
         operation: &str,
         arguments: Payload,
         options: CallOptions,
     ) -> Result<Payload, CallError> {
-        let intent = Intent::new(&self.inner.shared, operation);
-        let answer = intent.answer(arguments, options).await;
-        intent.counted(answer)
+        let request = CallRequest::new(&self.inner.shared, operation);
+        let answer = request.execute(arguments, options).await;
+        request.record(answer)
     }
 
-    /// Calls an operation and does not wait. An error at once if it cannot even be queued: here, a
-    /// full queue always refuses. What goes wrong later is logged and counted.
+    /// Calls an operation and does not wait. Returns an error if the call cannot be queued: a full
+    /// queue always rejects it. Later errors are logged and counted.
     pub fn call_forget<A>(&self, operation: &str, arguments: &A) -> Result<(), CallError>
     where
         A: Serialize + ?Sized,
     {
-        let intent = Intent::new(&self.inner.shared, operation);
+        let request = CallRequest::new(&self.inner.shared, operation);
         let options = CallOptions::default().when_full(WhenFull::Refuse);
-        let placed = json(arguments).and_then(|arguments| {
-            let entry = intent.entry.as_ref().map_err(refusal)?.as_deref();
-            intent.place(arguments, &options, entry, intent.deadline(&options, entry))
+        let submitted = encode_arguments(arguments).and_then(|arguments| {
+            let entry = request.entry.as_ref().map_err(lookup_error)?.as_deref();
+            request.submit(arguments, &options, entry, request.deadline(&options, entry))
         });
-        let pending = match placed {
+        let pending = match submitted {
             Ok(pending) => pending,
-            Err(failure) => return intent.counted(Err(failure)),
+            Err(failure) => return request.record(Err(failure)),
         };
         let (shared, operation) = (Arc::clone(&self.inner.shared), operation.to_owned());
-        let waits = pending.detach();
-        intent.passed_on();
-        let forgotten = async move {
-            let intent = Intent::new(&shared, &operation);
-            let answer = waits.attach(&shared).outcome(None, false).await;
-            if let Err(error) = intent.counted(answer) {
-                tracing::warn!(pool = %shared.name, operation, %error, "a forgotten call failed");
+        let waiter = pending.detach();
+        request.skip_counting();
+        let detached = async move {
+            let request = CallRequest::new(&shared, &operation);
+            let answer = waiter.attach(&shared).wait(None, false).await;
+            if let Err(error) = request.record(answer) {
+                tracing::warn!(pool = %shared.name, operation, %error, "a detached call failed");
             }
         };
-        self.inner.shared.forgotten.wait_for(forgotten);
+        self.inner.shared.detached.spawn(detached);
         Ok(())
     }
 
-    /// Runs a closure of this process on a worker thread. Pools of processes refuse.
+    /// Runs a closure of this process on a worker thread. Pools of processes reject it.
     pub async fn run_blocking<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallError> {
         let shared = &self.inner.shared;
-        let entry = Ok(Some(Arc::clone(&shared.known.closures)));
-        let intent = Intent { shared, operation: CLOSURE, entry, counted: false };
-        let answer = intent.run(closure).await;
-        intent.counted(answer)
+        let entry = Ok(Some(Arc::clone(&shared.registry.closures)));
+        let request = CallRequest { shared, operation: CLOSURE, entry, counted: false };
+        let answer = request.run(closure).await;
+        request.record(answer)
     }
 }
 
-/// A call that somebody wants to make.
-struct Intent<'a> {
+/// A call from its request to its counted result.
+struct CallRequest<'a> {
     shared: &'a Arc<Shared>,
     operation: &'a str,
-    entry: Result<Option<Arc<Entry>>, ErrorKind>,
+    entry: Result<Option<Arc<OperationEntry>>, ErrorKind>,
     counted: bool,
 }
 
-/// A caller that goes away before the answer is counted, too.
-impl Drop for Intent<'_> {
+/// Counts the call as cancelled if the caller's future is dropped before the answer.
+impl Drop for CallRequest<'_> {
     fn drop(&mut self) {
         if !self.counted {
             self.count(Some(&ErrorKind::Cancelled { fate: Fate::LeftRunning }));
@@ -122,24 +123,25 @@ impl Drop for Intent<'_> {
     }
 }
 
-impl<'a> Intent<'a> {
+impl<'a> CallRequest<'a> {
     fn new(shared: &'a Arc<Shared>, operation: &'a str) -> Self {
-        Self { shared, operation, entry: shared.known.find(operation), counted: false }
+        Self { shared, operation, entry: shared.registry.find(operation), counted: false }
     }
 
-    async fn answer(&self, arguments: Payload, options: CallOptions) -> Answer {
-        let entry = self.entry.as_ref().map_err(refusal)?.as_deref();
+    async fn execute(&self, arguments: Payload, options: CallOptions) -> CallResult {
+        let entry = self.entry.as_ref().map_err(lookup_error)?.as_deref();
         let deadline = self.deadline(&options, entry);
-        // A worker that dies may have done it or not: only what may be done twice is tried again.
-        let mortal = self.shared.isolation() != Isolation::Threads;
-        let again =
-            (mortal && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
+        // If a worker dies, its call may have run or not. So only idempotent operations are
+        // retried.
+        let can_die = self.shared.isolation() != Isolation::Threads;
+        let retry_arguments =
+            (can_die && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
         let answer = self.attempt(arguments, &options, entry, deadline).await;
-        match (answer, again) {
+        match (answer, retry_arguments) {
             (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments))
-                if self.shared.known.is_idempotent(self.operation) =>
+                if self.shared.registry.is_idempotent(self.operation) =>
             {
-                tracing::debug!(pool = %self.shared.name, operation = self.operation, "tried again");
+                tracing::debug!(pool = %self.shared.name, operation = self.operation, "retrying a call");
                 self.attempt(arguments, &options, entry, deadline).await
             }
             (answer, _) => answer,
@@ -150,27 +152,27 @@ impl<'a> Intent<'a> {
         &self,
         arguments: Payload,
         options: &CallOptions,
-        entry: Option<&Entry>,
-        deadline: Deadline,
-    ) -> Answer {
-        let pending = self.place(arguments, options, entry, deadline)?;
+        entry: Option<&OperationEntry>,
+        deadline: CallDeadline,
+    ) -> CallResult {
+        let pending = self.submit(arguments, options, entry, deadline)?;
         let span = pending.span();
-        pending.outcome(options.cancel.clone(), options.cancel_on_drop).instrument(span).await
+        pending.wait(options.cancel.clone(), options.cancel_on_drop).instrument(span).await
     }
 
-    fn deadline(&self, options: &CallOptions, entry: Option<&Entry>) -> Deadline {
+    fn deadline(&self, options: &CallOptions, entry: Option<&OperationEntry>) -> CallDeadline {
         let own = entry.and_then(|entry| entry.timeout);
         let limit = options.timeout.or(own).unwrap_or(self.shared.settings.timeout);
-        Deadline::after(options.at_most.map_or(limit, |most| limit.min(most)))
+        CallDeadline::after(options.at_most.map_or(limit, |most| limit.min(most)))
     }
 
-    fn place(
+    fn submit(
         &self,
         arguments: Payload,
         options: &CallOptions,
-        entry: Option<&Entry>,
-        deadline: Deadline,
-    ) -> Result<Pending<'a, Payload>, Failure> {
+        entry: Option<&OperationEntry>,
+        deadline: CallDeadline,
+    ) -> Result<PendingCall<'a, Payload>, CallFailure> {
         let (bytes, limit) = (arguments.as_bytes().len(), self.shared.settings.max_frame);
         if bytes > limit {
             return Err((ErrorKind::TooLarge { bytes, limit }, None));
@@ -182,37 +184,38 @@ impl<'a> Intent<'a> {
             priority: options.priority,
             sent: deadline.from,
             deadline: deadline.at,
-            reins: Arc::default(),
+            call_state: Arc::default(),
             progress: options.progress.clone(),
             span: self.span(),
         };
         let when_full = options.when_full.unwrap_or(self.shared.settings.when_full);
-        Pending::place(self.shared, job, answer, when_full)
+        PendingCall::submit(self.shared, job, answer, when_full)
     }
 
     async fn run<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CallFailure> {
         if self.shared.isolation() != Isolation::Threads {
             let message = "closures run on threads of this process only".to_owned();
             return Err((ErrorKind::BadArguments { message }, None));
         }
         let (reply, answer) = oneshot::channel();
-        let deadline = Deadline::after(self.shared.settings.timeout);
+        let deadline = CallDeadline::after(self.shared.settings.timeout);
         let job = Job {
-            operation: Arc::clone(&self.shared.known.closures.name),
-            work: Work::Closure(Box::new(move |turn| answer_with(closure, reply, turn))),
+            operation: Arc::clone(&self.shared.registry.closures.name),
+            work: Work::Closure(Box::new(move |command| run_closure(closure, reply, command))),
             priority: CallOptions::default().priority,
             sent: deadline.from,
             deadline: deadline.at,
-            reins: Arc::default(),
+            call_state: Arc::default(),
             progress: None,
             span: self.span(),
         };
-        let pending = Pending::place(self.shared, job, answer, self.shared.settings.when_full)?;
+        let pending =
+            PendingCall::submit(self.shared, job, answer, self.shared.settings.when_full)?;
         let span = pending.span();
-        pending.outcome(None, false).instrument(span).await
+        pending.wait(None, false).instrument(span).await
     }
 
     fn span(&self) -> tracing::Span {
@@ -222,16 +225,16 @@ impl<'a> Intent<'a> {
         )
     }
 
-    /// Counts what it came to.
-    fn counted<T>(mut self, answer: Result<T, Failure>) -> Result<T, CallError> {
+    /// Counts the call's outcome.
+    fn record<T>(mut self, answer: Result<T, CallFailure>) -> Result<T, CallError> {
         self.count(answer.as_ref().err().map(|(kind, _)| kind));
-        answer.map_err(|(kind, worker)| error(&self.shared.name, self.operation, kind, worker))
+        answer.map_err(|(kind, worker)| call_error(&self.shared.name, self.operation, kind, worker))
     }
 }
 
-impl Intent<'_> {
-    /// Somebody else counts it.
-    fn passed_on(mut self) {
+impl CallRequest<'_> {
+    /// Leaves counting to the detached task.
+    fn skip_counting(mut self) {
         self.counted = true;
     }
 
@@ -240,63 +243,63 @@ impl Intent<'_> {
         self.shared.counters.calls.count(kind);
         match &self.entry {
             Ok(Some(entry)) => entry.count(kind),
-            _ => self.shared.known.count_unknown(kind),
+            _ => self.shared.registry.count_unknown(kind),
         }
     }
 }
 
-/// When a call's time began and when it is over.
+/// Start and deadline of a call.
 #[derive(Clone, Copy)]
-struct Deadline {
+struct CallDeadline {
     from: Instant,
     at: Instant,
 }
 
-/// For who asks for more time than clocks have.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// Upper limit for timeouts, so that adding one to a clock's reading cannot overflow.
+const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-impl Deadline {
+impl CallDeadline {
     fn after(limit: Duration) -> Self {
         let from = Instant::now();
-        Self { from, at: from + limit.min(FOR_EVER) }
+        Self { from, at: from + limit.min(MAX_TIMEOUT) }
     }
 }
 
-fn refusal(kind: &ErrorKind) -> Failure {
+fn lookup_error(kind: &ErrorKind) -> CallFailure {
     (kind.clone(), None)
 }
 
-fn json<A: Serialize + ?Sized>(arguments: &A) -> Result<Payload, Failure> {
+fn encode_arguments<A: Serialize + ?Sized>(arguments: &A) -> Result<Payload, CallFailure> {
     Payload::json(arguments)
         .map_err(|cause| (ErrorKind::BadArguments { message: cause.to_string() }, None))
 }
 
-fn read<R: DeserializeOwned>(result: &Payload) -> Result<R, Failure> {
+fn decode_result<R: DeserializeOwned>(result: &Payload) -> Result<R, CallFailure> {
     result.read().map_err(|cause| (ErrorKind::BadResult { message: cause.to_string() }, None))
 }
 
-/// A closure's turn.
-fn answer_with<T>(
+/// Runs or fails a closure on a worker thread.
+fn run_closure<T>(
     closure: impl FnOnce() -> T,
-    reply: oneshot::Sender<Result<T, Failure>>,
-    turn: Turn<'_>,
+    reply: oneshot::Sender<Result<T, CallFailure>>,
+    command: ClosureCommand<'_>,
 ) {
-    let done = match turn {
-        Turn::Run(done) => done,
-        Turn::Fail(failure) => {
-            harmless(|| drop(closure));
+    let done = match command {
+        ClosureCommand::Run(done) => done,
+        ClosureCommand::Fail(failure) => {
+            catch_drop_panic(|| drop(closure));
             return drop(reply.send(Err(failure)));
         }
     };
     let result = catch_unwind(AssertUnwindSafe(closure));
     if done(result.is_ok()) {
         let panicked = |message| (ErrorKind::Panic { message }, None);
-        let answer = result.map_err(|panic| panicked(words(&*panic)));
-        harmless(|| drop(reply.send(answer)));
+        let answer = result.map_err(|panic| panicked(panic_message(&*panic)));
+        catch_drop_panic(|| drop(reply.send(answer)));
     }
 }
 
-/// What is dropped here is the caller's; should it panic, that must not cost a worker.
-fn harmless(drops: impl FnOnce()) {
+/// Drops a caller's value, and catches a panic of its destructor: it must not cost a worker.
+fn catch_drop_panic(drops: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(drops));
 }

@@ -1,4 +1,4 @@
-//! A caller that waits for its call: until it is answered, its time is over, or it is taken back.
+//! Waits for a call until it is answered, times out, or is cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,119 +6,121 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::crew::Why;
+use crate::backend::CancelReason;
+use crate::call_state::CallState;
 use crate::error::{ErrorKind, WorkerRef};
-use crate::job::{Failure, Job};
-use crate::reins::Reins;
+use crate::job::{CallFailure, Job};
+use crate::scheduler::Ticket;
 use crate::settings::WhenFull;
-use crate::shared::{Placed, Shared};
-use crate::table::Ticket;
+use crate::shared::{Shared, SubmitResult};
 
-/// A call that was handed in.
-pub(super) struct Pending<'a, T> {
+/// A call that was submitted.
+pub(super) struct PendingCall<'a, T> {
     shared: &'a Arc<Shared>,
-    waits: Waits<T>,
+    waiter: CallWaiter<T>,
 }
 
-/// The same without its pool.
-pub(super) struct Waits<T> {
-    reins: Arc<Reins>,
+/// A submitted call without the borrow of its pool, so that a task can own it.
+pub(super) struct CallWaiter<T> {
+    call_state: Arc<CallState>,
     ticket: Option<Ticket>,
     deadline: Instant,
     limit: Duration,
-    answer: oneshot::Receiver<Result<T, Failure>>,
+    answer: oneshot::Receiver<Result<T, CallFailure>>,
     span: tracing::Span,
 }
 
-impl<T: Send + 'static> Waits<T> {
-    pub(super) fn attach(self, shared: &Arc<Shared>) -> Pending<'_, T> {
-        Pending { shared, waits: self }
+impl<T: Send + 'static> CallWaiter<T> {
+    pub(super) fn attach(self, shared: &Arc<Shared>) -> PendingCall<'_, T> {
+        PendingCall { shared, waiter: self }
     }
 }
 
-impl<'a, T: Send + 'static> Pending<'a, T> {
-    /// Hands a call in.
-    pub(super) fn place(
+impl<'a, T: Send + 'static> PendingCall<'a, T> {
+    /// Submits a call.
+    pub(super) fn submit(
         shared: &'a Arc<Shared>,
         job: Job,
-        answer: oneshot::Receiver<Result<T, Failure>>,
+        answer: oneshot::Receiver<Result<T, CallFailure>>,
         when_full: WhenFull,
-    ) -> Result<Self, Failure> {
-        let (reins, deadline, limit) = (Arc::clone(&job.reins), job.deadline, job.limit());
+    ) -> Result<Self, CallFailure> {
+        let (call_state, deadline, limit) =
+            (Arc::clone(&job.call_state), job.deadline, job.limit());
         let span = job.span.clone();
         match shared.submit(job, when_full) {
-            Placed::Taken(ticket) => {
-                Ok(Waits { reins, ticket, deadline, limit, answer, span }.attach(shared))
+            SubmitResult::Accepted(ticket) => {
+                Ok(CallWaiter { call_state, ticket, deadline, limit, answer, span }.attach(shared))
             }
-            Placed::Refused(refused) => Err((refused.1, None)),
-            Placed::Full { depth } => {
+            SubmitResult::Rejected(rejected) => Err((rejected.1, None)),
+            SubmitResult::Full { depth } => {
                 let limit = shared.settings.queue;
                 Err((ErrorKind::Full { depth, limit }, None))
             }
         }
     }
 
-    pub(super) fn detach(self) -> Waits<T> {
-        self.waits
+    pub(super) fn detach(self) -> CallWaiter<T> {
+        self.waiter
     }
 
     pub(super) fn span(&self) -> tracing::Span {
-        self.waits.span.clone()
+        self.waiter.span.clone()
     }
 
-    /// Waits for what it comes to.
-    pub(super) async fn outcome(
+    /// Waits for the call's outcome.
+    pub(super) async fn wait(
         self,
         cancel: Option<CancellationToken>,
         cancel_on_drop: bool,
-    ) -> Result<T, Failure> {
-        let deadline = self.waits.deadline;
-        let mut guard = Guard { shared: self.shared, waits: Some(self.waits), cancel_on_drop };
-        let why = tokio::select! {
+    ) -> Result<T, CallFailure> {
+        let deadline = self.waiter.deadline;
+        let mut guard =
+            CallerDropGuard { shared: self.shared, waiter: Some(self.waiter), cancel_on_drop };
+        let reason = tokio::select! {
             biased;
             answer = guard.answer() => {
                 guard.disarm();
                 return answer;
             }
-            () = tokio::time::sleep_until(deadline.into()) => Why::TimedOut,
-            () = cancelled(cancel) => Why::TakenBack,
+            () = tokio::time::sleep_until(deadline.into()) => CancelReason::Timeout,
+            () = cancelled(cancel) => CancelReason::Caller,
         };
         match guard.disarm() {
-            Some(waits) => waits.attach(self.shared).end(why).await,
-            None => Err(dropped()),
+            Some(waiter) => waiter.attach(self.shared).cancel_or_answer(reason).await,
+            None => Err(dropped_error()),
         }
     }
 
-    /// Nobody waits any longer, unless it was answered meanwhile.
-    async fn end(self, why: Why) -> Result<T, Failure> {
-        match self.give_up(why) {
+    /// Cancels the call, unless it was answered meanwhile.
+    async fn cancel_or_answer(self, reason: CancelReason) -> Result<T, CallFailure> {
+        match self.cancel(reason) {
             Some(failure) => Err(failure),
-            // Somebody is just about to send it.
-            None => self.waits.answer.await.unwrap_or_else(|_| Err(dropped())),
+            // The worker has settled the call and is about to send the answer.
+            None => self.waiter.answer.await.unwrap_or_else(|_| Err(dropped_error())),
         }
     }
 
-    /// Waits until it was answered or its time is over, whatever it comes to.
-    async fn over(mut self) {
-        let deadline = self.waits.deadline;
-        if tokio::time::timeout_at(deadline.into(), &mut self.waits.answer).await.is_err() {
-            drop(self.end(Why::TimedOut).await);
+    /// Waits until the call is answered or its deadline passes, and discards the outcome.
+    async fn wait_until_settled(mut self) {
+        let deadline = self.waiter.deadline;
+        if tokio::time::timeout_at(deadline.into(), &mut self.waiter.answer).await.is_err() {
+            drop(self.cancel_or_answer(CancelReason::Timeout).await);
         }
     }
 
-    /// Nobody wants it any more. Nothing, if it was answered meanwhile.
-    fn give_up(&self, why: Why) -> Option<Failure> {
-        let Waits { ticket, reins, deadline, .. } = &self.waits;
-        let fate = self.shared.give_up(*ticket, reins, *deadline, why)?;
-        let kind = match why {
-            Why::TimedOut => ErrorKind::Timeout { after: self.waits.limit, fate },
-            Why::TakenBack => ErrorKind::Cancelled { fate },
+    /// Cancels the call. `None` if it was answered meanwhile.
+    fn cancel(&self, reason: CancelReason) -> Option<CallFailure> {
+        let CallWaiter { ticket, call_state, deadline, .. } = &self.waiter;
+        let fate = self.shared.cancel(*ticket, call_state, *deadline, reason)?;
+        let kind = match reason {
+            CancelReason::Timeout => ErrorKind::Timeout { after: self.waiter.limit, fate },
+            CancelReason::Caller => ErrorKind::Cancelled { fate },
         };
-        Some((kind, self.who()))
+        Some((kind, self.worker()))
     }
 
-    fn who(&self) -> Option<WorkerRef> {
-        self.waits.reins.worker().and_then(|id| self.shared.who(id))
+    fn worker(&self) -> Option<WorkerRef> {
+        self.waiter.call_state.worker().and_then(|id| self.shared.describe_worker(id))
     }
 }
 
@@ -129,46 +131,49 @@ async fn cancelled(token: Option<CancellationToken>) {
     }
 }
 
-/// A call whose job was dropped unanswered.
-fn dropped() -> Failure {
+/// The error of a call if its job was dropped without an answer.
+fn dropped_error() -> CallFailure {
     (ErrorKind::ShuttingDown, None)
 }
 
-/// Sees to a call whose caller goes away before the answer.
-struct Guard<'a, T: Send + 'static> {
+/// Handles the call if the caller's future is dropped before the answer.
+struct CallerDropGuard<'a, T: Send + 'static> {
     shared: &'a Arc<Shared>,
-    /// None once the caller has what it waited for.
-    waits: Option<Waits<T>>,
+    /// `None` once the caller has its answer.
+    waiter: Option<CallWaiter<T>>,
     cancel_on_drop: bool,
 }
 
-impl<T: Send + 'static> Guard<'_, T> {
-    async fn answer(&mut self) -> Result<T, Failure> {
-        match &mut self.waits {
-            Some(waits) => (&mut waits.answer).await.unwrap_or_else(|_| Err(dropped())),
+impl<T: Send + 'static> CallerDropGuard<'_, T> {
+    async fn answer(&mut self) -> Result<T, CallFailure> {
+        match &mut self.waiter {
+            Some(waiter) => (&mut waiter.answer).await.unwrap_or_else(|_| Err(dropped_error())),
             None => std::future::pending().await,
         }
     }
 
-    fn disarm(&mut self) -> Option<Waits<T>> {
-        self.waits.take()
+    fn disarm(&mut self) -> Option<CallWaiter<T>> {
+        self.waiter.take()
     }
 }
 
-impl<T: Send + 'static> Drop for Guard<'_, T> {
+impl<T: Send + 'static> Drop for CallerDropGuard<'_, T> {
     fn drop(&mut self) {
-        let Some(waits) = self.waits.take() else { return };
+        let Some(waiter) = self.waiter.take() else { return };
         if self.cancel_on_drop {
-            waits.attach(self.shared).give_up(Why::TakenBack);
+            waiter.attach(self.shared).cancel(CancelReason::Caller);
             return;
         }
-        // What is queued is done; what had no place yet goes with its caller, or the line would grow
-        // without bound.
-        if waits.ticket.is_some_and(|ticket| self.shared.leave_line(ticket)) {
+        // A queued call runs. A call that still waits for queue space is dropped with its caller,
+        // or the overflow list would grow without bound.
+        if waiter.ticket.is_some_and(|ticket| self.shared.leave_overflow(ticket)) {
             return;
         }
-        // The pool waits in its caller's stead: a call that hangs must not keep its worker for good.
+        // The pool waits in place of the caller: a call that hangs must not hold its worker for
+        // ever.
         let shared = Arc::clone(self.shared);
-        self.shared.forgotten.wait_for(async move { waits.attach(&shared).over().await });
+        self.shared
+            .detached
+            .spawn(async move { waiter.attach(&shared).wait_until_settled().await });
     }
 }

@@ -1,4 +1,4 @@
-//! What is on its way into a worker's pipe: written at once as far as it fits, kept in order.
+//! Messages on their way into a worker's pipe: written at once as far as they fit, in order.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -8,22 +8,22 @@ use rustix::io::Errno;
 
 use crate::payload::Payload;
 
-/// Pieces that one system call takes.
-const AT_ONCE: usize = 8;
-/// Memory that is kept for the next messages.
-const KEPT: usize = 64 * 1024;
+/// Slices per `writev` call.
+const MAX_SLICES: usize = 8;
+/// Capacity of a buffer that is kept for the next messages.
+const MAX_SPARE: usize = 64 * 1024;
 
-/// What is on its way into a pipe.
+/// The queue of bytes for a pipe.
 #[derive(Default)]
 pub(super) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// How much of the first piece is written.
-    at: usize,
+    /// Bytes of the first piece that are written.
+    written: usize,
     spare: Vec<u8>,
 }
 
 enum Piece {
-    Own(Vec<u8>),
+    Buffer(Vec<u8>),
     /// A large body, not copied.
     Body(Payload),
 }
@@ -31,37 +31,37 @@ enum Piece {
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(bytes) => bytes,
+            Self::Buffer(bytes) => bytes,
             Self::Body(body) => body.as_bytes(),
         }
     }
 }
 
 impl Outbox {
-    /// Where small messages are put.
-    pub(super) fn tail(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.pieces.back(), Some(Piece::Own(_))) {
-            self.pieces.push_back(Piece::Own(std::mem::take(&mut self.spare)));
+    /// The buffer for small messages.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.pieces.back(), Some(Piece::Buffer(_))) {
+            self.pieces.push_back(Piece::Buffer(std::mem::take(&mut self.spare)));
         }
         match self.pieces.back_mut() {
-            Some(Piece::Own(tail)) => tail,
-            // Just put there.
+            Some(Piece::Buffer(tail)) => tail,
+            // Unreachable: the piece was just added.
             _ => &mut self.spare,
         }
     }
 
-    /// Puts a large body behind what is there.
-    pub(super) fn body(&mut self, body: Payload) {
+    /// Appends a large body.
+    pub(super) fn push_body(&mut self, body: Payload) {
         self.pieces.push_back(Piece::Body(body));
     }
 
-    /// Puts what was taken out and not sent before what has come since.
+    /// Puts pieces that were taken out and not sent before those added since.
     pub(super) fn put_before(&mut self, first: Self) {
         let since = std::mem::replace(self, first);
         self.pieces.extend(since.pieces);
     }
 
-    /// Uses the memory of one that has been sent.
+    /// Reuses the memory of an outbox that has been sent.
     pub(super) fn reuse(&mut self, sent: Self) {
         if self.spare.capacity() < sent.spare.capacity() {
             self.spare = sent.spare;
@@ -74,18 +74,18 @@ impl Outbox {
 
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
-        self.at = 0;
+        self.written = 0;
     }
 
     /// Writes what fits. True once all is written; false if the pipe is full.
     pub(super) fn write(&mut self, pipe: impl AsFd) -> io::Result<bool> {
         while !self.pieces.is_empty() {
-            let mut slices = [IoSlice::new(&[]); AT_ONCE];
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
                 *slice = IoSlice::new(piece.bytes());
             }
-            slices[0].advance(self.at);
-            let count = self.pieces.len().min(AT_ONCE);
+            slices[0].advance(self.written);
+            let count = self.pieces.len().min(MAX_SLICES);
             match rustix::io::writev(&pipe, &slices[..count]) {
                 Ok(written) => self.advance(written),
                 Err(Errno::INTR) => {}
@@ -97,15 +97,15 @@ impl Outbox {
     }
 
     fn advance(&mut self, written: usize) {
-        self.at += written;
+        self.written += written;
         while let Some(first) = self.pieces.front() {
             let length = first.bytes().len();
-            if self.at < length {
+            if self.written < length {
                 return;
             }
-            self.at -= length;
-            if let Some(Piece::Own(mut bytes)) = self.pieces.pop_front()
-                && bytes.capacity() <= KEPT
+            self.written -= length;
+            if let Some(Piece::Buffer(mut bytes)) = self.pieces.pop_front()
+                && bytes.capacity() <= MAX_SPARE
             {
                 bytes.clear();
                 self.spare = bytes;
@@ -125,11 +125,11 @@ mod tests {
         let mut outbox = Outbox::default();
         let mut expected = Vec::new();
         for n in 0..40_u8 {
-            outbox.tail().extend_from_slice(&[n; 10]);
+            outbox.buffer().extend_from_slice(&[n; 10]);
             expected.extend_from_slice(&[n; 10]);
             let body = vec![n; 9_000];
             expected.extend_from_slice(&body);
-            outbox.body(Payload::bytes(body));
+            outbox.push_body(Payload::bytes(body));
         }
         let mut read = Vec::new();
         loop {
@@ -153,10 +153,10 @@ mod tests {
     fn what_was_taken_out_goes_before_what_came_since() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let mut outbox = Outbox::default();
-        outbox.tail().extend_from_slice(b"first ");
+        outbox.buffer().extend_from_slice(b"first ");
         let mut taken = std::mem::take(&mut outbox);
         taken.advance(2);
-        outbox.tail().extend_from_slice(b"second");
+        outbox.buffer().extend_from_slice(b"second");
         outbox.put_before(taken);
         assert!(outbox.write(&writer).unwrap());
         let mut read = [0; 20];
@@ -169,7 +169,7 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         drop(reader);
         let mut outbox = Outbox::default();
-        outbox.tail().push(1);
+        outbox.buffer().push(1);
         assert!(outbox.write(&writer).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what a worker says, many answers at a time.
+//! Reads a worker's messages, many per read.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::io::unix::AsyncFd;
 
 use super::worker::Worker;
 use crate::protocol::decoder::Decoder;
-use crate::protocol::{Encoding, Fault, FromWorker, Heard};
+use crate::protocol::{Decoded, Encoding, FromWorker, ProtocolError};
 use crate::shared::Shared;
 
-/// A worker's voice.
+/// The pool's end of a worker's output.
 pub(super) struct Reader {
     pipe: AsyncFd<OwnedFd>,
     decoder: Decoder<FromWorker>,
@@ -28,17 +28,18 @@ impl Reader {
         self.decoder.switch(encoding);
     }
 
-    /// Waits until there is more to decode; false if there will be no more.
+    /// Waits for more bytes; false at the end of the pipe.
     async fn read(&mut self) -> bool {
         loop {
             let Ok(mut ready) = self.pipe.readable().await else { return false };
             let space = self.decoder.space();
-            let room = space.capacity() - space.len();
+            let capacity = space.capacity() - space.len();
             match rustix::io::read(&self.pipe, spare_capacity(space)) {
                 Ok(0) => return false,
                 Ok(read) => {
-                    // Less than there was room for: all that was there. Saves asking again.
-                    if read < room {
+                    // A short read means that the pipe is empty. Saves a read that would return
+                    // EAGAIN.
+                    if read < capacity {
                         ready.clear_ready();
                     }
                     return true;
@@ -50,13 +51,13 @@ impl Reader {
         }
     }
 
-    /// The next message; `None` if there will be no more.
-    pub(super) async fn next(&mut self) -> Result<Option<Heard<FromWorker>>, Fault> {
+    /// The next message; `None` at the end of the pipe.
+    pub(super) async fn next(&mut self) -> Result<Option<Decoded<FromWorker>>, ProtocolError> {
         loop {
-            // One that never stops talking must not keep others from their turn.
+            // A worker that writes without pause must not starve other tasks.
             tokio::task::coop::consume_budget().await;
-            if let Some(heard) = self.decoder.next()? {
-                return Ok(Some(heard));
+            if let Some(message) = self.decoder.next()? {
+                return Ok(Some(message));
             }
             if !self.read().await {
                 return Ok(None);
@@ -64,27 +65,27 @@ impl Reader {
         }
     }
 
-    /// Listens until there is nothing more to hear, or something that should not be.
-    pub(super) async fn listen(
+    /// Handles messages until the pipe ends or the worker violates the protocol.
+    pub(super) async fn run(
         mut self,
         worker: Arc<Worker>,
         shared: Arc<Shared>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ProtocolError> {
         loop {
             let mut count = 0;
-            while let Some(heard) = self.decoder.next()? {
+            while let Some(message) = self.decoder.next()? {
                 count += 1;
                 if count == 2 {
-                    worker.collect();
+                    worker.defer_writes();
                 }
-                worker.hear(&shared, heard);
-                // One that never stops talking must not keep others from their turn.
+                worker.on_message(&shared, message);
+                // A worker that writes without pause must not starve other tasks.
                 tokio::task::coop::consume_budget().await;
             }
             if count > 1 {
-                turn().await;
+                yield_once().await;
             }
-            // The calls that came of it, in one go.
+            // Sends the calls that followed from these messages in one write.
             worker.flush();
             if !self.read().await {
                 return Ok(());
@@ -93,14 +94,14 @@ impl Reader {
     }
 }
 
-/// Lets those have their turn who were woken before.
-async fn turn() {
+/// Lets tasks run that were woken before this one.
+async fn yield_once() {
     let mut waited = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut waited, true) {
             return Poll::Ready(());
         }
-        // Not `yield_now`: that waits until nobody else has anything to do.
+        // Not `yield_now`: that runs only once all other tasks are idle.
         context.waker().wake_by_ref();
         Poll::Pending
     })

@@ -1,5 +1,5 @@
-//! What a worker writes to its standard error: read always, so that it never waits for us; logged;
-//! and its end kept, for the error that may come.
+//! A worker's standard error: always read, so that the worker never blocks on it; logged; and its
+//! end kept for error messages.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,33 +7,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
-/// How much is kept.
-const KEPT: usize = 8 * 1024;
+/// Bytes that are kept.
+const TAIL_SIZE: usize = 8 * 1024;
 
-/// The end of what a worker wrote.
+/// The end of a worker's standard error.
 #[derive(Default)]
-pub(super) struct Tail(Mutex<Vec<u8>>);
+pub(super) struct StderrTail(Mutex<Vec<u8>>);
 
-impl Tail {
-    fn push(&self, bytes: &[u8]) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(bytes);
-        if kept.len() > 2 * KEPT {
-            let over = kept.len() - KEPT;
-            kept.drain(..over);
+impl StderrTail {
+    fn push(&self, new: &[u8]) {
+        let mut bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.extend_from_slice(new);
+        if bytes.len() > 2 * TAIL_SIZE {
+            let over = bytes.len() - TAIL_SIZE;
+            bytes.drain(..over);
         }
     }
 
-    /// The end, as text; what is not UTF-8 is replaced.
+    /// The end as text; bytes that are not UTF-8 are replaced.
     pub(super) fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = &kept[kept.len().saturating_sub(KEPT)..];
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = &bytes[bytes.len().saturating_sub(TAIL_SIZE)..];
         String::from_utf8_lossy(end).trim_end().to_owned()
     }
 }
 
-/// Reads to the end.
-pub(super) async fn listen(pipe: AsyncFd<OwnedFd>, tail: Arc<Tail>, pool: String, worker: u64) {
+/// Reads standard error until it ends.
+pub(super) async fn read_stderr(
+    pipe: AsyncFd<OwnedFd>,
+    tail: Arc<StderrTail>,
+    pool: String,
+    worker: u64,
+) {
     let (mut buffer, mut line) = (vec![0; 4096], Vec::new());
     loop {
         let Ok(mut ready) = pipe.readable().await else { return };
@@ -51,16 +56,16 @@ pub(super) async fn listen(pipe: AsyncFd<OwnedFd>, tail: Arc<Tail>, pool: String
     }
 }
 
-/// Logs the lines that came to an end, and those that never will.
+/// Logs complete lines, and lines that exceed the limit.
 fn log(bytes: &[u8], line: &mut Vec<u8>, pool: &str, worker: u64) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
     for part in bytes.split_inclusive(|byte| *byte == b'\n') {
         line.extend_from_slice(part);
-        if part.ends_with(b"\n") || line.len() > KEPT {
-            let said = String::from_utf8_lossy(line.trim_ascii_end());
-            tracing::debug!(pool, worker, %said, "standard error");
+        if part.ends_with(b"\n") || line.len() > TAIL_SIZE {
+            let text = String::from_utf8_lossy(line.trim_ascii_end());
+            tracing::debug!(pool, worker, %text, "standard error");
             line.clear();
         }
     }
@@ -72,11 +77,13 @@ mod tests {
 
     #[test]
     fn of_much_the_end_is_kept() {
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         for n in 0..10_000 {
             tail.push(format!("line {n}\n").as_bytes());
         }
         let text = tail.text();
-        assert!(text.ends_with("line 9999") && text.len() <= KEPT && text.len() > KEPT - 20);
+        assert!(
+            text.ends_with("line 9999") && text.len() <= TAIL_SIZE && text.len() > TAIL_SIZE - 20
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! One worker process as everybody sees it who has to do with it. All that changes is on its [`desk`],
-//! under one short lock; nothing here waits. What goes to it is in [`post`], what comes from it in
-//! [`hearing`], whether it is well in [`watch`].
+//! One worker process, as callers and its tasks see it. All mutable parts are in [`state`], under
+//! one lock that is held only briefly; no method blocks. Writing to the process is in [`send`],
+//! reading from it in [`on_message`], liveness checks in [`liveness`].
 
-mod desk;
-mod hearing;
-mod post;
-mod watch;
+mod liveness;
+mod on_message;
+mod send;
+mod state;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-use self::desk::{Desk, Entry};
-use super::os::Leash;
-use crate::crew::Why;
+use self::state::{InFlightCall, WorkerState};
+use super::spawn::KillHandle;
+use crate::backend::CancelReason;
+use crate::call_state::CallState;
 use crate::error::{Fate, WorkerRef};
 use crate::job::Job;
 use crate::protocol::{Ready, ToWorker};
-use crate::reins::Reins;
+use crate::scheduler::{EndCause, WorkerId};
 use crate::settings::{OnTimeout, Settings};
 use crate::shared::Shared;
-use crate::table::{Cause, WorkerId};
 
-/// As good as for ever.
-const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// Calls that a worker is given at a time, whatever it promises: what it has is not in the queue, whose
-/// limit must mean something.
-const AT_ONCE: usize = 1024;
+/// Upper limit for waiting times, so that adding one to a clock's reading cannot overflow.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Calls that a worker is given at a time, whatever concurrency it reports: these calls are not in
+/// the queue, so they would bypass the queue's limit.
+const MAX_CONCURRENCY: usize = 1024;
 
 /// One worker process.
 pub(super) struct Worker {
@@ -38,44 +38,44 @@ pub(super) struct Worker {
     max_frame: usize,
     stop_timeout: Duration,
     on_timeout: OnTimeout,
-    desk: Mutex<Desk>,
-    /// Something changed that its [`super::life`] should look at.
+    state: Mutex<WorkerState>,
+    /// Wakes the worker's [`super::lifecycle`] task.
     pub(super) changed: Notify,
-    /// The pipe was full: what is left is for the writer.
+    /// The pipe was full: the writer task sends the rest.
     full: Notify,
 }
 
-/// What is wished of a worker.
+/// A request to stop a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
-    /// That it ends in good order.
-    End(Cause),
-    /// That it is gone.
-    Kill(Cause),
+pub(super) enum StopRequest {
+    /// Finish its calls, then exit.
+    Graceful(EndCause),
+    /// Be killed at once.
+    Kill(EndCause),
 }
 
-/// What its life has to do next.
+/// What the lifecycle task does next.
 #[derive(Debug, PartialEq)]
-pub(super) enum Act {
-    /// Nothing, until then.
+pub(super) enum LivenessAction {
+    /// Nothing until this time.
     Wait(Instant),
     /// Kill it.
-    Kill(Cause),
-    /// It hears nothing any more: it has a moment to end by itself.
-    Dismiss,
-    /// Give it no more calls, and end it once those that it has are answered.
-    Release(Cause),
+    Kill(EndCause),
+    /// Its input is closed: give it some time to exit.
+    AwaitExit,
+    /// Give it no more calls, and stop it once its calls are answered.
+    Drain(EndCause),
 }
 
-/// What a worker leaves behind.
+/// The calls of a worker that has ended.
 #[derive(Default)]
-pub(super) struct Left {
-    /// Calls that it has begun, as far as anybody can know.
-    pub(super) begun: Vec<Job>,
-    /// Calls that were sent to it behind those. It has not begun them if all that it answered is known.
+pub(super) struct UnfinishedCalls {
+    /// Calls that may have started.
+    pub(super) started: Vec<Job>,
+    /// Calls sent behind those. They have not started, provided that all answers were read.
     pub(super) sent: Vec<Job>,
-    /// Calls that it never got.
-    pub(super) unbegun: Vec<Job>,
+    /// Calls that were never written to its pipe.
+    pub(super) unsent: Vec<Job>,
     pub(super) answered: u64,
 }
 
@@ -85,111 +85,123 @@ impl Worker {
             id,
             one_call,
             max_frame: settings.max_frame,
-            stop_timeout: settings.stop_timeout.min(LONG),
+            stop_timeout: settings.stop_timeout.min(MAX_WAIT),
             on_timeout: settings.on_timeout,
-            desk: Mutex::new(Desk::new()),
+            state: Mutex::new(WorkerState::new()),
             changed: Notify::new(),
             full: Notify::new(),
         }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
-        self.desk().pid
+        self.state().pid
     }
 
-    fn reference(&self, desk: &Desk) -> Option<WorkerRef> {
-        Some(WorkerRef { id: self.id, pid: desk.pid })
+    fn reference(&self, state: &WorkerState) -> Option<WorkerRef> {
+        Some(WorkerRef { id: self.id, pid: state.pid })
     }
 
-    /// Its process is there. False if it is not wanted any more.
-    pub(super) fn attach(&self, pid: u32, leash: Arc<Leash>, pipe: Arc<AsyncFd<OwnedFd>>) -> bool {
-        let mut desk = self.desk();
-        (desk.pid, desk.leash, desk.pipe) = (Some(pid), Some(leash), Some(pipe));
-        !matches!(desk.wish, Some(Wish::Kill(_)))
+    /// Stores the process's pid, kill handle and pipe. False if the pool has cancelled the start.
+    pub(super) fn attach(
+        &self,
+        pid: u32,
+        kill_handle: Arc<KillHandle>,
+        pipe: Arc<AsyncFd<OwnedFd>>,
+    ) -> bool {
+        let mut state = self.state();
+        (state.pid, state.kill_handle, state.pipe) = (Some(pid), Some(kill_handle), Some(pipe));
+        !matches!(state.stop_request, Some(StopRequest::Kill(_)))
     }
 
-    /// It is ready: calls may come.
-    pub(super) fn open(&self, ready: &Ready) {
-        let mut desk = self.desk();
-        desk.open = true;
-        desk.encoding = ready.encoding;
-        desk.concurrency = if self.one_call { 1 } else { ready.concurrency.clamp(1, AT_ONCE) };
-        desk.last_heard = Instant::now();
+    /// Marks the worker as ready for calls.
+    pub(super) fn mark_ready(&self, ready: &Ready) {
+        let mut state = self.state();
+        state.open = true;
+        state.encoding = ready.encoding;
+        state.concurrency =
+            if self.one_call { 1 } else { ready.concurrency.clamp(1, MAX_CONCURRENCY) };
+        state.last_activity = Instant::now();
     }
 
     /// How many calls it performs at a time.
     pub(super) fn concurrency(&self) -> usize {
-        self.desk().concurrency
+        self.state().concurrency
     }
 
-    /// Takes no more; what it has is handed over.
-    pub(super) fn close(&self) -> Left {
-        let mut desk = self.desk();
-        desk.open = false;
-        desk.outbox.clear();
-        desk.pipe = None;
-        let begun = if desk.concurrency > 1 { usize::MAX } else { 1 };
-        let (mut left, sent) = (Left::default(), desk.sent);
-        left.answered = desk.answered;
-        for (place, entry) in std::mem::take(&mut desk.calls).into_iter().enumerate() {
-            let list = match place {
-                _ if entry.id > sent => &mut left.unbegun,
-                place if place < begun => &mut left.begun,
-                _ => &mut left.sent,
+    /// Accepts no more calls, and returns its unfinished ones.
+    pub(super) fn close(&self) -> UnfinishedCalls {
+        let mut state = self.state();
+        state.open = false;
+        state.outbox.clear();
+        state.pipe = None;
+        let started = if state.concurrency > 1 { usize::MAX } else { 1 };
+        let (mut unfinished, sent) = (UnfinishedCalls::default(), state.sent);
+        unfinished.answered = state.answered;
+        for (index, entry) in std::mem::take(&mut state.calls).into_iter().enumerate() {
+            let list = match index {
+                _ if entry.id > sent => &mut unfinished.unsent,
+                index if index < started => &mut unfinished.started,
+                _ => &mut unfinished.sent,
             };
             list.push(entry.job);
         }
-        left
+        unfinished
     }
 
     /// Whether it was ever given a call.
-    pub(super) fn has_worked(&self) -> bool {
-        let desk = self.desk();
-        desk.answered > 0 || !desk.calls.is_empty()
+    pub(super) fn was_given_calls(&self) -> bool {
+        let state = self.state();
+        state.answered > 0 || !state.calls.is_empty()
     }
 
-    /// What is wished of it.
-    pub(super) fn wished(&self) -> Option<Wish> {
-        self.desk().wish
+    /// The request to stop it, if there is one.
+    pub(super) fn stop_request(&self) -> Option<StopRequest> {
+        self.state().stop_request
     }
 
-    /// Says what is wished of it. What is wished first is done, but killing comes before all.
-    pub(super) fn wish(&self, wish: Wish) {
-        let mut desk = self.desk();
-        if desk.wish.is_none() || matches!(wish, Wish::Kill(_)) {
-            desk.wish = Some(wish);
+    /// Requests that the worker stops. The first request holds, but a kill replaces it.
+    pub(super) fn request_stop(&self, stop_request: StopRequest) {
+        let mut state = self.state();
+        if state.stop_request.is_none() || matches!(stop_request, StopRequest::Kill(_)) {
+            state.stop_request = Some(stop_request);
         }
-        drop(desk);
+        drop(state);
         self.changed.notify_one();
     }
 
-    /// Kills it at once.
-    pub(super) fn kill(&self, wish: Wish) {
-        self.wish(wish);
-        if let Some(leash) = &self.desk().leash {
-            leash.kill();
+    /// Kills the process at once.
+    pub(super) fn kill(&self, stop_request: StopRequest) {
+        self.request_stop(stop_request);
+        if let Some(kill_handle) = &self.state().kill_handle {
+            kill_handle.kill();
         }
     }
 
-    /// A call is wanted no more.
-    pub(super) fn give_up(&self, shared: &Arc<Shared>, reins: &Arc<Reins>, why: Why) -> Fate {
-        let mut desk = self.desk();
-        let place = desk.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.reins, reins));
-        let Some(place) = place else { return Fate::LeftRunning };
-        desk.calls[place].given_up = Some(Instant::now());
-        let id = desk.calls[place].id;
-        let at_it = place == 0 && desk.concurrency == 1;
-        drop(desk);
-        if self.on_timeout == OnTimeout::Replace && why == Why::TimedOut && at_it {
+    /// Cancels a call.
+    pub(super) fn cancel(
+        &self,
+        shared: &Arc<Shared>,
+        call_state: &Arc<CallState>,
+        reason: CancelReason,
+    ) -> Fate {
+        let mut state = self.state();
+        let index =
+            state.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.call_state, call_state));
+        let Some(index) = index else { return Fate::LeftRunning };
+        state.calls[index].cancelled_at = Some(Instant::now());
+        let id = state.calls[index].id;
+        let is_running = index == 0 && state.concurrency == 1;
+        drop(state);
+        if self.on_timeout == OnTimeout::Replace && reason == CancelReason::Timeout && is_running {
             shared.abandon(self.id);
-            self.kill(Wish::Kill(Cause::Timeout));
+            self.kill(StopRequest::Kill(EndCause::Timeout));
             return Fate::Killed;
         }
-        self.tell(&ToWorker::Cancel(id));
+        self.send_message(&ToWorker::Cancel(id));
         match self.on_timeout {
             OnTimeout::Leave => Fate::LeftRunning,
             OnTimeout::Replace => {

@@ -1,52 +1,54 @@
-//! Finds messages in whatever pieces a pipe delivers, in bounded memory.
+//! Finds messages in the pieces that a pipe delivers, in bounded memory.
 
 use std::marker::PhantomData;
 
 use super::frame::{Frame, HEADER, Header};
-use super::{Encoding, Fault, Heard, Message};
+use super::{Decoded, Encoding, Message, ProtocolError};
 
-/// How much is read at once.
-pub(crate) const READ: usize = 64 * 1024;
-/// A body above this gets memory of its own, and is read right into it.
-const LARGE: usize = 16 * 1024;
-/// A large body gets this much memory at first; more only as it comes.
-const FIRST: usize = 2 * 1024 * 1024;
-/// How much of a stray line is shown.
-const SHOWN: usize = 200;
+/// Bytes per read.
+pub(crate) const READ_SIZE: usize = 64 * 1024;
+/// A body above this size gets its own buffer, and is read right into it.
+const LARGE_BODY: usize = 16 * 1024;
+/// Initial capacity for a large body. The buffer grows only as bytes arrive.
+const INITIAL_CAPACITY: usize = 2 * 1024 * 1024;
+/// Bytes of a stray line that are shown.
+const STRAY_PREVIEW: usize = 200;
 
-/// Finds messages. Bytes go in where [`Decoder::space`] says.
+/// Finds messages. The reader appends bytes to [`Decoder::space`].
 pub(crate) struct Decoder<M> {
     encoding: Encoding,
     max_frame: usize,
     buffer: Vec<u8>,
-    /// What of the buffer has been used.
+    /// Bytes of the buffer that are decoded.
     start: usize,
-    /// How much of the rest has been searched for the end of a line.
+    /// Bytes after `start` that were searched for the end of a line.
     searched: usize,
-    large: Option<Large>,
+    large: Option<LargeBody>,
     messages: PhantomData<fn() -> M>,
 }
 
-/// A large body that is still coming.
-struct Large {
+/// A large body that has not arrived completely.
+struct LargeBody {
     header: Header,
     name: Vec<u8>,
     body: Vec<u8>,
 }
 
-impl Large {
+impl LargeBody {
     fn space(&mut self) -> &mut Vec<u8> {
-        let (there, wanted) = (self.body.len(), self.header.body);
-        if self.body.capacity() == there {
-            // More only as it comes: a promise of much that is not kept costs little.
-            self.body.reserve_exact(wanted.saturating_sub(there).min(there.max(FIRST)).max(1));
+        let (received, total) = (self.body.len(), self.header.body);
+        if self.body.capacity() == received {
+            // The buffer grows only as bytes arrive: a header with a false length costs little.
+            self.body.reserve_exact(
+                total.saturating_sub(received).min(received.max(INITIAL_CAPACITY)).max(1),
+            );
         }
         &mut self.body
     }
 }
 
 impl<M: Message> Decoder<M> {
-    /// A decoder of JSON lines, as every conversation begins.
+    /// A decoder of JSON lines, with which every connection begins.
     pub(crate) fn new(max_frame: usize) -> Self {
         Self {
             encoding: Encoding::Json,
@@ -59,16 +61,16 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    /// From now on, messages are written like this.
+    /// Switches the encoding.
     pub(crate) fn switch(&mut self, encoding: Encoding) {
         self.encoding = encoding;
         self.searched = 0;
     }
 
-    /// Where the next bytes are to be put: behind what is there, into the room that is there.
+    /// The buffer to which the next bytes are appended.
     pub(crate) fn space(&mut self) -> &mut Vec<u8> {
         if self.large.is_none() {
-            self.tidy();
+            self.compact();
         }
         match &mut self.large {
             Some(large) => large.space(),
@@ -76,12 +78,12 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    fn tidy(&mut self) {
+    fn compact(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             (self.start, self.searched) = (0, 0);
         }
-        if self.buffer.capacity() - self.buffer.len() < READ / 2 {
+        if self.buffer.capacity() - self.buffer.len() < READ_SIZE / 2 {
             self.make_room();
         }
     }
@@ -89,8 +91,8 @@ impl<M: Message> Decoder<M> {
     fn make_room(&mut self) {
         self.buffer.drain(..self.start);
         self.start = 0;
-        // A long line grows by half each time: few copies, and never much more than it needs.
-        self.buffer.reserve_exact(READ.max(self.buffer.len() / 2));
+        // A long line grows by half each time: few copies, and little unused capacity.
+        self.buffer.reserve_exact(READ_SIZE.max(self.buffer.len() / 2));
     }
 
     #[cfg(test)]
@@ -98,21 +100,21 @@ impl<M: Message> Decoder<M> {
         self.space().extend_from_slice(bytes);
     }
 
-    /// Memory that is held.
+    /// Allocated memory.
     #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn allocated(&self) -> usize {
         self.buffer.capacity() + self.large.as_ref().map_or(0, |large| large.body.capacity())
     }
 
-    /// The next message, if all of it is there.
-    pub(crate) fn next(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    /// The next message, if it has arrived completely.
+    pub(crate) fn next(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         match self.encoding {
             Encoding::Json => self.next_line(),
             Encoding::Binary => self.next_frame(),
         }
     }
 
-    fn next_line(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    fn next_line(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         loop {
             let rest = &self.buffer[self.start..];
             let Some(end) = memchr::memchr(b'\n', &rest[self.searched..]) else { break };
@@ -125,8 +127,10 @@ impl<M: Message> Decoder<M> {
             if line.len() > self.max_frame {
                 return Err(too_long(self.max_frame));
             }
-            let heard = M::from_line(line)?;
-            return Ok(Some(heard.map_or_else(|| Heard::Stray(shown(line)), Heard::Message)));
+            let message = M::from_line(line)?;
+            return Ok(Some(
+                message.map_or_else(|| Decoded::Stray(preview(line)), Decoded::Message),
+            ));
         }
         self.searched = self.buffer.len() - self.start;
         match self.searched > self.max_frame {
@@ -135,27 +139,27 @@ impl<M: Message> Decoder<M> {
         }
     }
 
-    fn next_frame(&mut self) -> Result<Option<Heard<M>>, Fault> {
+    fn next_frame(&mut self) -> Result<Option<Decoded<M>>, ProtocolError> {
         loop {
             let Some(frame) = self.frame()? else { return Ok(None) };
-            // Types that we do not know are passed over.
+            // Unknown types are skipped.
             if let Some(message) = M::from_frame(frame)? {
-                return Ok(Some(Heard::Message(message)));
+                return Ok(Some(Decoded::Message(message)));
             }
         }
     }
 
-    fn frame(&mut self) -> Result<Option<Frame>, Fault> {
+    fn frame(&mut self) -> Result<Option<Frame>, ProtocolError> {
         if let Some(large) = &mut self.large {
             if large.body.len() < large.header.body {
                 return Ok(None);
             }
-            // What was read beyond its end begins the next frame.
+            // Bytes after its end belong to the next frame.
             self.buffer.clear();
             self.buffer.extend_from_slice(&large.body[large.header.body..]);
             large.body.truncate(large.header.body);
             self.start = 0;
-            return Ok(self.large.take().map(|Large { header, name, body }| Frame {
+            return Ok(self.large.take().map(|LargeBody { header, name, body }| Frame {
                 header,
                 name,
                 body,
@@ -169,10 +173,10 @@ impl<M: Message> Decoder<M> {
             self.start += end;
             return Ok(Some(Frame { header, name, body }));
         }
-        if header.body > LARGE && bytes.len() >= body_at {
-            let mut body = Vec::with_capacity(header.body.min(FIRST));
+        if header.body > LARGE_BODY && bytes.len() >= body_at {
+            let mut body = Vec::with_capacity(header.body.min(INITIAL_CAPACITY));
             body.extend_from_slice(&bytes[body_at..]);
-            self.large = Some(Large { header, name: bytes[HEADER..body_at].to_vec(), body });
+            self.large = Some(LargeBody { header, name: bytes[HEADER..body_at].to_vec(), body });
             self.buffer.clear();
             self.start = 0;
         }
@@ -180,10 +184,10 @@ impl<M: Message> Decoder<M> {
     }
 }
 
-fn too_long(limit: usize) -> Fault {
-    Fault(format!("a line of more than {limit} bytes"))
+fn too_long(limit: usize) -> ProtocolError {
+    ProtocolError(format!("a line of more than {limit} bytes"))
 }
 
-fn shown(line: &[u8]) -> String {
-    String::from_utf8_lossy(&line[..line.len().min(SHOWN)]).into_owned()
+fn preview(line: &[u8]) -> String {
+    String::from_utf8_lossy(&line[..line.len().min(STRAY_PREVIEW)]).into_owned()
 }

@@ -2,29 +2,29 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::decoder::{Decoder, READ};
+use super::decoder::{Decoder, READ_SIZE};
 use super::*;
 
 const LIMIT: usize = 256 * 1024;
 
-/// Everything that comes out when `bytes` go in, in pieces of these sizes.
-fn heard<M: Message>(
+/// Decodes `bytes`, fed in pieces of these sizes.
+fn decode<M: Message>(
     encoding: Encoding,
     bytes: &[u8],
     pieces: &[usize],
-) -> Result<Vec<Heard<M>>, Fault> {
+) -> Result<Vec<Decoded<M>>, ProtocolError> {
     let mut decoder = Decoder::new(LIMIT);
     decoder.switch(encoding);
     let (mut all, mut rest) = (Vec::new(), bytes);
-    let mut sizes = pieces.iter().copied().chain(std::iter::repeat(READ));
+    let mut sizes = pieces.iter().copied().chain(std::iter::repeat(READ_SIZE));
     while !rest.is_empty() {
-        let (piece, later) = rest.split_at(sizes.next().unwrap_or(READ).clamp(1, rest.len()));
+        let (piece, later) = rest.split_at(sizes.next().unwrap_or(READ_SIZE).clamp(1, rest.len()));
         decoder.push(piece);
         rest = later;
         while let Some(one) = decoder.next()? {
             all.push(one);
         }
-        assert!(decoder.held() <= 2 * LIMIT + 4 * READ, "held {}", decoder.held());
+        assert!(decoder.allocated() <= 2 * LIMIT + 4 * READ_SIZE, "held {}", decoder.allocated());
     }
     Ok(all)
 }
@@ -74,15 +74,15 @@ fn encoding() -> impl Strategy<Value = Encoding> {
 }
 
 fn pieces() -> impl Strategy<Value = Vec<usize>> {
-    proptest::collection::vec(prop_oneof![1..8_usize, 1..READ], 0..40)
+    proptest::collection::vec(prop_oneof![1..8_usize, 1..READ_SIZE], 0..40)
 }
 
-fn messages<M>(heard: Vec<Heard<M>>) -> Vec<M> {
-    heard
+fn messages<M>(decoded: Vec<Decoded<M>>) -> Vec<M> {
+    decoded
         .into_iter()
         .filter_map(|one| match one {
-            Heard::Message(message) => Some(message),
-            Heard::Stray(_) => None,
+            Decoded::Message(message) => Some(message),
+            Decoded::Stray(_) => None,
         })
         .collect()
 }
@@ -90,71 +90,71 @@ fn messages<M>(heard: Vec<Heard<M>>) -> Vec<M> {
 proptest! {
     #[test]
     fn what_a_pool_says_comes_out_as_it_went_in_however_it_is_cut(
-        said in proptest::collection::vec(to_worker(), 0..6), encoding in encoding(), cuts in pieces(),
+        sent in proptest::collection::vec(to_worker(), 0..6), encoding in encoding(), cuts in pieces(),
     ) {
         let mut bytes = Vec::new();
-        said.iter().try_for_each(|one| encoding.tell(one, &mut bytes)).unwrap();
-        prop_assert_eq!(messages(heard::<ToWorker>(encoding, &bytes, &cuts).unwrap()), said);
+        sent.iter().try_for_each(|one| encoding.encode_to_worker(one, &mut bytes)).unwrap();
+        prop_assert_eq!(messages(decode::<ToWorker>(encoding, &bytes, &cuts).unwrap()), sent);
     }
 
     #[test]
     fn what_a_worker_says_comes_out_as_it_went_in_however_it_is_cut(
-        said in proptest::collection::vec(from_worker(), 0..6), encoding in encoding(), cuts in pieces(),
+        sent in proptest::collection::vec(from_worker(), 0..6), encoding in encoding(), cuts in pieces(),
     ) {
         let mut bytes = Vec::new();
-        said.iter().try_for_each(|one| encoding.answer(one, &mut bytes)).unwrap();
-        prop_assert_eq!(messages(heard::<FromWorker>(encoding, &bytes, &cuts).unwrap()), said);
+        sent.iter().try_for_each(|one| encoding.encode_from_worker(one, &mut bytes)).unwrap();
+        prop_assert_eq!(messages(decode::<FromWorker>(encoding, &bytes, &cuts).unwrap()), sent);
     }
 
     #[test]
     fn garbage_is_a_fault_or_passed_over_and_never_a_panic_or_a_lot_of_memory(
         bytes in proptest::collection::vec(any::<u8>(), 0..5_000), encoding in encoding(), cuts in pieces(),
     ) {
-        let _ = heard::<FromWorker>(encoding, &bytes, &cuts);
-        let _ = heard::<ToWorker>(encoding, &bytes, &cuts);
+        let _ = decode::<FromWorker>(encoding, &bytes, &cuts);
+        let _ = decode::<ToWorker>(encoding, &bytes, &cuts);
     }
 
     #[test]
     fn a_message_cut_short_is_waited_for(message in from_worker(), encoding in encoding(), cut in any::<prop::sample::Index>()) {
         let mut bytes = Vec::new();
-        encoding.answer(&message, &mut bytes).unwrap();
+        encoding.encode_from_worker(&message, &mut bytes).unwrap();
         let bytes = &bytes[..cut.index(bytes.len())];
-        prop_assert_eq!(heard::<FromWorker>(encoding, bytes, &[]), Ok(Vec::new()));
+        prop_assert_eq!(decode::<FromWorker>(encoding, bytes, &[]), Ok(Vec::new()));
     }
 
     #[test]
     fn lines_between_messages_do_no_harm(
-        said in proptest::collection::vec((from_worker(), "[^{\\n]{0,40}"), 1..5), cuts in pieces(),
+        sent in proptest::collection::vec((from_worker(), "[^{\\n]{0,40}"), 1..5), cuts in pieces(),
     ) {
         let mut bytes = Vec::new();
-        for (message, print) in &said {
+        for (message, print) in &sent {
             bytes.extend_from_slice(print.as_bytes());
             bytes.push(b'\n');
-            Encoding::Json.answer(message, &mut bytes).unwrap();
+            Encoding::Json.encode_from_worker(message, &mut bytes).unwrap();
         }
-        let heard = messages(heard::<FromWorker>(Encoding::Json, &bytes, &cuts).unwrap());
-        prop_assert_eq!(heard, said.into_iter().map(|(message, _)| message).collect::<Vec<_>>());
+        let decoded = messages(decode::<FromWorker>(Encoding::Json, &bytes, &cuts).unwrap());
+        prop_assert_eq!(decoded, sent.into_iter().map(|(message, _)| message).collect::<Vec<_>>());
     }
 }
 
 #[test]
 fn many_small_messages_that_are_cut_anywhere_all_come_out() {
     for encoding in [Encoding::Json, Encoding::Binary] {
-        let (mut said, mut bytes) = (Vec::new(), Vec::new());
-        while bytes.len() < 4 * READ {
-            said.push(FromWorker::Pong(said.len() as u64));
-            encoding.answer(said.last().unwrap(), &mut bytes).unwrap();
+        let (mut sent, mut bytes) = (Vec::new(), Vec::new());
+        while bytes.len() < 4 * READ_SIZE {
+            sent.push(FromWorker::Pong(sent.len() as u64));
+            encoding.encode_from_worker(sent.last().unwrap(), &mut bytes).unwrap();
         }
-        let cuts = vec![READ / 3; 12];
-        assert_eq!(messages(heard::<FromWorker>(encoding, &bytes, &cuts).unwrap()), said);
+        let cuts = vec![READ_SIZE / 3; 12];
+        assert_eq!(messages(decode::<FromWorker>(encoding, &bytes, &cuts).unwrap()), sent);
     }
 }
 
 #[test]
 fn a_frame_that_claims_too_much_is_refused_before_it_comes() {
     let claim = u32::try_from(LIMIT + 1).unwrap().to_le_bytes();
-    let refused = heard::<FromWorker>(Encoding::Binary, &claim, &[]);
-    assert!(refused.unwrap_err().0.contains("of at most 262144"));
+    let rejected = decode::<FromWorker>(Encoding::Binary, &claim, &[]);
+    assert!(rejected.unwrap_err().0.contains("of at most 262144"));
 }
 
 #[test]
@@ -166,38 +166,38 @@ fn a_large_frame_that_does_not_come_costs_little_memory() {
     decoder.push(&header);
     assert_eq!(decoder.next(), Ok(None));
     decoder.space();
-    assert!(decoder.held() < 4 << 20, "held {}", decoder.held());
+    assert!(decoder.allocated() < 4 << 20, "held {}", decoder.allocated());
 }
 
 #[test]
 fn a_line_without_an_end_is_refused_at_the_limit() {
     let endless = vec![b'x'; 2 * LIMIT];
-    let refused = heard::<FromWorker>(Encoding::Json, &endless, &[]);
-    assert_eq!(refused, Err(Fault("a line of more than 262144 bytes".to_owned())));
+    let rejected = decode::<FromWorker>(Encoding::Json, &endless, &[]);
+    assert_eq!(rejected, Err(ProtocolError("a line of more than 262144 bytes".to_owned())));
 }
 
 #[test]
 fn a_print_is_stray_and_so_is_an_object_that_is_no_message() {
-    let said = b"hello\n{\"level\":\"info\"}\n[1]\n{\"type\":\"chat\"}\n\n{\"type\":\"retire\"}\n";
-    let heard = heard::<FromWorker>(Encoding::Json, said, &[]).unwrap();
-    let strays = heard.iter().filter(|one| matches!(one, Heard::Stray(_))).count();
-    assert_eq!((strays, heard.last()), (4, Some(&Heard::Message(FromWorker::Retire))));
+    let sent = b"hello\n{\"level\":\"info\"}\n[1]\n{\"type\":\"chat\"}\n\n{\"type\":\"retire\"}\n";
+    let decoded = decode::<FromWorker>(Encoding::Json, sent, &[]).unwrap();
+    let strays = decoded.iter().filter(|one| matches!(one, Decoded::Stray(_))).count();
+    assert_eq!((strays, decoded.last()), (4, Some(&Decoded::Message(FromWorker::Retire))));
 }
 
 #[test]
 fn an_answer_without_an_id_is_a_fault() {
     for line in [&b"{\"type\":\"result\",\"value\":1}\n"[..], b"{\"type\":\"pong\",\"id\":-1}\n"] {
-        assert!(heard::<FromWorker>(Encoding::Json, line, &[]).is_err());
+        assert!(decode::<FromWorker>(Encoding::Json, line, &[]).is_err());
     }
 }
 
 #[test]
 fn unknown_frames_and_fields_are_passed_over() {
     let mut bytes = Vec::new();
-    frame::bare(77, 5, &mut bytes).unwrap();
-    frame::bare(133, 0, &mut bytes).unwrap();
-    let heard = heard::<FromWorker>(Encoding::Binary, &bytes, &[]).unwrap();
-    assert_eq!(messages(heard), [FromWorker::Retire]);
+    frame::encode_bare(77, 5, &mut bytes).unwrap();
+    frame::encode_bare(133, 0, &mut bytes).unwrap();
+    let decoded = decode::<FromWorker>(Encoding::Binary, &bytes, &[]).unwrap();
+    assert_eq!(messages(decoded), [FromWorker::Retire]);
     let line = br#"{"type":"pong","id":3,"mood":{"good":true}}"#;
     assert_eq!(FromWorker::from_line(line), Ok(Some(FromWorker::Pong(3))));
 }
@@ -215,10 +215,10 @@ fn arguments_cannot_smuggle_anything_into_a_line() {
     };
     let mut out = Vec::new();
     let smuggler = Payload::from_json_text("1,\"operation\":\"delete\"");
-    assert!(Encoding::Json.tell(&call(smuggler), &mut out).is_err());
+    assert!(Encoding::Json.encode_to_worker(&call(smuggler), &mut out).is_err());
     assert_eq!(out, b"", "half a message would spoil the next");
     let pretty = Payload::from_json_text("{\n  \"a\": 1\r\n}");
-    Encoding::Json.tell(&call(pretty), &mut out).unwrap();
+    Encoding::Json.encode_to_worker(&call(pretty), &mut out).unwrap();
     assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);
 }
 

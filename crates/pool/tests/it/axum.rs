@@ -1,14 +1,14 @@
-//! Pools in axum apps. Requests go to the router without a network, unless the network is the point.
+//! Pools in axum apps. Requests go straight to the router, except in tests of the network.
 
 #[cfg(feature = "sqlite")]
 mod database;
-mod end;
 mod errors;
 mod extractors;
 mod progress;
 mod routes;
+mod shutdown;
 #[cfg(feature = "ws")]
-mod sockets;
+mod websockets;
 
 use axum::Router;
 use axum::body::Body;
@@ -17,13 +17,13 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// Asks for a page.
+/// Sends a GET request.
 async fn ask(app: &Router, path: &str) -> Response<Body> {
     let request = Request::get(path).body(Body::empty()).unwrap();
     app.clone().oneshot(request).await.unwrap()
 }
 
-/// A whole page.
+/// Sends a GET request, and reads the whole response.
 async fn page(app: &Router, path: &str) -> (StatusCode, String) {
     let response = ask(app, path).await;
     let status = response.status();
@@ -31,7 +31,7 @@ async fn page(app: &Router, path: &str) -> (StatusCode, String) {
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-/// A whole page of JSON.
+/// Sends a GET request, and parses the response as JSON.
 async fn json(app: &Router, path: &str) -> (StatusCode, Value) {
     let (status, text) = page(app, path).await;
     (status, serde_json::from_str(&text).unwrap())

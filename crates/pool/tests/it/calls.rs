@@ -1,4 +1,4 @@
-//! Calls as callers see them: what goes in, what comes out, what is counted.
+//! Calls, as callers see them: arguments, results, statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use longshore_pool::{
 use tokio::sync::mpsc;
 
 use crate::gate::gated;
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
 #[tokio::test]
 async fn operations_are_listed_with_schemas_and_noop_and_echo_are_always_there() {

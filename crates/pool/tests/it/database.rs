@@ -1,4 +1,4 @@
-//! Database workers. What every database must do is in `cases`; each has a file of its own with the
+//! Database workers. `cases` contains what all databases must do; each database has its own file of
 //! tests.
 
 mod cases;
@@ -16,12 +16,12 @@ mod sqlite;
 use longshore_pool::CallError;
 use longshore_pool::database::{DbError, Reason};
 
-/// What the database could not do.
-pub(crate) fn told<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
+/// The database error of a call.
+pub(crate) fn db_error<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
     let error = answer.unwrap_err();
     DbError::of(&error).unwrap_or_else(|| panic!("not of the database: {error:?}"))
 }
 
 pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> Reason {
-    told(answer).reason
+    db_error(answer).reason
 }

@@ -16,15 +16,15 @@ use longshore_pool::{
 use serde_json::{Value, json};
 
 use crate::gate::{Gate, gated};
-use crate::kit::{self, exactly};
+use crate::helpers::{self, exactly};
 
-/// A store with a client and a worker in the making.
-struct Harbour {
+/// A store with a client, and builders of workers.
+struct Fixture {
     store: Arc<MemoryStore>,
     client: Client,
 }
 
-impl Harbour {
+impl Fixture {
     fn new() -> Self {
         let store = Arc::new(MemoryStore::default());
         Self { client: Client::new(store.clone()), store }
@@ -55,7 +55,7 @@ impl Harbour {
     }
 }
 
-/// A unit with two attempts that come at once.
+/// A unit with two attempts without a delay in between.
 fn unit(kind: &str, payload: Value) -> NewUnit {
     let mut unit = NewUnit::new(Kind::new(kind).unwrap(), payload);
     let base = Duration::from_millis(1);
@@ -74,13 +74,13 @@ async fn operations_handle_the_kinds_of_their_names() {
         .add("double", |(), n: u64| Ok::<_, String>(2 * n))
         .add("forget", |(), _: Value| Ok::<_, String>(()));
     let pool = threads(operations).await;
-    let harbour = Harbour::new();
-    let double = harbour.send("double", json!(21)).await;
-    let forget = harbour.send("forget", json!({"a": [1, 2]})).await;
-    let report = harbour.work(harbour.worker().handle_pool(&pool).unwrap()).await;
+    let fixture = Fixture::new();
+    let double = fixture.send("double", json!(21)).await;
+    let forget = fixture.send("forget", json!({"a": [1, 2]})).await;
+    let report = fixture.work(fixture.worker().handle_pool(&pool).unwrap()).await;
     assert_eq!(report.done, 2);
-    assert_eq!(harbour.unit(double).await.result.unwrap().parse::<u64>().unwrap(), 42);
-    assert_eq!(harbour.unit(forget).await.result, None, "nothing is no result");
+    assert_eq!(fixture.unit(double).await.result.unwrap().parse::<u64>().unwrap(), 42);
+    assert_eq!(fixture.unit(forget).await.result, None, "nothing is no result");
 }
 
 #[tokio::test]
@@ -90,13 +90,13 @@ async fn bytes_go_in_and_out_as_they_are() {
         Ok::<_, String>(bytes)
     });
     let pool = threads(operations).await;
-    let harbour = Harbour::new();
+    let fixture = Fixture::new();
     let mut sent = unit("mirror", json!(null));
     sent.payload = vec![0xff, 0, 1].into();
-    let id = harbour.client.send(sent).await.unwrap();
+    let id = fixture.client.send(sent).await.unwrap();
     let kind = Kind::new("mirror").unwrap();
-    harbour.work(harbour.worker().handle_operation(kind, Policy::default(), &pool, "turn")).await;
-    assert_eq!(harbour.unit(id).await.result.unwrap().as_bytes(), [1, 0, 0xff]);
+    fixture.work(fixture.worker().handle_operation(kind, Policy::default(), &pool, "turn")).await;
+    assert_eq!(fixture.unit(id).await.result.unwrap().as_bytes(), [1, 0, 0xff]);
 }
 
 #[tokio::test]
@@ -106,21 +106,21 @@ async fn an_error_is_tried_again_by_the_policy_and_bad_arguments_are_not() {
         .add("double", |(), n: u64| Ok::<_, String>(2 * n))
         .add("panic", |(), (): ()| -> Result<(), String> { panic!("oh dear") });
     let pool = threads(operations).await;
-    let harbour = Harbour::new();
-    let fail = harbour.send("fail", json!(null)).await;
-    let bad = harbour.send("double", json!("many")).await;
-    let panic = harbour.send("panic", json!(null)).await;
-    let unknown = harbour.send("typo", json!(null)).await;
-    let worker = harbour.worker().handle_pool(&pool).unwrap();
+    let fixture = Fixture::new();
+    let fail = fixture.send("fail", json!(null)).await;
+    let bad = fixture.send("double", json!("many")).await;
+    let panic = fixture.send("panic", json!(null)).await;
+    let unknown = fixture.send("typo", json!(null)).await;
+    let worker = fixture.worker().handle_pool(&pool).unwrap();
     let typo = Kind::new("typo").unwrap();
-    harbour.work(worker.handle_operation(typo, Policy::default(), &pool, "dubble")).await;
-    assert_eq!(harbour.failure(fail).await, ("error".into(), "no luck".into(), 2));
-    let (code, message, attempts) = harbour.failure(bad).await;
+    fixture.work(worker.handle_operation(typo, Policy::default(), &pool, "dubble")).await;
+    assert_eq!(fixture.failure(fail).await, ("error".into(), "no luck".into(), 2));
+    let (code, message, attempts) = fixture.failure(bad).await;
     assert_eq!((code.as_str(), attempts), ("bad-input", 1), "{message}");
-    let (code, message, attempts) = harbour.failure(unknown).await;
+    let (code, message, attempts) = fixture.failure(unknown).await;
     assert_eq!((code.as_str(), attempts), ("unknown-operation", 1));
     assert!(message.contains("double"), "{message}");
-    let (code, message, attempts) = harbour.failure(panic).await;
+    let (code, message, attempts) = fixture.failure(panic).await;
     assert_eq!((code.as_str(), attempts), ("panic", 2));
     assert!(message.contains("oh dear"), "{message}");
 }
@@ -138,10 +138,10 @@ async fn an_operation_may_choose_what_becomes_of_its_unit() {
     let pool = threads(operations).await;
     let choose = async |data: Value| {
         calls.store(0, Ordering::SeqCst);
-        let harbour = Harbour::new();
-        let id = harbour.send("choose", data).await;
-        harbour.work(harbour.worker().handle_pool(&pool).unwrap()).await;
-        harbour.unit(id).await
+        let fixture = Fixture::new();
+        let id = fixture.send("choose", data).await;
+        fixture.work(fixture.worker().handle_pool(&pool).unwrap()).await;
+        fixture.unit(id).await
     };
     let failed = choose(json!({"outcome": "fail", "code": "hopeless"})).await;
     assert_eq!((failed.state, failed.attempt), (UnitState::Failed, 1));
@@ -155,10 +155,10 @@ async fn an_operation_may_choose_what_becomes_of_its_unit() {
 #[tokio::test]
 async fn a_full_pool_costs_no_attempt() {
     let (pool, gate) = gated(|settings| *settings = Settings { queue: 0, ..exactly(1) }).await;
-    let harbour = Harbour::new();
-    let ids = [harbour.send("gate", json!(1)).await, harbour.send("gate", json!(2)).await];
-    let working = harbour.work(harbour.worker().handle_pool(&pool).unwrap());
-    let refused = kit::eventually("one is refused", || pool.stats().calls.refused >= 1);
+    let fixture = Fixture::new();
+    let ids = [fixture.send("gate", json!(1)).await, fixture.send("gate", json!(2)).await];
+    let working = fixture.work(fixture.worker().handle_pool(&pool).unwrap());
+    let refused = helpers::eventually("one is refused", || pool.stats().calls.refused >= 1);
     let ((), report) = tokio::join!(
         async {
             refused.await;
@@ -168,26 +168,26 @@ async fn a_full_pool_costs_no_attempt() {
     );
     assert_eq!((report.done, report.failed, report.retried), (2, 0, 0));
     for id in ids {
-        assert_eq!(harbour.unit(id).await.attempt, 1);
+        assert_eq!(fixture.unit(id).await.attempt, 1);
     }
 }
 
-/// Time is nobody's but the test's: slots that rest let it pass.
+/// Time is paused: it advances while the slots pause.
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
     let timeout = Duration::from_secs(3_600);
     let (pool, gate) =
         gated(|settings| *settings = Settings { queue: 0, timeout, ..exactly(1) }).await;
-    let harbour = Harbour::new();
+    let fixture = Fixture::new();
     for n in 0..100 {
-        harbour.send("gate", json!(n)).await;
+        fixture.send("gate", json!(n)).await;
     }
     let begun = tokio::time::Instant::now();
     tokio::select! {
-        _ = harbour.work(harbour.worker().handle_pool(&pool).unwrap()) => panic!("it cannot end"),
-        () = kit::eventually("many are refused", || pool.stats().calls.refused >= 30) => {}
+        _ = fixture.work(fixture.worker().handle_pool(&pool).unwrap()) => panic!("it cannot end"),
+        () = helpers::eventually("many are refused", || pool.stats().calls.refused >= 30) => {}
     }
-    // One slot waits at the gate; each of the other three is refused once a second.
+    // One slot waits at the gate; each of the other three is rejected once a second.
     assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
     gate.open();
 }
@@ -202,12 +202,12 @@ async fn what_a_call_says_of_its_progress_is_the_units() {
         Ok::<_, String>(())
     });
     let pool = threads(operations).await;
-    let harbour = Harbour::new();
-    let id = harbour.send("slow", json!(null)).await;
-    let working = harbour.work(harbour.worker().handle_pool(&pool).unwrap());
+    let fixture = Fixture::new();
+    let id = fixture.send("slow", json!(null)).await;
+    let working = fixture.work(fixture.worker().handle_pool(&pool).unwrap());
     let looking = async {
         loop {
-            if let Some(progress) = harbour.unit(id).await.progress {
+            if let Some(progress) = fixture.unit(id).await.progress {
                 break progress;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -234,30 +234,30 @@ async fn a_unit_that_is_cancelled_takes_its_call_back() {
         Err::<(), _>("as you wish")
     });
     let pool = threads(operations).await;
-    let harbour = Harbour::new();
-    let id = harbour.send("long", json!(null)).await;
-    let working = harbour.work(harbour.worker().handle_pool(&pool).unwrap());
+    let fixture = Fixture::new();
+    let id = fixture.send("long", json!(null)).await;
+    let working = fixture.work(fixture.worker().handle_pool(&pool).unwrap());
     let cancelling = async {
         begun.notified().await;
         let units = UnitSelection::Ids(vec![id]);
-        let store = harbour.client.store();
+        let store = fixture.client.store();
         store.operate_units(&Scope::All, units, UnitAction::Cancel).await.unwrap();
     };
     tokio::join!(working, cancelling);
-    assert_eq!(harbour.unit(id).await.state, UnitState::Cancelled);
-    kit::eventually("the thread is free again", || pool.stats().busy == 0).await;
+    assert_eq!(fixture.unit(id).await.state, UnitState::Cancelled);
+    helpers::eventually("the thread is free again", || pool.stats().busy == 0).await;
 }
 
 #[tokio::test]
 async fn a_units_time_is_its_calls_time_and_a_hung_process_is_killed_with_it() {
-    let pool = kit::pool(kit::worker("binary", "well"), exactly(1)).await;
-    let harbour = Harbour::new();
+    let pool = helpers::pool(helpers::worker("binary", "well"), exactly(1)).await;
+    let fixture = Fixture::new();
     let mut sent = unit("nothing", json!(null));
     let limit = Some(Duration::from_millis(300));
     sent.policy = sent.policy.map(|policy| Policy { timeout: limit, ..policy });
-    let id = harbour.client.send(sent).await.unwrap();
-    harbour.work(harbour.worker().handle_pool(&pool).unwrap()).await;
-    let (code, message, attempts) = harbour.failure(id).await;
+    let id = fixture.client.send(sent).await.unwrap();
+    fixture.work(fixture.worker().handle_pool(&pool).unwrap()).await;
+    let (code, message, attempts) = fixture.failure(id).await;
     assert_eq!((code.as_str(), attempts), ("timeout", 2));
     assert!(message.contains("killed"), "{message}");
     assert_eq!(pool.stats().ended.get("timeout"), Some(&2));
@@ -266,24 +266,24 @@ async fn a_units_time_is_its_calls_time_and_a_hung_process_is_killed_with_it() {
 #[tokio::test]
 async fn a_unit_whose_process_died_is_tried_again() {
     let place = tempfile::tempdir().unwrap();
-    // Not the operation that is marked as one that may be done twice: the pool would do so itself.
-    let pool = kit::pool(kit::worker("json", "well"), exactly(1)).await;
-    let harbour = Harbour::new();
-    let id = harbour.send("die", json!(place.path().join("mark"))).await;
-    harbour.work(harbour.worker().handle_pool(&pool).unwrap()).await;
-    let (code, message, attempts) = harbour.failure(id).await;
+    // Not the idempotent operation: the pool would retry that one itself.
+    let pool = helpers::pool(helpers::worker("json", "well"), exactly(1)).await;
+    let fixture = Fixture::new();
+    let id = fixture.send("die", json!(place.path().join("mark"))).await;
+    fixture.work(fixture.worker().handle_pool(&pool).unwrap()).await;
+    let (code, message, attempts) = fixture.failure(id).await;
     assert_eq!((code.as_str(), attempts), ("worker-died", 2));
     assert!(message.contains("signal 9"), "{message}");
 }
 
 #[tokio::test]
 async fn a_pool_without_operations_or_with_odd_names_is_refused() {
-    let harbour = Harbour::new();
+    let fixture = Fixture::new();
     let pool = threads(Operations::stateless()).await;
-    let refused = harbour.worker().handle_pool(&pool).err().unwrap();
+    let refused = fixture.worker().handle_pool(&pool).err().unwrap();
     assert_eq!(refused, HandleError::NoOperations { pool: "test".into() });
     let pool = threads(Operations::stateless().add("a b", |(), (): ()| Ok::<_, String>(()))).await;
-    let refused = harbour.worker().handle_pool(&pool).err().unwrap();
+    let refused = fixture.worker().handle_pool(&pool).err().unwrap();
     assert!(matches!(refused, HandleError::BadName { .. }), "{refused}");
 }
 

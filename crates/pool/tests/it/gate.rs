@@ -1,19 +1,19 @@
-//! Operations that wait until the test lets them go, so that nothing has to be timed.
+//! Operations that wait until the test opens a gate, so that no test depends on timing.
 
 use std::sync::{Arc, Condvar, Mutex};
 
 use longshore_pool::{Operations, Settings, WorkerPool};
 
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
-/// A gate that calls wait at.
+/// A gate at which calls wait.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<(Mutex<Passage>, Condvar)>);
+pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
 #[derive(Default)]
-struct Passage {
+struct GateState {
     open: bool,
-    /// Who came, in order.
+    /// The arguments of the calls that arrived, in order.
     arrived: Vec<u64>,
     inside: usize,
     most_inside: usize,
@@ -21,14 +21,14 @@ struct Passage {
 
 impl Gate {
     /// Arrives, and waits until the gate is open.
-    pub(crate) fn pass(&self, who: u64) {
-        let (passage, opened) = &*self.0;
-        let mut passage = passage.lock().unwrap();
-        passage.arrived.push(who);
-        passage.inside += 1;
-        passage.most_inside = passage.most_inside.max(passage.inside);
-        let mut passage = opened.wait_while(passage, |passage| !passage.open).unwrap();
-        passage.inside -= 1;
+    pub(crate) fn pass(&self, id: u64) {
+        let (state, opened) = &*self.0;
+        let mut state = state.lock().unwrap();
+        state.arrived.push(id);
+        state.inside += 1;
+        state.most_inside = state.most_inside.max(state.inside);
+        let mut state = opened.wait_while(state, |state| !state.open).unwrap();
+        state.inside -= 1;
     }
 
     pub(crate) fn open(&self) {
@@ -40,12 +40,12 @@ impl Gate {
         self.0.0.lock().unwrap().open = false;
     }
 
-    /// Who came, in order.
+    /// The arguments of the calls that arrived, in order.
     pub(crate) fn arrived(&self) -> Vec<u64> {
         self.0.0.lock().unwrap().arrived.clone()
     }
 
-    /// How many were there at the same time, at most.
+    /// Largest number of calls that waited at the same time.
     pub(crate) fn most_inside(&self) -> usize {
         self.0.0.lock().unwrap().most_inside
     }
@@ -55,20 +55,20 @@ impl Gate {
     }
 }
 
-/// What the tests call: `gate` waits at the gate, `panic` panics, `fail` says no.
+/// The operations of the tests: `gate` waits at the gate, `panic` panics, `fail` returns an error.
 pub(crate) fn operations(gate: &Gate) -> Operations {
     let gate = gate.clone();
     Operations::stateless()
-        .add("gate", move |(), who: u64| {
-            gate.pass(who);
-            Ok::<_, String>(who)
+        .add("gate", move |(), id: u64| {
+            gate.pass(id);
+            Ok::<_, String>(id)
         })
         .add("double", |(), n: u64| Ok::<_, String>(n * 2))
         .add("fail", |(), words: String| Err::<(), _>(words))
         .add("panic", |(), words: String| -> Result<(), String> { std::panic::panic_any(words) })
 }
 
-/// A pool of threads, and the gate that its calls wait at.
+/// A pool of threads, and the gate of its calls.
 pub(crate) async fn gated(change: impl FnOnce(&mut Settings)) -> (WorkerPool, Gate) {
     let (mut settings, gate) = (Settings::default(), Gate::default());
     change(&mut settings);

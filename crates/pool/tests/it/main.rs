@@ -1,5 +1,5 @@
 //! The pool's tests, by topic.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may give up loudly")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -8,18 +8,18 @@ mod calls;
 mod database;
 #[cfg(feature = "engine")]
 mod engine;
+mod foreign_workers;
 mod gate;
-mod kit;
-mod lives;
+mod helpers;
 #[cfg(feature = "metrics")]
-mod metering;
+mod metrics;
 mod misbehaving;
 mod one_shot;
 mod orphans;
 mod processes;
-mod queueing;
+mod queue;
 mod sdk;
 mod spans;
-mod strangers;
+mod stuck_workers;
+mod thread_lifecycle;
 mod timeouts;
-mod wedges;

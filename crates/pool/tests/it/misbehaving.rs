@@ -1,12 +1,11 @@
-//! Workers that do what they should not. No call hangs, nothing is left behind, and whoever comes
-//! next is served.
+//! Misbehaving workers. No call hangs, no process is left behind, and the next call succeeds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore_pool::{CallError, CallOptions, ErrorKind, Fate, OnTimeout, Program, WorkerPool};
 
-use crate::kit::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
+use crate::helpers::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
 
 async fn start_error(program: Program) -> CallError {
     start_error_within(program, 60).await
@@ -96,7 +95,7 @@ async fn calls_behind_the_one_that_died_go_to_another_worker() {
     let mut settings = exactly(1);
     settings.max_calls = None;
     let pool = pool(worker("binary", "well"), settings).await;
-    // Quick enough to have calls in its pipe.
+    // Fast enough to get calls ahead in its pipe.
     for n in 0..100 {
         pool.call::<_, u32>("echo", &n).await.unwrap();
     }
@@ -217,7 +216,7 @@ async fn an_idle_one_that_answers_pings_is_left_alone() {
         let program = worker(encoding, "well").ping_every(Duration::from_millis(20));
         let pool = pool(program, exactly(1)).await;
         let pid: u32 = pool.call("pid", &()).await.unwrap();
-        // The second is sent when the time for answering the first is over.
+        // The second ping is sent only after the first was answered in time.
         while pool.call::<_, u32>("pings", &()).await.unwrap() < 2 {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
@@ -259,7 +258,7 @@ async fn a_call_that_killed_its_worker_is_not_made_again_however_many_were_sent_
     let note = folder.path().join("note").to_str().unwrap().to_owned();
     let program = Program::command(example("same_binary")).args(["__longshore_worker", "maths"]);
     let pool = pool(program, exactly(1)).await;
-    // A worker that is known to be quick gets calls before it has answered.
+    // A worker that is known to be fast gets calls before it has answered.
     for _ in 0..200 {
         pool.call::<_, ()>("die", &(&note, false)).await.unwrap();
     }
@@ -276,7 +275,7 @@ async fn a_call_that_may_have_begun_before_its_worker_was_found_out_is_not_made_
     let folder = tempfile::tempdir().unwrap();
     let note = folder.path().join("note").to_str().unwrap().to_owned();
     let pool = pool(worker("binary", "well"), exactly(1)).await;
-    // Quick enough to have calls in its pipe.
+    // Fast enough to get calls ahead in its pipe.
     for n in 0..100 {
         pool.call::<_, u32>("echo", &n).await.unwrap();
     }
@@ -312,7 +311,7 @@ async fn no_reply_is_lost_or_crossed_with_ten_thousand_calls_and_random_kills() 
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..10_000_u32 {
         let pool = pool.clone();
-        // `echo` is made again when its worker dies; `same` is not, and its caller is told.
+        // `echo` is idempotent, so it is retried when its worker dies; `same` is not, and fails.
         let operation = if n % 2 == 0 { "echo" } else { "same" };
         calls.spawn(async move { (n, pool.call::<_, u32>(operation, &n).await) });
     }
@@ -331,7 +330,7 @@ async fn no_reply_is_lost_or_crossed_with_ten_thousand_calls_and_random_kills() 
                 died += 1;
             }
         }
-        // A hash, for a choice that is the same in every run.
+        // A hash, so that every run makes the same choice.
         let chosen = (answers + died).wrapping_mul(2_654_435_761) % 64 == 0;
         let stats = pool.stats();
         if chosen && stats.workers - stats.starting > 2 {
@@ -344,7 +343,7 @@ async fn no_reply_is_lost_or_crossed_with_ten_thousand_calls_and_random_kills() 
     eventually("no zombies", || zombies().is_empty()).await;
 }
 
-/// Kills the oldest of our worker processes, if there is one.
+/// Kills the oldest worker process of this test, if there is one.
 fn kill_a_worker() -> bool {
     use rustix::process::{Pid, Signal, kill_process};
     let victim = children().into_iter().min();
@@ -352,7 +351,7 @@ fn kill_a_worker() -> bool {
     victim.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
 }
 
-/// Our own children of this test.
+/// The worker processes of this test.
 fn children() -> Vec<u32> {
     let own = std::process::id();
     let all = std::fs::read_dir("/proc").unwrap().flatten();

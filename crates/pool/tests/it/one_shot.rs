@@ -1,4 +1,4 @@
-//! A fresh process for each call, within limits that the system enforces.
+//! A fresh process for each call, within limits that the kernel enforces.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore_pool::{CallError, ErrorKind, Limits, Program, Settings, WorkerPool};
 use serde_json::Value;
 
-use crate::kit::{eventually, exists, worker, zombies};
+use crate::helpers::{eventually, exists, worker, zombies};
 
 async fn one_shot(program: Program, limits: Limits) -> WorkerPool {
     WorkerPool::one_shot("test", program, limits, Settings::default()).await.unwrap()

@@ -1,9 +1,9 @@
-//! A program that is killed leaves no process behind, whatever its workers are made of.
+//! A killed program leaves no process behind, whatever its workers are.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::kit::{eventually, example, fixture, runs};
+use crate::helpers::{eventually, example, fixture, runs};
 
 #[tokio::test]
 async fn no_process_outlives_a_program_that_was_killed() {
@@ -12,7 +12,7 @@ async fn no_process_outlives_a_program_that_was_killed() {
             .arg(how)
             .arg("python3")
             .arg(fixture("worker.py"))
-            // Takes no notice of its input's end, nor of TERM.
+            // Ignores the end of its input, and SIGTERM.
             .args(["json", "stubborn"])
             .stdout(Stdio::piped())
             .spawn()

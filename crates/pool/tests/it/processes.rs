@@ -1,4 +1,4 @@
-//! Worker processes that behave: calls, payloads, progress, environment, recycling, ends.
+//! Well-behaved worker processes: calls, payloads, progress, environment, recycling, shutdown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use longshore_pool::{CallOptions, Channel, ErrorKind, Form, Payload, Program, Wo
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::{eventually, exactly, example, exists, pool, worker, zombies};
+use crate::helpers::{eventually, exactly, example, exists, pool, worker, zombies};
 
 #[tokio::test]
 async fn a_call_comes_back_as_the_worker_answered_in_lines_and_in_frames() {
@@ -122,7 +122,7 @@ async fn this_program_is_its_own_worker_on_a_descriptor_of_its_own() {
         .channel(Channel::Descriptor);
     let pool = pool(program, exactly(1)).await;
     let pid: u32 = pool.call("pid", &()).await.unwrap();
-    // What looks like a message is none: it is printed elsewhere.
+    // Printed text that looks like a message goes to the log, not to the channel.
     let stray = "{\"type\":\"result\",\"id\":1,\"value\":0}";
     assert_eq!(pool.call::<_, String>("print", stray).await.unwrap(), stray);
     let large = Payload::bytes(vec![3; 2_000_000]);
@@ -230,7 +230,7 @@ fn a_runtime_that_ends_takes_the_processes_with_it() {
         (pool, pid)
     });
     drop(runtime);
-    // A zombie would still be there.
+    // A zombie would still exist.
     assert!(!exists(pid));
     drop(pool);
 }
@@ -277,7 +277,7 @@ async fn a_quick_worker_answers_many_callers_in_order_of_their_own() {
 #[tokio::test]
 async fn a_worker_that_does_several_things_at_once_gets_several_calls() {
     let pool = pool(worker("json", "concurrent"), exactly(1)).await;
-    // The first can only end after the others: they must run beside it.
+    // The first call is slow: the others must run beside it.
     let slow = pool.call::<_, f64>("sleep", &5.0);
     let quick = async {
         let pids = (0..3).map(|_| pool.call::<_, u32>("pid", &()));

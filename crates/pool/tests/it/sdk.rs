@@ -6,13 +6,13 @@ use std::time::Duration;
 use longshore_pool::{CallOptions, ErrorKind, Form, Payload, Program};
 use serde_json::{Value, json};
 
-use crate::kit::{exactly, pool};
+use crate::helpers::{exactly, pool};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The example of each language; they have the same operations.
+/// The example worker of each language; all have the same operations.
 fn workers() -> [(&'static str, Program); 4] {
     let sdk = repository().join("sdk/python");
     [

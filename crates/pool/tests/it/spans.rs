@@ -1,4 +1,4 @@
-//! Calls in the log: one span each, with who did it.
+//! Tracing: one span per call, with its worker.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,9 +10,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Keeps the fields of the pool's spans.
+/// A subscriber that keeps the fields of the pool's spans.
 #[derive(Clone, Default)]
-struct Log {
+struct SpanRecorder {
     next: Arc<AtomicU64>,
     spans: Arc<Mutex<BTreeMap<u64, BTreeMap<String, String>>>>,
 }
@@ -25,9 +25,9 @@ impl Visit for Fields<'_> {
     }
 }
 
-impl Subscriber for Log {
-    fn enabled(&self, about: &Metadata<'_>) -> bool {
-        about.is_span() && about.name() == "pool_call"
+impl Subscriber for SpanRecorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.name() == "pool_call"
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
@@ -51,23 +51,23 @@ impl Subscriber for Log {
 
 #[test]
 fn each_call_is_a_span_with_its_pool_operation_and_worker() {
-    let log = Log::default();
+    let recorder = SpanRecorder::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    tracing::subscriber::with_default(log.clone(), || {
+    tracing::subscriber::with_default(recorder.clone(), || {
         runtime.block_on(async {
             let settings = Settings { min: 1, max: 1, ..Settings::default() };
             let pool = WorkerPool::threads("logged", Operations::stateless(), settings).await;
             let pool = pool.unwrap();
-            // Another test, without a log, may have been the first to make a call in this process:
-            // whether anybody listens was decided then.
+            // Another test may have made the first call in this process without a subscriber, and
+            // the interest in the span was cached then.
             pool.call::<_, ()>("noop", &()).await.unwrap();
             tracing::callsite::rebuild_interest_cache();
-            log.spans.lock().unwrap().clear();
+            recorder.spans.lock().unwrap().clear();
             pool.call::<_, ()>("noop", &()).await.unwrap();
             pool.run_blocking(|| ()).await.unwrap();
         });
     });
-    let spans: Vec<_> = log.spans.lock().unwrap().values().cloned().collect();
+    let spans: Vec<_> = recorder.spans.lock().unwrap().values().cloned().collect();
     let span = |operation: &str| {
         let fields = [("pool", "logged"), ("operation", operation), ("worker", "1")];
         BTreeMap::from(fields.map(|(name, value)| (name.to_owned(), value.to_owned())))

@@ -1,4 +1,4 @@
-//! Calls that take too long, and calls that are taken back.
+//! Timeouts and cancellations.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use longshore_pool::{
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::gated;
-use crate::kit::eventually;
+use crate::helpers::eventually;
 
-fn soon() -> CallOptions {
+fn short_timeout() -> CallOptions {
     CallOptions::default().timeout(Duration::from_millis(20))
 }
 
 #[tokio::test]
 async fn a_call_that_takes_too_long_releases_its_caller_and_its_thread_is_replaced() {
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
-    let error = pool.call_with::<_, u64>("gate", &1_u64, soon()).await.unwrap_err();
+    let error = pool.call_with::<_, u64>("gate", &1_u64, short_timeout()).await.unwrap_err();
     let after = Duration::from_millis(20);
     assert_eq!(error.kind, ErrorKind::Timeout { after, fate: Fate::LeftRunning });
     assert_eq!(error.worker.map(|worker| worker.id), Some(1));
     assert_eq!(pool.stats().abandoned, 1);
     assert!(pool.health().is_serving() && pool.health() != longshore_pool::Health::Ok);
-    // Another thread does what comes next, while the first is still at the gate.
+    // Another thread runs the next call, while the first is still at the gate.
     let twice: u64 = pool.call("double", &4_u64).await.unwrap();
     assert_eq!(twice, 8);
     gate.open();
@@ -38,20 +38,20 @@ async fn no_more_threads_are_given_up_than_may_be() {
         (settings.min, settings.max, settings.max_abandoned) = (1, 1, 1);
     })
     .await;
-    for who in 0..2_u64 {
-        // The thread in the place of one that was given up may take longer to start.
+    for id in 0..2_u64 {
+        // The replacement of an abandoned thread may take longer to start than the timeout.
         loop {
-            let error = pool.call_with::<_, u64>("gate", &who, soon()).await.unwrap_err();
+            let error = pool.call_with::<_, u64>("gate", &id, short_timeout()).await.unwrap_err();
             match error.kind {
                 ErrorKind::Timeout { fate: Fate::LeftRunning, .. } => break,
                 ErrorKind::Timeout { fate: Fate::NotStarted, .. } => {}
                 other => panic!("{other:?}"),
             }
         }
-        gate.wait_for(usize::try_from(who).unwrap() + 1).await;
+        gate.wait_for(usize::try_from(id).unwrap() + 1).await;
     }
     assert_eq!((pool.stats().abandoned, pool.stats().busy), (1, 1));
-    let error = pool.call_with::<_, ()>("noop", &(), soon()).await.unwrap_err();
+    let error = pool.call_with::<_, ()>("noop", &(), short_timeout()).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Timeout { fate: Fate::NotStarted, .. }), "{error}");
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_call_may_also_keep_its_thread_until_it_is_done() {
         (settings.min, settings.max, settings.on_timeout) = (1, 1, OnTimeout::Leave);
     })
     .await;
-    pool.call_with::<_, u64>("gate", &1_u64, soon()).await.unwrap_err();
+    pool.call_with::<_, u64>("gate", &1_u64, short_timeout()).await.unwrap_err();
     assert_eq!((pool.stats().abandoned, pool.stats().busy), (0, 1));
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
@@ -76,8 +76,8 @@ async fn an_operation_has_a_time_limit_of_its_own_unless_the_caller_says_otherwi
     let (limit, gate) = (Duration::from_millis(30), crate::gate::Gate::default());
     let own = gate.clone();
     let operations =
-        Operations::stateless().add(Operation::new("slow").timeout(limit), move |(), who: u64| {
-            own.pass(who);
+        Operations::stateless().add(Operation::new("slow").timeout(limit), move |(), id: u64| {
+            own.pass(id);
             Ok::<_, String>(())
         });
     let pool = WorkerPool::threads("slow", operations, Settings::default()).await.unwrap();
@@ -97,8 +97,8 @@ async fn a_call_taken_back_can_see_it_and_its_worker_is_kept() {
     let gate = crate::gate::Gate::default();
     let own = gate.clone();
     let operations =
-        Operations::stateless().add_with("patient", move |(), call: &Call, who: u64| {
-            own.pass(who);
+        Operations::stateless().add_with("patient", move |(), call: &Call, id: u64| {
+            own.pass(id);
             while !call.is_cancelled() {
                 std::thread::yield_now();
             }

@@ -1,17 +1,17 @@
-//! From a URL to how a connection is made.
+//! Parses a URL into connection options.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql_async::{Opts, OptsBuilder, SslOpts, UrlError};
 
-/// A server that vanished sends no farewell: a silent connection is probed after this time.
+/// A host that vanished sends no FIN: an idle connection is probed after this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The option that the driver lacks: a file with the certificate that the server's is signed with.
-const CA: &str = "ssl_ca=";
+/// An option that the driver lacks: the file with the CA certificate of the server.
+const CA_OPTION: &str = "ssl_ca=";
 
-/// A URL that is none. Never repeats it: it may hold a password, and whatever is not in its place may
-/// be a part of that.
+/// An invalid URL. The message never repeats the URL: it may contain a password, and any misplaced
+/// part may belong to that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the database's address is not mysql://USER:PASSWORD@HOST:PORT/DATABASE{0}")]
 pub struct AddressError(String);
@@ -27,19 +27,20 @@ impl AddressError {
     }
 }
 
-/// Reads `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A connection
-/// keeps so many `statements` prepared. What matters for exactness is not for the options to say.
+/// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A
+/// connection keeps this many `statements` prepared. Options that affect correctness cannot be
+/// overridden in the URL.
 pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
-    let (rest, ca) = without_ca(rest);
+    let (rest, ca) = split_ca_option(rest);
     let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(AddressError::of)?;
     let ssl = match ca {
-        Some(ca) => Some(signed_by(ca, &opts)),
+        Some(ca) => Some(tls_with_ca(ca, &opts)),
         None => opts.ssl_opts().cloned(),
     };
     let keepalive = opts.tcp_keepalive().unwrap_or(KEEPALIVE);
     let opts = OptsBuilder::from_opts(opts)
-        // An UPDATE to the value that is there counts its rows all the same, as elsewhere.
+        // An UPDATE counts matched rows even if their values do not change, as other databases do.
         .client_found_rows(true)
         .prefer_socket(false)
         .stmt_cache_size(statements)
@@ -48,19 +49,19 @@ pub fn read(url: &str, statements: usize) -> Result<Opts, AddressError> {
     Ok(opts.into())
 }
 
-fn signed_by(ca: PathBuf, opts: &Opts) -> SslOpts {
+fn tls_with_ca(ca: PathBuf, opts: &Opts) -> SslOpts {
     opts.ssl_opts().cloned().unwrap_or_default().with_root_certs(vec![ca.into()])
 }
 
-/// A URL as the driver wants it, and our own option out of it.
-fn without_ca(url: &str) -> (String, Option<PathBuf>) {
+/// Splits our own option off, and returns the URL for the driver.
+fn split_ca_option(url: &str) -> (String, Option<PathBuf>) {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
     let (ca, mut others): (Vec<&str>, Vec<&str>) =
-        options.partition(|option| option.starts_with(CA));
-    // Or the driver would not take a `pool_max` below its own idea of the least.
+        options.partition(|option| option.starts_with(CA_OPTION));
+    // Otherwise the driver rejects a `pool_max` below its default minimum.
     others.insert(0, "pool_min=0");
-    let ca = ca.first().and_then(|option| option.strip_prefix(CA)).map(PathBuf::from);
+    let ca = ca.first().and_then(|option| option.strip_prefix(CA_OPTION)).map(PathBuf::from);
     (format!("{address}?{}", others.join("&")), ca)
 }
 

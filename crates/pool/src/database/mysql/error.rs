@@ -1,35 +1,36 @@
-//! What MySQL says.
+//! Maps MySQL's errors.
 
 use mysql_async::{DriverError, Error, IoError, ServerError};
 
 use super::address::AddressError;
 use crate::database::error::{DbError, Reason};
 
-/// Errors of the server that pass though their SQLSTATE does not say so: no room, a deadlock, a lock
-/// or a statement that took too long.
-const PASSING: [u16; 6] = [1040, 1203, 1205, 1213, 1317, 1969];
-/// Those that end the session: a shutdown, somebody's KILL, silence.
-const ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
-/// Those by which a server that is asked to let us in will say no again: the user, the database.
-const NO_ENTRY: [u16; 4] = [1044, 1045, 1049, 1698];
+/// Transient errors of the server that their SQLSTATE does not show: too many connections, a
+/// deadlock, a lock or a statement that took too long.
+const TRANSIENT: [u16; 6] = [1040, 1203, 1205, 1213, 1317, 1969];
+/// Errors that end the session: a shutdown, a KILL, a timeout.
+const SESSION_ENDING: [u16; 5] = [1053, 1152, 1158, 1159, 1927];
+/// Permanent errors of connecting: a wrong user, password or database.
+const ACCESS_DENIED: [u16; 4] = [1044, 1045, 1049, 1698];
 
-/// A URL that is none.
+/// Maps an invalid URL.
 pub(super) fn of_address(error: &AddressError) -> DbError {
     DbError::new(Reason::Refused, error.to_string())
 }
 
-/// A server that does not let us in. Somebody may start it, or put the password right.
+/// Maps a failed connect. It is retryable, since the server may be starting, unless the credentials
+/// are wrong.
 pub(super) fn of_connect(shown: &str, error: Error) -> DbError {
-    let retryable = !matches!(&error, Error::Server(told) if NO_ENTRY.contains(&told.code));
+    let retryable = !matches!(&error, Error::Server(error) if ACCESS_DENIED.contains(&error.code));
     let found = of(error);
     let message = format!("{shown}: {}", found.message);
     DbError { retryable, message, reason: Reason::Unreachable, ..found.unsent() }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: Error) -> DbError {
     match error {
-        Error::Server(told) => of_server(told),
+        Error::Server(error) => of_server(error),
         Error::Io(IoError::Io(error)) => DbError::lost(error.to_string()).code("08S01"),
         Error::Io(error) => DbError::lost(error.to_string()).code("08S01"),
         Error::Driver(
@@ -43,11 +44,11 @@ pub(super) fn of(error: Error) -> DbError {
     }
 }
 
-fn of_server(told: ServerError) -> DbError {
-    let found = match ENDING.contains(&told.code) {
-        true => DbError::lost(told.message),
-        false => DbError::new(Reason::Sql, told.message),
+fn of_server(error: ServerError) -> DbError {
+    let found = match SESSION_ENDING.contains(&error.code) {
+        true => DbError::lost(error.message),
+        false => DbError::new(Reason::Sql, error.message),
     };
-    let found = found.code(told.state).native(i64::from(told.code));
-    DbError { retryable: found.retryable || PASSING.contains(&told.code), ..found }
+    let found = found.code(error.state).native(i64::from(error.code));
+    DbError { retryable: found.retryable || TRANSIENT.contains(&error.code), ..found }
 }

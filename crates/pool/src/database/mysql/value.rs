@@ -1,4 +1,4 @@
-//! Values between MySQL and us: exact, or as text where we have no such number.
+//! Converts values from and to MySQL: exact, or as text where [`Value`] has no such type.
 
 use mysql_async::consts::ColumnType;
 use mysql_async::{Column, Row, Value as Own};
@@ -6,12 +6,12 @@ use mysql_async::{Column, Row, Value as Own};
 use crate::database::error::{DbError, Reason};
 use crate::database::value::Value;
 
-/// A column that should hold text.
+/// The error of a text column that is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column `{0}` holds text that is not UTF-8")]
 pub struct NotUtf8(pub String);
 
-/// What a column's bytes are.
+/// The content of a column that arrives as bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bytes {
     /// Characters.
@@ -20,11 +20,11 @@ pub enum Bytes {
     Decimal,
     /// Bits of a BIT column, the highest first.
     Bits,
-    /// Just bytes.
+    /// Binary data.
     Blob,
 }
 
-/// What a column's bytes are.
+/// The content of a column that arrives as bytes.
 pub fn bytes_of(column: &Column) -> Bytes {
     match column.column_type() {
         ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL => Bytes::Decimal,
@@ -36,10 +36,10 @@ pub fn bytes_of(column: &Column) -> Bytes {
     }
 }
 
-/// The character set of what is not text.
+/// The character set of binary columns.
 const BINARY: u16 = 63;
 
-/// The values of a row.
+/// Converts a row.
 pub(super) fn row(row: Row) -> Result<Vec<Value>, DbError> {
     let columns = row.columns();
     let values = columns.iter().zip(row.unwrap());
@@ -47,7 +47,7 @@ pub(super) fn row(row: Row) -> Result<Vec<Value>, DbError> {
     values.map(|(column, value)| of_column(value, column).map_err(not_text)).collect()
 }
 
-/// A value for a `?`.
+/// Converts a parameter.
 pub fn bound(value: Value) -> Own {
     match value {
         Value::Null => Own::NULL,
@@ -59,13 +59,13 @@ pub fn bound(value: Value) -> Own {
     }
 }
 
-/// A value of a row.
+/// Converts a column's value.
 pub fn of_column(value: Own, column: &Column) -> Result<Value, NotUtf8> {
     Ok(match value {
         Own::NULL => Value::Null,
         Own::Int(value) => Value::Int(value),
         Own::UInt(value) => unsigned(value),
-        // With the digits that MySQL shows: 0.1, not 0.10000000149011612.
+        // With the digits that MySQL prints: 0.1, not 0.10000000149011612.
         Own::Float(value) => Value::Real(value.to_string().parse().unwrap_or(f64::from(value))),
         Own::Double(value) => Value::Real(value),
         Own::Date(year, month, day, hour, minute, second, micros) => {
@@ -99,18 +99,19 @@ fn of_bytes(bytes: Vec<u8>, column: &Column) -> Result<Value, NotUtf8> {
     }
 }
 
-/// Beyond our numbers it is text: MySQL makes a number of it again.
+/// Converts an unsigned number. Beyond `i64` it becomes text, which MySQL converts back to a
+/// number.
 fn unsigned(value: u64) -> Value {
     i64::try_from(value).map_or_else(|_| Value::Text(value.to_string()), Value::Int)
 }
 
-/// As many digits as the column has.
+/// Fractional seconds with as many digits as the column has.
 fn fraction(micros: u32, column: &Column) -> String {
     let digits = format!(".{micros:06}");
     match usize::from(column.decimals()) {
         0 => String::new(),
         most @ 1..=6 => digits[..=most].to_owned(),
-        // Not known: as few as say it all.
+        // Unknown precision: without trailing zeros.
         _ => digits.trim_end_matches('0').trim_end_matches('.').to_owned(),
     }
 }

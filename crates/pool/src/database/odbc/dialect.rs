@@ -1,4 +1,4 @@
-//! Where databases behind ODBC differ, as far as we must know.
+//! Differences between databases behind ODBC, as far as they matter here.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub enum Dialect {
     Oracle,
     /// Db2 in all its forms.
     Db2,
-    /// Whoever else keeps to the standard.
+    /// Any other database that follows the standard.
     Standard,
 }
 
 impl Dialect {
-    /// By what a driver says it is connected to.
+    /// The dialect for the name that a driver reports.
     pub fn of(name: &str) -> Self {
         let name = name.to_lowercase();
         let has = |part: &str| name.contains(part);
@@ -37,7 +37,7 @@ impl Dialect {
         }
     }
 
-    /// Makes a session one that only reads, where that can be said.
+    /// The statement that makes a session read-only, where the database has one.
     pub fn forbids_writing(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => Some("PRAGMA query_only = 1"),
@@ -47,8 +47,8 @@ impl Dialect {
         }
     }
 
-    /// Says how long locks are waited for, where that can be said.
-    pub(super) fn waits_for_locks(self, limit: Duration) -> Option<String> {
+    /// The statement that sets the lock timeout, where the database has one.
+    pub(super) fn lock_timeout_statement(self, limit: Duration) -> Option<String> {
         let (millis, seconds) = (limit.as_millis().clamp(1, 1 << 30), limit.as_secs().max(1));
         match self {
             Self::Sqlite => Some(format!("PRAGMA busy_timeout = {millis}")),
@@ -59,8 +59,8 @@ impl Dialect {
         }
     }
 
-    /// What asks whether the server is there.
-    pub(super) fn ping(self) -> &'static str {
+    /// The statement that checks whether the server responds.
+    pub(super) fn ping_statement(self) -> &'static str {
         match self {
             Self::Oracle => "SELECT 1 FROM dual",
             Self::Db2 => "SELECT 1 FROM sysibm.sysdummy1",
@@ -68,8 +68,8 @@ impl Dialect {
         }
     }
 
-    /// What asks for the id of the row that was inserted last.
-    pub(super) fn last_id(self) -> Option<&'static str> {
+    /// The statement that returns the id of the last inserted row.
+    pub(super) fn last_id_statement(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => Some("SELECT last_insert_rowid()"),
             Self::Mysql => Some("SELECT LAST_INSERT_ID()"),
@@ -79,9 +79,9 @@ impl Dialect {
         }
     }
 
-    /// Whether a truth value may be bound as 0 or 1. PostgreSQL takes text for any type, but a
-    /// number only for numbers.
-    pub fn counts_truth(self) -> bool {
+    /// Whether a boolean may be bound as 0 or 1. PostgreSQL accepts text for any type, but a number
+    /// only for numbers.
+    pub fn binds_bool_as_number(self) -> bool {
         self != Self::Postgres
     }
 }

@@ -1,17 +1,18 @@
-//! What ODBC drivers say.
+//! Maps errors of ODBC drivers.
 
 use odbc_api::Error;
 
 use super::words::{self, record, words};
 use crate::database::error::{DbError, Reason};
 
-/// A database that does not let us in. Somebody may start it, or put the password right.
+/// Maps a failed connect. It is retryable, since the server may be starting, unless the
+/// configuration is wrong.
 pub(super) fn of_connect(error: &Error) -> DbError {
     let found = DbError::new(Reason::Unreachable, words(error));
     match record(error) {
         Some(record) => {
             let state = record.state.as_str();
-            // A password, a driver or a data source that is wrong stays so.
+            // A wrong password, driver or data source does not change by waiting.
             let retryable = !state.starts_with("28") && !state.starts_with("IM");
             let native = i64::from(record.native_error);
             DbError { retryable, ..found.code(state).native(native) }
@@ -20,7 +21,7 @@ pub(super) fn of_connect(error: &Error) -> DbError {
     }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: &Error) -> DbError {
     let Some(record) = record(error) else { return DbError::new(Reason::Sql, words(error)) };
     let state = record.state.as_str();
@@ -32,7 +33,7 @@ pub(super) fn of(error: &Error) -> DbError {
     DbError { retryable: found.retryable || words::passes(record), ..found }
 }
 
-/// Whether a statement was stopped because it took too long.
+/// Whether a statement was stopped by a timeout.
 pub(super) fn is_timeout(error: &DbError) -> bool {
     let code = error.code.as_deref().unwrap_or_default();
     words::TIMEOUTS.contains(&code) || code == "57014" || code == "HY008"

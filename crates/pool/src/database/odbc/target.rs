@@ -1,13 +1,13 @@
-//! The string that says where to connect to.
+//! The connection string.
 
 use odbc_api::{Connection, ConnectionOptions, environment};
 
 use crate::database::error::DbError;
 
-/// Attributes of a connection string that nobody else may see.
-const SECRET: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
+/// Attributes of a connection string that must not be shown.
+const SECRET_ATTRIBUTES: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
 
-/// Where to connect to.
+/// A parsed connection string.
 pub struct Target {
     string: String,
 }
@@ -18,24 +18,25 @@ impl Target {
         Self { string: string.trim().to_owned() }
     }
 
-    /// Connects, within so many seconds where the driver can be told.
-    pub fn connect(&self, patience: u32) -> Result<Connection<'static>, odbc_api::Error> {
-        let options = ConnectionOptions { login_timeout_sec: Some(patience), packet_size: None };
+    /// Connects, with a timeout in seconds where the driver supports it.
+    pub fn connect(&self, timeout: u32) -> Result<Connection<'static>, odbc_api::Error> {
+        let options = ConnectionOptions { login_timeout_sec: Some(timeout), packet_size: None };
         environment()?.connect_with_connection_string(&self.string, options)
     }
 
-    /// Words of a driver without its secrets: drivers repeat in their errors what they were told.
-    pub fn hide(&self, words: String) -> String {
+    /// Removes secrets from a driver's message: drivers repeat the connection string in their
+    /// errors.
+    pub fn hide(&self, message: String) -> String {
         let secrets = self.attributes().filter(|(name, _)| is_secret(name));
         let secrets = secrets.map(|(_, value)| value).filter(|value| !value.is_empty());
-        secrets.fold(words, |words, secret| words.replace(&*secret, "***"))
+        secrets.fold(message, |message, secret| message.replace(&*secret, "***"))
     }
 
-    pub(super) fn without_secrets(&self, error: DbError) -> DbError {
+    pub(super) fn redact_error(&self, error: DbError) -> DbError {
         DbError { message: self.hide(error.message.clone()), ..error }
     }
 
-    /// What it consists of: names in capitals, values without their braces.
+    /// The attributes: names in capitals, values without their braces.
     pub fn attributes(&self) -> impl Iterator<Item = (String, String)> {
         let mut rest = self.string.as_str();
         std::iter::from_fn(move || {
@@ -49,11 +50,11 @@ impl Target {
 }
 
 fn is_secret(name: &str) -> bool {
-    SECRET.iter().any(|secret| name.ends_with(secret))
+    SECRET_ATTRIBUTES.iter().any(|secret| name.ends_with(secret))
 }
 
-/// The value that `text` begins with, and what follows: up to a semicolon, or in braces, in which
-/// a doubled brace stands for itself.
+/// The value at the beginning of `text`, and the rest. It ends at a semicolon, or is in braces, in
+/// which a doubled brace stands for itself.
 fn value(text: &str) -> (String, &str) {
     let Some(inside) = text.strip_prefix('{') else {
         let (value, after) = text.split_once(';').unwrap_or((text, ""));
@@ -80,7 +81,7 @@ mod tests {
         let target =
             Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
         let error = DbError::new(Reason::Unreachable, "no login for me with a;b}c and t0k at db");
-        let told = target.without_secrets(error).to_string();
-        assert_eq!(told, "no login for me with *** and *** at db");
+        let message = target.redact_error(error).to_string();
+        assert_eq!(message, "no login for me with *** and *** at db");
     }
 }

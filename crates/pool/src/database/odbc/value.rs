@@ -1,5 +1,5 @@
-//! Values between ODBC and us. Numbers that must be exact come and go as text: every driver does
-//! that in the same way.
+//! Converts values from and to ODBC. Numbers that must be exact are converted as text: all drivers
+//! do that alike.
 
 use odbc_api::parameter::InputParameter;
 use odbc_api::sys::SqlDataType;
@@ -11,7 +11,7 @@ use crate::database::value::Value;
 /// SQL_GUID
 const GUID: SqlDataType = SqlDataType(-11);
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A whole number.
@@ -20,29 +20,29 @@ pub enum Kind {
     Real,
     /// A decimal number, exact.
     Decimal {
-        /// All digits.
+        /// Number of digits.
         precision: usize,
-        /// Those after the point.
+        /// Digits after the decimal point.
         scale: i16,
     },
-    /// A truth value.
+    /// A boolean.
     Truth,
     /// A day.
     Date,
     /// A time of day.
     Time,
-    /// Both.
+    /// Date and time.
     Timestamp,
     /// Bytes.
     Bytes,
-    /// Text, or what comes as text.
+    /// Text, and all types that are read as text.
     Text,
     /// A UUID, for which only some databases have a type.
     Guid,
 }
 
 impl Kind {
-    /// By what the driver says.
+    /// The kind for a type that the driver reports.
     pub fn of(data_type: DataType) -> Self {
         match data_type {
             DataType::TinyInt | DataType::SmallInt | DataType::Integer | DataType::BigInt => {
@@ -90,11 +90,11 @@ pub fn read(row: &mut CursorRow<'_>, at: usize, kind: Kind) -> Result<Value, Err
 
 fn of_text(text: String, kind: Kind) -> Value {
     match kind {
-        // Beyond our numbers it stays text.
+        // Beyond `i64` it stays text.
         Kind::Whole => text.trim().parse().map_or(Value::Text(text), Value::Int),
         Kind::Truth => Value::Bool(text.trim() != "0"),
         Kind::Decimal { .. } => Value::Text(with_zero(&text)),
-        // As it is written, not as drivers like to show it.
+        // In the usual lower case; drivers report capitals.
         Kind::Guid => Value::Text(text.to_lowercase()),
         _ => Value::Text(text),
     }
@@ -107,11 +107,11 @@ fn with_zero(number: &str) -> String {
     if digits.starts_with('.') { format!("{sign}0{digits}") } else { number.to_owned() }
 }
 
-/// A value for a `?`.
+/// Converts a parameter.
 pub fn bound(value: Value, dialect: Dialect) -> Box<dyn InputParameter> {
     match value {
         Value::Null => Box::new(None::<String>.into_parameter()),
-        Value::Bool(value) if dialect.counts_truth() => Box::new(i64::from(value)),
+        Value::Bool(value) if dialect.binds_bool_as_number() => Box::new(i64::from(value)),
         Value::Bool(value) => Box::new(i64::from(value).to_string().into_parameter()),
         Value::Int(value) => Box::new(value),
         Value::Real(value) => Box::new(value),

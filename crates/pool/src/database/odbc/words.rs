@@ -1,12 +1,12 @@
-//! What drivers say, for whoever speaks to one.
+//! Reads the diagnostics of ODBC drivers.
 
 use odbc_api::Error;
 use odbc_api::handles::Record;
 
-/// SQLSTATEs of what took too long.
+/// SQLSTATEs of timeouts.
 pub const TIMEOUTS: [&str; 3] = ["HYT00", "HYT01", "S1T00"];
 
-/// What the driver said of an error, if it was the driver's.
+/// The diagnostic record of an error, if the driver reported it.
 pub fn record(error: &Error) -> Option<&Record> {
     match error {
         Error::Diagnostics { record, .. }
@@ -18,9 +18,9 @@ pub fn record(error: &Error) -> Option<&Record> {
     }
 }
 
-/// Whether it may go well a little later: time ran out, or somebody else was at it.
+/// Whether the error is transient: a timeout, or a lock.
 pub fn passes(record: &Record) -> bool {
-    // SQLite's driver has no better word for it.
+    // SQLite's driver has no SQLSTATE for it.
     TIMEOUTS.contains(&record.state.as_str()) || text(record).contains("database is locked")
 }
 
@@ -28,7 +28,7 @@ fn text(record: &Record) -> String {
     String::from_utf16_lossy(&record.message)
 }
 
-/// The first line, without the names of the parts that passed it on.
+/// The first line of the message, without the bracketed names of driver and library.
 pub fn words(error: &Error) -> String {
     let Some(record) = record(error) else { return error.to_string() };
     let text = text(record);

@@ -1,8 +1,8 @@
-//! Statements that a connection has prepared, and how their columns are read.
+//! The prepared statements of a connection, and how their columns are read.
 //!
-//! The driver asks for results in binary form, which it knows for the types that we have ourselves.
-//! A statement with columns of other types is prepared a second time, inside one that casts those to
-//! text: so arrays, ranges, enums and whatever an extension brings come as the server writes them.
+//! The driver requests results in binary format, which it can parse for the types of `Value`. A
+//! statement with columns of other types is prepared a second time, inside a query that casts those
+//! to text. So arrays, ranges, enums and extension types arrive as the server prints them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,55 +22,55 @@ pub(super) struct Prepared {
     pub(super) kinds: Vec<Kind>,
 }
 
-/// Those that are kept, the least lately used of which goes first.
+/// Cache of prepared statements; evicts the least recently used.
 pub(super) struct Cache {
     capacity: usize,
-    known: HashMap<String, (u64, Arc<Prepared>)>,
+    entries: HashMap<String, (u64, Arc<Prepared>)>,
     uses: u64,
 }
 
 impl Cache {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, known: HashMap::new(), uses: 0 }
+        Self { capacity, entries: HashMap::new(), uses: 0 }
     }
 
-    /// Prepares a statement, or finds it prepared.
+    /// Finds a prepared statement, or prepares it.
     pub(super) async fn prepared(
         &mut self,
         client: &Client,
         sql: &str,
     ) -> Result<Arc<Prepared>, DbError> {
         self.uses += 1;
-        if let Some((used, known)) = self.known.get_mut(sql) {
+        if let Some((used, entries)) = self.entries.get_mut(sql) {
             *used = self.uses;
-            return Ok(Arc::clone(known));
+            return Ok(Arc::clone(entries));
         }
-        // Nothing of the caller's has been run if this comes to nothing.
+        // If preparing fails, no statement of the caller has run.
         let prepared = Arc::new(prepare(client, sql).await.map_err(DbError::unsent)?);
         if self.capacity > 0 {
-            self.make_room();
-            self.known.insert(sql.to_owned(), (self.uses, Arc::clone(&prepared)));
+            self.evict_oldest();
+            self.entries.insert(sql.to_owned(), (self.uses, Arc::clone(&prepared)));
         }
         Ok(prepared)
     }
 
-    fn make_room(&mut self) {
-        if self.known.len() < self.capacity {
+    fn evict_oldest(&mut self) {
+        if self.entries.len() < self.capacity {
             return;
         }
-        let oldest = self.known.iter().min_by_key(|(_, (used, _))| *used);
+        let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used);
         if let Some(oldest) = oldest.map(|(sql, _)| sql.clone()) {
-            self.known.remove(&oldest);
+            self.entries.remove(&oldest);
         }
     }
 
-    pub(super) fn forget(&mut self, sql: &str) {
-        self.known.remove(sql);
+    pub(super) fn remove_statement(&mut self, sql: &str) {
+        self.entries.remove(sql);
     }
 }
 
-/// Whether a prepared statement is of no more use: what it speaks of was changed, or the session's
-/// statements were thrown away.
+/// Whether a prepared statement is invalid: its tables were changed, or the session's statements
+/// were deallocated.
 pub(super) fn is_stale(error: &DbError) -> bool {
     match error.code.as_deref() {
         Some("0A000") => error.message.contains("cached plan must not change result type"),
@@ -87,14 +87,17 @@ async fn prepare(client: &Client, sql: &str) -> Result<Prepared, DbError> {
     if !kinds.contains(&Kind::Other) {
         return Ok(Prepared { statement, names, kinds });
     }
-    let Some(wrapped) = wrapped(sql, &kinds) else { return Err(unread(&names, &kinds)) };
-    // A statement that changes rows in a WITH of its own cannot stand inside another.
-    let statement = client.prepare(&wrapped).await.map_err(|_| unread(&names, &kinds))?;
+    let Some(with_casts) = with_casts(sql, &kinds) else {
+        return Err(unreadable_type(&names, &kinds));
+    };
+    // A statement with a data-modifying WITH cannot be nested.
+    let statement =
+        client.prepare(&with_casts).await.map_err(|_| unreadable_type(&names, &kinds))?;
     let kinds = kinds.into_iter().map(|kind| if kind == Kind::Other { Kind::Text } else { kind });
     Ok(Prepared { statement, names, kinds: kinds.collect() })
 }
 
-/// What a type is to us; domains are their bases'.
+/// How a type is read; a domain is read as its base type.
 fn kind(type_: &Type) -> Kind {
     match type_.kind() {
         TypeKind::Domain(base) => kind(base),
@@ -103,9 +106,9 @@ fn kind(type_: &Type) -> Kind {
     }
 }
 
-/// The statement inside one that casts what we cannot read. Columns get names of ours: theirs may be
-/// missing, or come twice.
-fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
+/// The statement inside a query that casts the columns of other types to text. The columns get new
+/// names, because the original names may be missing or duplicate.
+fn with_casts(sql: &str, kinds: &[Kind]) -> Option<String> {
     let verb = sql::verb(sql);
     if !["SELECT", "VALUES", "TABLE", "WITH", "INSERT", "UPDATE", "DELETE"].contains(&&*verb) {
         return None;
@@ -121,16 +124,16 @@ fn wrapped(sql: &str, kinds: &[Kind]) -> Option<String> {
             },
         )
         .collect();
-    // A line of its own, because it may end in a comment.
+    // On its own line, because the statement may end in a comment.
     let (names, columns) = (names.join(", "), columns.join(", "));
     Some(format!("WITH longshore_q ({names}) AS ({body}\n) SELECT {columns} FROM longshore_q"))
 }
 
-fn unread(names: &[String], kinds: &[Kind]) -> DbError {
+fn unreadable_type(names: &[String], kinds: &[Kind]) -> DbError {
     let column = kinds.iter().position(|kind| *kind == Kind::Other).and_then(|at| names.get(at));
     let column = column.map_or("a column", String::as_str);
-    let words = format!("`{column}` has a type that is read as text only: write {column}::text");
-    DbError::new(Reason::Sql, words).code("0A000")
+    let message = format!("`{column}` has a type that is read as text only: write {column}::text");
+    DbError::new(Reason::Sql, message).code("0A000")
 }
 
 #[cfg(test)]
@@ -142,7 +145,7 @@ mod tests {
         let kinds = [Kind::Whole, Kind::Other];
         let expected = "WITH longshore_q (c1, c2) AS (SELECT a, b FROM t -- why\n\
                         ) SELECT c1, c2::text FROM longshore_q";
-        assert_eq!(wrapped("SELECT a, b FROM t -- why", &kinds).as_deref(), Some(expected));
-        assert!(wrapped("SHOW all", &kinds).is_none());
+        assert_eq!(with_casts("SELECT a, b FROM t -- why", &kinds).as_deref(), Some(expected));
+        assert!(with_casts("SHOW all", &kinds).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Values between PostgreSQL and us: exact, or as text where we have no such type.
+//! Converts values from and to PostgreSQL: exact, or as text where [`Value`] has no such type.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 
 use super::error;
 use crate::database::error::DbError;
-use crate::database::value::{Value, name_of};
+use crate::database::value::{Value, non_finite_name};
 
 /// How a column is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +18,9 @@ pub(super) enum Kind {
     Truth,
     Bytes,
     Text,
-    /// A function's that returns nothing.
-    Nothing,
-    /// Not by us.
+    /// The result of a function that returns `void`.
+    Void,
+    /// Cannot be read directly: cast to text.
     Other,
 }
 
@@ -38,13 +38,13 @@ impl Kind {
             | Type::UNKNOWN
             | Type::JSON
             | Type::XML => Self::Text,
-            Type::VOID => Self::Nothing,
+            Type::VOID => Self::Void,
             _ => Self::Other,
         }
     }
 }
 
-/// The values of a row.
+/// Converts a row.
 pub(super) fn row(row: &Row, kinds: &[Kind]) -> Result<Vec<Value>, DbError> {
     let values = kinds.iter().enumerate().map(|(at, kind)| value(row, at, *kind));
     values.collect::<Result<_, _>>().map_err(|error| error::of(&error))
@@ -57,20 +57,20 @@ fn value(row: &Row, at: usize, kind: Kind) -> Result<Value, tokio_postgres::Erro
         Kind::Truth => row.try_get::<_, Option<Truth>>(at)?.map(|Truth(value)| Value::Bool(value)),
         Kind::Bytes => row.try_get::<_, Option<Raw>>(at)?.map(|Raw(value)| Value::Bytes(value)),
         Kind::Text => row.try_get::<_, Option<Text>>(at)?.map(|Text(value)| Value::Text(value)),
-        Kind::Nothing | Kind::Other => None,
+        Kind::Void | Kind::Other => None,
     };
     Ok(value.unwrap_or_default())
 }
 
-type Unread = Box<dyn Error + Sync + Send>;
+type ReadError = Box<dyn Error + Sync + Send>;
 
-/// What we know how to read whatever the type is called: domains and enums are somebody's own.
+/// Reads a value whatever the type's name is: domains and enums are user-defined types.
 macro_rules! read {
     ($name:ident, $to:ty, |$type:pat_param, $raw:ident| $read:expr) => {
         struct $name($to);
 
         impl<'r> FromSql<'r> for $name {
-            fn from_sql($type: &Type, $raw: &'r [u8]) -> Result<Self, Unread> {
+            fn from_sql($type: &Type, $raw: &'r [u8]) -> Result<Self, ReadError> {
                 Ok(Self($read))
             }
 
@@ -87,8 +87,8 @@ read!(Text, String, |_, raw| std::str::from_utf8(raw)?.to_owned());
 read!(Whole, i64, |type_, raw| whole(type_, raw)?);
 read!(Real, f64, |_, raw| real(raw)?);
 
-/// INT2, INT4 or INT8 by their lengths; an OID is as long as an INT4, but has no sign.
-fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
+/// INT2, INT4 or INT8 by length. An OID is as long as an INT4, but unsigned.
+fn whole(type_: &Type, raw: &[u8]) -> Result<i64, ReadError> {
     Ok(match *raw {
         [a, b] => i64::from(i16::from_be_bytes([a, b])),
         [a, b, c, d] if *type_ == Type::OID => i64::from(u32::from_be_bytes([a, b, c, d])),
@@ -97,20 +97,20 @@ fn whole(type_: &Type, raw: &[u8]) -> Result<i64, Unread> {
     })
 }
 
-/// FLOAT4 comes with the digits that PostgreSQL shows: 0.1, not 0.10000000149011612.
-fn real(raw: &[u8]) -> Result<f64, Unread> {
+/// FLOAT4 gets the digits that PostgreSQL prints: 0.1, not 0.10000000149011612.
+fn real(raw: &[u8]) -> Result<f64, ReadError> {
     Ok(match *raw {
         [a, b, c, d] => f32::from_be_bytes([a, b, c, d]).to_string().parse()?,
         _ => f64::from_be_bytes(raw.try_into()?),
     })
 }
 
-/// A value for a parameter whose type the server has found out.
+/// A parameter, for whatever type the server has inferred.
 #[derive(Debug)]
 pub(super) struct Bound<'v>(pub(super) &'v Value);
 
 impl ToSql for Bound<'_> {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Unread> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, ReadError> {
         match self.0 {
             Value::Null => return Ok(IsNull::Yes),
             Value::Bool(value) => out.extend_from_slice(value.to_string().as_bytes()),
@@ -118,7 +118,7 @@ impl ToSql for Bound<'_> {
             Value::Real(value) if value.is_finite() => {
                 out.extend_from_slice(value.to_string().as_bytes());
             }
-            Value::Real(value) => out.extend_from_slice(name_of(*value).as_bytes()),
+            Value::Real(value) => out.extend_from_slice(non_finite_name(*value).as_bytes()),
             Value::Text(value) => out.extend_from_slice(value.as_bytes()),
             Value::Bytes(value) => out.extend_from_slice(value),
         }
@@ -130,7 +130,7 @@ impl ToSql for Bound<'_> {
     }
 
     fn encode_format(&self, _: &Type) -> Format {
-        // Bytes need no spelling: they are the same either way.
+        // Bytes need no text form: binary and text hold the same bytes.
         if matches!(self.0, Value::Bytes(_)) { Format::Binary } else { Format::Text }
     }
 

@@ -1,4 +1,4 @@
-//! What SQLite says, with the SQLSTATE that PostgreSQL would give.
+//! Maps SQLite's errors, with the SQLSTATE that PostgreSQL would report.
 
 use std::path::Path;
 
@@ -9,34 +9,34 @@ use crate::database::error::{DbError, Reason};
 /// The code of a statement that was stopped.
 pub(super) const INTERRUPTED: &str = "57014";
 
-/// A file that cannot be opened or is not what it should be.
+/// Maps an error of opening a file.
 pub(super) fn of_file(path: &Path, error: &Error) -> DbError {
     let path = path.display();
-    let words = match error.sqlite_error_code() {
+    let message = match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => format!("{path} is not a SQLite database"),
         Some(ErrorCode::DatabaseCorrupt) => format!("{path} is damaged"),
-        Some(ErrorCode::CannotOpen) => format!("{path} is not there or cannot be opened"),
-        _ => format!("{path}: {}", words(error)),
+        Some(ErrorCode::CannotOpen) => format!("{path} does not exist or cannot be opened"),
+        _ => format!("{path}: {}", message(error)),
     };
-    // Somebody may still be about to make it, or let go of it.
-    let passes = matches!(
+    // Another process may be about to create the file, or to release its lock.
+    let retryable = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::CannotOpen)
     );
-    DbError { retryable: passes, ..coded(DbError::new(Reason::Unreachable, words), error) }
+    DbError { retryable, ..with_code(DbError::new(Reason::Unreachable, message), error) }
 }
 
-/// What a statement met with.
+/// Maps an error of a statement.
 pub(super) fn of(error: Error) -> DbError {
     let retryable = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged)
     );
-    let found = coded(DbError::new(Reason::Sql, words(&error)), &error);
+    let found = with_code(DbError::new(Reason::Sql, message(&error)), &error);
     DbError { retryable: found.retryable || retryable, ..found }
 }
 
-fn coded(found: DbError, error: &Error) -> DbError {
+fn with_code(found: DbError, error: &Error) -> DbError {
     let extended = match error {
         Error::SqliteFailure(failure, _) => Some(failure.extended_code),
         Error::SqlInputError { error, .. } => Some(error.extended_code),
@@ -49,7 +49,7 @@ fn coded(found: DbError, error: &Error) -> DbError {
     }
 }
 
-/// The SQLSTATE for one of SQLite's extended codes.
+/// The SQLSTATE for an extended code of SQLite.
 fn state(extended: i32) -> &'static str {
     match extended {
         ffi::SQLITE_CONSTRAINT_UNIQUE
@@ -76,12 +76,12 @@ fn state(extended: i32) -> &'static str {
     }
 }
 
-fn words(error: &Error) -> String {
+fn message(error: &Error) -> String {
     match error {
-        Error::SqliteFailure(_, Some(words)) => words.clone(),
-        // Its own words would repeat all of the statement.
+        Error::SqliteFailure(_, Some(message)) => message.clone(),
+        // The error's own text would repeat the whole statement.
         Error::SqlInputError { msg, .. } => msg.clone(),
-        Error::MultipleStatement => "only one statement may stand here".to_owned(),
+        Error::MultipleStatement => "only one statement is allowed".to_owned(),
         other => other.to_string(),
     }
 }

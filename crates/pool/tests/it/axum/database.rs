@@ -1,4 +1,4 @@
-//! What whoever asked gets to see when a database says no.
+//! Responses to database errors.
 
 use std::path::Path as File;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{ask, page};
 
-/// Counts for minutes.
+/// Runs for minutes.
 const SLOW: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
                     SELECT count(*) FROM n WHERE i < 0";
 
@@ -42,15 +42,19 @@ async fn app(file: &File, options: DbOptions) -> Router {
     router.with_state(Pools::new().add(db))
 }
 
-/// A problem, and the seconds after which to come again.
+/// A problem response: status, kind, and the seconds of `Retry-After`.
 async fn problem(app: &Router, path: &str) -> (u16, String, Option<u64>) {
-    let told = ask(app, path).await.headers().get("retry-after").cloned();
+    let retry_after = ask(app, path).await.headers().get("retry-after").cloned();
     let (status, text) = page(app, path).await;
     assert!(!text.contains("hunter2") && !text.contains("member"), "{text}");
     let problem: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(problem["status"], status.as_u16(), "{text}");
     let seconds = problem["retry_after"].as_u64();
-    assert_eq!(told.map(|told| told.to_str().unwrap().parse().unwrap()), seconds, "{text}");
+    assert_eq!(
+        retry_after.map(|retry_after| retry_after.to_str().unwrap().parse().unwrap()),
+        seconds,
+        "{text}"
+    );
     (status.as_u16(), problem["kind"].as_str().unwrap().to_owned(), seconds)
 }
 

@@ -1,4 +1,4 @@
-//! What whoever asked gets to see when a call comes to nothing.
+//! Responses to failed calls.
 
 use axum::Router;
 use axum::extract::Path;
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::{ask, json, page};
 use crate::gate::gated;
-use crate::kit::{eventually, exactly, pool, worker};
+use crate::helpers::{eventually, exactly, pool, worker};
 
-/// Calls whatever is asked for.
+/// Calls the operation in the path.
 async fn call(
     workers: Workers,
     Path((operation, words)): Path<(String, String)>,
@@ -85,7 +85,7 @@ async fn a_call_that_takes_too_long_is_a_504() {
 async fn a_worker_that_dies_is_a_502_without_its_last_words() {
     let pool = pool(worker("json", "well"), exactly(1)).await;
     let die = async |workers: Workers| -> Result<(), CallError> {
-        // It says "leaving with 3" before it does.
+        // The worker writes "leaving with 3" to its standard error before it exits.
         workers.call("exit", &3).await
     };
     let app = Router::new().route("/", get(die)).with_state(Pools::new().add(pool));

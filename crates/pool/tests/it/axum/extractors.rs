@@ -1,4 +1,4 @@
-//! What handlers take.
+//! Extractors of handlers.
 
 use axum::Router;
 use axum::extract::{FromRef, State};
@@ -8,7 +8,7 @@ use longshore_pool::axum::{Pools, Workers};
 use longshore_pool::{CallError, Operations, WorkerPool};
 
 use super::{json, page};
-use crate::kit::{exactly, pool, worker};
+use crate::helpers::{exactly, pool, worker};
 
 async fn named(name: &str) -> WorkerPool {
     let own = name.to_owned();
@@ -51,7 +51,7 @@ async fn several_pools_of_one_app_are_told_apart_by_name() {
     assert_eq!((status.as_u16(), &problem["kind"]), (503, &"start_failed".into()));
 }
 
-/// An app's own state, of which the pools are a part.
+/// An app's own state, which contains the pools.
 #[derive(Clone)]
 struct AppState {
     pools: Pools,

@@ -1,4 +1,4 @@
-//! Calls shown as server-sent events.
+//! Calls streamed as server-sent events.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use longshore_pool::{Call, CallError, CallOptions, Operations, WorkerPool};
 
 use super::{ask, json, page};
 use crate::gate::{Gate, operations};
-use crate::kit::{eventually, exactly};
+use crate::helpers::{eventually, exactly};
 
-/// `climb` says how far it is, at each step, before and behind the gate; `watch` waits until nobody
-/// wants it any more.
+/// `climb` reports progress at each step, before and after the gate; `watch` runs until it is
+/// cancelled.
 fn climbing(gate: &Gate) -> Operations {
     let passage = gate.clone();
     operations(gate)
@@ -58,7 +58,7 @@ async fn pool(gate: &Gate) -> WorkerPool {
     WorkerPool::threads("climbers", climbing(gate), exactly(1)).await.unwrap()
 }
 
-/// The next piece that is sent.
+/// The next chunk of the body.
 async fn piece(body: &mut Body) -> String {
     let frame = body.frame().await.unwrap().unwrap();
     String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
@@ -75,7 +75,7 @@ async fn progress_comes_while_the_call_runs_and_the_result_at_last() {
     while !heard.contains("data: 3\n") {
         heard += &piece(&mut body).await;
     }
-    // Nobody has come through the gate: all of this was said by a call that still runs.
+    // The gate is still closed, so the call is still running.
     assert!(!heard.contains("done"), "{heard}");
     gate.open();
     let rest = body.collect().await.unwrap().to_bytes();
@@ -106,7 +106,7 @@ async fn a_browser_that_goes_away_takes_its_call_back_if_asked_to() {
     piece(&mut body).await;
     eventually("it runs", || pool.stats().busy == 1).await;
     drop(body);
-    // It ends only because it learns that nobody wants it.
+    // It ends only because it sees the cancellation.
     eventually("it has stopped", || pool.stats().busy == 0).await;
 }
 
@@ -125,7 +125,7 @@ async fn a_browser_that_goes_away_leaves_its_call_to_be_done_otherwise() {
 async fn a_silent_call_has_a_heartbeat() {
     let gate = Gate::default();
     let mut body = ask(&app(pool(&gate).await), "/climb").await.into_body();
-    // The clock runs on when nothing else happens: nothing does, behind the gate.
+    // Paused time advances when all tasks are idle, as they are behind the gate.
     let mut heard = String::new();
     while !heard.contains("\n:\n") {
         heard += &piece(&mut body).await;

@@ -1,4 +1,4 @@
-//! Health and numbers.
+//! Health and statistics.
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{ask, json, page};
 use crate::gate::gated;
-use crate::kit::{exactly, pool, worker};
+use crate::helpers::{exactly, pool, worker};
 
 #[tokio::test]
 async fn health_is_a_word_per_pool_and_a_status() {

@@ -1,4 +1,4 @@
-//! What every database must do, whichever it is, over a table `line (id, item, amount)`.
+//! What every database must do, over a table `line (id, item, amount)`.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use longshore_pool::database::{Db, DbError, Reason, Statement, Value};
 use longshore_pool::{CallOptions, ErrorKind, params};
 use serde_json::json;
 
-use super::{reason, told};
-use crate::kit::eventually;
+use super::{db_error, reason};
+use crate::helpers::eventually;
 
 /// How a database writes its parameters: `?` or `$1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Marks {
-    Questions,
-    Dollars,
+pub(crate) enum ParameterStyle {
+    QuestionMark,
+    Dollar,
 }
 
-/// A statement written with `?`, for this database.
-pub(crate) fn sql(marks: Marks, sql: &str) -> String {
-    if marks == Marks::Questions {
+/// Converts a statement written with `?` for this database.
+pub(crate) fn sql(style: ParameterStyle, sql: &str) -> String {
+    if style == ParameterStyle::QuestionMark {
         return sql.to_owned();
     }
     let mut parts = sql.split('?').enumerate();
@@ -26,8 +26,8 @@ pub(crate) fn sql(marks: Marks, sql: &str) -> String {
     parts.fold(first, |all, (at, part)| format!("{all}${at}{part}"))
 }
 
-/// A table of three lines.
-pub(crate) async fn lines(db: &Db) {
+/// Creates a table with three rows.
+pub(crate) async fn create_lines(db: &Db) {
     let table =
         "CREATE TABLE line (id INTEGER PRIMARY KEY, item VARCHAR(40) NOT NULL, amount INTEGER)";
     db.execute(table, []).await.unwrap();
@@ -39,8 +39,8 @@ async fn items(db: &Db) -> Vec<Value> {
     db.select_col("SELECT item FROM line ORDER BY id", []).await.unwrap()
 }
 
-pub(crate) async fn selects_give_rows_columns_and_values(db: &Db, marks: Marks) {
-    let by = sql(marks, "SELECT item, id, amount FROM line WHERE id < ? ORDER BY id");
+pub(crate) async fn selects_give_rows_columns_and_values(db: &Db, style: ParameterStyle) {
+    let by = sql(style, "SELECT item, id, amount FROM line WHERE id < ? ORDER BY id");
     let rows = db.select_all(&by, params![3]).await.unwrap();
     let names: Vec<&str> = rows[0].columns().iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["item", "id", "amount"], "in the statement's order");
@@ -49,14 +49,14 @@ pub(crate) async fn selects_give_rows_columns_and_values(db: &Db, marks: Marks) 
     assert_eq!(json, json!([{ "item": "rope", "id": 1, "amount": 10 }]));
 
     #[derive(serde::Deserialize, PartialEq, Debug)]
-    struct Line {
+    struct OrderLine {
         item: String,
         amount: Option<u8>,
     }
-    let lines: Vec<Line> = db.select_as(&by, params![2]).await.unwrap();
-    assert_eq!(lines, [Line { item: "rope".to_owned(), amount: Some(10) }]);
+    let lines: Vec<OrderLine> = db.select_as(&by, params![2]).await.unwrap();
+    assert_eq!(lines, [OrderLine { item: "rope".to_owned(), amount: Some(10) }]);
 
-    let one = sql(marks, "SELECT amount, item FROM line WHERE id = ?");
+    let one = sql(style, "SELECT amount, item FROM line WHERE id = ?");
     let row = db.select_row(&one, params![3]).await.unwrap().unwrap();
     assert_eq!(row.into_values().collect::<Vec<_>>(), params![7, "tar"]);
     assert_eq!(db.select_row(&one, params![99]).await.unwrap(), None);
@@ -66,30 +66,31 @@ pub(crate) async fn selects_give_rows_columns_and_values(db: &Db, marks: Marks) 
     db.ping().await.unwrap();
 }
 
-pub(crate) async fn what_is_bound_is_never_read_as_sql(db: &Db, marks: Marks) {
+pub(crate) async fn what_is_bound_is_never_read_as_sql(db: &Db, style: ParameterStyle) {
     let evil = "'); DROP TABLE line; -- \\' \" ü 😀 ? $1 :a";
-    let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
+    let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
     assert_eq!(db.execute(&insert, params![50, evil]).await.unwrap(), 1);
-    let same = sql(marks, "SELECT item FROM line WHERE item = ?");
+    let same = sql(style, "SELECT item FROM line WHERE item = ?");
     assert_eq!(db.select_value(&same, params![evil]).await.unwrap(), Value::from(evil));
-    let gone = db.execute(&sql(marks, "DELETE FROM line WHERE id = ?"), params![50]).await;
+    let gone = db.execute(&sql(style, "DELETE FROM line WHERE id = ?"), params![50]).await;
     assert_eq!(gone.unwrap(), 1);
     for params in [params![], params![1, 2]] {
-        let error =
-            told(db.select_all(&sql(marks, "SELECT item FROM line WHERE id = ?"), params).await);
+        let error = db_error(
+            db.select_all(&sql(style, "SELECT item FROM line WHERE id = ?"), params).await,
+        );
         assert_eq!(error.code.as_deref(), Some("07001"), "{error}");
     }
 }
 
 pub(crate) async fn errors_carry_a_code_and_leave_the_worker_in_order(
     db: &Db,
-    marks: Marks,
+    style: ParameterStyle,
     codes: [&str; 3],
 ) {
-    let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
-    let twice = told(db.execute(&insert, params![1, "rope"]).await);
-    let missing = told(db.execute(&insert, params![60, None::<&str>]).await);
-    let nonsense = told(db.select_all("SELECT absent FROM line", []).await);
+    let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
+    let twice = db_error(db.execute(&insert, params![1, "rope"]).await);
+    let missing = db_error(db.execute(&insert, params![60, None::<&str>]).await);
+    let nonsense = db_error(db.select_all("SELECT absent FROM line", []).await);
     let found = [&twice, &missing, &nonsense].map(|error| error.code.as_deref().unwrap());
     assert_eq!(found, codes);
     assert!([&twice, &missing, &nonsense].iter().all(|error| error.reason == Reason::Sql));
@@ -101,9 +102,9 @@ pub(crate) async fn errors_carry_a_code_and_leave_the_worker_in_order(
     assert_eq!(items(db).await.len(), 3, "the same connection goes on");
 }
 
-pub(crate) async fn a_transaction_is_all_or_nothing(db: &Db, marks: Marks) {
-    let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
-    let update = sql(marks, "UPDATE line SET amount = ? WHERE id >= ?");
+pub(crate) async fn a_transaction_is_all_or_nothing(db: &Db, style: ParameterStyle) {
+    let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
+    let update = sql(style, "UPDATE line SET amount = ? WHERE id >= ?");
     let done = db
         .transaction([
             Statement::new(&insert, params![10, "oakum"]).expect_rows(1),
@@ -118,13 +119,13 @@ pub(crate) async fn a_transaction_is_all_or_nothing(db: &Db, marks: Marks) {
 
     let twice = Statement::new(&insert, params![1, "again"]);
     let ok = |id: i64| Statement::new(&insert, params![id, "never"]);
-    let error = told(db.transaction([ok(11), twice, ok(12)]).await);
+    let error = db_error(db.transaction([ok(11), twice, ok(12)]).await);
     assert_eq!((error.reason, error.statement), (Reason::Sql, Some(1)));
     let none = Statement::new(&update, params![5, 1000]).expect_rows(1);
-    let error = told(db.transaction([ok(11), none]).await);
+    let error = db_error(db.transaction([ok(11), none]).await);
     assert_eq!((error.reason, error.statement), (Reason::ExpectedRows, Some(1)));
     assert!(!error.outcome_unknown);
-    let error = told(db.transaction([ok(11), Statement::new("COMMIT", [])]).await);
+    let error = db_error(db.transaction([ok(11), Statement::new("COMMIT", [])]).await);
     assert_eq!((error.reason, error.statement), (Reason::Refused, Some(1)));
     for bound in ["BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT a"] {
         assert_eq!(reason(db.execute(bound, []).await), Reason::Refused, "{bound}");
@@ -135,12 +136,12 @@ pub(crate) async fn a_transaction_is_all_or_nothing(db: &Db, marks: Marks) {
 }
 
 /// `db` may return two rows at most.
-pub(crate) async fn more_rows_than_the_limit_are_an_error(db: &Db, marks: Marks) {
+pub(crate) async fn more_rows_than_the_limit_are_an_error(db: &Db, style: ParameterStyle) {
     let all = "SELECT id FROM line ORDER BY id";
     assert_eq!(reason(db.select_all(all, []).await), Reason::RowLimit);
     assert_eq!(reason(db.select_col(all, []).await), Reason::RowLimit);
     assert_eq!(db.select_value(all, []).await.unwrap(), Value::Int(1), "one row was asked for");
-    let two = sql(marks, "SELECT id FROM line WHERE id < ?");
+    let two = sql(style, "SELECT id FROM line WHERE id < ?");
     assert_eq!(db.select_all(&two, params![3]).await.unwrap().len(), 2);
     let statements = [Statement::new("UPDATE line SET amount = 99", []), Statement::new(all, [])];
     assert_eq!(reason(db.transaction(statements).await), Reason::RowLimit);
@@ -148,30 +149,34 @@ pub(crate) async fn more_rows_than_the_limit_are_an_error(db: &Db, marks: Marks)
     assert_eq!(changed.unwrap(), Value::Int(0), "rolled back");
 }
 
-/// How long a statement may take in the next case.
-pub(crate) const BRIEF: Duration = Duration::from_secs(1);
+/// The statement timeout of the next case.
+pub(crate) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// `slow` takes a minute; `brief` gives each statement [`BRIEF`], and has one worker.
+/// `slow` takes a minute; `brief` has [`STATEMENT_TIMEOUT`] as statement timeout, and one worker.
 pub(crate) async fn a_slow_statement_is_stopped_and_rolled_back(
     brief: &Db,
-    marks: Marks,
+    style: ParameterStyle,
     slow: &str,
 ) {
-    let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
+    let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
     assert_eq!(reason(brief.select_all(slow, []).await), Reason::TimeLimit);
     let statements = [Statement::new(&insert, params![70, "late"]), Statement::new(slow, [])];
-    let error = told(brief.transaction(statements).await);
+    let error = db_error(brief.transaction(statements).await);
     assert_eq!((error.reason, error.statement), (Reason::TimeLimit, Some(1)));
     assert_eq!(items(brief).await.len(), 3, "rolled back, and the worker is free");
     let stats = brief.pool().stats();
     assert_eq!((stats.workers, stats.abandoned), (1, 0), "nobody had to be given up");
 }
 
-/// The same where it is the call that may not take so long. Whether the caller hears from the worker
-/// in time is up to the machine; that nothing is left of it is not.
-pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, marks: Marks, slow: &str) {
-    let insert = sql(marks, "INSERT INTO line (id, item) VALUES (?, ?)");
-    let brief = db.with(CallOptions::default().timeout(BRIEF));
+/// A call's deadline passes during a slow statement. Whether the worker answers before the deadline
+/// depends on the machine; in any case nothing of the transaction is left.
+pub(crate) async fn a_call_that_took_too_long_is_rolled_back(
+    db: &Db,
+    style: ParameterStyle,
+    slow: &str,
+) {
+    let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
+    let brief = db.with(CallOptions::default().timeout(STATEMENT_TIMEOUT));
     let statements = [Statement::new(&insert, params![70, "late"]), Statement::new(slow, [])];
     let error = brief.transaction(statements).await.unwrap_err();
     let stopped = DbError::of(&error).is_some_and(|error| error.reason == Reason::TimeLimit);
@@ -184,10 +189,10 @@ pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, marks: Mar
     assert_eq!(items(db).await.len(), 3);
 }
 
-/// `db` may only read.
+/// `db` is read-only.
 pub(crate) async fn a_reader_cannot_write(db: &Db) {
     let update = "UPDATE line SET amount = 1 WHERE id = 1";
-    let error = told(db.execute(update, []).await);
+    let error = db_error(db.execute(update, []).await);
     assert_eq!(error.reason, Reason::Sql, "{error}");
     assert_eq!(reason(db.transaction([Statement::new(update, [])]).await), Reason::Sql);
     assert_eq!(items(db).await.len(), 3);

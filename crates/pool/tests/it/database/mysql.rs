@@ -6,11 +6,11 @@ use longshore_pool::database::{Db, DbOptions, Reason, Statement, Value};
 use longshore_pool::{ErrorKind, params};
 use longshore_testkit::servers::PrivateMariaDb;
 
-use super::cases::{self, Marks};
-use super::{reason, told};
-use crate::kit::eventually;
+use super::cases::{self, ParameterStyle};
+use super::{db_error, reason};
+use crate::helpers::eventually;
 
-const MARKS: Marks = Marks::Questions;
+const STYLE: ParameterStyle = ParameterStyle::QuestionMark;
 const SLOW: &str = "SELECT SLEEP(60)";
 
 fn one() -> DbOptions {
@@ -25,17 +25,17 @@ async fn open(server: &PrivateMariaDb, options: DbOptions) -> Db {
 async fn all_operations_work_and_limits_hold() {
     let server = PrivateMariaDb::start().unwrap();
     let db = open(&server, one()).await;
-    cases::lines(&db).await;
-    cases::selects_give_rows_columns_and_values(&db, MARKS).await;
-    cases::what_is_bound_is_never_read_as_sql(&db, MARKS).await;
+    cases::create_lines(&db).await;
+    cases::selects_give_rows_columns_and_values(&db, STYLE).await;
+    cases::what_is_bound_is_never_read_as_sql(&db, STYLE).await;
     let codes = ["23000", "23000", "42S22"];
-    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, MARKS, codes).await;
-    cases::a_transaction_is_all_or_nothing(&db, MARKS).await;
-    let brief = open(&server, one().statement_timeout(cases::BRIEF)).await;
-    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, MARKS, SLOW).await;
-    cases::a_call_that_took_too_long_is_rolled_back(&db, MARKS, SLOW).await;
+    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, STYLE, codes).await;
+    cases::a_transaction_is_all_or_nothing(&db, STYLE).await;
+    let brief = open(&server, one().statement_timeout(cases::STATEMENT_TIMEOUT)).await;
+    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, STYLE, SLOW).await;
+    cases::a_call_that_took_too_long_is_rolled_back(&db, STYLE, SLOW).await;
     let two = open(&server, one().row_limit(2)).await;
-    cases::more_rows_than_the_limit_are_an_error(&two, MARKS).await;
+    cases::more_rows_than_the_limit_are_an_error(&two, STYLE).await;
     cases::a_reader_cannot_write(&open(&server, one().read_only()).await).await;
     many_rows_that_nobody_wants_are_not_waited_for(&two).await;
     an_insert_says_the_new_id(&db).await;
@@ -66,7 +66,7 @@ async fn an_insert_says_the_new_id(db: &Db) {
 async fn what_would_commit_is_refused_in_a_transaction(db: &Db) {
     let statements =
         [Statement::new("DELETE FROM line", []), Statement::new("CREATE TABLE other (a INT)", [])];
-    let error = told(db.transaction(statements).await);
+    let error = db_error(db.transaction(statements).await);
     assert_eq!((error.reason, error.statement), (Reason::Refused, Some(1)));
 }
 
@@ -105,7 +105,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let db =
         open(&server, one().check_after(Duration::ZERO).reconnect_within(Duration::from_secs(1)))
             .await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     server.restart().unwrap();
     let update = "UPDATE line SET amount = 1 WHERE id = 1";
     assert_eq!(db.execute(update, []).await.unwrap(), 1, "found dead before it was sent");
@@ -123,17 +123,17 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     assert_eq!(answer.unwrap(), Value::Int(7), "a read is asked for again");
     let write = "UPDATE line SET amount = 9 WHERE id = 1 AND sleep(30) = 0";
     let (answer, ()) = tokio::join!(db.execute(write, []), eventually("it is ended", end));
-    let error = told(answer);
+    let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, true));
     let statements =
         [Statement::new("DELETE FROM line", []), Statement::new("SELECT sleep(30)", [])];
     let (answer, ()) = tokio::join!(db.transaction(statements), eventually("it is ended", end));
-    let error = told(answer);
+    let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, false), "rolled back");
     assert_eq!(db.select_col("SELECT id FROM line", []).await.unwrap().len(), 3);
 
     server.stop();
-    let error = told(db.ping().await);
+    let error = db_error(db.ping().await);
     assert!(matches!(error.reason, Reason::Lost | Reason::Unreachable), "{error:?}");
     server.restart().unwrap();
     db.ping().await.unwrap();

@@ -6,11 +6,11 @@ use longshore_pool::database::{Db, DbOptions, Reason, Statement, Value};
 use longshore_pool::{ErrorKind, params};
 use longshore_testkit::servers::{PrivatePgbouncer, PrivatePostgres};
 
-use super::cases::{self, Marks};
-use super::{reason, told};
-use crate::kit::eventually;
+use super::cases::{self, ParameterStyle};
+use super::{db_error, reason};
+use crate::helpers::eventually;
 
-const MARKS: Marks = Marks::Dollars;
+const STYLE: ParameterStyle = ParameterStyle::Dollar;
 const SLOW: &str = "SELECT pg_sleep(60)";
 
 fn server() -> PrivatePostgres {
@@ -29,17 +29,17 @@ async fn open(server: &PrivatePostgres, options: DbOptions) -> Db {
 async fn all_operations_work_and_limits_hold() {
     let server = server();
     let db = open(&server, one()).await;
-    cases::lines(&db).await;
-    cases::selects_give_rows_columns_and_values(&db, MARKS).await;
-    cases::what_is_bound_is_never_read_as_sql(&db, MARKS).await;
+    cases::create_lines(&db).await;
+    cases::selects_give_rows_columns_and_values(&db, STYLE).await;
+    cases::what_is_bound_is_never_read_as_sql(&db, STYLE).await;
     let codes = ["23505", "23502", "42703"];
-    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, MARKS, codes).await;
-    cases::a_transaction_is_all_or_nothing(&db, MARKS).await;
-    let brief = open(&server, one().statement_timeout(cases::BRIEF)).await;
-    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, MARKS, SLOW).await;
-    cases::a_call_that_took_too_long_is_rolled_back(&db, MARKS, SLOW).await;
+    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, STYLE, codes).await;
+    cases::a_transaction_is_all_or_nothing(&db, STYLE).await;
+    let brief = open(&server, one().statement_timeout(cases::STATEMENT_TIMEOUT)).await;
+    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, STYLE, SLOW).await;
+    cases::a_call_that_took_too_long_is_rolled_back(&db, STYLE, SLOW).await;
     let two = open(&server, one().row_limit(2)).await;
-    cases::more_rows_than_the_limit_are_an_error(&two, MARKS).await;
+    cases::more_rows_than_the_limit_are_an_error(&two, STYLE).await;
     cases::a_reader_cannot_write(&open(&server, one().read_only()).await).await;
     many_rows_that_nobody_wants_are_not_waited_for(&two).await;
     an_insert_says_what_it_returns(&db).await;
@@ -115,7 +115,7 @@ async fn every_type_comes_as_a_value_or_as_text_and_goes_back_exactly() {
     assert_eq!(values, [text("1.5"), Value::Int(2)]);
     let hidden = "WITH x AS (INSERT INTO nowhere VALUES (1.5) RETURNING a) SELECT a FROM x";
     db.execute("CREATE TABLE nowhere (a numeric)", []).await.unwrap();
-    let error = told(db.select_all(hidden, []).await);
+    let error = db_error(db.select_all(hidden, []).await);
     assert!(error.message.contains("a::text"), "{error}");
     let count = db.select_value("SELECT count(*) FROM nowhere", []).await.unwrap();
     assert_eq!(count, Value::Int(0), "it was not run");
@@ -125,8 +125,8 @@ async fn every_type_comes_as_a_value_or_as_text_and_goes_back_exactly() {
 async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let mut server = server();
     let db = open(&server, one().reconnect_within(Duration::from_secs(1))).await;
-    cases::lines(&db).await;
-    // Closed while it was idle: writes go on, too, since nothing of them was sent.
+    cases::create_lines(&db).await;
+    // Closed while idle: writes succeed too, since nothing of them was sent.
     let write = "UPDATE line SET amount = 1 WHERE id = 1";
     for _ in 0..3 {
         assert_eq!(db.execute(write, []).await.unwrap(), 1);
@@ -134,7 +134,7 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     }
     assert_eq!(db.select_col("SELECT id FROM line", []).await.unwrap().len(), 3);
 
-    // Closed in the middle of a read: it is asked for again.
+    // Closed during a read: it is retried.
     let me = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()";
     let end = || {
         let ended = format!("SELECT pg_terminate_backend(pid) FROM ({me}) AS it");
@@ -144,32 +144,32 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let (answer, ()) = tokio::join!(db.select_value(read, []), eventually("it is ended", end));
     assert_eq!(answer.unwrap(), Value::Int(7));
 
-    // Closed in the middle of a write: nobody knows, and it is not done again.
+    // Closed during a write: its outcome is unknown, and it is not retried.
     let write = "UPDATE line SET amount = amount + 1 WHERE id = 1 AND pg_sleep(30) IS NOT NULL";
     let (answer, ()) = tokio::join!(db.execute(write, []), eventually("it is ended", end));
-    let error = told(answer);
+    let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, true));
     let statements = [Statement::new("DELETE FROM line", []), Statement::new(SLOW, [])];
     let (answer, ()) = tokio::join!(db.transaction(statements), eventually("it is ended", end));
-    let error = told(answer);
+    let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, false), "rolled back");
     assert_eq!(db.select_col("SELECT id FROM line", []).await.unwrap().len(), 3);
 
-    // Away: an error in time; then back.
+    // Server stopped: an error in time; then it is back.
     server.stop();
-    let error = told(db.ping().await);
+    let error = db_error(db.ping().await);
     assert!(matches!(error.reason, Reason::Lost | Reason::Unreachable), "{error:?}");
     server.restart().unwrap();
     db.ping().await.unwrap();
     assert_eq!(db.pool().stats().workers, 1);
 }
 
-/// The server passes a request to stop on as signals, and one of them may come late.
+/// The server delivers a cancel request as signals, and one of them may arrive late.
 #[tokio::test]
 async fn stopping_a_statement_does_not_stop_the_next() {
     let server = server();
     let db = open(&server, one()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let brief = db.with(longshore_pool::CallOptions::default().timeout(Duration::from_millis(100)));
     for _ in 0..50 {
         brief.select_all(SLOW, []).await.unwrap_err();
@@ -186,11 +186,11 @@ async fn nothing_is_kept_in_a_session_behind_a_transaction_pooler() {
     let server = server();
     let pooler = PrivatePgbouncer::start(&server).unwrap();
     let db = Db::postgres(pooler.url(), one().statement_cache(0)).await.unwrap();
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     for _ in 0..3 {
-        cases::selects_give_rows_columns_and_values(&db, MARKS).await;
+        cases::selects_give_rows_columns_and_values(&db, STYLE).await;
     }
-    cases::a_transaction_is_all_or_nothing(&db, MARKS).await;
+    cases::a_transaction_is_all_or_nothing(&db, STYLE).await;
     let text = db.select_value("SELECT 1.50::numeric", []).await.unwrap();
     assert_eq!(text, Value::from("1.50"));
 }
@@ -216,7 +216,7 @@ async fn tls_is_spoken_where_the_url_says_so() {
     let authority = server.authority().display().to_string();
     let url = server.url().replace("127.0.0.1", "localhost");
     let url = format!("{url}?sslmode=verify-full&sslrootcert={authority}");
-    let db = Db::postgres(url, one().statement_timeout(cases::BRIEF)).await.unwrap();
+    let db = Db::postgres(url, one().statement_timeout(cases::STATEMENT_TIMEOUT)).await.unwrap();
     let ssl = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(db.select_value(ssl, []).await.unwrap(), Value::Bool(true));
     assert_eq!(reason(db.select_all(SLOW, []).await), Reason::TimeLimit, "cancelled over TLS, too");

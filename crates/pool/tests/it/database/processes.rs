@@ -1,4 +1,4 @@
-//! Connections in processes of their own, which are killed in the middle.
+//! Connections in child processes, which are killed during statements.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use longshore_pool::{CallOptions, ErrorKind, Fate, Program, params};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::cases::{self, Marks};
+use super::cases::{self, ParameterStyle};
 use super::sqlite::SLOW;
-use crate::kit::{eventually, example, exists};
+use crate::helpers::{eventually, example, exists};
 
 fn options() -> DbOptions {
     let program =
@@ -29,9 +29,9 @@ fn kill(pid: u32) {
     kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// Which process has the only connection.
+/// The process that has the only connection.
 async fn worker_of(db: &Db) -> u32 {
-    // A call that fails names its worker.
+    // The error of a failed call names its worker.
     let error = db.select_value("SELECT absent", []).await.unwrap_err();
     error.worker.unwrap().pid.unwrap()
 }
@@ -44,14 +44,14 @@ async fn lines(db: &Db) -> Value {
 async fn all_operations_work_in_a_process() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
-    let marks = Marks::Questions;
-    cases::selects_give_rows_columns_and_values(&db, marks).await;
+    cases::create_lines(&db).await;
+    let style = ParameterStyle::QuestionMark;
+    cases::selects_give_rows_columns_and_values(&db, style).await;
     let codes = ["23505", "23502", "42000"];
-    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, marks, codes).await;
-    cases::a_transaction_is_all_or_nothing(&db, marks).await;
-    let brief = open(&folder, options().statement_timeout(cases::BRIEF)).await;
-    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, marks, SLOW).await;
+    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, style, codes).await;
+    cases::a_transaction_is_all_or_nothing(&db, style).await;
+    let brief = open(&folder, options().statement_timeout(cases::STATEMENT_TIMEOUT)).await;
+    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, style, SLOW).await;
     let bytes = vec![0_u8, 255];
     let read = db.select_value("SELECT ?", params![bytes.clone()]).await.unwrap();
     assert_eq!(read, Value::Bytes(bytes));
@@ -64,7 +64,7 @@ async fn all_operations_work_in_a_process() {
 async fn a_transaction_is_rolled_back_when_its_worker_is_killed() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let pid = worker_of(&db).await;
     let statements = [
         Statement::new("INSERT INTO line (id, item) VALUES (10, 'half')", []),
@@ -87,7 +87,7 @@ async fn a_transaction_is_rolled_back_when_its_worker_is_killed() {
 async fn a_read_is_asked_for_again_once_when_its_worker_dies_and_a_write_is_not() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let read = format!("SELECT ({SLOW}) FROM line");
     let first = worker_of(&db).await;
     let kill_two = async {
@@ -115,14 +115,14 @@ async fn a_read_is_asked_for_again_once_when_its_worker_dies_and_a_write_is_not(
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 
-/// Waits until somebody else's lock does not let these statements through.
+/// Waits until another connection holds a lock that blocks these statements.
 async fn locked(folder: &TempDir, sql: &str) {
     let other = rusqlite::Connection::open(folder.path().join("test.db")).unwrap();
     other.busy_timeout(Duration::ZERO).unwrap();
     eventually("it is locked", || other.execute_batch(sql).is_err()).await;
 }
 
-/// The processes that have the database open, ourselves left out.
+/// The processes that have the database open, except this one.
 fn holders(folder: &TempDir) -> Vec<u32> {
     let path = folder.path().join("test.db");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -140,9 +140,9 @@ fn holders(folder: &TempDir) -> Vec<u32> {
 async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     let folder = TempDir::new().unwrap();
     let db = open(&folder, options()).await;
-    cases::lines(&db).await;
+    cases::create_lines(&db).await;
     let pid = worker_of(&db).await;
-    // Stopped, it cannot look at its watch.
+    // While it is stopped, it cannot check the deadline.
     let stop = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
     let insert = Statement::new("INSERT INTO line (id, item) VALUES (40, 'x')", []);
     let brief = db.with(CallOptions::default().timeout(Duration::from_secs(6)));
@@ -156,8 +156,8 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 
-/// A worker that is killed while the server sleeps for it: what it had deleted is there again, and
-/// nobody holds a lock for it. `sleeping` asks the server; `end` is what it takes to let it notice.
+/// The worker is killed while the server executes its sleep: the deletion is rolled back, and no
+/// lock is left. `sleeping` queries the server; `end` makes the server notice the lost client.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "odbc"))]
 async fn a_kill_in_the_middle_is_rolled_back(
     db: &Db,
@@ -165,7 +165,7 @@ async fn a_kill_in_the_middle_is_rolled_back(
     mut sleeping: impl FnMut() -> bool,
     end: impl FnOnce(),
 ) {
-    cases::lines(db).await;
+    cases::create_lines(db).await;
     let pid = worker_of(db).await;
     let statements = [Statement::new("DELETE FROM line", []), Statement::new(sleep, [])];
     let killer = async {
@@ -182,7 +182,7 @@ async fn a_kill_in_the_middle_is_rolled_back(
     assert_ne!(worker_of(db).await, pid);
 }
 
-/// How many of a server's sessions sleep.
+/// Whether one of the server's sessions sleeps.
 #[cfg(any(feature = "postgres", feature = "odbc"))]
 fn sleeping(server: &longshore_testkit::servers::PrivatePostgres) -> bool {
     let query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' \
@@ -209,7 +209,7 @@ async fn mysql_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement
                      WHERE info LIKE '%sleep(600)' AND id <> connection_id()";
         server.run(query).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    // It notices only when the statement ends.
+    // The server notices only when the statement ends.
     let end = || {
         for id in sessions() {
             server.run(&format!("KILL QUERY {id}")).unwrap();
@@ -224,7 +224,7 @@ async fn mysql_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement
 async fn odbc_rolls_back_when_the_worker_is_killed_in_the_middle_of_a_statement() {
     let server = longshore_testkit::servers::PrivatePostgres::start().unwrap();
     let db = Db::odbc(super::odbc::string(&server), options()).await.unwrap();
-    // The driver does not ask the server to look whether we are gone.
+    // The driver does not enable the server's check for lost clients.
     let end = || {
         let query = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
                      WHERE query LIKE '%pg_sleep(600)' AND pid <> pg_backend_pid()";

@@ -7,12 +7,12 @@ use longshore_pool::{CallOptions, ErrorKind, params};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use super::cases::{self, Marks};
-use super::{reason, told};
-use crate::kit::eventually;
+use super::cases::{self, ParameterStyle};
+use super::{db_error, reason};
+use crate::helpers::eventually;
 
-const MARKS: Marks = Marks::Questions;
-/// Counts for minutes.
+const STYLE: ParameterStyle = ParameterStyle::QuestionMark;
+/// Runs for minutes.
 pub(super) const SLOW: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
                                SELECT count(*) FROM n WHERE i < 0";
 
@@ -27,11 +27,11 @@ impl File {
         Db::sqlite(self.0.path().join("test.db"), options).await.unwrap()
     }
 
-    /// Its lines are there.
+    /// A database with the table of three rows.
     async fn filled() -> (Self, Db) {
         let file = Self::new();
         let db = file.open(one()).await;
-        cases::lines(&db).await;
+        cases::create_lines(&db).await;
         (file, db)
     }
 }
@@ -43,11 +43,11 @@ fn one() -> DbOptions {
 #[tokio::test]
 async fn all_operations_work() {
     let (_file, db) = File::filled().await;
-    cases::selects_give_rows_columns_and_values(&db, MARKS).await;
-    cases::what_is_bound_is_never_read_as_sql(&db, MARKS).await;
+    cases::selects_give_rows_columns_and_values(&db, STYLE).await;
+    cases::what_is_bound_is_never_read_as_sql(&db, STYLE).await;
     let codes = ["23505", "23502", "42000"];
-    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, MARKS, codes).await;
-    cases::a_transaction_is_all_or_nothing(&db, MARKS).await;
+    cases::errors_carry_a_code_and_leave_the_worker_in_order(&db, STYLE, codes).await;
+    cases::a_transaction_is_all_or_nothing(&db, STYLE).await;
     db.close(Duration::from_secs(10)).await;
     let error = db.ping().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::ShuttingDown);
@@ -56,11 +56,11 @@ async fn all_operations_work() {
 #[tokio::test]
 async fn limits_hold() {
     let (file, db) = File::filled().await;
-    let brief = file.open(one().statement_timeout(cases::BRIEF)).await;
-    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, MARKS, SLOW).await;
-    cases::a_call_that_took_too_long_is_rolled_back(&db, MARKS, SLOW).await;
+    let brief = file.open(one().statement_timeout(cases::STATEMENT_TIMEOUT)).await;
+    cases::a_slow_statement_is_stopped_and_rolled_back(&brief, STYLE, SLOW).await;
+    cases::a_call_that_took_too_long_is_rolled_back(&db, STYLE, SLOW).await;
     let two = file.open(one().row_limit(2)).await;
-    cases::more_rows_than_the_limit_are_an_error(&two, MARKS).await;
+    cases::more_rows_than_the_limit_are_an_error(&two, STYLE).await;
     let returning = "UPDATE line SET amount = 99 RETURNING id";
     assert_eq!(reason(two.select_all(returning, []).await), Reason::RowLimit);
     let changed = db.select_value("SELECT count(*) FROM line WHERE amount = 99", []).await;
@@ -97,7 +97,7 @@ async fn values_come_back_as_they_were_bound() {
         assert_eq!(read, expected);
     }
     assert_eq!(db.select_value("SELECT ?", params![true]).await.unwrap(), Value::Int(1));
-    let error = told(db.select_value("SELECT CAST(x'ff' AS TEXT)", []).await);
+    let error = db_error(db.select_value("SELECT CAST(x'ff' AS TEXT)", []).await);
     assert!(error.message.contains("UTF-8"), "{error}");
 }
 
@@ -125,8 +125,8 @@ async fn a_statement_that_rolls_back_by_itself_takes_the_whole_transaction_with_
         Statement::new("INSERT OR ROLLBACK INTO line (id, item) VALUES (1, 'y')", []),
         Statement::new("INSERT INTO line (id, item) VALUES (21, 'z')", []),
     ];
-    let error = told(db.transaction(statements).await);
-    assert!(error.message.contains("rolled all back"), "{error}");
+    let error = db_error(db.transaction(statements).await);
+    assert!(error.message.contains("rolled back the transaction"), "{error}");
     let count = db.select_value("SELECT count(*) FROM line", []).await.unwrap();
     assert_eq!(count, Value::Int(3));
 }
@@ -138,9 +138,9 @@ async fn a_lock_is_waited_for_only_so_long() {
     let other = file.open(one().busy_timeout(patience)).await;
     let holder = rusqlite::Connection::open(file.0.path().join("test.db")).unwrap();
     holder.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let error = told(other.execute("DELETE FROM line", []).await);
+    let error = db_error(other.execute("DELETE FROM line", []).await);
     assert_eq!((error.code.as_deref(), error.retryable), (Some("55P03"), true));
-    let error = told(other.transaction([Statement::new("DELETE FROM line", [])]).await);
+    let error = db_error(other.transaction([Statement::new("DELETE FROM line", [])]).await);
     assert_eq!((error.code.as_deref(), error.retryable), (Some("55P03"), true));
     holder.execute_batch("ROLLBACK").unwrap();
     assert_eq!(other.execute("DELETE FROM line", []).await.unwrap(), 3);
@@ -174,7 +174,7 @@ async fn what_cannot_be_opened_is_said_at_once() {
     let file = File::new();
     let path = file.0.path().join("test.db");
     for (path, options, words) in [
-        (path.clone(), DbOptions::default(), "is not there"),
+        (path.clone(), DbOptions::default(), "does not exist"),
         (":memory:".into(), DbOptions::default(), "name a file"),
         (path.clone(), one().init("PRAGMA nonsense("), "PRAGMA nonsense("),
     ] {
@@ -205,8 +205,8 @@ async fn foreign_keys_are_checked() {
         "CREATE TABLE part (line INTEGER REFERENCES line (id) DEFERRABLE INITIALLY DEFERRED)";
     db.execute(part, []).await.unwrap();
     let orphan = "INSERT INTO part VALUES (99)";
-    assert_eq!(told(db.execute(orphan, []).await).code.as_deref(), Some("23503"));
-    let error = told(db.transaction([Statement::new(orphan, [])]).await);
+    assert_eq!(db_error(db.execute(orphan, []).await).code.as_deref(), Some("23503"));
+    let error = db_error(db.transaction([Statement::new(orphan, [])]).await);
     assert_eq!(error.code.as_deref(), Some("23503"), "found at the commit");
     let mended = "INSERT INTO line (id, item) VALUES (99, 'late')";
     let both = [Statement::new(orphan, []), Statement::new(mended, [])];
@@ -219,7 +219,7 @@ async fn init_statements_hold_for_every_connection() {
     let options = DbOptions::default().workers(3, 3).create_if_missing();
     let db =
         file.open(options.init("PRAGMA cache_size = 77").init("PRAGMA foreign_keys = 1")).await;
-    // While one waits for the others' answers, each worker has one.
+    // The calls run concurrently, so each worker gets one.
     let asked = (0..30).map(|_| db.select_value("PRAGMA cache_size", []));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(answer.unwrap(), Value::Int(77));

@@ -1,0 +1,151 @@
+//! A worker's slot in the scheduler, and why workers end.
+
+use std::time::{Duration, Instant};
+
+use super::WorkerId;
+use crate::settings::Settings;
+
+/// A worker's slot in the scheduler.
+#[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
+pub(super) struct WorkerSlot {
+    pub(super) phase: Phase,
+    /// Calls that it was given and has not answered.
+    pub(super) in_flight: usize,
+    /// Calls that it may be given in addition to the running one.
+    pub(super) prefetch: usize,
+    /// Calls that it was given in total.
+    pub(super) calls: u64,
+    pub(super) started_at: Instant,
+    pub(super) idle_since: Instant,
+    pub(super) max_calls: Option<u64>,
+    max_age: Option<Duration>,
+    /// The worker that it replaces once it is ready.
+    pub(super) replaces: Option<WorkerId>,
+    /// Why it has to be replaced, if it has to.
+    pub(super) replace_cause: Option<EndCause>,
+    /// Its call was cancelled: from this time on the worker may be abandoned.
+    pub(super) abandon_at: Option<Instant>,
+    /// It took too long to start, and that was reported.
+    pub(super) slow_start: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Starting,
+    Working,
+    /// It gets no more calls, and stops once its calls are answered.
+    Leaving(EndCause),
+    /// It hangs in a call or in its start, and was replaced.
+    Abandoned,
+}
+
+/// Why a worker ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum EndCause {
+    /// It was idle for too long.
+    Idle,
+    /// It reached its number of calls.
+    Calls,
+    /// It reached its maximum age.
+    Age,
+    /// It used too much memory.
+    Memory,
+    /// It asked to be replaced.
+    Requested,
+    /// The pool was made smaller.
+    Surplus,
+    /// An operation panicked on it.
+    Panic,
+    /// A call on it timed out, or was cancelled.
+    Timeout,
+    /// It died.
+    Died,
+    /// It violated the protocol.
+    Protocol,
+    /// The pool is closing.
+    Closing,
+}
+
+impl WorkerSlot {
+    pub(super) fn new(
+        id: WorkerId,
+        settings: &Settings,
+        replaces: Option<WorkerId>,
+        now: Instant,
+    ) -> Self {
+        // Spread, so that workers that started together are not replaced together.
+        let spread = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        let max_calls = settings.max_calls.map(|most| spread_calls(most, spread));
+        let max_age = settings.max_age.map(|most| most - most / 8 + most / 1024 * spread as u32);
+        Self {
+            phase: Phase::Starting,
+            in_flight: 0,
+            prefetch: 0,
+            calls: 0,
+            started_at: now,
+            idle_since: now,
+            max_calls,
+            max_age,
+            replaces,
+            replace_cause: None,
+            abandon_at: None,
+            slow_start: false,
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Working && self.in_flight == 0
+    }
+
+    /// Whether it accepts another call.
+    pub(super) fn accepts_calls(&self) -> bool {
+        self.phase == Phase::Working && self.in_flight <= self.prefetch
+    }
+
+    /// Whether it accepts calls, now or once it has started.
+    pub(super) fn is_serving(&self) -> bool {
+        matches!(self.phase, Phase::Starting | Phase::Working)
+    }
+
+    /// When it reaches its maximum age.
+    pub(super) fn expires_at(&self) -> Option<Instant> {
+        self.max_age.and_then(|age| self.started_at.checked_add(age))
+    }
+
+    /// Whether it reached its number of calls and is not marked for replacement yet.
+    pub(super) fn reached_max_calls(&self) -> bool {
+        self.replace_cause.is_none() && self.max_calls.is_some_and(|most| self.calls >= most)
+    }
+}
+
+/// Between seven and nine eighths of `most`, by a number below 256.
+fn spread_calls(most: u64, spread: u64) -> u64 {
+    let quarter = u128::from(most) * u128::from(spread) / 1024;
+    (most - most / 8).saturating_add(u64::try_from(quarter).unwrap_or(u64::MAX)).max(1)
+}
+
+impl EndCause {
+    /// Its name in statistics and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Calls => "calls",
+            Self::Age => "age",
+            Self::Memory => "memory",
+            Self::Requested => "own_wish",
+            Self::Surplus => "surplus",
+            Self::Panic => "panic",
+            Self::Timeout => "timeout",
+            Self::Died => "died",
+            Self::Protocol => "protocol",
+            Self::Closing => "closing",
+        }
+    }
+
+    /// Whether this cause, before the worker's first call, counts as a failed start.
+    pub(super) fn is_failure(self) -> bool {
+        matches!(self, Self::Died | Self::Protocol | Self::Panic)
+    }
+}
