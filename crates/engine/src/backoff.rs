@@ -1,9 +1,9 @@
-//! Waiting between tries: doubling, with jitter, so that many processes do not come back at once.
+//! Exponential backoff with jitter, so that many processes do not retry at the same time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Waits that double from `base` up to `cap`.
+/// Exponential backoff from `base` up to `cap`.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     base: Duration,
@@ -12,40 +12,40 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits that double from `base` up to `cap`.
+    /// Creates a backoff that doubles from `base` up to `cap`.
     pub fn new(base: Duration, cap: Duration) -> Self {
         Self { base, cap, tries: 0 }
     }
 
-    /// For calls to a store that is away: 50 ms to 5 s.
+    /// For calls to an unavailable store: 50 ms to 5 s.
     pub fn store() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(5))
     }
 
-    /// The next wait: between half of the present ceiling and all of it.
+    /// Returns the next wait: between half of the current ceiling and all of it.
     pub fn next_wait(&mut self) -> Duration {
         let ceiling = self.base.saturating_mul(1 << self.tries.min(20)).min(self.cap);
         self.tries = self.tries.saturating_add(1);
         jitter(ceiling)
     }
 
-    /// How often it has waited since the last reset.
+    /// The number of waits since the last reset.
     pub fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// The next wait is the shortest again.
+    /// Starts again at the shortest wait.
     pub fn reset(&mut self) {
         self.tries = 0;
     }
 
-    /// Waits.
+    /// Sleeps for the next wait.
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.next_wait()).await;
     }
 }
 
-/// Somewhere between half of `duration` and all of it.
+/// A random duration between half of `duration` and all of it.
 pub(crate) fn jitter(duration: Duration) -> Duration {
     // Each RandomState has its own keys: random enough to spread waits, without a dependency.
     let roll = RandomState::new().hash_one(0_u8) % 1024;

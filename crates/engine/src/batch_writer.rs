@@ -1,15 +1,15 @@
-//! Filling a batch, chunk by chunk: each chunk and the initiator's cursor go in together, so that
-//! a killed initiator takes up without gap or repeat.
+//! Fills a batch in chunks. Each chunk and the initiator's cursor are stored in one transaction, so
+//! that a restarted initiator resumes without gap or duplicate.
 
 use longshore_core::store::{Added, BatchChunk, Capacity, Opened, Refusal, Sent};
 use longshore_core::{Batch, NewUnit};
 use tracing::Instrument;
 
 use crate::backoff::Backoff;
-use crate::client::{Client, Room, SendError, WhenFull, is_full};
+use crate::client::{CapacityWait, Client, SendError, WhenFull, is_full};
 use crate::trace;
 
-/// An open batch and where its initiator is.
+/// An open batch and its initiator's cursor.
 #[derive(Debug)]
 pub struct BatchWriter {
     client: Client,
@@ -27,38 +27,38 @@ impl BatchWriter {
         Self { client, batch, resumed, when_full: WhenFull::Wait }
     }
 
-    /// What `add` does when there is no room for a chunk: waits, unless told otherwise here.
+    /// Sets what `add` does when a chunk does not fit. Default: wait.
     #[must_use]
     pub fn when_full(mut self, choice: WhenFull) -> Self {
         self.when_full = choice;
         self
     }
 
-    /// The batch as it was when opened or sealed; its cursor is up to date.
+    /// The batch as it was when opened or sealed, with the current cursor.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Where the initiator is: what it passed to the last `add` that went in, in any life.
+    /// The initiator's cursor: the `next_cursor` of the last `add` that was stored, by any process.
     pub fn cursor(&self) -> &str {
         &self.batch.cursor
     }
 
-    /// Whether the batch was there already.
+    /// Whether the batch existed already.
     pub fn resumed(&self) -> bool {
         self.resumed
     }
 
-    /// Adds units and moves the cursor, both or neither. Waits for room (or as
-    /// [`Self::when_full`] says) and for a store that is away; a chunk larger than its queue's, lane's or tenant's capacity is refused, and so is
-    /// one of a suspended tenant. Use a fresh `next_cursor` for each chunk: it is how a repeat is
-    /// recognised.
+    /// Adds units and moves the cursor, in one transaction. Waits for capacity (or as
+    /// [`Self::when_full`] says) and for an unavailable store. A chunk that exceeds the capacity of
+    /// its queue, lane or tenant is refused, and so is a chunk of a suspended tenant. Use a fresh
+    /// `next_cursor` for each chunk: the store recognises a repeated chunk by it.
     pub async fn add(
         &mut self,
         units: Vec<NewUnit>,
         next_cursor: String,
     ) -> Result<Vec<Sent>, SendError> {
-        let span = trace::sending(units.len());
+        let span = trace::send_span(units.len());
         self.add_all(units, next_cursor).instrument(span).await
     }
 
@@ -67,11 +67,11 @@ impl BatchWriter {
         mut units: Vec<NewUnit>,
         next_cursor: String,
     ) -> Result<Vec<Sent>, SendError> {
-        trace::mark(&mut units, self.client.trace());
+        trace::set_trace(&mut units, self.client.trace());
         let expected = self.batch.cursor.clone();
         let chunk = BatchChunk { expected, next: next_cursor, units };
         let client = self.client.clone();
-        let mut room = Room::new(&client, self.when_full);
+        let mut capacity_wait = CapacityWait::new(&client, self.when_full);
         loop {
             let answers = self.add_chunk(&chunk).await?;
             if let Some(refusal) = suspended(&answers) {
@@ -82,18 +82,20 @@ impl BatchWriter {
                 return Ok(answers);
             };
             let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
-            let waits = !self.never_fits(&chunk).await? && room.wait(full, &queues).await?;
+            let waits =
+                !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
             if let (Sent::Refused(refusal), false) = (full, waits) {
                 return Err(SendError::Refused(refusal.clone()));
             }
         }
     }
 
-    /// Whether a chunk is larger than a queue, lane or tenant it goes to: then no waiting helps.
-    async fn never_fits(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
+    /// Whether a chunk exceeds the capacity of its queue, lane or tenant, so that waiting cannot
+    /// help.
+    async fn exceeds_capacity(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
-        let lanes = self.client.patiently(|| store.queues(scope)).await?;
-        let tenants = self.client.patiently(|| store.tenants(scope)).await?;
+        let lanes = self.client.retry_unavailable(|| store.queues(scope)).await?;
+        let tenants = self.client.retry_unavailable(|| store.tenants(scope)).await?;
         let own = tenants.iter().find(|tenant| tenant.id == self.batch.tenant);
         if own.is_some_and(|tenant| exceeds(chunk.units.iter(), tenant.capacity)) {
             return Ok(true);
@@ -106,11 +108,11 @@ impl BatchWriter {
         }))
     }
 
-    /// Says that all units are in.
+    /// Seals the batch: no more units will be added.
     pub async fn seal(&mut self) -> Result<Batch, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let id = self.batch.id.clone();
-        self.batch = self.client.patiently(|| store.seal_batch(scope, &id)).await?;
+        self.batch = self.client.retry_unavailable(|| store.seal_batch(scope, &id)).await?;
         Ok(self.batch.clone())
     }
 
@@ -120,13 +122,13 @@ impl BatchWriter {
         loop {
             match store.add_to_batch(scope, &self.batch.id, chunk.clone()).await {
                 Ok(Added::Committed(answers)) => return Ok(answers),
-                // An earlier try of this very chunk went in, and only its answer was lost.
+                // An earlier attempt was stored, and only its response was lost.
                 Ok(Added::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
                     return Ok(chunk.units.iter().map(|unit| Sent::Created(unit.id)).collect());
                 }
                 Ok(Added::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
-                Err(error) if error.is_retryable() && self.client.is_patient(backoff.tries()) => {
-                    tracing::debug!(%error, "the store is away, waiting to add to the batch");
+                Err(error) if error.is_retryable() && self.client.may_retry(backoff.tries()) => {
+                    tracing::debug!(%error, "the store is unavailable; retrying the chunk");
                     backoff.wait().await;
                 }
                 Err(error) => return Err(error.into()),

@@ -1,8 +1,8 @@
-//! The sender's side: units in, one at a time or many, with the sender's choice when a queue is
-//! full. Batches are in `batch_writer`, waiting for results in `wait`.
+//! The client: sends units, one or many, and lets the sender choose what happens when a queue is
+//! full. `batch_writer` fills batches, `await_result` waits for results.
 //!
-//! A send is repeated when the store is away: units are recognised by their id, so a repeat after
-//! a lost answer does no harm.
+//! If the store is unavailable a send is repeated. The store recognises units by their id, so a
+//! repeat after a lost response does no harm.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,107 +19,110 @@ use crate::backoff::Backoff;
 use crate::batch_writer::BatchWriter;
 use crate::trace;
 
-/// Units per call to the store: more would hold up others' commits.
-const CHUNK: usize = 1_000;
-/// Calls under way at once: one is written while the other is brought to disk.
-const IN_FLIGHT: usize = 2;
-/// How long a full queue is believed to be full without a word from the change feed.
-const RECHECK: Duration = Duration::from_secs(1);
+/// Units per call to the store: a longer transaction would delay other commits.
+const MAX_CHUNK: usize = 1_000;
+/// Concurrent calls: one transaction is written while the other is synced to disk.
+const MAX_IN_FLIGHT: usize = 2;
+/// How long to wait for a change before a full queue is tried again.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sends units, opens batches and waits for both. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Store>,
     scope: Scope,
-    patience: Duration,
-    place: Place,
-    /// The trace that the sender is part of.
+    retry_timeout: Duration,
+    call_site: CallSite,
+    /// The sender's trace.
     trace: Option<Arc<str>>,
 }
 
-/// Where a client is used: waiting for room inside a handler could wait for the handler itself.
+/// Where a client is used: a handler that waits for capacity may wait for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CallSite {
     Outside,
     InsideHandler,
 }
 
-/// What a sender wants when a queue is full.
+/// What the client does when a queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Hear of it at once, as [`Sent::Refused`].
+    /// Return [`Sent::Refused`] immediately.
     Refuse,
-    /// Wait for room.
+    /// Wait for capacity.
     Wait,
-    /// Wait for room this long, then hear of it as [`Sent::Refused`].
+    /// Wait for capacity this long, then return [`Sent::Refused`].
     WaitFor(Duration),
 }
 
-/// Why something was not sent.
+/// Why a send failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The unit was not taken.
+    /// The store refused the unit.
     #[error("the unit was refused: {0}")]
     Refused(Refusal),
-    /// The queue is full and the sender is a handler: its own slot may be what the queue waits for.
-    #[error("the queue is full and a handler must not wait for room (it may wait for itself): {0}")]
+    /// The queue is full and the sender is a handler. Waiting could deadlock: the queue may need
+    /// the handler's own slot.
+    #[error(
+        "the queue is full and a handler must not wait for capacity (it may wait for itself): {0}"
+    )]
     WouldDeadlock(Refusal),
-    /// Somebody else adds to the same batch.
+    /// Another initiator adds to the same batch.
     #[error("another initiator moved the batch's cursor to `{0}`")]
     CursorMoved(String),
-    /// The store could not do it.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
 impl Client {
-    /// A client for every tenant's things.
+    /// Creates a client with access to every tenant.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self::scoped(store, Scope::All)
     }
 
-    /// A client for one tenant's things, or all.
+    /// Creates a client with access to the tenants in `scope`.
     pub fn scoped(store: Arc<dyn Store>, scope: Scope) -> Self {
-        let patience = Duration::from_secs(30);
-        Self { store, scope, patience, place: Place::Outside, trace: None }
+        let retry_timeout = Duration::from_secs(30);
+        Self { store, scope, retry_timeout, call_site: CallSite::Outside, trace: None }
     }
 
-    /// How long calls are repeated while the store is away, before the error is passed on.
+    /// Sets how long calls are retried while the store is unavailable. Default 30 s.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_patience(mut self, retry_timeout: Duration) -> Self {
+        self.retry_timeout = retry_timeout;
         self
     }
 
     pub(crate) fn inside_handler(mut self) -> Self {
-        self.place = Place::InsideHandler;
+        self.call_site = CallSite::InsideHandler;
         self
     }
 
-    /// Sends on behalf of what belongs to this trace.
+    /// Sends units as part of this trace.
     pub(crate) fn traced(mut self, trace: Option<&str>) -> Self {
         self.trace = trace.map(Arc::from);
         self
     }
 
-    /// The trace that the sender is part of.
+    /// The sender's trace.
     pub(crate) fn trace(&self) -> Option<&str> {
         self.trace.as_deref()
     }
 
-    /// The store beneath, for everything a client does not do itself.
+    /// The store, for operations that the client does not offer.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Whose things this client may touch.
+    /// The tenants that this client may access.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// Sends one unit, waiting for room if its queue is full. If its key is taken and the sender
-    /// wanted to know by which unit, that unit's id is the answer.
+    /// Sends one unit and waits for capacity if its queue is full. If a unit with the same dedup
+    /// key exists and the sender chose `OnDuplicate::Existing`, returns that unit's id.
     pub async fn send(&self, unit: NewUnit) -> Result<UnitId, SendError> {
         let id = unit.id;
         match self.send_many(vec![unit], WhenFull::Wait).await?.pop() {
@@ -129,14 +132,14 @@ impl Client {
         }
     }
 
-    /// Sends many units, one answer each, in their order. A refused unit does not hold up its
-    /// neighbours. Sending the same units again is harmless.
+    /// Sends many units. Returns one result per unit, in order. A refused unit does not block the
+    /// others. Sending the same units again does no harm.
     pub async fn send_many(
         &self,
         units: Vec<NewUnit>,
         when_full: WhenFull,
     ) -> Result<Vec<Sent>, SendError> {
-        let span = trace::sending(units.len());
+        let span = trace::send_span(units.len());
         self.send_all(units, when_full).instrument(span).await
     }
 
@@ -145,11 +148,11 @@ impl Client {
         mut units: Vec<NewUnit>,
         when_full: WhenFull,
     ) -> Result<Vec<Sent>, SendError> {
-        trace::mark(&mut units, self.trace());
+        trace::set_trace(&mut units, self.trace());
         let mut answers = Vec::with_capacity(units.len());
-        let mut room = Room::new(self, when_full);
-        let mut in_flight = if units.iter().any(waits_for_others) { 1 } else { IN_FLIGHT };
-        let mut chunks = units.chunks(CHUNK);
+        let mut capacity_wait = CapacityWait::new(self, when_full);
+        let mut in_flight = if units.iter().any(has_dependencies) { 1 } else { MAX_IN_FLIGHT };
+        let mut chunks = units.chunks(MAX_CHUNK);
         let mut sending = FuturesOrdered::new();
         loop {
             while sending.len() < in_flight
@@ -160,43 +163,45 @@ impl Client {
             let Some(first) = sending.next().await else {
                 return Ok(answers);
             };
-            let mut tried = vec![first];
-            if !tried[0].is_in() {
-                // It has to be sent again: from here on one by one, or later units overtake it.
+            let mut attempt = vec![first];
+            if !attempt[0].is_stored() {
+                // The chunk must be sent again: from here on send one by one, or later units
+                // overtake it.
                 in_flight = 1;
-                tried.extend(sending.by_ref().collect::<Vec<_>>().await);
+                attempt.extend(sending.by_ref().collect::<Vec<_>>().await);
             }
-            for chunk in tried {
-                answers.extend(self.send_chunk(chunk, &mut room).await?);
+            for chunk in attempt {
+                answers.extend(self.send_chunk(chunk, &mut capacity_wait).await?);
             }
         }
     }
 
-    /// Opens a batch, or takes up one that exists at its cursor.
+    /// Opens a batch, or resumes an existing one at its cursor.
     pub async fn open_batch(&self, batch: NewBatch) -> Result<BatchWriter, SendError> {
-        let opened = self.patiently(|| self.store.open_batch(&self.scope, batch.clone())).await?;
+        let opened =
+            self.retry_unavailable(|| self.store.open_batch(&self.scope, batch.clone())).await?;
         Ok(BatchWriter::new(self.clone(), opened))
     }
 
-    /// Takes up a batch whose record is known, at the cursor that the record has.
+    /// Resumes a batch from its record, at the record's cursor.
     pub fn take_up(&self, batch: Batch) -> BatchWriter {
         BatchWriter::new(self.clone(), Opened::Existing(batch))
     }
 
-    async fn try_chunk<'u>(&self, units: &'u [NewUnit]) -> Tried<'u> {
-        Tried { units, answers: self.store.send(&self.scope, units.to_vec()).await }
+    async fn try_chunk<'u>(&self, units: &'u [NewUnit]) -> ChunkAttempt<'u> {
+        ChunkAttempt { units, answers: self.store.send(&self.scope, units.to_vec()).await }
     }
 
-    /// Sends a chunk until all of it is in or the sender does not want to wait.
+    /// Sends a chunk until all of it is stored or the sender does not want to wait.
     async fn send_chunk(
         &self,
-        tried: Tried<'_>,
-        room: &mut Room<'_>,
+        attempt: ChunkAttempt<'_>,
+        capacity_wait: &mut CapacityWait<'_>,
     ) -> Result<Vec<Sent>, SendError> {
-        let Tried { units, answers } = tried;
+        let ChunkAttempt { units, answers } = attempt;
         let mut answers = match answers {
             Err(error) if error.is_retryable() => {
-                self.patiently(|| self.store.send(&self.scope, units.to_vec())).await?
+                self.retry_unavailable(|| self.store.send(&self.scope, units.to_vec())).await?
             }
             answers => answers?,
         };
@@ -206,30 +211,31 @@ impl Client {
                 return Ok(answers);
             };
             let queues = full.iter().map(|i| units[*i].queue.clone()).collect();
-            if !room.wait(&answers[*first], &queues).await? {
+            if !capacity_wait.wait(&answers[*first], &queues).await? {
                 return Ok(answers);
             }
             let left = || full.iter().map(|i| units[*i].clone()).collect();
-            let again = self.patiently(|| self.store.send(&self.scope, left())).await?;
-            room.tried(again.iter().all(is_full));
+            let again = self.retry_unavailable(|| self.store.send(&self.scope, left())).await?;
+            capacity_wait.on_retry(again.iter().all(is_full));
             for (i, answer) in full.into_iter().zip(again) {
                 answers[i] = answer;
             }
         }
     }
 
-    /// Repeats a call while the store is away, as long as the patience lasts.
-    pub(crate) async fn patiently<T, F, R>(&self, mut call: F) -> Result<T>
+    /// Retries a call while the store is unavailable, until `retry_timeout` has passed.
+    pub(crate) async fn retry_unavailable<T, F, R>(&self, mut call: F) -> Result<T>
     where
         F: FnMut() -> R,
         R: Future<Output = Result<T>>,
     {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.retry_timeout;
         let mut backoff = Backoff::store();
         loop {
             match call().await {
                 Err(error) if error.is_retryable() && Instant::now() < until => {
-                    tracing::debug!(%error, tries = backoff.tries(), "the store is away, waiting");
+                    let tries = backoff.tries();
+                    tracing::debug!(%error, tries, "the store is unavailable; retrying");
                     backoff.wait().await;
                 }
                 answer => return answer,
@@ -239,10 +245,10 @@ impl Client {
 }
 
 impl Client {
-    /// Whether a call that was repeated `tries` times, with growing waits, is worth another.
-    pub(crate) fn is_patient(&self, tries: u32) -> bool {
-        // The waits of a Backoff::store add up to about 10 s after 8 tries, then 5 s each.
-        Duration::from_secs(u64::from(tries.saturating_sub(7)) * 5) < self.patience
+    /// Whether a call that was tried `tries` times with `Backoff::store` may be tried again.
+    pub(crate) fn may_retry(&self, tries: u32) -> bool {
+        // The waits of a `Backoff::store` add up to about 10 s after 8 tries, then 5 s each.
+        Duration::from_secs(u64::from(tries.saturating_sub(7)) * 5) < self.retry_timeout
     }
 }
 
@@ -256,52 +262,52 @@ pub(crate) fn is_full(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(Refusal::Full { .. }))
 }
 
-/// A chunk, and what its first sending came to.
-struct Tried<'u> {
+/// A chunk and the result of its first send.
+struct ChunkAttempt<'u> {
     units: &'u [NewUnit],
     answers: Result<Vec<Sent>>,
 }
 
-impl Tried<'_> {
-    fn is_in(&self) -> bool {
+impl ChunkAttempt<'_> {
+    fn is_stored(&self) -> bool {
         matches!(&self.answers, Ok(answers) if !answers.iter().any(is_full))
     }
 }
 
-fn waits_for_others(unit: &NewUnit) -> bool {
+fn has_dependencies(unit: &NewUnit) -> bool {
     !unit.after.units.is_empty()
 }
 
-/// Waits for room in full queues, by the change feed.
-pub(crate) struct Room<'a> {
+/// Waits for capacity in full queues by following the change feed.
+pub(crate) struct CapacityWait<'a> {
     client: &'a Client,
     when_full: WhenFull,
-    /// Unknown until the first wait: a sender that never meets a full queue reads no feed.
+    /// `None` until the first wait: a sender that never meets a full queue reads no feed.
     cursor: Option<u64>,
     until: Option<Instant>,
-    /// Between tries, whatever the feed says: a try may be what it speaks of.
-    gap: Backoff,
+    /// Minimum wait between retries, whatever the feed reports: a retry itself may cause a change.
+    retry_gap: Backoff,
 }
 
-impl<'a> Room<'a> {
+impl<'a> CapacityWait<'a> {
     pub(crate) fn new(client: &'a Client, when_full: WhenFull) -> Self {
         let until = match when_full {
             WhenFull::WaitFor(limit) => Some(Instant::now() + limit),
             WhenFull::Refuse | WhenFull::Wait => None,
         };
-        let gap = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
-        Self { client, when_full, cursor: None, until, gap }
+        let retry_gap = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+        Self { client, when_full, cursor: None, until, retry_gap }
     }
 
-    /// Something was tried again, and found room or not.
-    fn tried(&mut self, in_vain: bool) {
-        if !in_vain {
-            self.gap.reset();
+    /// Resets the backoff if a retry stored something.
+    fn on_retry(&mut self, still_full: bool) {
+        if !still_full {
+            self.retry_gap.reset();
         }
     }
 
-    /// Waits until there may be room in one of `queues`; false if the sender does not want to wait
-    /// (any longer).
+    /// Waits until one of `queues` may have capacity. Returns false if the sender does not want to
+    /// wait, or not longer.
     pub(crate) async fn wait(
         &mut self,
         answer: &Sent,
@@ -310,35 +316,40 @@ impl<'a> Room<'a> {
         if self.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        if let (Place::InsideHandler, Sent::Refused(refusal)) = (self.client.place, answer) {
+        if let (CallSite::InsideHandler, Sent::Refused(refusal)) = (self.client.call_site, answer) {
             return Err(SendError::WouldDeadlock(refusal.clone()));
         }
-        let concern = Concern { queues, anywhere: is_tenants(answer) };
-        // The first time only takes the feed's place and tries again: room that appeared between
-        // the refusal and here would otherwise be missed.
+        let topics = CapacityTopics { queues, anywhere: is_tenant_limit(answer) };
+        // The first call only takes a position in the feed and retries: capacity that appeared
+        // between the refusal and here would otherwise be missed.
         let Some(cursor) = self.cursor else {
-            self.cursor = Some(self.look(u64::MAX, Duration::ZERO, &concern).await?);
+            self.cursor = Some(self.follow_feed(u64::MAX, Duration::ZERO, &topics).await?);
             return Ok(true);
         };
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             return Ok(false);
         }
-        self.gap.wait().await;
-        let wait = left.map_or(RECHECK, |left| left.min(RECHECK));
-        self.cursor = Some(self.look(cursor, wait, &concern).await?);
+        self.retry_gap.wait().await;
+        let wait = left.map_or(RECHECK_INTERVAL, |left| left.min(RECHECK_INTERVAL));
+        self.cursor = Some(self.follow_feed(cursor, wait, &topics).await?);
         Ok(true)
     }
 
-    /// Follows the feed until something of concern changed or `wait` is over.
-    async fn look(&self, mut since: u64, wait: Duration, concern: &Concern<'_>) -> Result<u64> {
+    /// Follows the feed until a relevant change or the end of `wait`.
+    async fn follow_feed(
+        &self,
+        mut since: u64,
+        wait: Duration,
+        topics: &CapacityTopics<'_>,
+    ) -> Result<u64> {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let Client { store, scope, .. } = self.client;
-            let set = self.client.patiently(|| store.changes(scope, since, left)).await?;
+            let set = self.client.retry_unavailable(|| store.changes(scope, since, left)).await?;
             since = set.cursor;
-            if set.missed || set.changes.iter().any(|change| concern.covers(&change.topic)) {
+            if set.missed || set.changes.iter().any(|change| topics.covers(&change.topic)) {
                 return Ok(since);
             }
             if Instant::now() >= until {
@@ -348,24 +359,24 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Which changes may mean room.
-struct Concern<'q> {
+/// The changes that may mean capacity.
+struct CapacityTopics<'q> {
     queues: &'q HashSet<QueueName>,
-    /// A tenant's bound is over all its queues: what ends in any of them makes room.
+    /// A tenant's capacity spans all its queues: a unit that ends in any of them may free some.
     anywhere: bool,
 }
 
-impl Concern<'_> {
+impl CapacityTopics<'_> {
     fn covers(&self, topic: &Topic) -> bool {
         match topic {
             Topic::Queue(queue) => self.anywhere || self.queues.contains(queue),
-            // A tenant's bound may have been lifted.
+            // The tenant's capacity may have been raised.
             Topic::Setting(_) => true,
             _ => false,
         }
     }
 }
 
-fn is_tenants(answer: &Sent) -> bool {
+fn is_tenant_limit(answer: &Sent) -> bool {
     matches!(answer, Sent::Refused(Refusal::Full { bound: Bound::Tenant, .. }))
 }

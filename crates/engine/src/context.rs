@@ -1,4 +1,4 @@
-//! What a handler knows and may do while it runs.
+//! A handler's context: its unit, checkpoints, progress and cancellation.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,62 +11,62 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::held::Held;
-use crate::waiting::{Waiting, Waits};
+use crate::slot_yield::{WaitTracker, Waiting};
+use crate::unit_table::BoxedUnit;
 
-/// A handler's view of its unit. Cheap to clone, so parts of the work can have their own.
+/// A handler's view of its unit. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextInner>,
 }
 
-struct Inner {
-    held: Held,
+struct ContextInner {
+    held: BoxedUnit,
     session: SessionId,
     until: Option<Instant>,
-    reins: Arc<Reins>,
+    run_control: Arc<RunControl>,
     client: Client,
-    waits: Arc<Waits>,
+    waits: Arc<WaitTracker>,
 }
 
-/// Why a handler is asked to end.
+/// Why a handler is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Someone cancelled the unit.
+    /// A user cancelled the unit.
     Cancelled,
-    /// The worker stops; the unit will run again elsewhere and no attempt is used.
+    /// The worker stops. The unit runs again on another worker, and no attempt is used.
     Stopping,
-    /// The unit was taken away: whatever the handler answers will be refused.
+    /// The lease is lost: the store will reject the handler's outcome.
     LeaseLost,
-    /// Its time is over.
+    /// The timeout or deadline has passed.
     TimedOut,
 }
 
-/// Why a checkpoint was not kept.
+/// Why a checkpoint was not stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The unit was taken away: someone else runs it.
-    #[error("the unit was given to another worker")]
+    /// The lease is lost: another worker may run the unit.
+    #[error("the lease is lost: another worker may run the unit")]
     LeaseLost,
-    /// The store could not keep it.
+    /// The store returned an error.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
 impl Context {
     pub(crate) fn new(
-        held: Held,
+        held: BoxedUnit,
         session: SessionId,
         until: Option<Instant>,
-        reins: Arc<Reins>,
+        run_control: Arc<RunControl>,
         client: Client,
-        waits: Arc<Waits>,
+        waits: Arc<WaitTracker>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { held, session, until, reins, client, waits }) }
+        Self { inner: Arc::new(ContextInner { held, session, until, run_control, client, waits }) }
     }
 
-    /// The unit.
+    /// The unit that runs.
     pub fn unit(&self) -> &Unit {
         &self.inner.held.unit
     }
@@ -76,70 +76,71 @@ impl Context {
         self.inner.session
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.inner.held.unit.attempt
     }
 
-    /// What an earlier run had reached.
+    /// The checkpoint that an earlier run stored.
     pub fn checkpoint(&self) -> Option<&Payload> {
         self.inner.held.unit.checkpoint.as_ref()
     }
 
-    /// Keeps what this run has reached, for the next run should this one be lost. Durable when it
-    /// returns.
+    /// Stores a checkpoint for the next run, in case this one is lost. Durable when it returns.
     pub async fn save_checkpoint(&self, state: Payload) -> Result<(), CheckpointError> {
         self.keep(Kept::new(state)).await
     }
 
-    /// The same, and adds to the sums of the unit's batch and writes what calls came to, all or
-    /// nothing: what was paid is counted when it is kept. A state that is kept already adds nothing.
-    pub async fn keep(&self, kept: Kept) -> Result<(), CheckpointError> {
-        let Inner { held, session, client, reins, .. } = &*self.inner;
-        let keep = || client.store().checkpoint(*session, held.lease, kept.clone());
-        if client.patiently(keep).await? {
+    /// Stores a checkpoint, adds to the sums of the unit's batch and records calls, in one
+    /// transaction: a cost is counted when its checkpoint is stored. If the same checkpoint is
+    /// stored already, nothing is added.
+    pub async fn keep(&self, checkpoint: Kept) -> Result<(), CheckpointError> {
+        let ContextInner { held, session, client, run_control, .. } = &*self.inner;
+        let save = || client.store().checkpoint(*session, held.lease, checkpoint.clone());
+        if client.retry_unavailable(save).await? {
             return Ok(());
         }
-        reins.pull(CancelReason::LeaseLost);
+        run_control.cancel(CancelReason::LeaseLost);
         Err(CheckpointError::LeaseLost)
     }
 
-    /// Says how far the run is; the latest word travels with the next heartbeat.
+    /// Reports progress; the latest report is sent with the next heartbeat.
     pub fn progress(&self, fraction: Option<f64>, message: Option<&str>) {
         let progress = Progress { fraction, message: message.map(str::to_owned) };
-        self.inner.reins.note(progress);
+        self.inner.run_control.set_progress(progress);
     }
 
-    /// Is cancelled when the handler should end; `context.cancelled().cancelled().await` waits for
-    /// it. A handler that does not look is dropped after a grace.
+    /// A token that is cancelled when the handler should end;
+    /// `context.cancelled().cancelled().await` waits for it. A handler that ignores it is dropped
+    /// after the grace.
     pub fn cancelled(&self) -> CancellationToken {
-        self.inner.reins.token.clone()
+        self.inner.run_control.token.clone()
     }
 
-    /// Why [`Self::cancelled`] was pulled, if it was.
+    /// Why [`Self::cancelled`] was cancelled, if it was.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        self.inner.reins.reason()
+        self.inner.run_control.reason()
     }
 
-    /// The unit's own deadline, by the store's clock.
+    /// The unit's deadline, by the store's clock.
     pub fn deadline(&self) -> Option<Timestamp> {
         self.inner.held.unit.deadline
     }
 
-    /// How long this run may still take, by timeout and deadline.
+    /// How much time this run has left, by timeout and deadline.
     pub fn time_left(&self) -> Option<Duration> {
         self.inner.until.map(|until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Says that the run only waits, until what is returned is dropped: for a limit that its tenant has
-    /// reached, say. When many wait, the worker takes units of other tenants, and wants some slots
+    /// Reports that the run waits, for example for its tenant's rate limit, until the guard is
+    /// dropped. If many runs wait, the worker claims units of other tenants and asks for some slots
     /// back: see [`Waiting::unwanted`].
     pub fn waits(&self) -> Waiting {
         self.inner.waits.begin(&self.inner.held.unit.tenant)
     }
 
-    /// A client to send further units with. It does not wait for room: a handler that waits holds
-    /// a slot that the queue may need to get emptier.
+    /// A client to send further units. It does not wait for capacity: the queue may need the
+    /// handler's own slot to shrink.
     pub fn client(&self) -> &Client {
         &self.inner.client
     }
@@ -155,17 +156,18 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// How the worker reaches a run: to end it, and to hear how far it is.
+/// Control of one run: cancellation and progress.
 #[derive(Debug, Default)]
-pub(crate) struct Reins {
+pub(crate) struct RunControl {
     pub(crate) token: CancellationToken,
     reason: AtomicU8,
     progress: Mutex<Option<Progress>>,
 }
 
-impl Reins {
-    /// Asks the handler to end. The first reason stands, save that a lost lease overrides all.
-    pub(crate) fn pull(&self, reason: CancelReason) {
+impl RunControl {
+    /// Cancels the handler. The first reason is kept, except that a lost lease overrides all
+    /// others.
+    pub(crate) fn cancel(&self, reason: CancelReason) {
         let code = reason as u8 + 1;
         if reason == CancelReason::LeaseLost {
             self.reason.store(code, Ordering::Release);
@@ -181,16 +183,16 @@ impl Reins {
         [Cancelled, Stopping, LeaseLost, TimedOut].into_iter().find(|r| *r as u8 + 1 == code)
     }
 
-    fn note(&self, progress: Progress) {
+    fn set_progress(&self, progress: Progress) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
 
-    /// Puts a word back that was taken in vain.
-    pub(crate) fn keep_progress(&self, progress: Progress) {
+    /// Puts back progress that could not be sent, unless there is newer progress.
+    pub(crate) fn restore_progress(&self, progress: Progress) {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(progress);
     }
 
-    /// The latest word, once.
+    /// Takes the latest progress.
     pub(crate) fn take_progress(&self) -> Option<Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

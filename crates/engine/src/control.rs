@@ -1,99 +1,99 @@
-//! Steering a worker from outside: quiet, drain, stop. Levels only rise.
+//! Controls a worker from outside: quiet, drain, stop. The level of a handle only rises.
 
 use std::sync::Arc;
 
 use longshore_core::session::Order;
 use tokio::sync::watch;
 
-/// A handle to steer a running worker. Clones steer the same one.
+/// A handle to a running worker. Clones control the same worker.
 #[derive(Debug, Clone)]
 pub struct WorkerControl {
-    levels: Arc<watch::Sender<Levels>>,
+    levels: Arc<watch::Sender<OrderLevels>>,
     slots: Arc<watch::Sender<Option<u32>>>,
 }
 
-/// Who asked for what. The stronger wins.
+/// The requested levels. The higher one applies.
 #[derive(Debug, Clone, Copy, Default)]
-struct Levels {
-    /// By this handle: never goes down.
-    asked: Order,
-    /// By an operator through the store: quiet may be lifted, drain and stop may not.
-    ordered: Order,
+struct OrderLevels {
+    /// Set by this handle; never falls.
+    requested: Order,
+    /// Set by an operator through the store: quiet can be lifted, drain and stop cannot.
+    operator: Order,
 }
 
-impl Levels {
+impl OrderLevels {
     fn order(self) -> Order {
-        self.asked.max(self.ordered)
+        self.requested.max(self.operator)
     }
 }
 
 impl WorkerControl {
     pub(crate) fn new() -> Self {
-        let levels = Arc::new(watch::Sender::new(Levels::default()));
+        let levels = Arc::new(watch::Sender::new(OrderLevels::default()));
         Self { levels, slots: Arc::new(watch::Sender::new(None)) }
     }
 
-    /// Use at most so many slots from now on, between 1 and what the worker was built with. What
-    /// runs beyond that may finish.
+    /// Limits the worker to `slots` slots, between 1 and the number it was built with. Runs above
+    /// the limit may finish.
     pub fn resize(&self, slots: u32) {
         self.slots.send_replace(Some(slots));
     }
 
-    /// How many slots the worker was last told to use.
-    pub(crate) fn wanted_slots(&self) -> watch::Receiver<Option<u32>> {
+    /// Watches the number of slots that was last requested.
+    pub(crate) fn slot_target(&self) -> watch::Receiver<Option<u32>> {
         self.slots.subscribe()
     }
 
-    /// Claim nothing new and give back what has not started.
+    /// Claims nothing new and returns unstarted units.
     pub fn quiet(&self) {
-        self.ask(Order::Quiet);
+        self.request(Order::Quiet);
     }
 
-    /// Finish what runs, then end.
+    /// Finishes running units, then ends.
     pub fn drain(&self) {
-        self.ask(Order::Drain);
+        self.request(Order::Drain);
     }
 
-    /// End now: what runs is cancelled and, after a short grace, dropped.
+    /// Ends now: cancels running handlers and drops them after the grace.
     pub fn stop(&self) {
-        self.ask(Order::Stop);
+        self.request(Order::Stop);
     }
 
-    /// The present order.
+    /// The current order.
     pub fn order(&self) -> Order {
         self.levels.borrow().order()
     }
 
-    /// What an operator wants, whatever this handle asked for.
-    pub(crate) fn operators_order(&self) -> Order {
-        self.levels.borrow().ordered
+    /// The operator's order, whatever this handle requested.
+    pub(crate) fn operator_order(&self) -> Order {
+        self.levels.borrow().operator
     }
 
     /// Returns once the order is at least `level`.
     pub async fn reached(&self, level: Order) {
-        // The sender lives in `self`, so waiting cannot fail.
+        // The sender is in `self`, so waiting cannot fail.
         let _ = self.levels.subscribe().wait_for(|levels| levels.order() >= level).await;
     }
 
     /// Returns once the order is no longer `level`.
-    pub(crate) async fn left(&self, level: Order) {
+    pub(crate) async fn changed_from(&self, level: Order) {
         let _ = self.levels.subscribe().wait_for(|levels| levels.order() != level).await;
     }
 
-    /// What the store says an operator wants.
-    pub(crate) fn ordered(&self, order: Order) {
+    /// Applies the operator's order that the store reported.
+    pub(crate) fn set_operator_order(&self, order: Order) {
         self.levels.send_if_modified(|levels| {
             let next =
-                if levels.ordered >= Order::Drain { levels.ordered.max(order) } else { order };
-            let before = std::mem::replace(&mut levels.ordered, next);
+                if levels.operator >= Order::Drain { levels.operator.max(order) } else { order };
+            let before = std::mem::replace(&mut levels.operator, next);
             before != next
         });
     }
 
-    fn ask(&self, order: Order) {
+    fn request(&self, order: Order) {
         self.levels.send_if_modified(|levels| {
-            let raised = order > levels.asked;
-            levels.asked = levels.asked.max(order);
+            let raised = order > levels.requested;
+            levels.requested = levels.requested.max(order);
             raised
         });
     }
@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn an_operator_may_lift_quiet_but_not_drain() {
         let control = WorkerControl::new();
-        control.ordered(Order::Quiet);
+        control.set_operator_order(Order::Quiet);
         assert_eq!(control.order(), Order::Quiet);
-        control.ordered(Order::Work);
+        control.set_operator_order(Order::Work);
         assert_eq!(control.order(), Order::Work);
-        control.ordered(Order::Drain);
-        control.ordered(Order::Work);
+        control.set_operator_order(Order::Drain);
+        control.set_operator_order(Order::Work);
         assert_eq!(control.order(), Order::Drain);
     }
 }

@@ -1,7 +1,8 @@
-//! The executor: starts units and runs their handlers.
+//! The executor starts units and runs their handlers.
 //!
-//! A unit's life here reads top to bottom: started, permitted, resolved, timed, performed, normalised,
-//! handed to the settler. A panic in a handler is caught in exactly one place, in `run`.
+//! A run reads top to bottom: start, acquire the permit, resolve the handler, set the time limit,
+//! perform, normalise, pass to the completer. `run_unit` is the only place that catches a handler's
+//! panic.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -18,99 +19,107 @@ use tracing::Instrument;
 
 use crate::backoff::Backoff;
 use crate::bounded_pool::Permit;
-use crate::context::{CancelReason, Context, Reins};
+use crate::context::{CancelReason, Context, RunControl};
 use crate::handler::Answer;
-use crate::held::Held;
-use crate::permission;
-use crate::station::Station;
+use crate::permit_gate;
 use crate::trace;
-use crate::worker::Registered;
+use crate::unit_table::BoxedUnit;
+use crate::worker::RegisteredHandler;
+use crate::worker_inner::WorkerInner;
 
-const YIELDS: u32 = 4;
+const YIELDS_AFTER_START: u32 = 4;
 
-/// Runs what is on the desk until the task is dropped, and all handlers with it.
-pub(crate) async fn execute(station: Arc<Station>) {
+/// Runs units of the table until the task is dropped; all handlers are dropped with it.
+pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let mut runs = JoinSet::new();
     loop {
         while runs.try_join_next().is_some() {}
-        let next = station.desk.next(station.control.order() == Order::Work);
+        let next = worker.table.take_runnable(worker.control.order() == Order::Work);
         if next.run.is_empty() && next.start.is_empty() {
-            station.desk.runnable.notified().await;
+            worker.table.runnable.notified().await;
             // Slots tend to become free together: one start call for all of them.
             tokio::task::yield_now().await;
             continue;
         }
-        let Some(session) = station.desk.session() else {
-            // The session went while we looked, and every lease with it.
-            station.desk.begin(next.run);
-            station.desk.drop_unstarted(&next.start);
+        let Some(session) = worker.table.session() else {
+            // The session was voided in between, and every lease with it.
+            worker.table.begin_runs(next.run);
+            worker.table.remove_unstarted(&next.start);
             continue;
         };
-        spawn(&station, session, next.run, &mut runs);
-        let started = start(&station, session, next.start).await;
-        station.desk.started(started.len());
-        spawn(&station, session, started, &mut runs);
-        // Those that end at once make room for as many more in the next start call.
-        for _ in 0..YIELDS {
+        spawn(&worker, session, next.run, &mut runs);
+        let started = start(&worker, session, next.start).await;
+        worker.table.count_running(started.len());
+        spawn(&worker, session, started, &mut runs);
+        // Runs that end immediately free slots for the next start call.
+        for _ in 0..YIELDS_AFTER_START {
             tokio::task::yield_now().await;
         }
     }
 }
 
-fn spawn(station: &Arc<Station>, session: SessionId, units: Vec<Held>, runs: &mut JoinSet<()>) {
+fn spawn(
+    worker: &Arc<WorkerInner>,
+    session: SessionId,
+    units: Vec<BoxedUnit>,
+    runs: &mut JoinSet<()>,
+) {
     if units.is_empty() {
         return;
     }
-    for (held, reins) in station.desk.begin(units) {
+    for (held, run_control) in worker.table.begin_runs(units) {
         let unit = &held.unit;
         let span =
             tracing::debug_span!("unit", id = %unit.id, kind = %unit.kind, attempt = unit.attempt);
-        let traced = trace::run(unit);
-        let running = run(Arc::clone(station), session, held, reins);
+        let traced = trace::run_span(unit);
+        let running = run_unit(Arc::clone(worker), session, held, run_control);
         runs.spawn(running.instrument(traced).instrument(span));
     }
 }
 
-/// Counts the attempts of units claimed ahead, all in one call. Returns those that may run.
-async fn start(station: &Station, session: SessionId, units: Vec<Held>) -> Vec<Held> {
+/// Counts the attempts of prefetched units, in one call. Returns the units that may run.
+async fn start(worker: &WorkerInner, session: SessionId, units: Vec<BoxedUnit>) -> Vec<BoxedUnit> {
     if units.is_empty() {
         return units;
     }
     let leases: Vec<_> = units.iter().map(|held| held.lease).collect();
     let mut backoff = Backoff::store();
     loop {
-        match station.store().start(session, &leases).await {
+        match worker.store().start(session, &leases).await {
             Ok(times) => {
-                station.store_answered();
-                let (started, refused) = sort_out(units, times);
-                station.desk.drop_unstarted(&refused);
-                station.release(refused.iter().map(|held| held.lease).collect()).await;
+                worker.store_answered();
+                let (started, refused) = split_started(units, times);
+                worker.table.remove_unstarted(&refused);
+                worker.release(refused.iter().map(|held| held.lease).collect()).await;
                 return started;
             }
-            Err(error) if error.is_retryable() => station.store_failed(&error),
+            Err(error) if error.is_retryable() => worker.store_failed(&error),
             Err(Error::SessionGone(_)) => {
-                station.desk.drop_unstarted(&units);
-                station.session_gone(session);
+                worker.table.remove_unstarted(&units);
+                worker.session_gone(session);
                 return Vec::new();
             }
             Err(error) => {
-                tracing::error!(%error, "the store refuses to start units");
-                station.desk.drop_unstarted(&units);
-                station.release(leases).await;
+                tracing::error!(%error, "the store rejected a start");
+                worker.table.remove_unstarted(&units);
+                worker.release(leases).await;
                 return Vec::new();
             }
         }
-        if station.control.order() > Order::Work {
-            station.desk.drop_unstarted(&units);
-            station.release(leases).await;
+        if worker.control.order() > Order::Work {
+            worker.table.remove_unstarted(&units);
+            worker.release(leases).await;
             return Vec::new();
         }
         backoff.wait().await;
     }
 }
 
-/// Those that were started, and the others: taken away, or not wanted any more.
-fn sort_out(units: Vec<Held>, times: Vec<Option<Timestamp>>) -> (Vec<Held>, Vec<Held>) {
+/// Splits units into started ones and rejected ones (lease lost, cancelled or paused).
+fn split_started(
+    units: Vec<BoxedUnit>,
+    times: Vec<Option<Timestamp>>,
+) -> (Vec<BoxedUnit>, Vec<BoxedUnit>) {
     let mut started = Vec::with_capacity(units.len());
     let mut refused = Vec::new();
     let times = times.into_iter().chain(std::iter::repeat(None));
@@ -127,15 +136,20 @@ fn sort_out(units: Vec<Held>, times: Vec<Option<Timestamp>>) -> (Vec<Held>, Vec<
     (started, refused)
 }
 
-/// One run, from its resolved handler to the settler.
-async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<Reins>) {
-    station.stats.on_start();
+/// Runs one unit, from its permit to the completer.
+async fn run_unit(
+    worker: Arc<WorkerInner>,
+    session: SessionId,
+    held: BoxedUnit,
+    run_control: Arc<RunControl>,
+) {
+    worker.stats.on_start();
     let began = Instant::now();
-    let leave = permission::wait(&station, &held.unit, &reins).await;
-    let run = Run::resolve(&station, session, held, reins, began.elapsed());
-    let answer = match leave {
+    let admission = permit_gate::acquire(&worker, &held.unit, &run_control).await;
+    let run = UnitRun::resolve(&worker, session, held, run_control, began.elapsed());
+    let answer = match admission {
         Ok(permit) => {
-            let performing = run.perform(permit.as_ref()).instrument(trace::handling());
+            let performing = run.perform(permit.as_ref()).instrument(trace::handler_span());
             let performed = AssertUnwindSafe(performing).catch_unwind().await;
             performed.unwrap_or_else(|panic| panicked(&*panic))
         }
@@ -143,58 +157,59 @@ async fn run(station: Arc<Station>, session: SessionId, held: Held, reins: Arc<R
     };
     let answer = run.normalise(answer);
     if run.has_yielded(&answer) {
-        station.stats.on_yielded();
+        worker.stats.on_yielded();
     }
-    station.stats.on_end(began.elapsed());
-    run.hand_over(answer);
+    worker.stats.on_end(began.elapsed());
+    run.complete(answer);
 }
 
-struct Run<'a> {
-    station: &'a Station,
-    registered: Option<&'a Registered>,
+struct UnitRun<'a> {
+    worker: &'a WorkerInner,
+    registered: Option<&'a RegisteredHandler>,
     lease: longshore_core::session::Lease,
-    limit: Option<Limit>,
-    reins: Arc<Reins>,
+    limit: Option<TimeLimit>,
+    run_control: Arc<RunControl>,
     context: Context,
 }
 
-/// When a run is out of time, and by which word.
+/// When a run is out of time, and whether by deadline or timeout.
 #[derive(Debug, Clone, Copy)]
-struct Limit {
+struct TimeLimit {
     at: Instant,
     allowed: Duration,
     by_deadline: bool,
 }
 
-impl<'a> Run<'a> {
+impl<'a> UnitRun<'a> {
     fn resolve(
-        station: &'a Station,
+        worker: &'a WorkerInner,
         session: SessionId,
-        held: Held,
-        reins: Arc<Reins>,
+        held: BoxedUnit,
+        run_control: Arc<RunControl>,
         waited: Duration,
     ) -> Self {
-        let registered = station.settings.handlers.get(&held.unit.kind);
-        let limit = registered.and_then(|registered| Limit::of(&held.unit, registered, waited));
+        let registered = worker.settings.handlers.get(&held.unit.kind);
+        let limit = registered.and_then(|registered| TimeLimit::of(&held.unit, registered, waited));
         let lease = held.lease;
         let until = limit.map(|limit| limit.at);
-        let client = station.client.clone().traced(held.unit.trace.as_deref());
-        let waits = Arc::clone(&station.waits);
-        let context = Context::new(held, session, until, Arc::clone(&reins), client, waits);
-        Self { station, registered, lease, limit, reins, context }
+        let client = worker.client.clone().traced(held.unit.trace.as_deref());
+        let waits = Arc::clone(&worker.waits);
+        let context = Context::new(held, session, until, Arc::clone(&run_control), client, waits);
+        Self { worker, registered, lease, limit, run_control, context }
     }
 
-    /// The handler, for as long as its time, or its grace once asked to end, lasts.
+    /// Runs the handler until it returns, its time is over, its permit is lost, or its grace after
+    /// a cancellation is over.
     async fn perform(&self, permit: Option<&Permit>) -> Answer {
         let Some(registered) = self.registered else {
-            // The store handed out a kind that was not asked for: leave it to others.
+            // The store returned a kind that was not claimed: leave it to other workers.
             return Outcome::Snooze(Duration::from_secs(60)).into();
         };
         tokio::select! {
             biased;
             answer = registered.handler.call(self.context.clone()) => answer,
             answer = self.out_of_time() => answer,
-            answer = permission::lost(permit) => answer.into(),
+            answer = permit_gate::permit_lost(permit) => answer.into(),
             () = self.out_of_grace() => Outcome::Interrupted.into(),
         }
     }
@@ -204,20 +219,20 @@ impl<'a> Run<'a> {
             return std::future::pending().await;
         };
         tokio::time::sleep_until(limit.at).await;
-        self.reins.pull(CancelReason::TimedOut);
+        self.run_control.cancel(CancelReason::TimedOut);
         Outcome::Retry { failure: limit.failure(), after: None }.into()
     }
 
     async fn out_of_grace(&self) {
-        self.reins.token.cancelled().await;
-        tokio::time::sleep(self.station.settings.grace).await;
+        self.run_control.token.cancelled().await;
+        tokio::time::sleep(self.worker.settings.grace).await;
     }
 
-    /// What the handler said, seen in the light of why it may have said so.
+    /// Adjusts the answer to the reason of a cancellation, and rejects a result that is too large.
     fn normalise(&self, answer: Answer) -> Answer {
-        let answer = match self.reins.reason() {
-            Some(CancelReason::Cancelled) => cancelled(answer),
-            Some(CancelReason::Stopping) => stopped(answer),
+        let answer = match self.run_control.reason() {
+            Some(CancelReason::Cancelled) => cancel_outcome(answer),
+            Some(CancelReason::Stopping) => interrupt_outcome(answer),
             _ => answer,
         };
         let too_large = match &answer.outcome {
@@ -230,41 +245,41 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the handler gave its slot back of its own accord.
+    /// Whether the handler yielded its slot voluntarily.
     fn has_yielded(&self, answer: &Answer) -> bool {
-        answer.outcome == Outcome::Interrupted && self.reins.reason().is_none()
+        answer.outcome == Outcome::Interrupted && self.run_control.reason().is_none()
     }
 
-    fn hand_over(self, answer: Answer) {
-        tracing::debug!(outcome = name(&answer.outcome), "ran");
-        note(&tracing::Span::current(), &answer.outcome);
+    fn complete(self, answer: Answer) {
+        tracing::debug!(outcome = outcome_name(&answer.outcome), "ran");
+        record_outcome(&tracing::Span::current(), &answer.outcome);
         let weight = &self.context.unit().weight;
-        self.station.desk.ran(self.lease, weight, answer, trace::finishing());
+        self.worker.table.complete_run(self.lease, weight, answer, trace::finish_span());
     }
 }
 
-/// Someone cancelled the unit: whatever would run it again ends it instead, without the effects
-/// that were meant for another end.
-fn cancelled(answer: Answer) -> Answer {
+/// After a user cancelled the unit, outcomes that would run it again become a cancellation, without
+/// effects, which were meant for another outcome.
+fn cancel_outcome(answer: Answer) -> Answer {
     match answer.outcome {
         Outcome::Retry { .. } | Outcome::Snooze(_) | Outcome::Interrupted => Outcome::Cancel.into(),
         _ => answer,
     }
 }
 
-/// The worker stops: a handler that gave up because of it has used no attempt, and its effects were
-/// meant for another end.
-fn stopped(answer: Answer) -> Answer {
+/// While the worker stops, a handler that gave up is interrupted and uses no attempt. Its effects,
+/// which were meant for another outcome, are dropped.
+fn interrupt_outcome(answer: Answer) -> Answer {
     match answer.outcome {
         Outcome::Retry { .. } | Outcome::Cancel => Outcome::Interrupted.into(),
         _ => answer,
     }
 }
 
-impl Limit {
-    fn of(unit: &Unit, registered: &Registered, waited: Duration) -> Option<Self> {
+impl TimeLimit {
+    fn of(unit: &Unit, registered: &RegisteredHandler, waited: Duration) -> Option<Self> {
         let policy = unit.policy.as_ref().unwrap_or(&registered.policy);
-        // By the store's clock it was started when it began to wait for its permit.
+        // The store's start time is before the wait for the permit.
         let now = unit.started_at.unwrap_or(unit.since) + waited;
         let allowed = unit.time_allowed(policy, now)?;
         let at = Instant::now().checked_add(allowed)?;
@@ -281,26 +296,26 @@ impl Limit {
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Answer {
-    let words = panic
+    let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "the handler panicked".to_owned());
-    tracing::error!(panic = words, "a handler panicked");
-    Outcome::Retry { failure: Failure::new("panic", words), after: None }.into()
+    tracing::error!(panic = message, "a handler panicked");
+    Outcome::Retry { failure: Failure::new("panic", message), after: None }.into()
 }
 
-/// Tells whoever follows the trace how a run ended. The words of a failure stay here: they may quote
-/// what the unit carries.
-fn note(span: &tracing::Span, outcome: &Outcome) {
-    span.record("outcome", name(outcome));
+/// Records the outcome on the run's span. The message of a failure is left out: it may quote the
+/// unit's payload.
+fn record_outcome(span: &tracing::Span, outcome: &Outcome) {
+    span.record("outcome", outcome_name(outcome));
     if let Outcome::Retry { failure, .. } | Outcome::Fail(failure) = outcome {
         span.record("error", failure.code.as_str());
         span.record("otel.status_code", "ERROR");
     }
 }
 
-fn name(outcome: &Outcome) -> &'static str {
+fn outcome_name(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Done(_) => "done",
         Outcome::Retry { .. } => "retry",

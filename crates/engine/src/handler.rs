@@ -1,7 +1,7 @@
-//! Handlers: the code for a kind. Typed outside, erased inside.
+//! Handlers: the code for a kind. Typed for users, type-erased for the executor.
 //!
-//! A handler answers with a [`Reply`] (done) or a [`Verdict`] (everything else an [`Outcome`] can
-//! say). Input that does not parse is answered with a failure before the handler is called.
+//! A handler returns a [`Reply`] (done) or a [`Verdict`] (every other [`Outcome`]). A payload that
+//! does not parse fails the unit before the handler is called.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -35,13 +35,13 @@ use crate::context::Context;
 /// }
 /// ```
 pub trait Handler: Send + Sync + 'static {
-    /// What the payload is read as.
+    /// The type that the payload is parsed as.
     type Input: DeserializeOwned + Send;
-    /// What is kept as the result.
+    /// The type of the stored result.
     type Output: Serialize + Send;
 
-    /// Runs one unit. May be dropped at any await point: on timeout, on cancellation after a
-    /// grace, and when the worker stops.
+    /// Runs one unit. The future may be dropped at any await point: on timeout, after the grace of
+    /// a cancellation, and when the worker stops.
     fn run(
         &self,
         context: Context,
@@ -49,26 +49,26 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = HandlerResult<Self::Output>> + Send;
 }
 
-/// What a handler answers: done, or a verdict.
+/// What a handler returns: a reply, or a verdict.
 pub type HandlerResult<T> = Result<Reply<T>, Verdict>;
 
-/// A result, and what commits with it.
+/// A result, and what is committed with it.
 #[derive(Debug, Clone)]
 pub struct Reply<T> {
-    /// Kept as the unit's result.
+    /// Stored as the unit's result.
     pub value: T,
-    /// What commits with the unit's finish, or not at all.
+    /// Committed in the same transaction as the unit's outcome.
     pub commit: Commit,
 }
 
-/// What commits with the end of a run, or not at all.
+/// What is committed in the same transaction as a run's outcome.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Commit {
-    /// SQL in the store's own database.
+    /// SQL for the store's own database.
     pub effects: Vec<Effect>,
-    /// What the next run begins with, should there be one.
+    /// Checkpoint for the next run, if there is one.
     pub checkpoint: Option<Payload>,
-    /// What calls of the run came to.
+    /// The calls that the run made.
     pub calls: Vec<CallRecord>,
 }
 
@@ -78,14 +78,14 @@ impl<T> Reply<T> {
         Self { value, commit: Commit::default() }
     }
 
-    /// Done, with these effects.
+    /// Adds effects.
     #[must_use]
     pub fn with_effects(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.commit.effects.extend(effects);
         self
     }
 
-    /// Done, and this is what the calls of the run came to.
+    /// Adds calls that the run made.
     #[must_use]
     pub fn with_calls(mut self, calls: impl IntoIterator<Item = CallRecord>) -> Self {
         self.commit.calls.extend(calls);
@@ -99,48 +99,47 @@ impl<T> From<T> for Reply<T> {
     }
 }
 
-/// What a handler says when the unit is not done. Any error becomes a retry with the code
-/// `error`, so `?` does what one expects.
+/// What a handler returns when the unit is not done. Any error converts into a retry with the code
+/// `error`, so that `?` works.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It did not work this time; uses up an attempt.
+    /// The run failed; uses an attempt.
     Retry {
-        /// Why.
+        /// The reason.
         failure: Failure,
         /// Wait exactly this long instead of the policy's delay.
         after: Option<Duration>,
     },
-    /// Not now: come back after this long. No attempt is used.
+    /// Run again after this long. Uses no attempt.
     Snooze(Duration),
-    /// It only waits, and others could use its slot: it goes back to its place in the queue. No
-    /// attempt is used.
+    /// Requeue at the old position, because the run only waits and other units could use the slot.
+    /// Uses no attempt.
     Yield,
-    /// It cannot work: no further attempt.
+    /// Fail without a further attempt.
     Fail(Failure),
-    /// It should not be done any more.
+    /// Cancel the unit.
     Cancel,
-    /// One of the others, and what commits with it. See [`Verdict::with_effects`] and
+    /// Another verdict, and what is committed with it. See [`Verdict::with_effects`] and
     /// [`Verdict::with_checkpoint`].
     With(Box<Verdict>, Commit),
 }
 
 impl Verdict {
-    /// The same, with SQL that commits with it or not at all: a row that failed may say so in its
-    /// own table.
+    /// Adds SQL that is committed with the verdict: a failed row can be marked in its own table.
     #[must_use]
     pub fn with_effects(self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.with(|commit| commit.effects.extend(effects))
     }
 
-    /// The same, and the next run begins with this checkpoint. Unlike
-    /// [`Context::save_checkpoint`] it is kept with the verdict or not at all.
+    /// Sets the checkpoint for the next run. Unlike [`Context::save_checkpoint`] it is committed
+    /// with the verdict.
     #[must_use]
     pub fn with_checkpoint(self, state: Payload) -> Self {
         self.with(|commit| commit.checkpoint = Some(state))
     }
 
-    /// The same, and this is what the calls of the run came to.
+    /// Adds calls that the run made.
     #[must_use]
     pub fn with_calls(self, calls: impl IntoIterator<Item = CallRecord>) -> Self {
         self.with(|commit| commit.calls.extend(calls))
@@ -155,17 +154,17 @@ impl Verdict {
         Self::With(verdict, commit)
     }
 
-    /// Try again when the policy says so.
+    /// Retry after the policy's delay.
     pub fn retry(code: impl Into<String>, message: impl Display) -> Self {
         Self::Retry { failure: Failure::new(code, message.to_string()), after: None }
     }
 
-    /// Try again after exactly this long.
+    /// Retry after exactly this long.
     pub fn retry_after(code: impl Into<String>, message: impl Display, after: Duration) -> Self {
         Self::Retry { failure: Failure::new(code, message.to_string()), after: Some(after) }
     }
 
-    /// Do not try again.
+    /// Fail without a retry.
     pub fn fail(code: impl Into<String>, message: impl Display) -> Self {
         Self::Fail(Failure::new(code, message.to_string()))
     }
@@ -200,22 +199,22 @@ impl From<Verdict> for Answer {
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut story = error.to_string();
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        story.push_str(": ");
-        story.push_str(&next.to_string());
+        message.push_str(": ");
+        message.push_str(&next.to_string());
         cause = next.source();
     }
-    story
+    message
 }
 
-/// What a closure may return: `Result<T, E>` with any `E` that can be shown (a retry with the code
-/// `error`), `Result<T, Verdict>`, or a whole [`HandlerResult`].
+/// What a closure may return: `Result<T, E>` with any `E: Display` (a retry with the code `error`),
+/// `Result<T, Verdict>`, or a [`HandlerResult`].
 pub trait IntoHandlerResult {
-    /// What is kept as the result.
+    /// The type of the stored result.
     type Output: Serialize + Send;
-    /// The answer in full.
+    /// Converts into a handler's result.
     fn into_handler_result(self) -> HandlerResult<Self::Output>;
 }
 
@@ -240,12 +239,12 @@ impl<T: Serialize + Send> IntoHandlerResult for HandlerResult<T> {
     }
 }
 
-/// What a run came to, ready for the store.
+/// A run's outcome, ready for the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// What the handler said.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What commits with it.
+    /// What is committed with it.
     pub commit: Commit,
 }
 
@@ -255,40 +254,40 @@ impl From<Outcome> for Answer {
     }
 }
 
-/// A handler without its types: what the executor calls. Implement [`Handler`] instead unless the
+/// A type-erased handler, which the executor calls. Implement [`Handler`] instead unless the
 /// payload is not JSON.
 pub trait ErasedHandler: Send + Sync + 'static {
     /// Runs one unit.
     fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>>;
 }
 
-/// Gives a [`Handler`] its erased form.
-pub(crate) struct Typed<H>(pub(crate) H);
+/// Erases the types of a [`Handler`].
+pub(crate) struct TypedHandler<H>(pub(crate) H);
 
-impl<H: Handler> ErasedHandler for Typed<H> {
+impl<H: Handler> ErasedHandler for TypedHandler<H> {
     fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
         Box::pin(async move {
             match context.unit().payload.parse() {
-                Ok(input) => answer(self.0.run(context, input).await),
+                Ok(input) => into_answer(self.0.run(context, input).await),
                 Err(error) => bad_input(&error),
             }
         })
     }
 }
 
-/// Makes a closure a handler.
-pub(crate) struct Closure<F, I> {
+/// A closure as a handler.
+pub(crate) struct ClosureHandler<F, I> {
     run: F,
     input: PhantomData<fn(I)>,
 }
 
-impl<F, I> Closure<F, I> {
+impl<F, I> ClosureHandler<F, I> {
     pub(crate) fn new(run: F) -> Self {
         Self { run, input: PhantomData }
     }
 }
 
-impl<F, I, R> ErasedHandler for Closure<F, I>
+impl<F, I, R> ErasedHandler for ClosureHandler<F, I>
 where
     F: Fn(Context, I) -> R + Send + Sync + 'static,
     I: DeserializeOwned + Send + 'static,
@@ -297,20 +296,20 @@ where
     fn call(&self, context: Context) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
         Box::pin(async move {
             match context.unit().payload.parse::<I>() {
-                Ok(input) => answer((self.run)(context, input).await.into_handler_result()),
+                Ok(input) => into_answer((self.run)(context, input).await.into_handler_result()),
                 Err(error) => bad_input(&error),
             }
         })
     }
 }
 
-fn answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
+fn into_answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
     let reply = match result {
         Ok(reply) => reply,
         Err(verdict) => return verdict.into(),
     };
     match Payload::json(&reply.value) {
-        Ok(value) => Answer { outcome: Outcome::Done(kept(value)), commit: reply.commit },
+        Ok(value) => Answer { outcome: Outcome::Done(stored_result(value)), commit: reply.commit },
         Err(error) => {
             Outcome::Fail(Failure::new("bad-output", format!("the result is not JSON: {error}")))
                 .into()
@@ -318,15 +317,15 @@ fn answer<T: Serialize>(result: HandlerResult<T>) -> Answer {
     }
 }
 
-/// `()` is no result: nothing is kept for it.
-fn kept(value: Payload) -> Option<Payload> {
+/// `()` serialises to `null` and is stored as no result.
+fn stored_result(value: Payload) -> Option<Payload> {
     (value.as_bytes() != b"null").then_some(value)
 }
 
 fn bad_input(error: &serde_json::Error) -> Answer {
     Outcome::Fail(Failure::new(
         "bad-input",
-        format!("the payload is not what the handler reads: {error}"),
+        format!("the payload does not match the handler's input: {error}"),
     ))
     .into()
 }

@@ -1,8 +1,8 @@
-//! The heartbeat: one per process. Says that we live, hears what others want, and renews a session
-//! that was ended.
+//! The heartbeat: one per worker. It renews the session, applies orders and cancellations from the
+//! store, and opens a new session after one was ended.
 //!
-//! Waits for nothing but its own calls: neither handlers nor the settler can delay it. Where it
-//! runs is `pulse`'s part.
+//! It waits for nothing but its own calls to the store: neither handlers nor the completer can
+//! delay it. `heartbeat_thread` decides where it runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,22 +14,23 @@ use longshore_core::{Error, Outcome, Result, SessionId};
 
 use crate::backoff::Backoff;
 use crate::cpu::cpu_time;
-use crate::station::Station;
+use crate::worker_inner::WorkerInner;
 
 /// Beats until the task is dropped.
-pub(crate) async fn beat(station: Arc<Station>) {
-    let every = interval(station.settings.ttl);
+pub(crate) async fn run(worker: Arc<WorkerInner>) {
+    let every = interval(worker.settings.ttl);
     let backoff = Backoff::store();
-    let mut heart = Heart { station, every, surplus: 0, carried: None, backoff };
+    let mut heartbeat =
+        HeartbeatLoop { worker, every, surplus_beats: 0, pending_order: None, backoff };
     let mut wait = every;
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = heart.station.renew.notified() => {}
+            () = heartbeat.worker.session_ended.notified() => {}
         }
-        wait = match heart.station.desk.session() {
-            Some(session) => heart.beat(session).await,
-            None => heart.renew().await,
+        wait = match heartbeat.worker.table.session() {
+            Some(session) => heartbeat.beat(session).await,
+            None => heartbeat.renew().await,
         };
     }
 }
@@ -40,123 +41,132 @@ fn interval(ttl: Duration) -> Duration {
     (ttl / 6).clamp(least, Duration::from_secs(5))
 }
 
-struct Heart {
-    station: Arc<Station>,
+struct HeartbeatLoop {
+    worker: Arc<WorkerInner>,
     every: Duration,
-    /// Beats in a row at which the store counted more leases than we know.
-    surplus: u32,
-    /// An operator's order to a former session that the present one does not know of yet.
-    carried: Option<Order>,
+    /// Consecutive beats at which the store counted more leases than the unit table.
+    surplus_beats: u32,
+    /// An operator's order to the previous session that the current session does not have yet.
+    pending_order: Option<Order>,
     backoff: Backoff,
 }
 
-impl Heart {
-    /// Beats once; returns how long to wait for the next.
+impl HeartbeatLoop {
+    /// Beats once. Returns the wait until the next beat.
     async fn beat(&mut self, session: SessionId) -> Duration {
-        let station = Arc::clone(&self.station);
-        let known = station.desk.known();
-        self.carry_over(session).await;
-        let progress = station.desk.progress();
+        let worker = Arc::clone(&self.worker);
+        let known = worker.table.len();
+        self.reapply_order(session).await;
+        let progress = worker.table.take_progress();
         let beat = Beat { cpu: cpu_time(), progress: progress.clone() };
-        match station.store().beat(session, beat).await {
+        match worker.store().beat(session, beat).await {
             Ok(answer) => {
-                station.store_answered();
+                worker.store_answered();
                 self.backoff.reset();
-                self.heed(session, answer, known).await;
+                self.apply_answer(session, answer, known).await;
                 self.every
             }
             Err(Error::SessionGone(_)) => {
-                station.session_gone(session);
+                worker.session_gone(session);
                 Duration::ZERO
             }
             Err(error) => {
-                station.desk.keep_progress(progress);
-                station.store_failed(&error);
+                worker.table.restore_progress(progress);
+                worker.store_failed(&error);
                 self.backoff.next_wait().min(self.every)
             }
         }
     }
 
-    /// What an operator told the worker holds for its next session too, until it is lifted.
-    async fn carry_over(&mut self, session: SessionId) {
-        if let Some(order) = self.carried
-            && self.station.store().order(session, order).await.is_ok()
+    /// Applies an operator's order to the new session too, until the operator lifts it.
+    async fn reapply_order(&mut self, session: SessionId) {
+        if let Some(order) = self.pending_order
+            && self.worker.store().order(session, order).await.is_ok()
         {
-            self.carried = None;
+            self.pending_order = None;
         }
     }
 
-    async fn heed(&mut self, session: SessionId, answer: BeatAnswer, known_before: usize) {
-        let station = Arc::clone(&self.station);
-        if self.carried.is_none() {
-            station.control.ordered(answer.order);
+    async fn apply_answer(&mut self, session: SessionId, answer: BeatAnswer, count_before: usize) {
+        let worker = Arc::clone(&self.worker);
+        if self.pending_order.is_none() {
+            worker.control.set_operator_order(answer.order);
         }
-        station.desk.cancel(&answer.cancel);
-        let mut back = station.desk.take_unwanted(&answer.unwanted);
-        back.extend(station.desk.take_unwanted(&answer.cancel));
-        if !back.is_empty() {
-            // Bounded: giving back must not hold up the next beat.
-            let _ = tokio::time::timeout(self.every, station.release(back)).await;
+        worker.table.cancel_runs(&answer.cancel);
+        let mut returned = worker.table.take_prefetched_of(&answer.unwanted);
+        returned.extend(worker.table.take_prefetched_of(&answer.cancel));
+        if !returned.is_empty() {
+            // Bounded: releasing must not delay the next beat.
+            let _ = tokio::time::timeout(self.every, worker.release(returned)).await;
         }
-        let known = known_before.max(station.desk.known());
+        let known = count_before.max(worker.table.len());
         let more = usize::try_from(answer.held).unwrap_or(usize::MAX) > known;
-        self.surplus = if more { self.surplus + 1 } else { 0 };
-        if self.surplus >= 2 {
-            let _ = tokio::time::timeout(self.every, self.return_forgotten(session)).await;
+        self.surplus_beats = if more { self.surplus_beats + 1 } else { 0 };
+        if self.surplus_beats >= 2 {
+            let _ = tokio::time::timeout(self.every, self.return_unknown_leases(session)).await;
         }
     }
 
-    /// Gives back leases that the store counts and we do not know: a claim's answer was lost.
-    async fn return_forgotten(&mut self, session: SessionId) {
-        let station = Arc::clone(&self.station);
-        // With a claim under way its units would look forgotten. Then the next beat tries again.
-        let Ok(_no_claim) = station.claiming.try_lock() else {
+    /// Returns leases that the store counts and the unit table does not have: the response to a
+    /// claim was lost.
+    async fn return_unknown_leases(&mut self, session: SessionId) {
+        let worker = Arc::clone(&self.worker);
+        // During a claim its units would look unknown. The next beat tries again.
+        let Ok(_no_claim) = worker.claiming.try_lock() else {
             return;
         };
-        match forgotten(&station, session).await {
-            Ok(leases) if leases.is_empty() => self.surplus = 0,
+        match unknown_leases(&worker, session).await {
+            Ok(leases) if leases.is_empty() => self.surplus_beats = 0,
             Ok(leases) => {
-                tracing::warn!(units = leases.len(), "returning units whose claim was not heard");
-                if let Err(error) = give_back(&station, session, leases).await {
-                    tracing::debug!(%error, "they could not be returned yet");
+                tracing::warn!(
+                    units = leases.len(),
+                    "returning units of a claim that got no response"
+                );
+                if let Err(error) = release_or_interrupt(&worker, session, leases).await {
+                    tracing::debug!(%error, "cannot return the units yet");
                 }
             }
             Err(error) => tracing::debug!(%error, "cannot compare leases yet"),
         }
     }
 
-    /// Opens a new session in place of one that is gone.
+    /// Opens a new session after the last one was ended.
     async fn renew(&mut self) -> Duration {
         let session = SessionId::new();
-        match self.station.store().open_session(self.station.introduction(session)).await {
+        match self.worker.store().open_session(self.worker.new_session(session)).await {
             Ok(()) => {
-                self.station.store_answered();
+                self.worker.store_answered();
                 self.backoff.reset();
-                let order = self.station.control.operators_order();
-                self.carried = Some(order).filter(|order| *order > Order::Work);
-                self.station.desk.open(session);
-                self.carry_over(session).await;
+                let order = self.worker.control.operator_order();
+                self.pending_order = Some(order).filter(|order| *order > Order::Work);
+                self.worker.table.set_session(session);
+                self.reapply_order(session).await;
                 self.every
             }
             Err(error) => {
-                self.station.store_failed(&error);
+                self.worker.store_failed(&error);
                 self.backoff.next_wait()
             }
         }
     }
 }
 
-/// Leases of ours that we know nothing of, neither before nor after asking.
-async fn forgotten(station: &Station, session: SessionId) -> Result<Vec<Lease>> {
-    let mut known: HashSet<Lease> = station.desk.leases().into_iter().collect();
-    let held = station.store().held(session).await?;
-    known.extend(station.desk.leases());
+/// Leases that the store has and the unit table had neither before nor after the query.
+async fn unknown_leases(worker: &WorkerInner, session: SessionId) -> Result<Vec<Lease>> {
+    let mut known: HashSet<Lease> = worker.table.leases().into_iter().collect();
+    let held = worker.store().held(session).await?;
+    known.extend(worker.table.leases());
     Ok(held.into_iter().filter(|lease| !known.contains(lease)).collect())
 }
 
-/// Unstarted ones are released; what is then still there had been started.
-async fn give_back(station: &Station, session: SessionId, leases: Vec<Lease>) -> Result<()> {
-    let store = station.store();
+/// Releases unstarted units; units that the session still holds afterwards had been started and are
+/// interrupted.
+async fn release_or_interrupt(
+    worker: &WorkerInner,
+    session: SessionId,
+    leases: Vec<Lease>,
+) -> Result<()> {
+    let store = worker.store();
     store.release(session, &leases).await?;
     let still: HashSet<Lease> = store.held(session).await?.into_iter().collect();
     let interrupted = |lease| Finish::new(lease, Outcome::Interrupted);

@@ -31,53 +31,54 @@
 //! # }
 //! ```
 
+mod await_result;
 mod backoff;
 mod batch_writer;
 mod bounded_pool;
 mod client;
+mod completer;
 mod context;
 mod control;
 mod cpu;
+mod cron;
 mod executor;
+mod fetcher;
 mod handler;
 mod heartbeat;
-mod held;
-mod intake;
-mod life;
+mod heartbeat_thread;
+mod lifecycle;
 pub mod memory;
-mod pace;
-mod permission;
-mod pulse;
+mod permit_gate;
+mod prefetch;
 pub mod services;
-mod settler;
 pub mod signals;
-mod station;
+mod slot_yield;
 mod stats;
-mod timetable;
 pub mod trace;
-mod wait;
-mod waiting;
+mod unit_table;
 mod worker;
+mod worker_inner;
 
+pub use await_result::WaitError;
 pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
-    AcquireError, AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, BoundedPoolStats, Local,
-    LogAlarm, OnOutage, Permit, PoolAlert, PoolAlertKind, PoolBook, Request, Went,
+    AcquireError, AdaptiveMax, Alarm, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
+    LocalPermits, LogAlarm, OnOutage, Permit, PermitRequest, PoolAlert, PoolAlertKind, PoolBook,
+    Went,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
 pub use control::WorkerControl;
 pub use cpu::cpu_time;
+pub use cron::{Timetable, TimetableError, zones};
 pub use handler::{
     Answer, Commit, ErasedHandler, Handler, HandlerResult, IntoHandlerResult, Reply, Verdict,
 };
+pub use heartbeat_thread::Heartbeat;
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};
-pub use pulse::Heartbeat;
 pub use services::Services;
+pub use slot_yield::Waiting;
 pub use stats::{WorkerReport, WorkerStats};
-pub use timetable::{Timetable, TimetableError, zones};
-pub use wait::WaitError;
-pub use waiting::Waiting;
 pub use worker::{BuildError, ClaimAhead, Worker, WorkerBuilder, WorkerError, most_at_risk};

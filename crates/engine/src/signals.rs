@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as orders to a worker: the first drains, the second stops.
+//! Turns SIGTERM and SIGINT into worker orders: the first drains, the second stops.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,7 @@ use crate::control::WorkerControl;
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
 
-/// Which signal asked a worker to end.
+/// The signal that told a worker to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// SIGINT, as from Ctrl-C.
@@ -19,8 +19,8 @@ pub enum Signal {
     Terminate,
 }
 
-/// Runs a worker; the first SIGTERM or SIGINT drains it, and after `deadline` or on a second
-/// signal it is stopped. Returns its report and the first signal, if there was one.
+/// Runs a worker. The first SIGTERM or SIGINT drains it; a second signal or the end of `deadline`
+/// stops it. Returns the report and the first signal, if there was one.
 pub async fn run_with_signals(
     worker: Worker,
     deadline: Duration,
@@ -29,7 +29,7 @@ pub async fn run_with_signals(
     let mut first = None;
     let report = tokio::select! {
         report = worker.run() => report?,
-        never = obey(control, deadline, |signal| first = first.or(Some(signal))) => match never {
+        never = apply(control, deadline, |signal| first = first.or(Some(signal))) => match never {
             Ok(never) => match never {},
             Err(error) => return Err(WorkerError::Signals(error)),
         },
@@ -37,16 +37,16 @@ pub async fn run_with_signals(
     Ok((report, first))
 }
 
-/// Turns signals into orders, for as long as it is awaited. Run it beside [`Worker::run`]:
-/// the first SIGTERM or SIGINT drains, the second stops, and so does the end of `deadline`.
+/// Applies signals to a worker while the future is awaited. Run it beside [`Worker::run`]: the
+/// first SIGTERM or SIGINT drains, a second signal or the end of `deadline` stops.
 pub async fn drain_on_signals(
     control: WorkerControl,
     deadline: Duration,
 ) -> io::Result<Infallible> {
-    obey(control, deadline, |_| {}).await
+    apply(control, deadline, |_| {}).await
 }
 
-async fn obey(
+async fn apply(
     control: WorkerControl,
     deadline: Duration,
     mut on_signal: impl FnMut(Signal),

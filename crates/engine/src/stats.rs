@@ -1,4 +1,4 @@
-//! What a worker has done, as it runs and at its end.
+//! A worker's counters and its final report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,28 +23,28 @@ pub struct WorkerStats {
     ran: AtomicU64,
     flushes: AtomicU64,
     running: AtomicU64,
-    /// Nanoseconds; an exponentially weighted mean.
+    /// Exponentially weighted mean, in nanoseconds.
     mean_run: AtomicU64,
 }
 
-/// What a worker did in its life.
+/// Totals of a worker at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct WorkerReport {
-    /// Units that ended well.
+    /// Units that are done.
     pub done: u64,
-    /// Runs that will be repeated.
+    /// Runs that failed and will be retried.
     pub retried: u64,
     /// Units that failed.
     pub failed: u64,
     /// Units that were cancelled.
     pub cancelled: u64,
-    /// Runs that put their unit off, or gave their slot back.
+    /// Runs that snoozed their unit or yielded their slot.
     pub snoozed: u64,
-    /// Runs whose lease was lost before their end was recorded.
+    /// Runs that lost their lease before the outcome was recorded.
     pub lost: u64,
-    /// Runs cut short because the worker had to stop.
+    /// Runs interrupted because the worker stopped.
     pub interrupted: u64,
-    /// Units held when the worker ended whose end it could not record.
+    /// Units held when the worker ended, without a recorded outcome.
     pub left: u64,
 }
 
@@ -79,7 +79,7 @@ impl WorkerStats {
         self.claimed.load(Ordering::Relaxed)
     }
 
-    /// Units claimed ahead and given back unstarted.
+    /// Units that were prefetched and released unstarted.
     pub fn returned(&self) -> u64 {
         self.returned.load(Ordering::Relaxed)
     }
@@ -94,7 +94,7 @@ impl WorkerStats {
         self.flushes.load(Ordering::Relaxed)
     }
 
-    /// How long a run takes, lately.
+    /// Recent mean duration of a run.
     pub fn mean_run(&self) -> Duration {
         Duration::from_nanos(self.mean_run.load(Ordering::Relaxed))
     }
@@ -129,12 +129,12 @@ impl WorkerStats {
         add(&self.ran, 1);
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mean = self.mean_run.load(Ordering::Relaxed);
-        // A race between two runs loses one sample of a mean: no harm.
+        // A race between two runs loses one sample of the mean, which does no harm.
         let next = if mean == 0 { took } else { mean - mean / 8 + took / 8 };
         self.mean_run.store(next.max(1), Ordering::Relaxed);
     }
 
-    /// A finish was recorded: `outcome` led to `state`.
+    /// Counts a recorded outcome by the unit's resulting state.
     pub(crate) fn on_recorded(&self, outcome: &Outcome, state: UnitState) {
         let count = match (state, outcome) {
             (UnitState::Done, _) => &self.done,

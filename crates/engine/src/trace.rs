@@ -1,49 +1,49 @@
-//! Traces: which work belongs together, across processes.
+//! Traces across processes.
 //!
-//! Spans of traces are spans of `tracing` with target [`TARGET`], so they cost nothing where nobody
-//! collects them. This module knows no collector: whoever brings one installs a [`Tracer`], which says
-//! where we are and ties a span to a parent in another process. A unit carries the place that it was
-//! sent from, as W3C's `traceparent`.
+//! Trace spans are spans of `tracing` with target [`TARGET`], so they cost nothing without a
+//! collector. This module depends on no collector: the program that has one installs a [`Tracer`],
+//! which returns the current `traceparent` and links a span to a parent in another process. A unit
+//! carries the sender's W3C `traceparent`.
 
 use std::sync::OnceLock;
 
 use longshore_core::{NewUnit, Unit};
 use tracing::Span;
 
-/// The target of all spans that belong to traces.
+/// The target of all trace spans.
 pub const TARGET: &str = "longshore::trace";
 
 static TRACER: OnceLock<Box<dyn Tracer>> = OnceLock::new();
 
-/// What ties spans of different processes together.
+/// Links spans of different processes.
 pub trait Tracer: Send + Sync {
-    /// Makes a span the child of one that is known by its `traceparent`. A span of nobody's stays so,
-    /// and words that are no `traceparent` change nothing.
+    /// Makes `span` a child of the span that `parent`, a `traceparent`, names. Does nothing if the
+    /// span is not recorded or `parent` is invalid.
     fn adopt(&self, span: &Span, parent: &str);
 
-    /// The `traceparent` of where we are, if anybody follows it.
+    /// The current `traceparent`, if the span is recorded.
     fn here(&self) -> Option<String>;
 }
 
-/// Takes the one tracer of this process; false if it has one already.
+/// Installs the process's tracer. Returns false if there is one already.
 pub fn install(tracer: Box<dyn Tracer>) -> bool {
     TRACER.set(tracer).is_ok()
 }
 
-/// The `traceparent` of where we are, if anybody follows it.
+/// The current `traceparent`, if a tracer records the span.
 pub fn here() -> Option<String> {
     TRACER.get()?.here()
 }
 
-/// Makes a span the child of one in another process, if there is one.
+/// Makes a span the child of a span in another process, if `parent` is given.
 pub fn adopt(span: &Span, parent: Option<&str>) {
     if let (Some(tracer), Some(parent)) = (TRACER.get(), parent) {
         tracer.adopt(span, parent);
     }
 }
 
-/// Whether text is a `traceparent` that may be passed on: version, trace, span and flags in hex, of
-/// their lengths, and neither trace nor span all zero.
+/// Whether text is a valid `traceparent`: version, trace, span and flags in hex with their lengths,
+/// and neither trace nor span all zero.
 pub fn is_traceparent(text: &str) -> bool {
     let is_hex = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let mut parts = text.splitn(4, '-');
@@ -55,9 +55,8 @@ pub fn is_traceparent(text: &str) -> bool {
     version != "ff" && next(2).is_some() && is_set(trace) && is_set(span)
 }
 
-/// Units that do not say what they belong to belong to where they are sent from; where nobody follows
-/// that, to what the sender belongs to.
-pub(crate) fn mark(units: &mut [NewUnit], sender: Option<&str>) {
+/// Sets the trace of units that have none: the current `traceparent`, or else the sender's.
+pub(crate) fn set_trace(units: &mut [NewUnit], sender: Option<&str>) {
     let Some(here) = here().or_else(|| sender.map(str::to_owned)) else { return };
     for unit in units {
         unit.trace.get_or_insert_with(|| here.clone());
@@ -65,14 +64,14 @@ pub(crate) fn mark(units: &mut [NewUnit], sender: Option<&str>) {
 }
 
 /// The span of sending units.
-pub(crate) fn sending(units: usize) -> Span {
-    // Only signed numbers stay numbers on their way.
+pub(crate) fn send_span(units: usize) -> Span {
+    // OpenTelemetry keeps only signed integers as numbers.
     let units = i64::try_from(units).unwrap_or(i64::MAX);
     tracing::info_span!(target: TARGET, "send", otel.kind = "producer", units)
 }
 
-/// The span of one run of a unit, from its start until its end is handed over to be recorded.
-pub(crate) fn run(unit: &Unit) -> Span {
+/// The span of one run, from its start until its outcome is passed to the completer.
+pub(crate) fn run_span(unit: &Unit) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
         "run",
@@ -93,12 +92,12 @@ pub(crate) fn run(unit: &Unit) -> Span {
 }
 
 /// The span of the handler within a run.
-pub(crate) fn handling() -> Span {
+pub(crate) fn handler_span() -> Span {
     tracing::info_span!(target: TARGET, "handler")
 }
 
-/// The span of bringing a run's end to the store: a child of the run that outlives it.
-pub(crate) fn finishing() -> Span {
+/// The span of recording a run's outcome: a child of the run that outlives it.
+pub(crate) fn finish_span() -> Span {
     tracing::info_span!(target: TARGET, "finish")
 }
 

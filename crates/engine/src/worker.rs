@@ -1,4 +1,4 @@
-//! A worker: built here, lived in `life`. Owns the settings and their checks, nothing that runs.
+//! The worker's builder: settings and their checks. `lifecycle` runs the worker.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 use crate::bounded_pool::BoundedPool;
 use crate::context::Context;
 use crate::control::WorkerControl;
-use crate::handler::{Closure, ErasedHandler, Handler, IntoHandlerResult, Typed};
-use crate::life;
-use crate::pulse::Heartbeat;
+use crate::handler::{ClosureHandler, ErasedHandler, Handler, IntoHandlerResult, TypedHandler};
+use crate::heartbeat_thread::Heartbeat;
+use crate::lifecycle;
 use crate::services::Services;
 use crate::stats::{WorkerReport, WorkerStats};
 
@@ -51,70 +51,71 @@ use crate::stats::{WorkerReport, WorkerStats};
 /// # }
 /// ```
 pub struct Worker {
-    pub(crate) settings: Settings,
+    pub(crate) settings: WorkerSettings,
     pub(crate) control: WorkerControl,
     pub(crate) stats: Arc<WorkerStats>,
 }
 
-/// A worker in the making. See [`Worker::builder`].
+/// Builder of a [`Worker`]. See [`Worker::builder`].
 pub struct WorkerBuilder {
-    settings: Settings,
-    twice: Option<Kind>,
+    settings: WorkerSettings,
+    duplicate: Option<Kind>,
 }
 
-/// How many units of a worker with `slots` slots may have begun without their end being recorded:
-/// those that run and those on their way to the store. This many are repeated, at most, when the
-/// worker is killed.
+/// Maximum number of units that a worker with `slots` slots has started without a recorded outcome:
+/// running units, and completions in flight to the store. If the worker is killed, at most this
+/// many units run again.
 pub const fn most_at_risk(slots: u32) -> u32 {
     let most = slots.saturating_mul(3);
     if most > 32 { most } else { 32 }
 }
 
-/// Whether units are claimed before there is a slot for them.
+/// Whether the worker claims units before a slot is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClaimAhead {
-    /// What the worker finishes in about 100 ms, by its measured rate. Nothing for slow handlers.
+    /// Claims what the worker finishes in about 100 ms at its measured rate. Slow handlers prefetch
+    /// nothing.
     #[default]
     Adaptive,
-    /// Never.
+    /// Claims a unit only when a slot is free.
     Off,
 }
 
-/// Why a worker cannot be built.
+/// Why [`WorkerBuilder::build`] rejected the settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// It would take every unit and run none.
+    /// Without a handler the worker would claim units and run none.
     #[error("a worker needs at least one handler")]
     NoHandlers,
-    /// One of two would never run.
+    /// Only one handler per kind can run.
     #[error("kind `{0}` has two handlers")]
     TwoHandlers(Kind),
-    /// It would never run anything.
+    /// Without a slot nothing can run.
     #[error("a worker needs at least one slot")]
     NoSlots,
-    /// Beats cannot be that frequent.
+    /// The heartbeat interval is a fraction of the ttl and has a lower bound.
     #[error("a session's ttl must be at least 1 s, not {0:?}")]
     ShortTtl(Duration),
 }
 
-/// Why a worker ended badly. Whatever it held is taken over by others after its session's ttl.
+/// Why a worker ended with an error. Other workers take over its units after the session's ttl.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// The store refused it.
+    /// The store rejected the worker's session.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Signals cannot be listened to.
-    #[error("cannot listen to signals")]
+    /// The signal handlers could not be installed.
+    #[error("cannot install signal handlers")]
     Signals(#[source] io::Error),
-    /// One of the worker's own tasks ended: a bug in Longshore.
-    #[error("the worker's {0} ended unexpectedly")]
+    /// One of the worker's tasks ended: a bug in Longshore.
+    #[error("the worker's {0} task ended unexpectedly")]
     TaskEnded(&'static str),
 }
 
-/// Everything a worker was told.
-pub(crate) struct Settings {
+/// All settings of a worker.
+pub(crate) struct WorkerSettings {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) slots: u32,
     pub(crate) resources: BTreeMap<String, u32>,
@@ -129,42 +130,45 @@ pub(crate) struct Settings {
     pub(crate) retention: Retention,
     pub(crate) claim_ahead: ClaimAhead,
     pub(crate) heartbeat: Heartbeat,
-    pub(crate) handlers: HashMap<Kind, Registered>,
-    /// What units of a kind hold a permit of while they run.
-    pub(crate) holds: HashMap<Kind, BoundedPool>,
+    pub(crate) handlers: HashMap<Kind, RegisteredHandler>,
+    /// Bounded pools by kind: a unit of the kind runs only while it holds a permit.
+    pub(crate) permit_pools: HashMap<Kind, BoundedPool>,
 }
 
-/// A kind's handler and its policy for units that bring none.
-pub(crate) struct Registered {
+/// A kind's handler, and the policy for units without one of their own.
+pub(crate) struct RegisteredHandler {
     pub(crate) policy: Policy,
     pub(crate) handler: Arc<dyn ErasedHandler>,
 }
 
 impl Worker {
-    /// Starts a worker's description: 1 slot, all queues, every tenant, upkeep services on.
+    /// Starts a builder with the defaults: 1 slot, all queues, every tenant, maintenance services
+    /// on.
     pub fn builder(store: Arc<dyn Store>) -> WorkerBuilder {
-        WorkerBuilder { settings: Settings::new(store), twice: None }
+        WorkerBuilder { settings: WorkerSettings::new(store), duplicate: None }
     }
 
-    /// A handle to steer the worker with while it runs.
+    /// Returns a handle that quiets, drains, stops or resizes the running worker.
     pub fn control(&self) -> WorkerControl {
         self.control.clone()
     }
 
-    /// The worker's counters.
+    /// Returns the worker's counters.
     pub fn stats(&self) -> Arc<WorkerStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Works until drained, stopped or (with `until_idle`) out of work. Dropping the future drops
-    /// all handlers at once; their units are taken over by others after the session's ttl.
-    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    /// Runs until the worker is drained, stopped or (with `until_idle`) out of work. Dropping the
+    /// future drops all handlers immediately; other workers take over their units after the
+    /// session's ttl.
+    // Boxed, so that the future is compiled in this crate with its optimisation level and not in
+    // the caller's.
     pub fn run(self) -> BoxFuture<'static, Result<WorkerReport, WorkerError>> {
-        Box::pin(life::live(self))
+        Box::pin(lifecycle::run(self))
     }
 }
 
-impl Settings {
+impl WorkerSettings {
     fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -182,134 +186,136 @@ impl Settings {
             claim_ahead: ClaimAhead::Adaptive,
             heartbeat: Heartbeat::Thread,
             handlers: HashMap::new(),
-            holds: HashMap::new(),
+            permit_pools: HashMap::new(),
         }
     }
 }
 
 #[expect(clippy::return_self_not_must_use, reason = "a builder without build() does nothing")]
 impl WorkerBuilder {
-    /// How many units of weight 1 run at once.
+    /// Sets how many units of weight 1 run at once. Default 1.
     pub fn slots(mut self, slots: u32) -> Self {
         self.settings.slots = slots;
         self
     }
 
-    /// Named resources that units may ask for, as `gpu` → 2.
+    /// Sets the named resources that units may require, such as `gpu` → 2.
     pub fn resources(mut self, resources: BTreeMap<String, u32>) -> Self {
         self.settings.resources = resources;
         self
     }
 
-    /// Which queues it takes from.
+    /// Sets the queues to claim from. Default: all.
     pub fn queues(mut self, queues: Queues) -> Self {
         self.settings.queues = queues;
         self
     }
 
-    /// Whose units it takes.
+    /// Sets the tenants to claim for. Default: all.
     pub fn scope(mut self, scope: Scope) -> Self {
         self.settings.scope = scope;
         self
     }
 
-    /// Takes units of this batch only.
+    /// Claims only units of this batch.
     pub fn batch(mut self, batch: BatchId) -> Self {
         self.settings.batch = Some(batch);
         self
     }
 
-    /// What people see in the list of workers.
+    /// Sets the label in the list of workers. Default: the process id.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.settings.label = label.into();
         self
     }
 
-    /// After this long without a heartbeat others take its units over. Default 15 s.
+    /// Sets how long after the last heartbeat other workers take over the units. Default 15 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
     }
 
-    /// How long a handler that was asked to end may go on before it is dropped. Default 5 s.
+    /// Sets how long a cancelled handler may continue before it is dropped. Default 5 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Whether it ends by itself when nothing is ready, leased or scheduled and no batch is open.
+    /// Sets whether the worker ends when no unit is ready, leased or scheduled and no batch is
+    /// open.
     pub fn until_idle(mut self, until_idle: bool) -> Self {
         self.settings.until_idle = until_idle;
         self
     }
 
-    /// Whether it also does the store's upkeep.
+    /// Sets whether the worker also runs the maintenance services.
     pub fn services(mut self, services: Services) -> Self {
         self.settings.services = services;
         self
     }
 
-    /// How long ended units are kept, if it does the upkeep.
+    /// Sets how long the pruner keeps ended units, if the worker runs the maintenance services.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
         self
     }
 
-    /// Whether it claims before there is a slot.
+    /// Sets whether the worker claims units before a slot is free.
     pub fn claim_ahead(mut self, claim_ahead: ClaimAhead) -> Self {
         self.settings.claim_ahead = claim_ahead;
         self
     }
 
-    /// Where the heart beats. Leave it on its thread unless time is paused, as in tests.
+    /// Sets where the heartbeat runs. Change it only for tests with paused time.
     pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
         self.settings.heartbeat = heartbeat;
         self
     }
 
-    /// Registers a handler. `policy` is for units that bring none.
+    /// Registers a handler. `policy` applies to units without a policy of their own.
     pub fn handle(self, kind: Kind, policy: Policy, handler: impl Handler) -> Self {
-        self.handle_erased(kind, policy, Arc::new(Typed(handler)))
+        self.handle_erased(kind, policy, Arc::new(TypedHandler(handler)))
     }
 
-    /// Registers a closure as a handler. It may return a `Result` with any error that can be
-    /// shown (a retry), a `Result<T, Verdict>`, or a [`crate::HandlerResult`].
+    /// Registers a closure as a handler. It may return a `Result` with any error that implements
+    /// `Display` (a retry), a `Result<T, Verdict>`, or a [`crate::HandlerResult`].
     pub fn handle_fn<F, I, R>(self, kind: Kind, policy: Policy, handler: F) -> Self
     where
         F: Fn(Context, I) -> R + Send + Sync + 'static,
         I: DeserializeOwned + Send + 'static,
         R: Future<Output: IntoHandlerResult> + Send + 'static,
     {
-        self.handle_erased(kind, policy, Arc::new(Closure::new(handler)))
+        self.handle_erased(kind, policy, Arc::new(ClosureHandler::new(handler)))
     }
 
-    /// Registers a handler that reads the payload itself.
+    /// Registers a handler that parses the payload itself.
     pub fn handle_erased(
         mut self,
         kind: Kind,
         policy: Policy,
         handler: Arc<dyn ErasedHandler>,
     ) -> Self {
-        let registered = Registered { policy, handler };
+        let registered = RegisteredHandler { policy, handler };
         if self.settings.handlers.insert(kind.clone(), registered).is_some() {
-            self.twice = Some(kind);
+            self.duplicate = Some(kind);
         }
         self
     }
 
-    /// Units of this kind run while they hold a permit of `pool`. Their time begins with it. One for which
-    /// there is none, within the wait that the pool allows, goes back and comes again a second later, and has
-    /// used no attempt; one whose permit is lost is dropped where it stands, and tried again if its policy
-    /// says so. Whoever waits stands in its slot: a pool that is often full wants a short wait.
+    /// Requires a permit of `pool` while a unit of this kind runs. The unit's timeout starts when
+    /// the permit is granted. If the pool grants none within its wait limit, the unit is snoozed
+    /// for a second and uses no attempt. If the permit is lost, the run is dropped and retried by
+    /// its policy. A unit that waits for a permit occupies its slot: give a pool that is often full
+    /// a short wait limit.
     pub fn hold(mut self, kind: Kind, pool: BoundedPool) -> Self {
-        self.settings.holds.insert(kind, pool);
+        self.settings.permit_pools.insert(kind, pool);
         self
     }
 
-    /// Checks the description.
+    /// Validates the settings.
     pub fn build(self) -> Result<Worker, BuildError> {
-        let Self { settings, twice } = self;
-        if let Some(kind) = twice {
+        let Self { settings, duplicate } = self;
+        if let Some(kind) = duplicate {
             return Err(BuildError::TwoHandlers(kind));
         }
         if settings.handlers.is_empty() {

@@ -168,7 +168,7 @@ pub fn kill_runs(storm: &Storm, mut middle: impl FnMut()) {
     let last = storm.job.run(&[]).ends(3).says("taking up batch");
     // Whoever looks first takes back: the watcher, one that was killed later, or this last one.
     let said = storm.job.place.read("stderr") + &last.err;
-    assert!(said.contains("took units back from dead workers"), "{said}");
+    assert!(said.contains("rescued units of dead workers"), "{said}");
     let last = last.json();
     assert_eq!((&last["total"], &last["status"]), (&json!(storm.rows), &json!("complete")));
     storm.assert_exact();

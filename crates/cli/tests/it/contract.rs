@@ -90,7 +90,7 @@ fn waiting_tells_by_the_exit_code_how_it_went() {
         (&failed["state"], &failed["failure"]["code"]),
         (&json!("failed"), &json!("exit-code"))
     );
-    submit(json!(["sleep", "60"]), &["--wait-limit", "200ms"]).ends(1).says("not over after");
+    submit(json!(["sleep", "60"]), &["--wait-limit", "200ms"]).ends(1).says("not ended within");
 
     let run = ["submit", "exec", "--lines", "-", "--batch", "good", "--wait"];
     place.run_with(&run, "{\"argv\":[\"true\"]}\n").ok();

@@ -101,7 +101,7 @@ fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed()
     // The other takes over all of it, while the first finds that nobody answers.
     site.until_complete("long");
     site.until_complete("short");
-    site.until_it_says(1, "the store is away");
+    site.until_it_says(1, "the store is unavailable");
     assert!(site.sessions().iter().all(|session| session["id"] != first["id"]));
     for unit in 0..SLOTS {
         assert!(site.runs(2).contains(&unit), "unit {unit} ran again at the other host");
@@ -109,7 +109,7 @@ fn a_host_that_is_cut_off_loses_its_units_to_the_other_and_goes_on_when_healed()
     assert_eq!(cut_off.0.try_wait().unwrap(), None, "it holds on");
 
     site.network.heal(1).unwrap();
-    site.until_it_says(1, "the session was ended by others");
+    site.until_it_says(1, "another process ended the session");
     eventually(SOON, || (site.sessions().len() == 2).then_some(()));
     let other = site.drain(2, other);
     site.submit("after", 200..200 + SHORT, 50);

@@ -1,4 +1,4 @@
-//! What somebody should know of a pool, told once for all processes and not too often.
+//! Alerts about a pool: sent once for all processes, at a limited rate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,23 +8,24 @@ use longshore_core::PoolName;
 use longshore_core::permits::PoolStats;
 use tokio::time::Instant;
 
-use super::desk::Desk;
+use super::inner::PoolInner;
 
-/// What an alert is about.
+/// What an alert reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum PoolAlertKind {
-    /// Somebody had to wait, or went away: everything is in use.
+    /// A request had to wait or was rejected: all permits are in use.
     AtCapacity,
-    /// Somebody waited too long.
+    /// A request timed out.
     TimedOut,
-    /// The back end does not answer. Told once a minute by each process: they cannot ask each other.
+    /// The backend does not answer. Sent once a minute by each process: they cannot coordinate
+    /// without it.
     BackEndLost,
 }
 
 impl PoolAlertKind {
-    /// Its name, as in JSON.
+    /// The kind's name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AtCapacity => "at-capacity",
@@ -33,37 +34,37 @@ impl PoolAlertKind {
         }
     }
 
-    /// What happened, for people to read.
+    /// A message for users.
     pub fn words(self) -> &'static str {
         match self {
             Self::AtCapacity => "a bounded pool is at capacity",
-            Self::TimedOut => "somebody waited too long for a bounded pool",
-            Self::BackEndLost => "the back end of a bounded pool does not answer",
+            Self::TimedOut => "a request for a permit of a bounded pool timed out",
+            Self::BackEndLost => "the backend of a bounded pool does not answer",
         }
     }
 }
 
-/// Something that somebody should know of.
+/// An alert about a pool.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct PoolAlert {
-    /// Which pool.
+    /// The pool.
     pub pool: PoolName,
-    /// What it is.
+    /// What happened.
     pub kind: PoolAlertKind,
-    /// How the pool stands; unknown if the back end is away.
+    /// The pool's statistics; `None` if the backend is unavailable.
     pub stats: Option<PoolStats>,
-    /// What the back end said, if that is the matter.
+    /// The backend's error, if it is unavailable.
     pub error: String,
 }
 
-/// Where alerts go.
+/// Receives alerts.
 #[async_trait]
 pub trait Alarm: Send + Sync + 'static {
-    /// Tells somebody. Called beside the pool's work, one alert at a time for each kind.
+    /// Sends an alert. Called in a background task, one alert at a time for each kind.
     async fn raise(&self, alert: &PoolAlert);
 }
 
-/// Alerts go to the log.
+/// Writes alerts to the log.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogAlarm;
 
@@ -90,54 +91,54 @@ impl Alarm for LogAlarm {
     }
 }
 
-/// Between two reports of one outage.
-const OUTAGE: Duration = Duration::from_secs(60);
+/// Minimum time between two alerts about an outage.
+const OUTAGE_ALERT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Until when this process does not even ask whether it may tell.
+/// Per kind, until when this process does not ask the backend whether it may send an alert.
 #[derive(Default)]
-pub(super) struct Throttle(Mutex<[Option<Instant>; 3]>);
+pub(super) struct AlertThrottle(Mutex<[Option<Instant>; 3]>);
 
-impl Throttle {
-    /// Whether it is time; if so not again for `silence`.
-    fn passes(&self, kind: PoolAlertKind, silence: Duration) -> bool {
+impl AlertThrottle {
+    /// Whether an alert is due; if so, the next is due after `quiet_time`.
+    fn allows(&self, kind: PoolAlertKind, quiet_time: Duration) -> bool {
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (time, now) = (&mut times[kind as usize], Instant::now());
-        let passes = time.is_none_or(|time| time <= now);
-        if passes {
-            *time = Some(now + silence);
+        let allowed = time.is_none_or(|time| time <= now);
+        if allowed {
+            *time = Some(now + quiet_time);
         }
-        passes
+        allowed
     }
 }
 
-impl Desk {
-    /// Tells somebody, unless it was told lately.
+impl PoolInner {
+    /// Sends an alert, unless one was sent recently.
     pub(super) fn alert(self: &Arc<Self>, kind: PoolAlertKind, error: &str) {
         let every = self.settings.alert_every;
-        let silence = match kind {
-            PoolAlertKind::BackEndLost => OUTAGE,
-            // Another process may have told it; its silence ends before ours would.
+        let quiet_time = match kind {
+            PoolAlertKind::BackEndLost => OUTAGE_ALERT_INTERVAL,
+            // Another process may have sent it; its quiet time ends before `every` has passed here.
             _ => every / 4,
         };
-        if !self.throttle.passes(kind, silence) {
+        if !self.throttle.allows(kind, quiet_time) {
             return;
         }
-        let (desk, error) = (Arc::clone(self), error.to_owned());
-        self.telling.spawn(async move {
-            if let Some(stats) = desk.may_tell(kind, every).await {
-                let alert = PoolAlert { pool: desk.name.clone(), kind, stats, error };
-                desk.settings.alarm.raise(&alert).await;
+        let (inner, error) = (Arc::clone(self), error.to_owned());
+        self.alert_tasks.spawn(async move {
+            if let Some(stats) = inner.alert_stats(kind, every).await {
+                let alert = PoolAlert { pool: inner.name.clone(), kind, stats, error };
+                inner.settings.alarm.raise(&alert).await;
             }
         });
     }
 
-    /// The figures to tell, if it is ours to tell.
-    async fn may_tell(&self, kind: PoolAlertKind, every: Duration) -> Option<Option<PoolStats>> {
+    /// The statistics for the alert, if this process may send it.
+    async fn alert_stats(&self, kind: PoolAlertKind, every: Duration) -> Option<Option<PoolStats>> {
         if kind == PoolAlertKind::BackEndLost {
             return Some(None);
         }
         let may = self.permits.may_alert(&self.name, kind.as_str(), every).await;
-        // A back end that is away is an alert of its own.
+        // An unavailable backend causes an alert of its own.
         if !may.unwrap_or(false) {
             return None;
         }

@@ -1,47 +1,47 @@
-//! Why there is no permit.
+//! Errors of acquiring a permit.
 
 use std::time::Duration;
 
 use longshore_core::{Error, PoolName};
 
-/// Why there is no permit.
+/// Why no permit was acquired.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The wait was longer than it may be.
+    /// No permit was granted within the wait limit.
     #[error("no permit of pool `{pool}` within {limit:?}")]
     TimedOut {
-        /// Which pool.
+        /// The pool.
         pool: PoolName,
-        /// How long it waited.
+        /// The wait limit.
         limit: Duration,
     },
-    /// No waiting would help, unless the pool is enlarged.
+    /// The request exceeds the pool's maximum, so that waiting cannot help.
     #[error("a weight of {weight} is more than pool `{pool}` has ({max})")]
     TooHeavy {
-        /// Which pool.
+        /// The pool.
         pool: PoolName,
-        /// What was asked for.
+        /// The requested weight.
         weight: u32,
-        /// All that there is.
+        /// The pool's maximum.
         max: u32,
     },
-    /// It was there, and was lost while it was needed: its lease ran out or the pool was reset.
+    /// The permit was lost while in use: its lease expired or the pool was reset.
     #[error("the permit of pool `{0}` was lost while it was in use")]
     Lost(PoolName),
-    /// The back end could not say, and the pool does not open without it.
-    #[error("pool `{pool}` cannot be reached")]
+    /// The backend is unavailable, and the pool fails closed.
+    #[error("the backend of pool `{pool}` is unavailable")]
     Unavailable {
-        /// Which pool.
+        /// The pool.
         pool: PoolName,
-        /// What the back end said.
+        /// The backend's error.
         #[source]
         source: Error,
     },
 }
 
 impl AcquireError {
-    /// Whether the same request may work later.
+    /// Whether the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::TimedOut { .. } | Self::Lost(_) => true,

@@ -1,23 +1,23 @@
-//! Bounded pools: N permits for something scarce, shared by whoever names the pool.
+//! Bounded pools: N permits for a scarce resource, shared by all processes that name the pool.
 //!
-//! [`BoundedPool`] is the front of the [`Permits`] seam: it waits in line, extends what this process
-//! holds, gives back what is dropped, and knows what to do while the back end is away. Who may hold what
-//! is the back end's alone to say; nothing here is counted twice.
+//! [`BoundedPool`] is built on the [`Permits`] trait: it waits, renews the leases of this process's
+//! permits, releases dropped permits, and handles backend outages. Only the backend counts permits.
 //!
-//! `desk` owns what all handles and guards of a pool share; `request` asks and waits; `guard` is what is
-//! held; `keeper` extends and `errands` gives back; `outage`, `alerts` and `pilot` are the options.
+//! `inner` is the shared state; `request` asks and waits; `permit` is the guard; `lease_renewer`
+//! extends and `release_task` releases; `fallback`, `alerts` and `adaptive_limit` are optional
+//! features.
 
+mod adaptive_limit;
 mod alerts;
-mod book;
-mod desk;
-mod errands;
 mod error;
-mod guard;
-mod keeper;
-mod outage;
-mod pilot;
+mod fallback;
+mod held_permits;
+mod inner;
+mod lease_renewer;
+mod permit;
+mod registry;
+mod release_task;
 mod request;
-mod roll;
 mod settings;
 mod stats;
 
@@ -26,15 +26,15 @@ use std::sync::Arc;
 use longshore_core::{Permits, PoolName, Priority, Result};
 
 pub use alerts::{Alarm, LogAlarm, PoolAlert, PoolAlertKind};
-pub use book::PoolBook;
-use desk::Desk;
 pub use error::AcquireError;
-pub use guard::{Permit, Went};
-pub use request::Request;
+use inner::PoolInner;
+pub use permit::{Permit, Went};
+pub use registry::PoolBook;
+pub use request::PermitRequest;
 pub use settings::{AdaptiveMax, BoundedPoolBuilder, OnOutage};
-pub use stats::{BoundedPoolStats, Local};
+pub use stats::{BoundedPoolStats, LocalPermits};
 
-/// A pool of permits, by name. Cheap to clone; all clones are one.
+/// A named pool of permits. Clones share the pool.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -55,37 +55,37 @@ pub use stats::{BoundedPoolStats, Local};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct BoundedPool(Arc<Desk>);
+pub struct BoundedPool(Arc<PoolInner>);
 
 impl BoundedPool {
-    /// A pool of `max` permits, unless it is known already with another maximum. There is nothing to set
-    /// up: the first to ask makes it known.
+    /// Starts a builder for a pool of `max` permits. If the backend has the pool already, its
+    /// maximum applies. The first request creates the pool.
     pub fn builder(permits: Arc<dyn Permits>, name: PoolName, max: u32) -> BoundedPoolBuilder {
         BoundedPoolBuilder::new(permits, name, max)
     }
 
-    /// Its name.
+    /// The pool's name.
     pub fn name(&self) -> &PoolName {
         &self.0.name
     }
 
-    /// Waits for a permit of weight 1, as long as the pool's settings allow.
+    /// Waits for a permit of weight 1, within the pool's wait limit.
     pub async fn acquire(&self) -> Result<Permit, AcquireError> {
         self.request().acquire().await
     }
 
-    /// A permit of weight 1 if one is free and nobody waits for it.
+    /// Acquires a permit of weight 1 if one is free and no other request waits for it.
     pub async fn try_acquire(&self) -> Result<Option<Permit>, AcquireError> {
         self.request().try_acquire().await
     }
 
-    /// A permit with a weight, a class or a limit of its own.
-    pub fn request(&self) -> Request<'_> {
-        Request::new(&self.0)
+    /// Starts a request with its own weight, priority or wait limit.
+    pub fn request(&self) -> PermitRequest<'_> {
+        PermitRequest::new(&self.0)
     }
 
-    /// Runs something while holding a permit. If the permit is lost meanwhile the work is dropped where it
-    /// stands: others may have begun theirs.
+    /// Runs a future while holding a permit. If the permit is lost the future is dropped: another
+    /// holder may have started.
     pub async fn with_permit<T>(&self, work: impl Future<Output = T>) -> Result<T, AcquireError> {
         let permit = self.acquire().await?;
         tokio::select! {
@@ -94,30 +94,31 @@ impl BoundedPool {
         }
     }
 
-    /// Makes the pool known if it is not, and changes nothing else, however often it is called. Never
-    /// needed.
+    /// Creates the pool if it does not exist, and changes nothing otherwise. Optional: the first
+    /// request does it too.
     pub async fn init(&self) -> Result<()> {
         self.0.permits.init(&self.0.name, self.0.settings.max).await?;
         Ok(())
     }
 
-    /// Sets the maximum for everybody: more are there at once, fewer as permits come back.
+    /// Sets the maximum for all processes: additional permits are available immediately, surplus
+    /// ones go as they are released.
     pub async fn resize(&self, max: u32) -> Result<()> {
         self.0.permits.resize(&self.0.name, max).await
     }
 
-    /// Forgets holders, waiters and figures: for when the holders are known to be gone.
+    /// Removes holders, waiters and statistics. Use it when the holders are known to be gone.
     pub async fn reset(&self) -> Result<()> {
         self.0.permits.reset(&self.0.name).await
     }
 
-    /// How the pool stands, and this process beside it.
+    /// Statistics of the pool and of this process.
     pub async fn stats(&self) -> BoundedPoolStats {
         self.0.stats().await
     }
 
-    /// Returns once everything that was dropped so far has been given back, or cannot be, and alerts on
-    /// their way have been told: what a process does last.
+    /// Returns once all permits dropped so far are released, or cannot be, and alerts in flight are
+    /// sent. Call it before the process exits.
     pub async fn settle(&self) {
         self.0.settle().await;
     }
@@ -129,5 +130,5 @@ impl std::fmt::Debug for BoundedPool {
     }
 }
 
-/// The class of whoever says nothing about it.
+/// The default priority.
 const NORMAL: Priority = Priority::NORMAL;

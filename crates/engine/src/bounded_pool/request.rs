@@ -1,4 +1,4 @@
-//! Asking for a permit and waiting for it.
+//! Requests for permits: ask and wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,80 +11,80 @@ use longshore_core::{Error, PermitId, Priority};
 use tokio::time::{Instant, timeout};
 
 use super::alerts::PoolAlertKind;
-use super::desk::Desk;
 use super::error::AcquireError;
-use super::guard::Permit;
-use super::outage::TRIES;
+use super::fallback::TRIES_BEFORE_FALLBACK;
+use super::inner::PoolInner;
+use super::permit::Permit;
 use crate::Backoff;
 
-/// Between two asks of one who waits, however near something ends.
-const SHORTEST: Duration = Duration::from_millis(5);
-/// How long leaving the line may keep a caller whose time is over.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Minimum time between two asks of a waiting request, however soon a lease expires.
+const MIN_ASK_INTERVAL: Duration = Duration::from_millis(5);
+/// How long leaving the wait queue may delay a request that timed out.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A permit with a weight, a class or a limit of its own.
-#[must_use = "nothing is asked before it is acquired"]
-pub struct Request<'p> {
-    desk: &'p Arc<Desk>,
+/// A request for a permit with its own weight, priority or wait limit.
+#[must_use = "a request does nothing until `acquire` is called"]
+pub struct PermitRequest<'p> {
+    inner: &'p Arc<PoolInner>,
     weight: u32,
     priority: Priority,
     wait: Option<Duration>,
     owner: Option<Arc<str>>,
 }
 
-impl<'p> Request<'p> {
-    pub(super) fn new(desk: &'p Arc<Desk>) -> Self {
-        let wait = desk.settings.wait;
-        Self { desk, weight: 1, priority: super::NORMAL, wait, owner: None }
+impl<'p> PermitRequest<'p> {
+    pub(super) fn new(inner: &'p Arc<PoolInner>) -> Self {
+        let wait = inner.settings.wait;
+        Self { inner, weight: 1, priority: super::NORMAL, wait, owner: None }
     }
 
-    /// How much of the pool it takes.
+    /// Sets the weight. Default 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.weight = weight;
         self
     }
 
-    /// Its class in the line.
+    /// Sets the priority in the wait queue.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// How long to wait for it; zero for ever.
+    /// Sets the wait limit; zero waits for ever.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = (!limit.is_zero()).then_some(limit);
         self
     }
 
-    /// How long to wait for it where the pool allows longer.
+    /// Lowers the wait limit to `limit` if the pool's is longer.
     pub fn at_most(mut self, limit: Duration) -> Self {
         self.wait = Some(self.wait.map_or(limit, |own| own.min(limit)));
         self
     }
 
-    /// Who holds it, for people to read.
+    /// Sets the holder's name in statistics.
     pub fn owner(mut self, owner: &str) -> Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// Waits for it: first come, first served within a class. Dropped, it leaves the line, and gives back
-    /// what was granted meanwhile.
+    /// Waits for the permit: first come, first served within a priority. Dropping the future leaves
+    /// the wait queue and releases a permit granted in the meantime.
     pub async fn acquire(self) -> Result<Permit, AcquireError> {
-        let ask = self.ask(Otherwise::Wait(self.desk.settings.place()));
-        if let Some(permit) = self.desk.at_once(&ask) {
+        let ask = self.ask(Otherwise::Wait(self.inner.settings.queue_ttl()));
+        if let Some(permit) = self.inner.ask_immediately(&ask) {
             return Ok(permit);
         }
-        // Whoever waits needs more room than whoever does not.
+        // Boxed: a request that waits needs a larger future than one that does not.
         Box::pin(self.wait_for(ask)).await
     }
 
     async fn wait_for(self, ask: Ask) -> Result<Permit, AcquireError> {
-        let mut claim = Claim::new(self.desk, ask.id);
-        let mut trouble = None;
+        let mut pending = PendingAsk::new(self.inner, ask.id);
+        let mut last_error = None;
         let answer = {
-            let mut attempt = pin!(obtain(self.desk, &ask, &mut trouble));
-            // Most of the time there is one, and no timer is needed.
+            let mut attempt = pin!(ask_until_granted(self.inner, &ask, &mut last_error));
+            // Usually a permit is free and no timer is needed.
             match (poll!(attempt.as_mut()), self.wait) {
                 (Poll::Ready(answer), _) => Some(answer),
                 (Poll::Pending, None) => Some(attempt.await),
@@ -92,40 +92,42 @@ impl<'p> Request<'p> {
             }
         };
         match answer {
-            Some(answer) => answer.inspect(|permit| claim.answered(permit.fence().is_some())),
-            None => Err(claim.time_out(self.wait.unwrap_or_default(), trouble).await),
+            Some(answer) => answer.inspect(|permit| pending.resolve(permit.fence().is_some())),
+            None => Err(pending.withdraw(self.wait.unwrap_or_default(), last_error).await),
         }
     }
 
-    /// A permit if one is free and nobody waits for it.
+    /// Acquires the permit if one is free and no other request waits for it.
     pub async fn try_acquire(self) -> Result<Option<Permit>, AcquireError> {
         let ask = self.ask(Otherwise::GoAway);
-        let mut claim = Claim::new(self.desk, ask.id);
+        let mut pending = PendingAsk::new(self.inner, ask.id);
         let mut backoff = Backoff::store();
         loop {
-            if self.desk.is_open(backoff.tries()) {
-                return Ok(self.desk.own_permit_now(ask.weight).await);
+            if self.inner.uses_local_permits(backoff.tries()) {
+                return Ok(self.inner.try_local_permit(ask.weight).await);
             }
-            match self.desk.ask(&ask).await {
+            match self.inner.ask(&ask).await {
                 Ok(granted) => {
-                    claim.answered(true);
+                    pending.resolve(true);
                     return Ok(granted.ok());
                 }
-                Err(Trouble::For(error)) => {
-                    self.desk.lost_back_end(&error);
+                Err(AskError::Retryable(error)) => {
+                    self.inner.on_backend_error(&error);
                     backoff.wait().await;
-                    if backoff.tries() >= TRIES && !self.desk.is_open(TRIES) {
-                        return Err(Trouble::For(error).into_error(self.desk, ask.weight));
+                    if backoff.tries() >= TRIES_BEFORE_FALLBACK
+                        && !self.inner.uses_local_permits(TRIES_BEFORE_FALLBACK)
+                    {
+                        return Err(AskError::Retryable(error).into_error(self.inner, ask.weight));
                     }
                 }
-                Err(trouble) => return Err(trouble.into_error(self.desk, ask.weight)),
+                Err(error) => return Err(error.into_error(self.inner, ask.weight)),
             }
         }
     }
 
     fn ask(&self, otherwise: Otherwise) -> Ask {
-        self.desk.attend();
-        let settings = &self.desk.settings;
+        self.inner.ensure_tasks();
+        let settings = &self.inner.settings;
         Ask {
             id: PermitId::new(),
             max: settings.max,
@@ -138,59 +140,62 @@ impl<'p> Request<'p> {
     }
 }
 
-/// Asks until there is an answer that is one.
-async fn obtain(
-    desk: &Arc<Desk>,
+/// Asks until the permit is granted or the request fails permanently.
+async fn ask_until_granted(
+    inner: &Arc<PoolInner>,
     ask: &Ask,
-    trouble: &mut Option<Error>,
+    last_error: &mut Option<Error>,
 ) -> Result<Permit, AcquireError> {
     let mut backoff = Backoff::store();
     loop {
-        if desk.is_open(backoff.tries())
-            && let Some(permit) = desk.own_permit(ask.weight).await
+        if inner.uses_local_permits(backoff.tries())
+            && let Some(permit) = inner.local_permit(ask.weight).await
         {
             return Ok(permit);
         }
-        match desk.ask(ask).await {
+        match inner.ask(ask).await {
             Ok(Ok(permit)) => return Ok(permit),
-            Ok(Err(look_again)) => {
-                (*trouble, backoff) = (None, Backoff::store());
-                let pause = look_again.min(desk.settings.place() / 3).max(SHORTEST);
-                // Time over is as good as a hint: either way it asks again.
-                let _ = timeout(pause, desk.permits.turn(&desk.name, ask.id)).await;
+            Ok(Err(ask_again_in)) => {
+                (*last_error, backoff) = (None, Backoff::store());
+                let pause = ask_again_in.min(inner.settings.queue_ttl() / 3).max(MIN_ASK_INTERVAL);
+                // A timeout is as good as a wake-up: either way it asks again.
+                let _ = timeout(pause, inner.permits.turn(&inner.name, ask.id)).await;
             }
-            Err(Trouble::For(error)) => {
-                desk.lost_back_end(&error);
-                *trouble = Some(error);
+            Err(AskError::Retryable(error)) => {
+                inner.on_backend_error(&error);
+                *last_error = Some(error);
                 backoff.wait().await;
             }
-            Err(other) => return Err(other.into_error(desk, ask.weight)),
+            Err(other) => return Err(other.into_error(inner, ask.weight)),
         }
     }
 }
 
-/// What an ask came to that is no answer.
-enum Trouble {
-    /// The back end is away, for now.
-    For(Error),
-    /// It will not do.
-    Never(Error),
+/// Why an ask failed.
+enum AskError {
+    /// The backend is unavailable.
+    Retryable(Error),
+    /// The backend rejects the request.
+    Permanent(Error),
     TooHeavy(u32),
 }
 
-impl Trouble {
-    fn into_error(self, desk: &Desk, weight: u32) -> AcquireError {
-        let pool = desk.name.clone();
+impl AskError {
+    fn into_error(self, inner: &PoolInner, weight: u32) -> AcquireError {
+        let pool = inner.name.clone();
         match self {
-            Self::For(source) | Self::Never(source) => AcquireError::Unavailable { pool, source },
+            Self::Retryable(source) | Self::Permanent(source) => {
+                AcquireError::Unavailable { pool, source }
+            }
             Self::TooHeavy(max) => AcquireError::TooHeavy { pool, weight, max },
         }
     }
 }
 
-impl Desk {
-    /// A permit, if the back end gives one without being waited for. If not, it may stand in line.
-    fn at_once(self: &Arc<Self>, ask: &Ask) -> Option<Permit> {
+impl PoolInner {
+    /// A permit, if the backend grants one without waiting. Otherwise the request may be in the
+    /// wait queue.
+    fn ask_immediately(self: &Arc<Self>, ask: &Ask) -> Option<Permit> {
         if ask.weight == 0 {
             return None;
         }
@@ -201,65 +206,66 @@ impl Desk {
         }
     }
 
-    /// Asks once: a permit, or how soon to look again.
-    async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Result<Permit, Duration>, Trouble> {
+    /// Asks once. Returns the permit, or how soon to ask again.
+    async fn ask(self: &Arc<Self>, ask: &Ask) -> Result<Result<Permit, Duration>, AskError> {
         let sent = Instant::now();
         let answer = self.permits.ask(&self.name, ask).await;
         if answer.is_ok() {
-            self.outage.over();
+            self.outage.end();
         }
         match answer {
             Ok(Answer::Granted(grant)) => Ok(Ok(Permit::of_pool(self, ask.id, grant, sent))),
-            Ok(Answer::Waiting { look_again, .. }) => {
+            Ok(Answer::Waiting { look_again: ask_again_in, .. }) => {
                 self.alert(PoolAlertKind::AtCapacity, "");
-                Ok(Err(look_again))
+                Ok(Err(ask_again_in))
             }
             Ok(Answer::Full) => {
                 self.alert(PoolAlertKind::AtCapacity, "");
                 Ok(Err(Duration::ZERO))
             }
-            Ok(Answer::TooHeavy { max }) => Err(Trouble::TooHeavy(max)),
-            Err(error) if error.is_retryable() => Err(Trouble::For(error)),
-            Err(error) => Err(Trouble::Never(error)),
+            Ok(Answer::TooHeavy { max }) => Err(AskError::TooHeavy(max)),
+            Err(error) if error.is_retryable() => Err(AskError::Retryable(error)),
+            Err(error) => Err(AskError::Permanent(error)),
         }
     }
 }
 
-/// An ask that may be in line, or granted without our knowledge, until it is answered.
-struct Claim<'p> {
-    desk: &'p Arc<Desk>,
+/// An ask that may be queued or granted at the backend until it is resolved. Dropping it releases
+/// both.
+struct PendingAsk<'p> {
+    inner: &'p Arc<PoolInner>,
     id: PermitId,
     open: bool,
 }
 
-impl<'p> Claim<'p> {
-    fn new(desk: &'p Arc<Desk>, id: PermitId) -> Self {
-        Self { desk, id, open: true }
+impl<'p> PendingAsk<'p> {
+    fn new(inner: &'p Arc<PoolInner>, id: PermitId) -> Self {
+        Self { inner, id, open: true }
     }
 
-    /// Nothing of it is left at the back end but what a guard knows of. Not so if the back end did not
-    /// answer: it may have heard all the same.
-    fn answered(&mut self, by_back_end: bool) {
-        self.open = !by_back_end;
+    /// Resolves the ask: the backend has nothing left of it but what the permit guard knows. A
+    /// local permit does not resolve it, because the backend may have granted it without an answer.
+    fn resolve(&mut self, granted_by_backend: bool) {
+        self.open = !granted_by_backend;
     }
 
-    /// Leaves the line because it took too long; what to say of it.
-    async fn time_out(&mut self, limit: Duration, trouble: Option<Error>) -> AcquireError {
-        let pool = self.desk.name.clone();
-        if let Some(source) = trouble {
+    /// Leaves the wait queue after a timeout. Returns the error.
+    async fn withdraw(&mut self, limit: Duration, last_error: Option<Error>) -> AcquireError {
+        let pool = self.inner.name.clone();
+        if let Some(source) = last_error {
             return AcquireError::Unavailable { pool, source };
         }
-        let leave = self.desk.permits.leave(&pool, self.id, Leaving::TimedOut);
-        self.open = !matches!(timeout(FAREWELL, leave).await, Ok(Ok(())));
-        self.desk.alert(PoolAlertKind::TimedOut, "");
+        let leave = self.inner.permits.leave(&pool, self.id, Leaving::TimedOut);
+        self.open = !matches!(timeout(LEAVE_TIMEOUT, leave).await, Ok(Ok(())));
+        self.inner.alert(PoolAlertKind::TimedOut, "");
         AcquireError::TimedOut { pool, limit }
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for PendingAsk<'_> {
     fn drop(&mut self) {
         if self.open {
-            self.desk.give_back(self.id);
+            self.inner.release_in_background(self.id);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a pool is told when it is made.
+//! Settings and builder of a pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,53 +7,53 @@ use longshore_core::{Error, Permits, PoolName, Result};
 
 use super::BoundedPool;
 use super::alerts::{Alarm, LogAlarm};
-use super::desk::Desk;
+use super::inner::PoolInner;
 
-/// What to do while the back end cannot be reached.
+/// What to do while the backend is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnOutage {
-    /// Nobody gets a permit; whoever waits goes on trying until its time is over. A permit whose lease
-    /// cannot be extended is lost when it runs out.
+    /// Grant no permits; waiting requests retry until they time out. A permit is lost when its
+    /// lease expires.
     #[default]
     FailClosed,
-    /// After a few tries each process gives permits of its own, up to this weight: together that may be
-    /// more than the pool's maximum. They are not the pool's: none is added when it is back. What is held
-    /// stays held until the back end says otherwise.
+    /// After a few tries each process grants local permits up to this weight, so that all processes
+    /// together may exceed the pool's maximum. Local permits are not added to the pool after the
+    /// outage. Held permits are kept until the backend reports them lost.
     FailOpen {
-        /// Most weight that this process gives by itself.
+        /// Maximum weight of this process's local permits.
         most: u32,
     },
 }
 
-/// A maximum that is found by trying: `longshore_core::adaptive` decides, from how long permits are held
-/// and what their holders say of it ([`super::Permit::note`]).
+/// An adaptive maximum. `longshore_core::adaptive` decides it from how long permits are held and
+/// how the work went ([`super::Permit::note`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptiveMax {
-    /// Never less than this.
+    /// Lower bound.
     pub min: u32,
-    /// Never more than this.
+    /// Upper bound.
     pub max: u32,
-    /// How much time is looked at together.
+    /// The length of a measurement window.
     pub window: Duration,
 }
 
 impl AdaptiveMax {
-    /// What the names of pools end with that say who steers.
+    /// Suffix of the names that [`Self::steering`] returns.
     const STEERING: &str = ":adaptive";
 
-    /// The pool whose one permit the process holds that steers the maximum of this one.
+    /// The name of a second pool with one permit. Its holder adjusts the maximum of `name`.
     pub fn steering(name: &PoolName) -> Result<PoolName> {
         let name = PoolName::new(format!("{name}{}", Self::STEERING));
         name.map_err(|error| Error::Invalid(error.to_string()))
     }
 
-    /// Whether a pool is one that says who steers another.
+    /// Whether a pool is one of [`Self::steering`].
     pub fn is_steering(name: &PoolName) -> bool {
         name.as_str().ends_with(Self::STEERING)
     }
 }
 
-pub(super) struct Settings {
+pub(super) struct PoolSettings {
     pub(super) max: u32,
     pub(super) wait: Option<Duration>,
     pub(super) ttl: Duration,
@@ -64,23 +64,24 @@ pub(super) struct Settings {
     pub(super) alarm: Arc<dyn Alarm>,
 }
 
-impl Settings {
-    /// How long a place in line is kept for one who does not ask: whoever died is in the way no longer.
-    pub(super) fn place(&self) -> Duration {
+impl PoolSettings {
+    /// How long a waiter that does not ask again stays queued, so that a dead waiter does not block
+    /// the others.
+    pub(super) fn queue_ttl(&self) -> Duration {
         (self.ttl / 3).clamp(Duration::from_millis(200), Duration::from_secs(10))
     }
 }
 
-/// Puts a [`BoundedPool`] together.
+/// Builder of a [`BoundedPool`].
 pub struct BoundedPoolBuilder {
     permits: Arc<dyn Permits>,
     name: PoolName,
-    settings: Settings,
+    settings: PoolSettings,
 }
 
 impl BoundedPoolBuilder {
     pub(super) fn new(permits: Arc<dyn Permits>, name: PoolName, max: u32) -> Self {
-        let settings = Settings {
+        let settings = PoolSettings {
             max,
             wait: None,
             ttl: Duration::from_secs(30),
@@ -93,59 +94,58 @@ impl BoundedPoolBuilder {
         Self { permits, name, settings }
     }
 
-    /// How long to wait for a permit; zero for ever, which is the default.
+    /// Sets how long to wait for a permit; zero, the default, waits for ever.
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> Self {
         self.settings.wait = (!limit.is_zero()).then_some(limit);
         self
     }
 
-    /// How long a holder that died keeps its permits: 30 s unless said otherwise, at least 100 ms. While it
-    /// lives they are extended three times as often.
+    /// Sets the lease: how long a dead holder keeps its permits. Default 30 s, at least 100 ms.
+    /// Live holders renew it three times per lease.
     #[must_use]
     pub fn lease(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl.max(Duration::from_millis(100));
         self
     }
 
-    /// How often each alert is told at most, by all processes together: every 5 minutes unless said
-    /// otherwise.
+    /// Sets how often each alert is sent at most, by all processes together. Default 5 minutes.
     #[must_use]
     pub fn alert_every(mut self, every: Duration) -> Self {
         self.settings.alert_every = every;
         self
     }
 
-    /// What to do while the back end is away.
+    /// Sets what to do while the backend is unavailable.
     #[must_use]
     pub fn on_outage(mut self, on_outage: OnOutage) -> Self {
         self.settings.on_outage = on_outage;
         self
     }
 
-    /// Lets the maximum find itself.
+    /// Adapts the maximum to the load.
     #[must_use]
     pub fn adaptive(mut self, adaptive: AdaptiveMax) -> Self {
         self.settings.adaptive = Some(adaptive);
         self
     }
 
-    /// Who holds, for people to read: host, process, purpose.
+    /// Sets the holder's name in statistics: host, process, purpose.
     #[must_use]
     pub fn owner(mut self, owner: &str) -> Self {
         self.settings.owner = owner.into();
         self
     }
 
-    /// Who is told of alerts: the log, unless said otherwise.
+    /// Sets the receiver of alerts. Default: the log.
     #[must_use]
     pub fn alarm(mut self, alarm: Arc<dyn Alarm>) -> Self {
         self.settings.alarm = alarm;
         self
     }
 
-    /// The pool. Nothing is asked of the back end yet.
+    /// Builds the pool, without a call to the backend.
     pub fn build(self) -> BoundedPool {
-        BoundedPool(Arc::new(Desk::new(self.permits, self.name, self.settings)))
+        BoundedPool(Arc::new(PoolInner::new(self.permits, self.name, self.settings)))
     }
 }

@@ -1,41 +1,41 @@
-//! How a pool stands, seen from one process.
+//! Statistics of a pool, as one process sees them.
 
 use std::time::Duration;
 
 use longshore_core::permits::PoolStats;
 use serde::Serialize;
 
-use super::desk::Desk;
+use super::inner::PoolInner;
 
-/// How a pool stands, and this process beside it.
+/// Statistics of a pool and of this process.
 #[derive(Debug, Clone, Serialize)]
 pub struct BoundedPoolStats {
-    /// What the back end says; `None` if it is away, or nobody has asked of the pool yet.
+    /// The backend's statistics; `None` if it is unavailable or the pool does not exist yet.
     pub pool: Option<PoolStats>,
-    /// Permits of the pool that this process holds.
+    /// Permits that this process holds.
     pub held_here: usize,
-    /// How long the back end has not answered this process.
+    /// How long the backend has not answered this process.
     pub outage: Option<Duration>,
-    /// What this process gives by itself in an outage, if the pool opens then. Not counted in `pool`, and
-    /// not bounded by its maximum.
-    pub local: Option<Local>,
+    /// Local permits of this process during an outage, if the pool fails open. Not counted in
+    /// `pool` and not bounded by its maximum.
+    pub local: Option<LocalPermits>,
 }
 
-/// Permits that a process gives by itself.
+/// Permits that a process grants itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Local {
-    /// Most weight at once.
+pub struct LocalPermits {
+    /// Maximum weight.
     pub max: u32,
-    /// Weight that is held.
+    /// Weight in use.
     pub in_use: u32,
 }
 
-pub(super) async fn read(desk: &Desk) -> BoundedPoolStats {
-    let pool = desk.permits.stats(&desk.name).await.ok().flatten();
+pub(super) async fn read(inner: &PoolInner) -> BoundedPoolStats {
+    let pool = inner.permits.stats(&inner.name).await.ok().flatten();
     BoundedPoolStats {
         pool,
-        held_here: desk.roll.count(),
-        outage: desk.outage.lasts(),
-        local: desk.outage.own().map(|(max, in_use)| Local { max, in_use }),
+        held_here: inner.held_permits.len(),
+        outage: inner.outage.duration(),
+        local: inner.outage.local_usage().map(|(max, in_use)| LocalPermits { max, in_use }),
     }
 }

@@ -1,27 +1,26 @@
-//! The store in memory: for tests, for work that need not outlive its process, and as the oracle
-//! that the durable stores are compared with.
+//! The in-memory store: for tests, for work that need not outlive its process, and as the oracle
+//! for the durable stores.
 //!
-//! Everything is under one lock and every decision comes from `longshore_core`, so the files here
-//! only say which units are meant and in which order. They mirror the seam: intake, leases (with
-//! claim), upkeep, operate, inspect (with verify), tenants,
-//! schedules; and the ledger. `state` owns the books that they all write in. Permits share nothing with
-//! units and have a type of their own.
+//! Everything is under one lock and `longshore_core` makes every decision; the modules here only
+//! select units and their order. They mirror the store traits: enqueue, `worker_api` (with claim),
+//! maintenance, admin, queries (with verify), tenants, schedules, ledger. `state` holds the shared
+//! data. Permits share nothing with units and have their own type.
 
+mod admin;
+mod change_feed;
 mod claim;
-mod commit;
-mod feed;
-mod inspect;
-mod intake;
-mod leases;
+mod enqueue;
 mod ledger;
-mod operate;
+mod maintenance;
 mod permits;
+mod post_write;
+mod queries;
 mod record;
 mod schedules;
 mod state;
 mod tenants;
-mod upkeep;
 mod verify;
+mod worker_api;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +30,7 @@ use tokio::sync::watch;
 pub use permits::MemoryPermits;
 use state::State;
 
-/// A whole store in this process' memory; gone with it.
+/// A store in the memory of this process.
 ///
 /// ```
 /// use longshore::{Inspect, Intake, Kind, MemoryStore, NewUnit, Scope, UnitState};
@@ -49,9 +48,9 @@ use state::State;
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// The newest entry of the change feed.
+    /// The sequence number of the newest entry of the change feed.
     changed: watch::Sender<u64>,
-    /// Raised whenever something may have become claimable. Never 0, which means "never looked".
+    /// Raised when a unit may have become claimable. Never 0, which callers use for "not read yet".
     claimable: watch::Sender<u64>,
 }
 
@@ -66,23 +65,23 @@ impl MemoryStore {
         }
     }
 
-    /// Looks at the books.
-    fn read<T>(&self, look: impl FnOnce(&State, Timestamp) -> T) -> T {
+    /// Reads the state.
+    fn read<T>(&self, query: impl FnOnce(&State, Timestamp) -> T) -> T {
         let now = self.clock.now();
-        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
+        query(&self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 
-    /// Writes in the books and closes them: batches move on and everybody hears of it.
+    /// Changes the state, then advances batches and notifies waiting readers and workers.
     fn write<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let answer = change(&mut state, now);
-        let news = state.commit(now);
+        let notice = state.commit(now);
         drop(state);
-        if let Some(seq) = news.seq {
+        if let Some(seq) = notice.seq {
             self.changed.send_modify(|newest| *newest = seq.max(*newest));
         }
-        if news.claimable {
+        if notice.claimable {
             self.claimable.send_modify(|count| *count += 1);
         }
         answer

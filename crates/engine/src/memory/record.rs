@@ -1,4 +1,4 @@
-//! One unit's record: what the store keeps of it beyond what it shows.
+//! A unit's record, with the data that the store does not return.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,27 @@ use longshore_core::{
     BatchId, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
 };
 
-/// The address of a lane.
+/// Identifies a lane.
 pub(super) type LaneKey = (QueueName, TenantId);
 
-/// A unit and what is kept beside it.
+/// A unit and its internal data.
 #[derive(Debug, Clone)]
-pub(super) struct Record {
+pub(super) struct UnitRecord {
     pub(super) unit: Unit,
     /// Rank when ready, due time when scheduled, end when final.
-    pub(super) place: Timestamp,
+    pub(super) sort_key: Timestamp,
     pub(super) window: DedupWindow,
     pub(super) not_before: Option<Timestamp>,
-    /// The units it still waits for.
+    /// The dependencies that have not ended.
     pub(super) waits_for: BTreeSet<UnitId>,
     pub(super) on_failure: OnDependencyFailure,
     pub(super) failures: Vec<UnitFailure>,
-    /// Its end is announced by itself.
+    /// A client waits for this unit: its end is published as a change of its own.
     pub(super) awaited: bool,
 }
 
-impl Record {
-    /// A unit that waits for `waits_for`, or else for its time, or else for a worker.
+impl UnitRecord {
+    /// Creates a record of a new unit in state blocked.
     pub(super) fn new(
         new: NewUnit,
         batch: Option<BatchId>,
@@ -70,14 +70,14 @@ impl Record {
         };
         let (not_before, on_failure) = (new.not_before, new.after.on_failure);
         let (failures, awaited) = (Vec::new(), new.awaited);
-        Self { unit, place: now, window, not_before, waits_for, on_failure, failures, awaited }
+        Self { unit, sort_key: now, window, not_before, waits_for, on_failure, failures, awaited }
     }
 
     pub(super) fn lane(&self) -> LaneKey {
         (self.unit.queue.clone(), self.unit.tenant.clone())
     }
 
-    /// Whether its dedup key is taken by it.
+    /// Whether the unit holds its dedup key.
     pub(super) fn keeps_key(&self) -> bool {
         let live = !self.unit.state.is_final();
         self.unit.key.is_some() && (live || self.window != DedupWindow::WhileLive)
@@ -85,15 +85,15 @@ impl Record {
 
     /// When it ended, if it has.
     pub(super) fn ended_at(&self) -> Option<Timestamp> {
-        self.unit.state.is_final().then_some(self.place)
+        self.unit.state.is_final().then_some(self.sort_key)
     }
 
     pub(super) fn is_started(&self) -> bool {
         self.unit.state == UnitState::Leased && self.unit.started_at.is_some()
     }
 
-    /// Counts its attempt, if it was not yet.
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    /// Counts the attempt, unless it is counted already.
+    pub(super) fn count_attempt(&mut self, now: Timestamp) {
         if self.unit.started_at.is_none() {
             self.unit.attempt += 1;
             self.unit.started_at = Some(now);
@@ -104,7 +104,7 @@ impl Record {
         self.unit.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// What the state machine says to `event`.
+    /// Asks the state machine for the transition on `event`.
     pub(super) fn decide(
         &self,
         event: &Event<'_>,
@@ -128,12 +128,12 @@ impl Record {
         next(&head, event, policy, now)
     }
 
-    /// Writes down what the state machine said.
+    /// Applies a transition of the state machine.
     pub(super) fn apply(&mut self, event: &Event<'_>, step: Transition, now: Timestamp) {
-        self.note_failure(event, &step, now);
+        self.record_failure(event, &step, now);
         let unit = &mut self.unit;
         (unit.state, unit.attempt, unit.lost) = (step.state, step.attempt, step.lost);
-        self.place = step.place;
+        self.sort_key = step.place;
         unit.since = match step.state {
             UnitState::Ready => unit.priority.ready_at(step.place),
             _ => step.place,
@@ -151,7 +151,7 @@ impl Record {
         }
     }
 
-    fn note_failure(&mut self, event: &Event<'_>, step: &Transition, now: Timestamp) {
+    fn record_failure(&mut self, event: &Event<'_>, step: &Transition, now: Timestamp) {
         let unit = &mut self.unit;
         if step.state == UnitState::Done {
             unit.failure = None;

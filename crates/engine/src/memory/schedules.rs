@@ -1,4 +1,4 @@
-//! Schedules: kept by tenant and name, fired under the store's lock.
+//! Schedules by tenant and name, fired under the store's lock.
 
 use std::ops::Bound;
 
@@ -11,10 +11,10 @@ use longshore_core::store::{
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 
 use super::MemoryStore;
-use super::commit::Touched;
+use super::post_write::DirtySet;
 use super::state::State;
 
-/// Schedules of one tenant lie together.
+/// Ordered so that the schedules of one tenant are adjacent.
 pub(super) type ScheduleKey = (TenantId, ScheduleName);
 
 #[async_trait]
@@ -135,15 +135,15 @@ impl State {
             firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
         let mut answers = Vec::new();
         for unit in &firing.units {
-            answers.push(self.take_in(unit.clone(), None, now));
+            answers.push(self.enqueue(unit.clone(), None, now));
         }
         if let Some(refusal) = answers.iter().find_map(refusal) {
-            // All or nothing, and nobody is to hear of it.
+            // All units or none; nothing is published.
             let taken = answers.iter().zip(known).filter(|(_, known)| !known);
             for id in taken.filter_map(|(answer, _)| created(answer)).collect::<Vec<_>>() {
                 self.remove(id);
             }
-            self.touched = Touched::default();
+            self.dirty = DirtySet::default();
             return Ok(Fired::Refused(refusal));
         }
         firing.apply(self.schedule_mut(scope, &firing.tenant, &firing.name)?);
@@ -158,7 +158,7 @@ impl State {
     ) -> Result<Page<Schedule>> {
         let start = match after.map(read_schedule_cursor).transpose()? {
             None => Bound::Unbounded,
-            Some((tenant, name)) => Bound::Excluded((named(tenant)?, named(name)?)),
+            Some((tenant, name)) => Bound::Excluded((parse_name(tenant)?, parse_name(name)?)),
         };
         let rest = self.schedules.range::<ScheduleKey, _>((start, Bound::Unbounded));
         let mut items: Vec<Schedule> = rest
@@ -174,7 +174,7 @@ impl State {
     }
 }
 
-fn named<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Result<T> {
+fn parse_name<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Result<T> {
     T::try_from(text.to_owned()).map_err(|error| Error::Invalid(error.to_string()))
 }
 

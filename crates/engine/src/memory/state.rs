@@ -1,8 +1,8 @@
-//! The books: units, what is counted about them, and the indexes that find them.
+//! The store's data: units, counts and indexes.
 //!
 //! Units change only by [`State::insert`], [`State::update`] and [`State::remove`], which keep
-//! counts and indexes in step; nothing else writes to those. What is neither counted nor indexed
-//! may be amended.
+//! counts and indexes consistent; nothing else writes to those. [`State::amend`] changes what is
+//! neither counted nor indexed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,54 +15,55 @@ use longshore_core::{
     UnitId, UnitState,
 };
 
-use super::commit::Touched;
-use super::feed::Feed;
-use super::ledger::Books;
-use super::record::{LaneKey, Record};
+use super::change_feed::ChangeFeed;
+use super::ledger::LedgerState;
+use super::post_write::DirtySet;
+use super::record::{LaneKey, UnitRecord};
 use super::schedules::ScheduleKey;
 
-/// Everything the store knows.
+/// All data of the store.
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) units: BTreeMap<UnitId, Record>,
-    pub(super) queues: BTreeMap<QueueName, Queue>,
-    pub(super) lanes: BTreeMap<LaneKey, Lane>,
+    pub(super) units: BTreeMap<UnitId, UnitRecord>,
+    pub(super) queues: BTreeMap<QueueName, QueueState>,
+    pub(super) lanes: BTreeMap<LaneKey, LaneState>,
     pub(super) batches: BTreeMap<BatchId, BatchRecord>,
-    /// Records only: what a tenant has in its lanes is added up when asked for.
+    /// Without counts: they are summed over the lanes on demand.
     pub(super) tenants: BTreeMap<TenantId, Tenant>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,
     pub(super) leaders: BTreeMap<String, (SessionId, Timestamp)>,
     pub(super) schedules: BTreeMap<ScheduleKey, Schedule>,
-    pub(super) books: Books,
+    pub(super) ledger: LedgerState,
     pub(super) index: Index,
-    pub(super) feed: Feed,
-    pub(super) touched: Touched,
+    pub(super) feed: ChangeFeed,
+    pub(super) dirty: DirtySet,
 }
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct QueueState {
     pub(super) paused: bool,
     pub(super) capacity: Capacity,
 }
 
-pub(super) struct Lane {
+pub(super) struct LaneState {
     pub(super) paused: bool,
     pub(super) weight: u32,
     pub(super) cap: Option<u32>,
     pub(super) capacity: Capacity,
     pub(super) pass: u64,
-    /// It was silent: the next claim levels its pass with those of the lanes it competes with.
+    /// The lane was inactive: the next claim adjusts its pass to those of the lanes it competes
+    /// with.
     pub(super) rejoins: bool,
     pub(super) counts: Counts,
-    /// Payload bytes of its live units.
+    /// Payload bytes of live units.
     pub(super) bytes: u64,
-    /// Its ready units by rank.
+    /// Ready units by rank.
     pub(super) ready: BTreeSet<(Timestamp, UnitId)>,
-    /// How many units are leased under each cap key.
+    /// The number of leased units per cap key.
     pub(super) capped: BTreeMap<String, u32>,
 }
 
-impl Default for Lane {
+impl Default for LaneState {
     fn default() -> Self {
         Self {
             paused: false,
@@ -82,7 +83,7 @@ impl Default for Lane {
 pub(super) struct BatchRecord {
     pub(super) batch: Batch,
     pub(super) units: BTreeSet<UnitId>,
-    /// Units that were pruned, by the state they ended in: still part of the batch's counts.
+    /// Pruned units by final state; the batch still counts them.
     pub(super) pruned: Counts,
     pub(super) definition: Option<Payload>,
 }
@@ -97,23 +98,23 @@ pub(super) struct SessionRecord {
     pub(super) held: BTreeSet<UnitId>,
 }
 
-/// Ways to find units other than by id, lane, batch or session.
+/// Indexes of units beyond id, lane, batch and session.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(super) struct Index {
     pub(super) scheduled: BTreeSet<(Timestamp, UnitId)>,
-    /// Waiting units that have a deadline.
+    /// Waiting units with a deadline.
     pub(super) deadlines: BTreeSet<(Timestamp, UnitId)>,
     pub(super) ended: BTreeSet<(Timestamp, UnitId)>,
     /// Ready units that must run alone.
     pub(super) alone: BTreeSet<UnitId>,
     pub(super) keys: BTreeMap<(TenantId, QueueName, String), UnitId>,
-    /// Who waits for a unit.
+    /// The units that depend on a unit.
     pub(super) waiters: BTreeMap<UnitId, BTreeSet<UnitId>>,
 }
 
 impl Index {
-    pub(super) fn add(&mut self, record: &Record) {
-        let (unit, entry) = (&record.unit, (record.place, record.unit.id));
+    pub(super) fn add(&mut self, record: &UnitRecord) {
+        let (unit, entry) = (&record.unit, (record.sort_key, record.unit.id));
         match unit.state {
             UnitState::Scheduled => _ = self.scheduled.insert(entry),
             UnitState::Ready if runs_alone(unit.lost) => _ = self.alone.insert(unit.id),
@@ -123,7 +124,7 @@ impl Index {
         if let Some(entry) = waiting_deadline(record) {
             self.deadlines.insert(entry);
         }
-        if let Some(key) = taken_key(record) {
+        if let Some(key) = dedup_key(record) {
             self.keys.insert(key, unit.id);
         }
         for &other in &record.waits_for {
@@ -131,8 +132,8 @@ impl Index {
         }
     }
 
-    fn take_out(&mut self, record: &Record) {
-        let (unit, entry) = (&record.unit, (record.place, record.unit.id));
+    fn remove(&mut self, record: &UnitRecord) {
+        let (unit, entry) = (&record.unit, (record.sort_key, record.unit.id));
         match unit.state {
             UnitState::Scheduled => _ = self.scheduled.remove(&entry),
             UnitState::Ready if runs_alone(unit.lost) => _ = self.alone.remove(&unit.id),
@@ -142,7 +143,7 @@ impl Index {
         if let Some(entry) = waiting_deadline(record) {
             self.deadlines.remove(&entry);
         }
-        if let Some(key) = taken_key(record) {
+        if let Some(key) = dedup_key(record) {
             self.keys.remove(&key);
         }
         for other in &record.waits_for {
@@ -156,20 +157,20 @@ impl Index {
     }
 }
 
-fn waiting_deadline(record: &Record) -> Option<(Timestamp, UnitId)> {
+fn waiting_deadline(record: &UnitRecord) -> Option<(Timestamp, UnitId)> {
     use UnitState::{Blocked, Ready, Scheduled};
     let waiting = matches!(record.unit.state, Blocked | Scheduled | Ready);
     record.unit.deadline.filter(|_| waiting).map(|deadline| (deadline, record.unit.id))
 }
 
-fn taken_key(record: &Record) -> Option<(TenantId, QueueName, String)> {
+fn dedup_key(record: &UnitRecord) -> Option<(TenantId, QueueName, String)> {
     let unit = &record.unit;
     let key = unit.key.clone().filter(|_| record.keeps_key())?;
     Some((unit.tenant.clone(), unit.queue.clone(), key))
 }
 
-impl Lane {
-    pub(super) fn add(&mut self, record: &Record) {
+impl LaneState {
+    pub(super) fn add(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         self.rejoins |= unit.state == UnitState::Ready && self.ready.is_empty();
         *self.counts.slot(unit.state) += 1;
@@ -177,7 +178,7 @@ impl Lane {
             self.bytes += unit.payload.len() as u64;
         }
         match (unit.state, &unit.cap) {
-            (UnitState::Ready, _) => _ = self.ready.insert((record.place, unit.id)),
+            (UnitState::Ready, _) => _ = self.ready.insert((record.sort_key, unit.id)),
             (UnitState::Leased, Some(cap)) => {
                 *self.capped.entry(cap.key.clone()).or_default() += 1;
             }
@@ -185,20 +186,20 @@ impl Lane {
         }
     }
 
-    fn take_out(&mut self, record: &Record) {
+    fn remove(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         *self.counts.slot(unit.state) -= 1;
         if !unit.state.is_final() {
             self.bytes -= unit.payload.len() as u64;
         }
         match (unit.state, &unit.cap) {
-            (UnitState::Ready, _) => _ = self.ready.remove(&(record.place, unit.id)),
-            (UnitState::Leased, Some(cap)) => self.uncap(&cap.key),
+            (UnitState::Ready, _) => _ = self.ready.remove(&(record.sort_key, unit.id)),
+            (UnitState::Leased, Some(cap)) => self.release_cap(&cap.key),
             _ => {}
         }
     }
 
-    fn uncap(&mut self, key: &str) {
+    fn release_cap(&mut self, key: &str) {
         let Some(count) = self.capped.get_mut(key) else {
             return;
         };
@@ -210,39 +211,39 @@ impl Lane {
 }
 
 impl State {
-    /// Puts a new unit in the books.
-    pub(super) fn insert(&mut self, record: Record) {
-        self.count_in(&record);
+    /// Adds a new unit.
+    pub(super) fn insert(&mut self, record: UnitRecord) {
+        self.index_unit(&record);
         self.units.insert(record.unit.id, record);
     }
 
-    /// Takes a unit out of the books, as if it had never been there.
-    pub(super) fn remove(&mut self, id: UnitId) -> Option<Record> {
+    /// Removes a unit and all its counts.
+    pub(super) fn remove(&mut self, id: UnitId) -> Option<UnitRecord> {
         let record = self.units.remove(&id)?;
-        self.count_out(&record);
+        self.unindex_unit(&record);
         Some(record)
     }
 
-    /// Changes what is neither counted nor indexed, and of interest to its holder only.
-    pub(super) fn amend(&mut self, id: UnitId, change: impl FnOnce(&mut Record)) {
+    /// Changes data that is neither counted nor indexed, and concerns its holder only.
+    pub(super) fn amend(&mut self, id: UnitId, change: impl FnOnce(&mut UnitRecord)) {
         if let Some(record) = self.units.get_mut(&id) {
             change(record);
         }
     }
 
     /// Changes a unit.
-    pub(super) fn update(&mut self, id: UnitId, change: impl FnOnce(&mut Record)) {
+    pub(super) fn update(&mut self, id: UnitId, change: impl FnOnce(&mut UnitRecord)) {
         let Some(mut record) = self.units.remove(&id) else {
             return;
         };
-        self.count_out(&record);
+        self.unindex_unit(&record);
         change(&mut record);
-        self.count_in(&record);
+        self.index_unit(&record);
         self.units.insert(id, record);
     }
 
-    /// Asks the state machine and writes what it says; units that wait for this one follow.
-    pub(super) fn happen(
+    /// Applies an event by the state machine, then resolves units that depend on this one.
+    pub(super) fn apply_event(
         &mut self,
         id: UnitId,
         event: &Event<'_>,
@@ -254,17 +255,17 @@ impl State {
         let step = record.decide(event, &self.policy(record), now)?;
         let state = step.state;
         if state.is_final() && record.awaited {
-            self.touched.ended.push((id, record.unit.tenant.clone()));
+            self.dirty.ended.push((id, record.unit.tenant.clone()));
         }
         self.update(id, |record| record.apply(event, step, now));
         if state.is_final() {
-            self.tell_waiters(id, state, now);
+            self.resolve_dependents(id, state, now);
         }
         Ok(state)
     }
 
     /// The sender's policy, else the holder's for this kind, else the default.
-    fn policy(&self, record: &Record) -> Policy {
+    fn policy(&self, record: &UnitRecord) -> Policy {
         let unit = &record.unit;
         let of_kind = || {
             let holder = self.sessions.get(&unit.session?)?;
@@ -273,7 +274,7 @@ impl State {
         unit.policy.clone().or_else(of_kind).unwrap_or_default()
     }
 
-    fn tell_waiters(&mut self, ended: UnitId, state: UnitState, now: Timestamp) {
+    fn resolve_dependents(&mut self, ended: UnitId, state: UnitState, now: Timestamp) {
         use longshore_core::unit::OnDependencyFailure::Release;
         let waiters = self.index.waiters.get(&ended).cloned().unwrap_or_default();
         for waiter in waiters {
@@ -282,23 +283,23 @@ impl State {
             };
             let good = state == UnitState::Done || record.on_failure == Release;
             if !good {
-                // Only blocked units wait, and those take this event.
-                _ = self.happen(waiter, &Event::DependencyFailed(ended), now);
+                // Only blocked units have dependencies, and a blocked unit accepts this event.
+                _ = self.apply_event(waiter, &Event::DependencyFailed(ended), now);
                 continue;
             }
             self.update(waiter, |record| _ = record.waits_for.remove(&ended));
             if self.units.get(&waiter).is_some_and(|record| record.waits_for.is_empty()) {
-                _ = self.happen(waiter, &Event::Unblocked, now);
+                _ = self.apply_event(waiter, &Event::Unblocked, now);
             }
         }
     }
 
-    fn count_in(&mut self, record: &Record) {
+    fn index_unit(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         self.index.add(record);
-        self.touched.claimable |= unit.state == UnitState::Ready;
+        self.dirty.claimable |= unit.state == UnitState::Ready;
         self.lanes.entry(record.lane()).or_default().add(record);
-        self.touched.queues.insert(unit.queue.clone());
+        self.dirty.queues.insert(unit.queue.clone());
         if let Some(session) = unit.session.and_then(|id| self.sessions.get_mut(&id)) {
             session.held.insert(unit.id);
         }
@@ -308,23 +309,23 @@ impl State {
         if let Some(record) = self.batches.get_mut(batch) {
             *record.batch.counts.slot(unit.state) += 1;
             record.units.insert(unit.id);
-            self.touched.batches.insert(batch.clone());
+            self.dirty.batches.insert(batch.clone());
         }
     }
 
-    fn count_out(&mut self, record: &Record) {
+    fn unindex_unit(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
-        self.index.take_out(record);
+        self.index.remove(record);
         if let Some(lane) = self.lanes.get_mut(&record.lane()) {
-            // A lease that ends may let another unit of a capped lane, tenant or key go.
+            // The end of a lease may unblock another unit of a capped lane, tenant or key.
             let tenant = self.tenants.get(&unit.tenant);
             let capped = lane.cap.is_some()
                 || unit.cap.is_some()
                 || tenant.is_some_and(|tenant| tenant.cap.is_some());
-            self.touched.claimable |= capped && unit.state == UnitState::Leased;
-            lane.take_out(record);
+            self.dirty.claimable |= capped && unit.state == UnitState::Leased;
+            lane.remove(record);
         }
-        self.touched.queues.insert(unit.queue.clone());
+        self.dirty.queues.insert(unit.queue.clone());
         if let Some(session) = unit.session.and_then(|id| self.sessions.get_mut(&id)) {
             session.held.remove(&unit.id);
         }
@@ -334,12 +335,12 @@ impl State {
         if let Some(record) = self.batches.get_mut(batch) {
             *record.batch.counts.slot(unit.state) -= 1;
             record.units.remove(&unit.id);
-            self.touched.batches.insert(batch.clone());
+            self.dirty.batches.insert(batch.clone());
         }
     }
 
-    /// Whether units of this lane may be claimed as far as queue, lane and tenant go.
-    pub(super) fn is_flowing(&self, lane: &LaneKey) -> bool {
+    /// Whether neither queue, lane nor tenant prevents claims from this lane.
+    pub(super) fn is_lane_active(&self, lane: &LaneKey) -> bool {
         !self.is_paused(lane) && !self.is_suspended(&lane.1)
     }
 
@@ -350,12 +351,11 @@ impl State {
         queue_paused || lane_paused
     }
 
-    /// Whether a unit may run: nothing it belongs to is paused, suspended or given up, and
-    /// nobody wants it cancelled.
-    pub(super) fn is_wanted(&self, record: &Record) -> bool {
+    /// Whether a unit may run: its lane and batch are active, and no cancellation is requested.
+    pub(super) fn is_runnable(&self, record: &UnitRecord) -> bool {
         let open = |id| self.batches.get(id).is_none_or(|found| found.batch.status.is_open());
         let unit = &record.unit;
-        self.is_flowing(&record.lane())
+        self.is_lane_active(&record.lane())
             && unit.batch.as_ref().is_none_or(open)
             && !unit.cancel_requested
     }

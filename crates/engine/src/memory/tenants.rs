@@ -1,4 +1,4 @@
-//! Tenants: their records, and what their lanes add up to.
+//! Tenants: their records and the sums over their lanes.
 
 use async_trait::async_trait;
 use longshore_core::store::{Tenant, TenantChange, Tenants, in_charge_of_tenants};
@@ -6,7 +6,7 @@ use longshore_core::{Counts, Error, Result, Scope, TenantId};
 
 use super::MemoryStore;
 use super::record::LaneKey;
-use super::state::{Lane, State};
+use super::state::{LaneState, State};
 
 #[async_trait]
 impl Tenants for MemoryStore {
@@ -27,8 +27,8 @@ impl Tenants for MemoryStore {
             if resumed {
                 state.lanes_of_mut(id).for_each(|lane| lane.rejoins = true);
             }
-            state.tenant_steered(id);
-            state.tally(&tenant)
+            state.mark_tenant_changed(id);
+            state.with_counts(&tenant)
         }))
     }
 
@@ -37,24 +37,24 @@ impl Tenants for MemoryStore {
         self.write(|state, _| {
             let found = state.tenants.get(id).ok_or_else(|| Error::not_found("tenant", id))?;
             let schedules = state.schedules.keys().filter(|(tenant, _)| tenant == id).count();
-            state.tally(found).check_removable(schedules as u64)?;
+            state.with_counts(found).check_removable(schedules as u64)?;
             state.tenants.remove(id);
-            state.lanes_of_mut(id).for_each(Lane::forget_settings);
-            state.tenant_steered(id);
+            state.lanes_of_mut(id).for_each(LaneState::reset_settings);
+            state.mark_tenant_changed(id);
             Ok(())
         })
     }
 
     async fn tenants(&self, scope: &Scope) -> Result<Vec<Tenant>> {
         Ok(self.read(|state, _| {
-            let seen = state.tenants.values().filter(|tenant| scope.covers(&tenant.id));
-            seen.map(|tenant| state.tally(tenant)).collect()
+            let visible = state.tenants.values().filter(|tenant| scope.covers(&tenant.id));
+            visible.map(|tenant| state.with_counts(tenant)).collect()
         }))
     }
 }
 
-impl Lane {
-    fn forget_settings(&mut self) {
+impl LaneState {
+    fn reset_settings(&mut self) {
         let Self { paused, weight, cap, capacity, .. } = Self::default();
         self.rejoins |= self.paused;
         (self.paused, self.weight, self.cap, self.capacity) = (paused, weight, cap, capacity);
@@ -62,28 +62,28 @@ impl Lane {
 }
 
 impl State {
-    fn tenant_steered(&mut self, id: &TenantId) {
-        self.touched.settings.insert(("tenant", id.clone()));
-        self.touched.claimable = true;
+    fn mark_tenant_changed(&mut self, id: &TenantId) {
+        self.dirty.settings.insert(("tenant", id.clone()));
+        self.dirty.claimable = true;
     }
 
-    /// A record with what its lanes add up to.
-    fn tally(&self, tenant: &Tenant) -> Tenant {
-        let (counts, bytes) = self.counted(&tenant.id);
+    /// The record with the sums over its lanes.
+    fn with_counts(&self, tenant: &Tenant) -> Tenant {
+        let (counts, bytes) = self.tenant_counts(&tenant.id);
         Tenant { counts, bytes, ..tenant.clone() }
     }
 
-    /// A tenant's units and their live bytes, over all queues.
-    pub(super) fn counted(&self, id: &TenantId) -> (Counts, u64) {
+    /// A tenant's unit counts and live bytes, over all queues.
+    pub(super) fn tenant_counts(&self, id: &TenantId) -> (Counts, u64) {
         let counts = self.lanes_of(id).map(|(_, lane)| lane.counts).sum();
         (counts, self.lanes_of(id).map(|(_, lane)| lane.bytes).sum())
     }
 
-    fn lanes_of(&self, id: &TenantId) -> impl Iterator<Item = (&LaneKey, &Lane)> {
+    fn lanes_of(&self, id: &TenantId) -> impl Iterator<Item = (&LaneKey, &LaneState)> {
         self.lanes.iter().filter(move |(key, _)| key.1 == *id)
     }
 
-    fn lanes_of_mut(&mut self, id: &TenantId) -> impl Iterator<Item = &mut Lane> {
+    fn lanes_of_mut(&mut self, id: &TenantId) -> impl Iterator<Item = &mut LaneState> {
         self.lanes.iter_mut().filter(move |(key, _)| key.1 == *id).map(|(_, lane)| lane)
     }
 
@@ -91,9 +91,9 @@ impl State {
         self.tenants.get(id).is_some_and(|tenant| tenant.suspended)
     }
 
-    /// How many more units of this tenant may be leased; `None` if it has no cap.
+    /// How many more units of this tenant may be leased; `None` without a cap.
     pub(super) fn tenant_room(&self, id: &TenantId) -> Option<u64> {
         let cap = self.tenants.get(id)?.cap?;
-        Some(u64::from(cap).saturating_sub(self.counted(id).0.leased))
+        Some(u64::from(cap).saturating_sub(self.tenant_counts(id).0.leased))
     }
 }

@@ -1,4 +1,4 @@
-//! Recounting: everything that is kept beside the units must follow from the units.
+//! Verification: recounts everything that is derived from the units.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use longshore_core::store::Violation;
 use longshore_core::{BatchId, Counts, SessionId, UnitState};
 
 use super::record::LaneKey;
-use super::state::{Index, Lane, State};
+use super::state::{Index, LaneState, State};
 
 impl State {
     pub(super) fn verify(&self) -> Vec<Violation> {
-        let mut found = Found::default();
+        let mut found = Violations::default();
         self.verify_holders(&mut found);
         self.verify_lanes(&mut found);
         self.verify_batches(&mut found);
         self.verify_index(&mut found);
-        self.verify_books(&mut found);
+        self.verify_ledger(&mut found);
         found.0
     }
 
-    fn verify_holders(&self, found: &mut Found) {
+    fn verify_holders(&self, found: &mut Violations) {
         for unit in self.units.values().map(|record| &record.unit) {
             let holder = unit.session.and_then(|id| self.sessions.get(&id));
             let held = holder.is_some_and(|session| session.held.contains(&unit.id));
@@ -38,23 +38,23 @@ impl State {
         }
     }
 
-    fn verify_lanes(&self, found: &mut Found) {
-        let mut recount: BTreeMap<LaneKey, Lane> = BTreeMap::new();
+    fn verify_lanes(&self, found: &mut Violations) {
+        let mut recount: BTreeMap<LaneKey, LaneState> = BTreeMap::new();
         for record in self.units.values() {
             recount.entry(record.lane()).or_default().add(record);
         }
         for (key, lane) in &self.lanes {
             let fresh = recount.remove(key).unwrap_or_default();
-            let kept = (lane.counts, lane.bytes, &lane.ready, &lane.capped);
+            let stored = (lane.counts, lane.bytes, &lane.ready, &lane.capped);
             let truth = (fresh.counts, fresh.bytes, &fresh.ready, &fresh.capped);
-            found.expect("tally_is_exact", kept == truth, || {
-                format!("lane {}/{} keeps {:?}, counted {:?}", key.0, key.1, kept.0, truth.0)
+            found.expect("tally_is_exact", stored == truth, || {
+                format!("lane {}/{} keeps {:?}, counted {:?}", key.0, key.1, stored.0, truth.0)
             });
         }
         found.expect("tally_is_exact", recount.is_empty(), || "units without a lane".into());
     }
 
-    fn verify_batches(&self, found: &mut Found) {
+    fn verify_batches(&self, found: &mut Violations) {
         let mut recount: BTreeMap<&BatchId, Counts> = BTreeMap::new();
         for unit in self.units.values().map(|record| &record.unit) {
             if let Some(batch) = &unit.batch {
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    fn verify_index(&self, found: &mut Found) {
+    fn verify_index(&self, found: &mut Violations) {
         let mut fresh = Index::default();
         for record in self.units.values() {
             fresh.add(record);
@@ -84,15 +84,17 @@ impl State {
                 format!("unit {} is {} and waits for {waits:?}", unit.id, unit.state)
             });
         }
-        found.expect("no_unit_lost", fresh == self.index, || "an index is out of step".into());
+        found.expect("no_unit_lost", fresh == self.index, || {
+            "an index does not match the units".into()
+        });
     }
 
-    fn verify_books(&self, found: &mut Found) {
-        found.expect("books_are_exact", self.books.recounted() == self.books.months, || {
-            format!("the months say {:?}", self.books.months)
+    fn verify_ledger(&self, found: &mut Violations) {
+        found.expect("books_are_exact", self.ledger.recount_months() == self.ledger.months, || {
+            format!("the months {:?} do not match the calls", self.ledger.months)
         });
         let gone = |session: &SessionId| !self.sessions.contains_key(session);
-        for session in self.books.open.keys().filter(|session| gone(session)) {
+        for session in self.ledger.open.keys().filter(|session| gone(session)) {
             let what = || format!("session {session} has ended and left calls open");
             found.expect("books_are_exact", false, what);
         }
@@ -100,9 +102,9 @@ impl State {
 }
 
 #[derive(Default)]
-struct Found(Vec<Violation>);
+struct Violations(Vec<Violation>);
 
-impl Found {
+impl Violations {
     fn expect(&mut self, rule: &str, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Violation { rule: rule.to_owned(), found: what() });

@@ -1,9 +1,9 @@
-//! Elects one process of many for a role, and tells those who ask.
+//! Elects one of many processes for a role.
 //!
-//! The store gives a role to one session for a term; the elector renews it at half of the term, on
-//! the monotonic clock of its own process, counted from before it asked. A session that is closed
-//! gives its roles up in the same transaction, so a stopped leader's successor begins with its next
-//! look; a killed one's when the term is over.
+//! The store grants a role to one session for a term. The elector renews it at half of the term, by
+//! its own monotonic clock, counted from before the request. Closing a session releases its roles
+//! in the same transaction, so the successor of a stopped leader takes over at its next poll, and
+//! the successor of a killed leader at the end of the term.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,43 +14,43 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 
-/// How long a leadership lasts without renewal: as long as a role rests when its leader is killed,
-/// save for the time until somebody looks.
-pub const TERM: Duration = Duration::from_secs(4);
+/// How long leadership lasts without renewal. If the leader is killed, the role is vacant for this
+/// long plus at most one poll.
+pub const LEADERSHIP_TERM: Duration = Duration::from_secs(4);
 
-/// How often, at least, one who does not lead looks whether the role is free. Of many workers all
-/// but one do only this, so it is most of what they ask an idle store.
-pub const LOOK: Duration = Duration::from_secs(2);
+/// Maximum time between two polls of a follower. All workers but one only poll, so this is most of
+/// the load on an idle store.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest wait before a renewal is tried again that the store did not answer.
-const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait before a failed renewal is retried.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// Stands for one role, for ever.
+/// Campaigns for one role.
 pub struct Elector {
     store: Arc<dyn Store>,
     role: String,
-    until: watch::Sender<Option<Instant>>,
+    term_end: watch::Sender<Option<Instant>>,
 }
 
 impl Elector {
-    /// An elector for `role`, and what others know of it.
+    /// Creates an elector for `role`, and a handle that reports whether it leads.
     pub fn new(store: Arc<dyn Store>, role: impl Into<String>) -> (Self, Leadership) {
-        let (until, seen) = watch::channel(None);
-        (Self { store, role: role.into(), until }, Leadership(seen))
+        let (term_end, receiver) = watch::channel(None);
+        (Self { store, role: role.into(), term_end }, Leadership(receiver))
     }
 
-    /// Asks for the role again and again. `session` is the identity that stands for it, if there
-    /// is one at the moment.
+    /// Campaigns until the future is dropped. `session` returns the session that holds the role, if
+    /// there is one at the moment.
     pub async fn stand(self, session: impl Fn() -> Option<SessionId>) {
         let mut backoff = Backoff::store();
         loop {
-            let wait = match self.ask(session()).await {
-                Ok(true) => TERM / 2,
-                Ok(false) => jitter(LOOK),
+            let wait = match self.request(session()).await {
+                Ok(true) => LEADERSHIP_TERM / 2,
+                Ok(false) => jitter(POLL_INTERVAL),
                 Err(error) => {
-                    // What was granted lasts until its end.
-                    tracing::debug!(%error, role = self.role, "the role could not be asked for");
-                    tokio::time::sleep(backoff.next_wait().min(RETRY)).await;
+                    // A granted term stays valid until its end.
+                    tracing::debug!(%error, role = self.role, "cannot request the role");
+                    tokio::time::sleep(backoff.next_wait().min(MAX_RETRY_WAIT)).await;
                     continue;
                 }
             };
@@ -59,53 +59,53 @@ impl Elector {
         }
     }
 
-    async fn ask(&self, session: Option<SessionId>) -> Result<bool> {
-        let asked = Instant::now();
+    async fn request(&self, session: Option<SessionId>) -> Result<bool> {
+        let requested_at = Instant::now();
         let granted = match session {
-            Some(session) => self.store.lead(&self.role, session, TERM).await?,
+            Some(session) => self.store.lead(&self.role, session, LEADERSHIP_TERM).await?,
             None => false,
         };
-        let until = granted.then(|| asked + TERM);
-        let before = self.until.send_replace(until);
+        let term_end = granted.then(|| requested_at + LEADERSHIP_TERM);
+        let before = self.term_end.send_replace(term_end);
         if before.is_some() != granted {
-            tracing::debug!(role = self.role, leads = granted, "the leadership changed");
+            tracing::debug!(role = self.role, leads = granted, "leadership changed");
         }
         Ok(granted)
     }
 }
 
-/// Whether this process leads a role. Cheap to clone.
+/// Reports whether this process leads. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Leadership {
     /// Whether it leads now.
-    pub fn leads(&self) -> bool {
-        in_term(&self.0.borrow())
+    pub fn is_leader(&self) -> bool {
+        is_current(&self.0.borrow())
     }
 
     /// Returns as soon as it leads.
-    pub async fn gained(&mut self) {
-        if self.0.wait_for(in_term).await.is_err() {
-            // Nobody stands any more, so it is never gained.
+    pub async fn wait_gained(&mut self) {
+        if self.0.wait_for(is_current).await.is_err() {
+            // The elector was dropped, so leadership is never gained.
             std::future::pending::<()>().await;
         }
     }
 
     /// Returns as soon as it does not lead.
-    pub async fn lost(&mut self) {
+    pub async fn wait_lost(&mut self) {
         loop {
-            let until = *self.0.borrow_and_update();
-            let Some(until) = until.filter(|_| self.leads()) else { return };
+            let term_end = *self.0.borrow_and_update();
+            let Some(term_end) = term_end.filter(|_| self.is_leader()) else { return };
             tokio::select! {
-                // An error says that nobody renews it: the term's end decides.
+                // On an error the elector is gone: the end of the term decides.
                 Ok(()) = self.0.changed() => {}
-                () = tokio::time::sleep_until(until) => {}
+                () = tokio::time::sleep_until(term_end) => {}
             }
         }
     }
 }
 
-fn in_term(until: &Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() < until)
+fn is_current(term_end: &Option<Instant>) -> bool {
+    term_end.is_some_and(|term_end| Instant::now() < term_end)
 }

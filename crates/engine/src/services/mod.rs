@@ -1,13 +1,14 @@
-//! Upkeep services: reclaim, promote, prune, fire schedules. One shape, one loop.
+//! Maintenance services: rescue units, promote due units, prune, fire schedules. All have one
+//! interface and one loop.
 //!
-//! A service says what it does once and how often; the loop waits for leadership (one process at a
-//! time does the upkeep, see [`Elector`]), spreads the times, backs off from a store that is away,
-//! and repeats at once while there is more.
+//! A service implements one round and its interval. The loop waits for leadership (one process at a
+//! time runs the services, see [`Elector`]), adds jitter, backs off while the store is unavailable,
+//! and continues immediately while there is more work.
 
+mod due_units;
 mod elector;
-mod promoter;
 mod pruner;
-mod reclaimer;
+mod rescuer;
 mod scheduler;
 
 use std::future::Future;
@@ -21,65 +22,65 @@ use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
 
-pub use elector::{Elector, LOOK, Leadership, TERM};
-pub use promoter::Promoter;
+pub use due_units::Promoter;
+pub use elector::{Elector, LEADERSHIP_TERM, Leadership, POLL_INTERVAL};
 pub use pruner::Pruner;
-pub use reclaimer::Reclaimer;
+pub use rescuer::Reclaimer;
 pub use scheduler::Scheduler;
 
-/// The role that all services share: whoever does one does them all, and asks for one role only.
-pub const ROLE: &str = "upkeep";
+/// The role that all services share: one process runs all of them and requests one role only.
+pub const MAINTENANCE_ROLE: &str = "upkeep";
 
-/// Which upkeep services a worker runs.
+/// Which maintenance services a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Services {
-    /// All, one process at a time.
+    /// All; one process at a time is active.
     #[default]
     All,
-    /// None: others do.
+    /// None: other processes run them.
     None,
 }
 
-/// What one round of a service did.
+/// The result of one round of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Report {
-    /// How many things it moved, for the log.
+pub struct ServiceReport {
+    /// How many items were processed, for the log.
     pub moved: u64,
-    /// There is more to do at once.
+    /// More work is pending: run the next round immediately.
     pub more: bool,
-    /// Come back after this long, if sooner than usual.
+    /// Run the next round after this long instead of the interval.
     pub next: Option<Duration>,
 }
 
-/// A piece of upkeep.
+/// A maintenance service.
 pub trait Service: Send {
-    /// Its name, for the log.
+    /// The name, for the log.
     const NAME: &'static str;
 
-    /// How often it looks.
-    fn every(&self) -> Duration;
+    /// The time between two rounds.
+    fn interval(&self) -> Duration;
 
     /// Does a bounded amount of work at `now`, on the monotonic clock.
-    fn run_once(&mut self, now: Instant) -> impl Future<Output = Result<Report>> + Send;
+    fn run_once(&mut self, now: Instant) -> impl Future<Output = Result<ServiceReport>> + Send;
 
-    /// The round could not be done: whatever was learnt by watching is stale.
-    fn interrupted(&mut self) {}
+    /// Discards observations of earlier rounds after a failed round or a time without leadership.
+    fn reset(&mut self) {}
 
-    /// Returns when the service should look before its time.
-    fn hint(&self) -> impl Future<Output = ()> + Send {
+    /// Returns when the next round should run before the interval has passed.
+    fn early_wakeup(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// Runs every service for ever, for a store whose upkeep falls to this process whenever `session`
-/// leads. `scheduled` is notified when something may have become due earlier.
+/// Runs every service until the future is dropped; they are active while `session` leads.
+/// `scheduled` is notified when a unit may have become due earlier.
 pub async fn all(
     store: Arc<dyn Store>,
     session: impl Fn() -> Option<SessionId>,
     scheduled: Arc<Notify>,
     retention: Retention,
 ) {
-    let (elector, leads) = Elector::new(Arc::clone(&store), ROLE);
+    let (elector, leads) = Elector::new(Arc::clone(&store), MAINTENANCE_ROLE);
     let promoter = Promoter::new(Arc::clone(&store), scheduled);
     let pruner = Pruner::new(Arc::clone(&store), retention);
     tokio::join!(
@@ -91,30 +92,30 @@ pub async fn all(
     );
 }
 
-/// Runs a service for ever, while its process leads.
+/// Runs a service until the future is dropped; it is active while its process leads.
 pub async fn serve<S: Service>(mut service: S, mut leadership: Leadership) {
     let mut backoff = Backoff::store();
     loop {
-        if !leadership.leads() {
-            leadership.gained().await;
-            // Others did it meanwhile: what was seen before is old.
-            service.interrupted();
+        if !leadership.is_leader() {
+            leadership.wait_gained().await;
+            // Another process led in the meantime: earlier observations are stale.
+            service.reset();
         }
         let wait = match service.run_once(Instant::now()).await {
             Ok(report) if report.more => Duration::ZERO,
-            Ok(report) => report.next.unwrap_or_else(|| jitter(service.every())),
+            Ok(report) => report.next.unwrap_or_else(|| jitter(service.interval())),
             Err(error) => {
-                tracing::debug!(%error, service = S::NAME, "the round could not be done");
-                service.interrupted();
-                tokio::time::sleep(backoff.next_wait().max(service.every() / 4)).await;
+                tracing::debug!(%error, service = S::NAME, "a maintenance round failed");
+                service.reset();
+                tokio::time::sleep(backoff.next_wait().max(service.interval() / 4)).await;
                 continue;
             }
         };
         backoff.reset();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = service.hint() => {}
-            () = leadership.lost() => {}
+            () = service.early_wakeup() => {}
+            () = leadership.wait_lost() => {}
         }
     }
 }

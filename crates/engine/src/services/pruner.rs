@@ -1,4 +1,4 @@
-//! Removes ended units and batches, and entries of the audit log, that were kept long enough.
+//! Removes ended units, ended batches and audit log entries after their retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use longshore_core::store::Retention;
 use longshore_core::{Result, Store};
 use tokio::time::Instant;
 
-use super::{Report, Service};
+use super::{Service, ServiceReport};
 
-/// Prunes by the retention it was given.
+/// Prunes by a retention.
 pub struct Pruner {
     store: Arc<dyn Store>,
     retention: Retention,
 }
 
-/// Units per round: a pruning must not hold up the workers' commits.
-const LIMIT: u32 = 1_000;
-/// Between rounds while there is more, for the same reason.
-const BREATH: Duration = Duration::from_millis(20);
+/// Units per round: pruning must not delay the workers' commits.
+const MAX_BATCH: u32 = 1_000;
+/// Pause between rounds while more is pending, for the same reason.
+const BATCH_PAUSE: Duration = Duration::from_millis(20);
 
 impl Pruner {
-    /// A pruner.
+    /// Creates a pruner.
     pub fn new(store: Arc<dyn Store>, retention: Retention) -> Self {
         Self { store, retention }
     }
@@ -30,13 +30,13 @@ impl Pruner {
 impl Service for Pruner {
     const NAME: &'static str = "pruner";
 
-    fn every(&self) -> Duration {
+    fn interval(&self) -> Duration {
         Duration::from_secs(60)
     }
 
-    async fn run_once(&mut self, _now: Instant) -> Result<Report> {
-        let pruned = self.store.prune(self.retention, LIMIT).await?;
-        let next = pruned.more.then_some(BREATH);
-        Ok(Report { moved: pruned.units + pruned.batches + pruned.deeds, more: false, next })
+    async fn run_once(&mut self, _now: Instant) -> Result<ServiceReport> {
+        let pruned = self.store.prune(self.retention, MAX_BATCH).await?;
+        let next = pruned.more.then_some(BATCH_PAUSE);
+        Ok(ServiceReport { moved: pruned.units + pruned.batches + pruned.deeds, more: false, next })
     }
 }

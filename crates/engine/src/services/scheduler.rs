@@ -1,4 +1,4 @@
-//! Fires schedules when their times come.
+//! Fires schedules at their times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,83 +10,91 @@ use longshore_core::store::{Fired, Firing};
 use longshore_core::{Error, Result, ScheduleName, Scope, Store, TenantId, Timestamp};
 use tokio::time::Instant;
 
-use super::{Report, Service};
-use crate::timetable::Timetable;
+use super::{Service, ServiceReport};
+use crate::cron::Timetable;
 
-/// Takes due schedules on, step by step, and sleeps no longer than until the next is due.
+/// Advances due schedules step by step. Sleeps no longer than until the next schedule is due.
 pub struct Scheduler {
     store: Arc<dyn Store>,
-    /// The last revision that could not be read, so that it is said once.
-    broken: BTreeMap<(TenantId, ScheduleName), u64>,
+    /// The last unreadable revision of each schedule, so that it is logged once.
+    unreadable: BTreeMap<(TenantId, ScheduleName), u64>,
 }
 
 /// Schedules per page.
-const PAGE: u32 = 100;
-/// Steps of one schedule in a round: one that makes up for much must not keep the others.
-const STEPS: u32 = 50;
-/// How soon a schedule is looked at again that waits for something to end or for room.
-const HELD: Duration = Duration::from_secs(1);
-/// Rounds are at least this far apart.
-const FLOOR: Duration = Duration::from_millis(2);
+const PAGE_SIZE: u32 = 100;
+/// Steps of one schedule per round: a schedule that catches up must not delay the others.
+const MAX_STEPS: u32 = 50;
+/// How soon a schedule is checked again that waits for its previous run or for queue capacity.
+const BLOCKED_RETRY: Duration = Duration::from_secs(1);
+/// Minimum time between rounds.
+const MIN_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How a schedule stands after a round.
-enum Stands {
+/// A schedule's state after a round.
+enum ScheduleProgress {
     /// Nothing more is due before this time.
-    Caught(Option<Timestamp>),
-    /// It waits for something.
-    Held,
-    /// There is more to do at once.
+    UpToDate(Option<Timestamp>),
+    /// Waits for its previous run or for queue capacity.
+    Blocked,
+    /// More steps are due now.
     Behind,
 }
 
 impl Scheduler {
-    /// A scheduler.
+    /// Creates a scheduler.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, broken: BTreeMap::new() }
+        Self { store, unreadable: BTreeMap::new() }
     }
 
-    /// Takes a schedule on until nothing is due, it must wait, or it had its share.
-    async fn take_on(&mut self, mut schedule: Schedule, now: Timestamp) -> Result<(u64, Stands)> {
-        let Some(times) = self.read(&schedule) else { return Ok((0, Stands::Held)) };
+    /// Advances a schedule until nothing is due, it is blocked, or it has used its share of steps.
+    async fn advance(
+        &mut self,
+        mut schedule: Schedule,
+        now: Timestamp,
+    ) -> Result<(u64, ScheduleProgress)> {
+        let Some(times) = self.cron_of(&schedule) else {
+            return Ok((0, ScheduleProgress::Blocked));
+        };
         let mut fired = 0;
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let previous = previous(&*self.store, &schedule).await?;
             let step = match decide(&schedule, previous, now, |time| times.after(time)) {
-                Decision::Wait => return Ok((fired, Stands::Caught(schedule.next_fire))),
-                Decision::Hold => return Ok((fired, Stands::Held)),
+                Decision::Wait => {
+                    return Ok((fired, ScheduleProgress::UpToDate(schedule.next_fire)));
+                }
+                Decision::Hold => return Ok((fired, ScheduleProgress::Blocked)),
                 Decision::Step(step) => step,
             };
             let firing = Firing::of(&schedule, step, now);
             match self.store.fire_schedule(&Scope::All, firing.clone()).await {
                 Ok(Fired::Committed(_)) => firing.apply(&mut schedule),
-                // Whoever moved it knows better; and who is removed fires no more.
+                // Another process moved the schedule and decides about it, or it was removed.
                 Ok(Fired::Moved) | Err(Error::NotFound { .. }) => {
-                    return Ok((fired, Stands::Caught(None)));
+                    return Ok((fired, ScheduleProgress::UpToDate(None)));
                 }
                 Ok(Fired::Refused(refusal)) => {
                     let Schedule { tenant, name, .. } = &schedule;
                     tracing::warn!(%tenant, schedule = %name, %refusal, "a schedule cannot fire");
-                    return Ok((fired, Stands::Held));
+                    return Ok((fired, ScheduleProgress::Blocked));
                 }
                 Err(error) => return Err(error),
             }
             fired += u64::from(step.at.is_some());
-            tell(&schedule, &step);
+            log_step(&schedule, &step);
         }
-        Ok((fired, Stands::Behind))
+        Ok((fired, ScheduleProgress::Behind))
     }
 
-    /// The schedule's times. One that a newer version wrote may not be readable here.
-    fn read(&mut self, schedule: &Schedule) -> Option<Timetable> {
+    /// Parses the schedule's times. A newer version may have written one that is unreadable here.
+    fn cron_of(&mut self, schedule: &Schedule) -> Option<Timetable> {
         let key = (schedule.tenant.clone(), schedule.name.clone());
         match Timetable::new(&schedule.plan.cron, &schedule.plan.zone) {
             Ok(times) => {
-                self.broken.remove(&key);
+                self.unreadable.remove(&key);
                 Some(times)
             }
             Err(error) => {
-                if self.broken.insert(key, schedule.revision) != Some(schedule.revision) {
-                    tracing::error!(%error, schedule = %schedule.name, "a schedule is not readable");
+                if self.unreadable.insert(key, schedule.revision) != Some(schedule.revision) {
+                    tracing::error!(%error, schedule = %schedule.name, "a schedule is unreadable");
                 }
                 None
             }
@@ -97,35 +105,35 @@ impl Scheduler {
 impl Service for Scheduler {
     const NAME: &'static str = "scheduler";
 
-    /// A schedule that another process adds is seen no later than this.
-    fn every(&self) -> Duration {
+    /// A schedule that another process adds is found within this time.
+    fn interval(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    async fn run_once(&mut self, _now: Instant) -> Result<Report> {
-        let mut report = Report::default();
+    async fn run_once(&mut self, _now: Instant) -> Result<ServiceReport> {
+        let mut report = ServiceReport::default();
         let (mut after, mut soonest) = (None, None::<Duration>);
         let mut soon = |wait: Duration| soonest = Some(soonest.map_or(wait, |now| now.min(wait)));
         loop {
-            let found = self.store.due_schedules(after.as_deref(), PAGE).await?;
+            let found = self.store.due_schedules(after.as_deref(), PAGE_SIZE).await?;
             found.next.into_iter().for_each(&mut soon);
             for schedule in found.due.items {
                 let name = schedule.name.clone();
-                let (fired, stands) = match self.take_on(schedule, found.now).await {
-                    // One that cannot be fired must not keep the others from it.
+                let (fired, progress) = match self.advance(schedule, found.now).await {
+                    // A schedule that cannot fire must not block the others.
                     Err(error) if !error.is_retryable() => {
-                        tracing::error!(%error, schedule = %name, "cannot be fired");
+                        tracing::error!(%error, schedule = %name, "a schedule cannot be fired");
                         continue;
                     }
                     taken => taken?,
                 };
                 report.moved += fired;
-                match stands {
-                    Stands::Caught(next) => {
+                match progress {
+                    ScheduleProgress::UpToDate(next) => {
                         next.map(|next| next.since(found.now)).into_iter().for_each(&mut soon);
                     }
-                    Stands::Held => soon(HELD),
-                    Stands::Behind => report.more = true,
+                    ScheduleProgress::Blocked => soon(BLOCKED_RETRY),
+                    ScheduleProgress::Behind => report.more = true,
                 }
             }
             after = found.due.next;
@@ -133,12 +141,13 @@ impl Service for Scheduler {
                 break;
             }
         }
-        report.next = soonest.filter(|wait| *wait < self.every()).map(|wait| wait.max(FLOOR));
+        report.next =
+            soonest.filter(|wait| *wait < self.interval()).map(|wait| wait.max(MIN_INTERVAL));
         Ok(report)
     }
 }
 
-/// What became of what the schedule started last, as far as its policy asks.
+/// The state of the unit or batch that the schedule started last, if its overlap policy needs it.
 async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<Previous> {
     let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != Overlap::Allow) else {
         return Ok(Previous::Gone);
@@ -157,22 +166,22 @@ async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<Previous> {
     match store.batch(&scope, &batch_of(tenant, name, at)).await {
         Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => Ok(Previous::Live),
         Ok(batch) => Ok(batch.completed_at.map_or(unit, Previous::Ended)),
-        // It was never opened, or is pruned.
+        // The batch was never opened, or is pruned.
         Err(Error::NotFound { .. }) => Ok(unit),
         Err(error) => Err(error),
     }
 }
 
-fn tell(schedule: &Schedule, step: &Step) {
+fn log_step(schedule: &Schedule, step: &Step) {
     let Schedule { tenant, name, .. } = schedule;
     if let Some(at) = step.at {
         tracing::info!(%tenant, schedule = %name, %at, "a schedule fired");
     }
     if step.missed > 0 {
-        tracing::warn!(%tenant, schedule = %name, missed = step.missed, "times were missed");
+        tracing::warn!(%tenant, schedule = %name, missed = step.missed, "missed scheduled times");
     }
     if step.skipped > 0 {
         let skipped = step.skipped;
-        tracing::info!(%tenant, schedule = %name, skipped, "the previous firing is live: skipped");
+        tracing::info!(%tenant, schedule = %name, skipped, "skipped: the previous run is live");
     }
 }

@@ -10,35 +10,35 @@ use longshore::{
 use longshore_testkit::Fault;
 use serde_json::json;
 
-use crate::harbour::{Harbour, Script, unit};
+use crate::harness::{Harness, Script, unit};
 
-async fn bound(harbour: &Harbour, units: u64) {
+async fn bound(harness: &Harness, units: u64) {
     let capacity = Some(Capacity { units: Some(units), bytes: None });
     let change = QueueChange { capacity, ..QueueChange::default() };
-    harbour.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
+    harness.store.change_queue(&Scope::All, &QueueName::default(), change).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_send_whose_answer_was_lost_is_repeated_and_sends_once() {
-    let harbour = Harbour::new();
-    harbour.store.always("send", Some(Fault::FailAfter));
+    let harness = Harness::new();
+    harness.store.always("send", Some(Fault::FailAfter));
     let mend = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        harbour.store.always("send", None);
+        harness.store.always("send", None);
     };
-    let (id, ()) = tokio::join!(harbour.send(Script::Ok(json!(1))), mend);
-    assert!(harbour.store.calls("send") > 1);
-    assert_eq!(harbour.unit(id).await.state, UnitState::Ready);
-    let all = harbour.store.units(&Scope::All, &Default::default(), None, 10).await.unwrap();
+    let (id, ()) = tokio::join!(harness.send(Script::Ok(json!(1))), mend);
+    assert!(harness.store.calls("send") > 1);
+    assert_eq!(harness.unit(id).await.state, UnitState::Ready);
+    let all = harness.store.units(&Scope::All, &Default::default(), None, 10).await.unwrap();
     assert_eq!(all.items.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_send_gives_up_when_its_patience_ends() {
-    let harbour = Harbour::new();
-    harbour.store.outage(true);
+    let harness = Harness::new();
+    harness.store.outage(true);
     let began = tokio::time::Instant::now();
-    let client = harbour.client.clone().with_patience(Duration::from_secs(10));
+    let client = harness.client.clone().with_patience(Duration::from_secs(10));
     let error = client.send(unit(&Script::Cancel)).await.unwrap_err();
     assert!(matches!(error, SendError::Store(error) if error.is_retryable()));
     assert!(
@@ -48,98 +48,98 @@ async fn a_send_gives_up_when_its_patience_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_refuses_or_makes_the_sender_wait_as_it_chose() {
-    let harbour = Harbour::new();
-    bound(&harbour, 2).await;
+    let harness = Harness::new();
+    bound(&harness, 2).await;
     let units = |n: usize| (0..n).map(|_| unit(&Script::Sleep(200))).collect::<Vec<NewUnit>>();
     let full = |sent: &Sent| matches!(sent, Sent::Refused(Refusal::Full { .. }));
 
-    let sent = harbour.client.send_many(units(3), WhenFull::Refuse).await.unwrap();
+    let sent = harness.client.send_many(units(3), WhenFull::Refuse).await.unwrap();
     assert_eq!(sent.iter().map(full).collect::<Vec<_>>(), [false, false, true]);
 
     let began = tokio::time::Instant::now();
     let limit = WhenFull::WaitFor(Duration::from_secs(3));
-    let sent = harbour.client.send_many(units(1), limit).await.unwrap();
+    let sent = harness.client.send_many(units(1), limit).await.unwrap();
     assert!(full(&sent[0]));
     assert!(began.elapsed() >= Duration::from_secs(3) && began.elapsed() < Duration::from_secs(5));
 
-    let calls = harbour.store.calls("send");
-    let worker = harbour.worker(1).until_idle(true).build().unwrap();
+    let calls = harness.store.calls("send");
+    let worker = harness.worker(1).until_idle(true).build().unwrap();
     let (sent, report) =
-        tokio::join!(harbour.client.send_many(units(10), WhenFull::Wait), worker.run());
+        tokio::join!(harness.client.send_many(units(10), WhenFull::Wait), worker.run());
     assert!(sent.unwrap().iter().all(|sent| matches!(sent, Sent::Created(_))));
     assert!(report.unwrap().done >= 11);
-    assert!(harbour.store.calls("send") - calls < 60, "it waits for news, it does not poll");
+    assert!(harness.store.calls("send") - calls < 60, "it waits for news, it does not poll");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_never_waits_for_room() {
-    let harbour = Harbour::new();
-    bound(&harbour, 1).await;
-    let id = harbour.send(Script::Send("default".into())).await;
-    harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
-    let unit = harbour.unit(id).await;
+    let harness = Harness::new();
+    bound(&harness, 1).await;
+    let id = harness.send(Script::Send("default".into())).await;
+    harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let unit = harness.unit(id).await;
     assert_eq!(unit.state, UnitState::Failed);
     let message = unit.failure.unwrap().message;
-    assert!(message.contains("must not wait for room"), "{message}");
+    assert!(message.contains("must not wait for capacity"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_sends_further_units() {
-    let harbour = Harbour::new();
-    harbour.send(Script::Send("other".into())).await;
-    let report = harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let harness = Harness::new();
+    harness.send(Script::Send("other".into())).await;
+    let report = harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
     assert_eq!(report.done, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_the_unit_or_with_its_limit() {
-    let harbour = Harbour::new();
-    let id = harbour.send(Script::Sleep(2_000)).await;
+    let harness = Harness::new();
+    let id = harness.send(Script::Sleep(2_000)).await;
     let limit = Some(Duration::from_secs(1));
-    let error = harbour.client.wait(id, limit).await.unwrap_err();
+    let error = harness.client.wait(id, limit).await.unwrap_err();
     assert!(matches!(error, WaitError::TimedOut(after) if after == Duration::from_secs(1)));
-    let worker = harbour.worker(1).until_idle(true).build().unwrap();
+    let worker = harness.worker(1).until_idle(true).build().unwrap();
     let began = tokio::time::Instant::now();
-    let (unit, report) = tokio::join!(harbour.client.wait(id, None), worker.run());
+    let (unit, report) = tokio::join!(harness.client.wait(id, None), worker.run());
     report.unwrap();
     assert_eq!(unit.unwrap().state, UnitState::Done);
     assert!(began.elapsed() < Duration::from_millis(2_600), "{:?}", began.elapsed());
-    let missing = harbour.client.wait(longshore::UnitId::new(), limit).await.unwrap_err();
+    let missing = harness.client.wait(longshore::UnitId::new(), limit).await.unwrap_err();
     assert!(matches!(missing, WaitError::Store(longshore::Error::NotFound { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_beside_a_busy_queue_stays_cheap() {
-    let harbour = Harbour::new();
-    harbour.send_all(2_000, Script::Sleep(5)).await;
-    let last = harbour.send(Script::Ok(json!("last"))).await;
-    let worker = harbour.worker(2).until_idle(true).build().unwrap();
-    let reads = harbour.store.calls("unit");
-    let (unit, report) = tokio::join!(harbour.client.wait(last, None), worker.run());
+    let harness = Harness::new();
+    harness.send_all(2_000, Script::Sleep(5)).await;
+    let last = harness.send(Script::Ok(json!("last"))).await;
+    let worker = harness.worker(2).until_idle(true).build().unwrap();
+    let reads = harness.store.calls("unit");
+    let (unit, report) = tokio::join!(harness.client.wait(last, None), worker.run());
     assert_eq!((unit.unwrap().state, report.unwrap().done), (UnitState::Done, 2_001));
-    let reads = harbour.store.calls("unit") - reads;
+    let reads = harness.store.calls("unit") - reads;
     assert!(reads < 300, "{reads} reads in five seconds");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_filled_with_a_cursor_watched_and_waited_for() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let id = BatchId::new("nightly").unwrap();
-    let mut writer = harbour.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
+    let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
     assert!(!writer.resumed());
     let chunk = |n: usize| (0..n).map(|_| unit(&Script::Sleep(50))).collect::<Vec<NewUnit>>();
     writer.add(chunk(10), "10".into()).await.unwrap();
 
-    // A second life of the initiator takes up where the first was.
-    let mut writer = harbour.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
+    // A restarted initiator resumes at the cursor.
+    let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
     assert!(writer.resumed());
     assert_eq!(writer.cursor(), "10");
     writer.add(chunk(10), "20".into()).await.unwrap();
     writer.seal().await.unwrap();
 
-    let worker = harbour.worker(4).until_idle(true).build().unwrap();
+    let worker = harness.worker(4).until_idle(true).build().unwrap();
     let mut seen = Vec::new();
-    let wait = harbour.client.wait_batch(&id, None, |batch| seen.push(batch.counts.done));
+    let wait = harness.client.wait_batch(&id, None, |batch| seen.push(batch.counts.done));
     let (batch, report) = tokio::join!(wait, worker.run());
     assert_eq!((batch.unwrap().status, report.unwrap().done), (BatchStatus::Complete, 20));
     assert!(seen.len() > 2 && seen.is_sorted(), "{seen:?}");
@@ -148,13 +148,13 @@ async fn a_batch_is_filled_with_a_cursor_watched_and_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let id = BatchId::new("b").unwrap();
-    let mut writer = harbour.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
-    harbour.store.always("add_to_batch", Some(Fault::FailAfter));
+    let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
+    harness.store.always("add_to_batch", Some(Fault::FailAfter));
     let mend = async {
-        harbour.until(async || harbour.store.calls("add_to_batch") == 1).await;
-        harbour.store.always("add_to_batch", None);
+        harness.until(async || harness.store.calls("add_to_batch") == 1).await;
+        harness.store.always("add_to_batch", None);
     };
     let units = vec![unit(&Script::Cancel), unit(&Script::Cancel)];
     let (sent, ()) = tokio::join!(writer.add(units, "2".into()), mend);
@@ -164,9 +164,9 @@ async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
     assert_eq!(batch.counts.total(), 2);
 
     let mut stranger =
-        harbour.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+        harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
     let mut other =
-        harbour.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+        harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
     stranger.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap();
     let error = other.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap_err();
     assert!(matches!(error, SendError::CursorMoved(at) if at == "1"));
@@ -174,11 +174,11 @@ async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_larger_than_its_queue_goes_in_as_room_appears() {
-    let harbour = Harbour::new();
-    bound(&harbour, 4).await;
+    let harness = Harness::new();
+    bound(&harness, 4).await;
     let id = BatchId::new("big").unwrap();
-    let mut writer = harbour.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
-    let worker = harbour.worker(2).until_idle(true).build().unwrap();
+    let mut writer = harness.client.open_batch(NewBatch::new(id.clone())).await.unwrap();
+    let worker = harness.worker(2).until_idle(true).build().unwrap();
     let initiator = async {
         for n in 0..10 {
             let chunk = (0..3).map(|_| unit(&Script::Sleep(20))).collect();
@@ -188,15 +188,15 @@ async fn a_batch_larger_than_its_queue_goes_in_as_room_appears() {
     };
     let (report, ()) = tokio::join!(worker.run(), initiator);
     assert_eq!(report.unwrap().done, 30);
-    harbour.assert_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_that_can_never_fit_is_refused_instead_of_waited_for() {
-    let harbour = Harbour::new();
-    bound(&harbour, 4).await;
+    let harness = Harness::new();
+    bound(&harness, 4).await;
     let id = BatchId::new("big").unwrap();
-    let mut writer = harbour.client.open_batch(NewBatch::new(id)).await.unwrap();
+    let mut writer = harness.client.open_batch(NewBatch::new(id)).await.unwrap();
     let chunk = (0..5).map(|_| unit(&Script::Cancel)).collect();
     let error = writer.add(chunk, "5".into()).await.unwrap_err();
     assert!(matches!(error, SendError::Refused(Refusal::Full { .. })), "{error}");

@@ -1,5 +1,6 @@
-//! The memory store under the suite that every store runs, bare and with every repeatable call made twice; and what
-//! the wrappers themselves promise. Both wrappers forward by one list (testkit `forward!`), which the second run covers.
+//! Runs the conformance suite on the memory store, plain and with every repeatable call made twice,
+//! and tests the wrappers. Both wrappers forward by one list (testkit `forward!`), which the second
+//! run covers.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ mod bare {
     longshore_testkit::conformance_suite!(memory);
 }
 
-/// A call that arrives twice is answered as if it had arrived once.
+/// A call that arrives twice has the same result as a call that arrives once.
 mod every_repeatable_verb_twice {
     async fn doubled() -> super::World {
         super::memory().await.wrapped(|store| super::Arc::new(super::doubling(store)))
@@ -57,7 +58,7 @@ fn random_histories_end_the_same_when_calls_arrive_twice() {
     longshore_testkit::model::compare_stores(200, || async {
         let twice = memory().await.wrapped(|store| {
             let store = doubling(store);
-            // A unit that was refused is not remembered, and may hear another reason.
+            // A refused unit is not stored, so a repeated send may be refused for another reason.
             store.always("send", None);
             Arc::new(store)
         });

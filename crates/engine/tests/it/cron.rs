@@ -1,312 +1,173 @@
-//! Schedules fire: once per time, whatever leads, jumps, stalls or is taken away.
+//! Cron times in time zones, above all on days when clocks change.
 
-use std::time::Duration;
+use longshore::{Timestamp, Timetable, zones};
 
-use longshore::schedule::{
-    Missed, NewSchedule, Overlap, Plan, Schedule, Starts, Template, batch_of, unit_of,
-};
-use longshore::services::{Scheduler, Service};
-use longshore::store::{
-    Capacity, IfThere, Inspect, Intake, Operate, QueueChange, ScheduleSwitch, Schedules,
-};
-use longshore::{
-    NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, Timetable, Unit,
-};
-use longshore_testkit::Fault;
-use serde_json::json;
-use tokio::time::Instant;
-
-use crate::harbour::{Harbour, Jump, Script, kind};
-
-const ALL: Scope = Scope::All;
-
-fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
+fn at(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
 }
 
-fn name(name: &str) -> ScheduleName {
-    ScheduleName::new(name).unwrap()
+/// The next `count` times after `start`, in local time.
+fn coming(expression: &str, zone: &str, start: &str, count: usize) -> Vec<String> {
+    let times = Timetable::new(expression, zone).unwrap();
+    let follow = |time: &Timestamp| times.after(*time);
+    let all = std::iter::successors(times.after(at(start)), follow);
+    all.take(count).map(|time| times.local(time)).collect()
 }
 
-/// A schedule that sends `script`.
-fn plan(cron: &str, script: &Script) -> Plan {
-    Plan {
-        cron: cron.to_owned(),
-        zone: "UTC".to_owned(),
-        missed: Missed::Once,
-        overlap: Overlap::Allow,
-        template: Template::new(kind(), Payload::json(script).unwrap()),
-    }
+#[test]
+fn a_time_that_does_not_exist_fires_once_at_the_shift() {
+    // Berlin, 29 March 2026: 02:00 becomes 03:00.
+    let nights = coming("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", 3);
+    let expected =
+        ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"];
+    assert_eq!(nights, expected);
+    let several = coming("0,15,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
+    let expected = ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"];
+    assert_eq!(several, expected, "three times that do not exist are one moment");
 }
 
-fn quick(cron: &str) -> Plan {
-    plan(cron, &Script::Ok(json!(1)))
+#[test]
+fn a_time_that_comes_twice_fires_the_first_time_only() {
+    // Berlin, 25 October 2026: 03:00 becomes 02:00.
+    let nights = coming("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2);
+    assert_eq!(nights, ["2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"]);
+    let from_between = coming("30 2 * * *", "Europe/Berlin", "2026-10-25T00:45:00Z", 1);
+    assert_eq!(from_between, ["2026-10-26T02:30:00+01:00"], "nor if one looks in between");
 }
 
-impl Harbour {
-    async fn schedule(&self, label: &str, plan: Plan) {
-        let next_fire = Timetable::new(&plan.cron, &plan.zone).unwrap().after(self.now());
-        let tenant = TenantId::default();
-        let new = NewSchedule { name: name(label), tenant, plan, paused: false, next_fire };
-        self.store.put_schedule(&ALL, new, IfThere::Replace).await.unwrap();
-    }
-
-    async fn look(&self, label: &str) -> Schedule {
-        self.store.schedule(&ALL, &TenantId::default(), &name(label)).await.unwrap()
-    }
-
-    /// The units that schedules sent, oldest first.
-    async fn fired(&self) -> Vec<Unit> {
-        let page = self.store.units(&ALL, &Default::default(), None, 10_000).await.unwrap();
-        let mut units = page.items;
-        units.sort_by_key(|unit| unit.id);
-        units
-    }
-
-    /// One round of a scheduler of its own.
-    async fn round(&self) -> u64 {
-        let mut scheduler = Scheduler::new(self.store.clone());
-        let report = scheduler.run_once(Instant::now()).await.unwrap();
-        report.moved
-    }
-
-    /// A worker for so long; then it is told to drain.
-    async fn work_for(&self, time: Duration) {
-        let worker = self.worker(4).build().unwrap();
-        let control = worker.control();
-        let clock = async {
-            tokio::time::sleep(time).await;
-            control.drain();
-        };
-        let (report, ()) = tokio::join!(worker.run(), clock);
-        report.unwrap();
-    }
+#[test]
+fn times_beside_the_shift_fire_as_on_every_day() {
+    let spring = coming("0 1 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
+    assert_eq!(spring, ["2026-03-29T01:00:00+01:00", "2026-03-30T01:00:00+02:00"]);
+    let both = coming("30 1,2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 3);
+    let expected =
+        ["2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"];
+    assert_eq!(both, expected);
+    let at_the_shift = coming("0 2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
+    let expected = ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"];
+    assert_eq!(at_the_shift, expected, "two times, one moment");
 }
 
-/// The times of firings, by the keys of their units.
-fn keys(units: &[Unit]) -> Vec<String> {
-    units.iter().map(|unit| unit.key.clone().unwrap_or_default()).collect()
+#[test]
+fn every_quarter_of_an_hour_goes_by_the_time_that_passes() {
+    let spring = coming("*/15 * * * *", "Europe/Berlin", "2026-03-29T00:40:00Z", 2);
+    assert_eq!(spring, ["2026-03-29T01:45:00+01:00", "2026-03-29T03:00:00+02:00"]);
+    let autumn = coming("*/30 * * * *", "Europe/Berlin", "2026-10-24T23:45:00Z", 5);
+    let expected = [
+        "2026-10-25T02:00:00+02:00",
+        "2026-10-25T02:30:00+02:00",
+        "2026-10-25T02:00:00+01:00",
+        "2026-10-25T02:30:00+01:00",
+        "2026-10-25T03:00:00+01:00",
+    ];
+    assert_eq!(autumn, expected);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_worker_fires_schedules_on_time() {
-    let harbour = Harbour::new();
-    harbour.schedule("s", quick("* * * * * *")).await;
-    harbour.work_for(Duration::from_millis(30_500)).await;
-    let units = harbour.fired().await;
-    assert_eq!(units.len(), 30);
-    for unit in &units {
-        let at = Timestamp::parse(&unit.created_at.to_string()).unwrap().as_micros();
-        let late = at.rem_euclid(1_000_000);
-        assert!(late <= 100_000, "{late} µs after the second");
-    }
-    assert_eq!(harbour.look("s").await.fired, 30);
-    harbour.assert_clean().await;
+#[test]
+fn a_shift_of_half_an_hour_is_no_different() {
+    // Lord Howe, 4 October 2026: 02:00 becomes 02:30.
+    let times = coming("10 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00:00Z", 2);
+    assert_eq!(times, ["2026-10-04T02:30:00+11:00", "2026-10-05T02:10:00+11:00"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn when_the_leader_dies_each_time_still_fires_once() {
-    let harbour = Harbour::new();
-    let all = Plan { missed: Missed::All(100), ..quick("* * * * * *") };
-    harbour.schedule("s", all).await;
-    for _ in 0..5 {
-        // Dropped in the middle, again and again.
-        let worker = harbour.worker(4).build().unwrap();
-        let _ = tokio::time::timeout(Duration::from_millis(8_700), worker.run()).await;
+#[test]
+fn the_forms_of_expressions() {
+    let start = "2026-01-01T00:00:00Z";
+    for (expression, next) in [
+        ("* * * * *", "2026-01-01T00:01:00+00:00"),
+        ("* * * * * *", "2026-01-01T00:00:01+00:00"),
+        ("0 0 12 * * * 2028", "2028-01-01T12:00:00+00:00"),
+        ("@daily", "2026-01-02T00:00:00+00:00"),
+        ("0 9 * * mon-fri", "2026-01-01T09:00:00+00:00"),
+        ("0 0 L * *", "2026-01-31T00:00:00+00:00"),
+        ("0 0 29 2 *", "2028-02-29T00:00:00+00:00"),
+        ("0 0 13 * fri", "2026-01-02T00:00:00+00:00"),
+    ] {
+        assert_eq!(coming(expression, "UTC", start, 1), [next], "{expression}");
     }
-    harbour.work_for(secs(20)).await;
-    let (units, schedule) = (harbour.fired().await, harbour.look("s").await);
-    let mut keys = keys(&units);
-    assert_eq!(keys.len() as u64, schedule.fired);
-    keys.dedup();
-    assert_eq!(keys.len() as u64, schedule.fired, "no time twice");
-    assert!(schedule.fired >= 62, "no time left out: {}", schedule.fired);
-    assert_eq!(schedule.missed_times, 0);
+    assert!(coming("0 0 30 2 *", "UTC", start, 1).is_empty(), "no such day, ever");
+    assert!(coming("0 0 0 1 1 * 2025", "UTC", start, 1).is_empty(), "that year has passed");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_ahead_misses_times_by_their_policy() {
-    let harbour = Harbour::new();
-    for (label, missed) in [("skip", Missed::Skip), ("once", Missed::Once), ("all", Missed::All(3))]
-    {
-        harbour.schedule(label, Plan { missed, ..quick("0 * * * *") }).await;
+#[test]
+fn special_days() {
+    let start = "2026-01-01T00:00:00Z";
+    for (expression, next) in [
+        ("0 0 31W * *", "2026-01-30T00:00:00+00:00"),
+        ("0 0 1W 8 *", "2026-08-03T00:00:00+00:00"),
+        ("0 0 LW 5 *", "2026-05-29T00:00:00+00:00"),
+        ("0 0 * * fri#2", "2026-01-09T00:00:00+00:00"),
+        ("0 0 * * 5L", "2026-01-30T00:00:00+00:00"),
+        ("0 0 * * sun#L", "2026-01-25T00:00:00+00:00"),
+        ("10/20 3 * * 7", "2026-01-04T03:10:00+00:00"),
+    ] {
+        assert_eq!(coming(expression, "UTC", start, 1), [next], "{expression}");
     }
-    harbour.jump(Jump::Ahead(secs(10 * 3_600 + 600)));
-    harbour.round().await;
-    let counts = async |label| {
-        let schedule = harbour.look(label).await;
-        (schedule.fired, schedule.missed_times)
-    };
-    assert_eq!(counts("skip").await, (0, 10));
-    assert_eq!(counts("once").await, (1, 9));
-    assert_eq!(counts("all").await, (3, 7));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_clock_that_jumps_back_fires_nothing_again() {
-    let harbour = Harbour::new();
-    harbour.schedule("s", quick("* * * * *")).await;
-    for _ in 0..30 {
-        tokio::time::sleep(secs(60)).await;
-        harbour.round().await;
-    }
-    assert_eq!(harbour.look("s").await.fired, 30);
-    harbour.jump(Jump::Back(secs(600)));
-    for _ in 0..9 {
-        tokio::time::sleep(secs(60)).await;
-        assert_eq!(harbour.round().await, 0, "that time has fired");
-    }
-    tokio::time::sleep(secs(120)).await;
-    assert_eq!(harbour.round().await, 1);
-    let mut keys = keys(&harbour.fired().await);
-    keys.dedup();
-    assert_eq!(keys.len(), 31);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_firing_whose_answer_was_lost_is_not_repeated() {
-    for fault in [Fault::FailAfter, Fault::FailBefore, Fault::Duplicate] {
-        let harbour = Harbour::with_faults(&[("fire_schedule", 1, fault)]);
-        harbour.schedule("s", quick("* * * * *")).await;
-        tokio::time::sleep(secs(61)).await;
-        let mut scheduler = Scheduler::new(harbour.store.clone());
-        let _ = scheduler.run_once(Instant::now()).await;
-        harbour.round().await;
-        assert_eq!(harbour.fired().await.len(), 1, "{fault:?}");
-        assert_eq!(harbour.look("s").await.fired, 1, "{fault:?}");
+    for wrong in [
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "* * 0 * *",
+        "* * * * fri#6",
+        "* * 40W * *",
+        "+5 * * * *",
+        ", * * * *",
+    ] {
+        assert!(Timetable::new(wrong, "UTC").is_err(), "{wrong}");
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_schedule_may_be_removed_or_paused_while_it_fires() {
-    for removed in [true, false] {
-        let slow = Fault::Delay(secs(5));
-        let harbour = Harbour::with_faults(&[("fire_schedule", 1, slow)]);
-        harbour.schedule("s", quick("* * * * *")).await;
-        tokio::time::sleep(secs(61)).await;
-        let meanwhile = async {
-            tokio::time::sleep(secs(1)).await;
-            let (tenant, name) = (TenantId::default(), name("s"));
-            if removed {
-                harbour.store.remove_schedule(&ALL, &tenant, &name).await.unwrap();
-            } else {
-                let pause = ScheduleSwitch::Pause;
-                harbour.store.switch_schedule(&ALL, &tenant, &name, pause).await.unwrap();
+#[test]
+fn an_expression_in_words() {
+    for (expression, words) in [
+        ("30 2 * * *", "At 02:30."),
+        ("*/20 9-17 * * mon-fri", "Every 20 minutes, at hour 9 to 17, on Monday to Friday."),
+        (
+            "0 0 L * fri#2",
+            "At 00:00, on the last day of the month or on the second Friday of the month.",
+        ),
+        ("0 9,12 * jan-mar *", "At 09:00 and 12:00, in January to March."),
+        ("@hourly", "At minute 0 past every hour."),
+        ("* * * * * *", "Every second."),
+        ("* * * * *", "Every minute."),
+        ("0 0 12 * * * 2028", "At 12:00, in 2028."),
+    ] {
+        assert_eq!(Timetable::new(expression, "UTC").unwrap().describe(), words, "{expression}");
+    }
+}
+
+#[test]
+fn zones_are_known_whatever_the_machine_has() {
+    let known = zones();
+    for zone in ["Europe/Berlin", "America/New_York", "UTC"] {
+        assert!(known.iter().any(|name| name == zone), "{zone}");
+    }
+    assert!(Timetable::new("* * * * *", "Mars/Phobos").is_err());
+}
+
+proptest::proptest! {
+    /// In a year of Berlin's days, every minute of the day fires exactly once per day.
+    #[test]
+    fn a_fixed_time_fires_once_on_every_day(hour in 0_u32..24, minute in 0_u32..60) {
+        let expression = format!("{minute} {hour} * * *");
+        let days = coming(&expression, "Europe/Berlin", "2025-12-31T23:00:00Z", 366);
+        let mut dates: Vec<&str> = days.iter().map(|day| &day[..10]).collect();
+        // The start may be that very minute, and `after` excludes it.
+        dates.retain(|date| date.starts_with("2026"));
+        let all = dates.len();
+        dates.dedup();
+        proptest::prop_assert_eq!(dates.len(), all, "twice on a day");
+        proptest::prop_assert!(all >= 364, "{} days", all);
+    }
+
+    #[test]
+    fn times_only_go_forward(expression in r"[0-5]?[0-9] (\*|[01]?[0-9]|\*/[2-9]) (\*|[1-9]) (\*|[1-9]) (\*|[0-6])", start in 0_i64..4_000_000_000) {
+        if let Ok(times) = Timetable::new(&expression, "America/New_York") {
+            let mut time = Timestamp::from_micros(start * 1_000_000);
+            for _ in 0..20 {
+                let Some(next) = times.after(time) else { break };
+                proptest::prop_assert!(next > time);
+                time = next;
             }
-        };
-        let (fired, ()) = tokio::join!(harbour.round(), meanwhile);
-        assert_eq!((fired, harbour.fired().await.len()), (0, 0), "removed: {removed}");
-        assert_eq!(harbour.round().await, 0);
+        }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_passes_while_a_schedule_is_paused_is_not_missed() {
-    let harbour = Harbour::new();
-    harbour.schedule("s", quick("* * * * *")).await;
-    let switch = async |switch| {
-        let (tenant, name) = (TenantId::default(), name("s"));
-        harbour.store.switch_schedule(&ALL, &tenant, &name, switch).await.unwrap();
-    };
-    switch(ScheduleSwitch::Pause).await;
-    tokio::time::sleep(secs(3_600)).await;
-    assert_eq!(harbour.round().await, 0);
-    let next = Timetable::new("* * * * *", "UTC").unwrap().after(harbour.now());
-    switch(ScheduleSwitch::Resume { next }).await;
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 1);
-    assert_eq!(harbour.look("s").await.missed_times, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_long_run_makes_the_next_times_skip_or_wait() {
-    let harbour = Harbour::new();
-    // Each run takes three and a half of the schedule's ten seconds.
-    let long = plan("*/10 * * * * *", &Script::Sleep(35_000));
-    harbour.schedule("skip", Plan { overlap: Overlap::Skip, ..long.clone() }).await;
-    harbour.schedule("wait", Plan { overlap: Overlap::Wait, ..long.clone() }).await;
-    harbour.schedule("allow", Plan { overlap: Overlap::Allow, ..long }).await;
-    let worker = harbour.worker(20).build().unwrap();
-    let control = worker.control();
-    let clock = async {
-        tokio::time::sleep(secs(125)).await;
-        let seen =
-            (harbour.look("skip").await, harbour.look("wait").await, harbour.look("allow").await);
-        control.stop();
-        seen
-    };
-    let (report, (skip, wait, allow)) = tokio::join!(worker.run(), clock);
-    report.unwrap();
-    assert_eq!((allow.fired, allow.skipped), (12, 0));
-    assert_eq!((skip.fired, skip.skipped), (3, 9), "at 10, 50 and 90");
-    assert!((3..=4).contains(&wait.fired), "one after another: {}", wait.fired);
-    assert_eq!(skip.missed_times + wait.missed_times, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_batch_that_was_started_is_live_until_it_has_ended() {
-    let harbour = Harbour::new();
-    let mut plan = Plan { overlap: Overlap::Skip, ..quick("* * * * *") };
-    plan.template.payload = Payload::from(json!({ "ok": 1 }));
-    plan.template.starts = Starts::Batch;
-    harbour.schedule("s", plan).await;
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 1);
-    let (tenant, s) = (TenantId::default(), name("s"));
-    let at = harbour.look("s").await.last_fire.unwrap();
-    let id = batch_of(&tenant, &s, at);
-    harbour.store.open_batch(&ALL, NewBatch::new(id.clone())).await.unwrap();
-    let unit = unit_of(&tenant, &s, at);
-    let cancel = longshore::store::UnitAction::Cancel;
-    let units = longshore::store::UnitSelection::Ids(vec![unit]);
-    harbour.store.operate_units(&ALL, units, cancel).await.unwrap();
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 0, "the unit has ended, its batch has not");
-    assert_eq!(harbour.look("s").await.skipped, 1);
-    harbour.store.seal_batch(&ALL, &id).await.unwrap();
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_schedule_that_cannot_be_read_does_not_keep_the_others() {
-    let harbour = Harbour::new();
-    harbour.schedule("b", quick("* * * * *")).await;
-    let bad = Plan { cron: "of a newer version".into(), ..quick("* * * * *") };
-    let (tenant, next_fire) = (TenantId::default(), Some(harbour.now()));
-    let new = NewSchedule { name: name("a"), tenant, plan: bad, paused: false, next_fire };
-    harbour.store.put_schedule(&ALL, new, IfThere::Keep).await.unwrap();
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 1);
-    assert_eq!(harbour.look("b").await.fired, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_schedule_fires_late_when_its_queue_was_full() {
-    let harbour = Harbour::new();
-    harbour.schedule("s", quick("* * * * *")).await;
-    let bound = async |units| {
-        let capacity = Some(Capacity { units, bytes: None });
-        let change = QueueChange { capacity, ..QueueChange::default() };
-        harbour.store.change_queue(&ALL, &QueueName::default(), change).await.unwrap();
-    };
-    bound(Some(0)).await;
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 0);
-    tokio::time::sleep(secs(30)).await;
-    bound(None).await;
-    assert_eq!(harbour.round().await, 1);
-    let schedule = harbour.look("s").await;
-    assert_eq!((schedule.fired, schedule.missed_times), (1, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn many_due_schedules_are_all_taken_on_in_one_round() {
-    let harbour = Harbour::new();
-    for n in 0..250 {
-        harbour.schedule(&format!("s{n}"), quick("* * * * *")).await;
-    }
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(harbour.round().await, 250);
-    assert_eq!(harbour.round().await, 0);
 }

@@ -1,17 +1,18 @@
-//! Who leads: one at a time, soon after a clean stop, after a term otherwise.
+//! Leader election: one leader at a time; a successor at the next poll after a clean stop, after a
+//! term otherwise.
 
 use std::time::Duration;
 
-use longshore::services::{Elector, LOOK, Leadership, TERM};
+use longshore::services::{Elector, LEADERSHIP_TERM, Leadership, POLL_INTERVAL};
 use longshore::store::{Inspect, Leases};
 use longshore::{SessionId, session::NewSession};
 use longshore_testkit::Fault;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::harbour::Harbour;
+use crate::harness::Harness;
 
-/// One who stands for the role, until its task is dropped.
+/// A candidate for the role, until its task is dropped.
 struct Candidate {
     id: SessionId,
     leads: Leadership,
@@ -19,7 +20,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    async fn new(harbour: &Harbour) -> Self {
+    async fn new(harness: &Harness) -> Self {
         let id = SessionId::new();
         let session = NewSession {
             id,
@@ -29,8 +30,8 @@ impl Candidate {
             slots: 1,
             ttl: Duration::from_secs(15),
         };
-        harbour.store.open_session(session).await.unwrap();
-        let (elector, leads) = Elector::new(harbour.store.clone(), "role");
+        harness.store.open_session(session).await.unwrap();
+        let (elector, leads) = Elector::new(harness.store.clone(), "role");
         let mut task = JoinSet::new();
         task.spawn(elector.stand(move || Some(id)));
         Self { id, leads, _task: task }
@@ -39,67 +40,70 @@ impl Candidate {
 
 #[tokio::test(start_paused = true)]
 async fn one_of_several_leads_and_goes_on_leading() {
-    let harbour = Harbour::new();
-    let mut first = Candidate::new(&harbour).await;
-    first.leads.gained().await;
-    let second = Candidate::new(&harbour).await;
-    let lost = timeout(Duration::from_secs(600), first.leads.lost()).await;
+    let harness = Harness::new();
+    let mut first = Candidate::new(&harness).await;
+    first.leads.wait_gained().await;
+    let second = Candidate::new(&harness).await;
+    let lost = timeout(Duration::from_secs(600), first.leads.wait_lost()).await;
     assert!(lost.is_err(), "it is renewed for as long as it stands");
-    assert!(first.leads.leads() && !second.leads.leads());
+    assert!(first.leads.is_leader() && !second.leads.is_leader());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_leaders_successor_begins_with_its_next_look() {
-    let harbour = Harbour::new();
-    let mut first = Candidate::new(&harbour).await;
-    first.leads.gained().await;
-    let mut second = Candidate::new(&harbour).await;
+    let harness = Harness::new();
+    let mut first = Candidate::new(&harness).await;
+    first.leads.wait_gained().await;
+    let mut second = Candidate::new(&harness).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let (id, began) = (first.id, Instant::now());
     drop(first);
-    harbour.store.close_session(id).await.unwrap();
-    second.leads.gained().await;
-    assert!(began.elapsed() <= LOOK, "{:?}", began.elapsed());
+    harness.store.close_session(id).await.unwrap();
+    second.leads.wait_gained().await;
+    assert!(began.elapsed() <= POLL_INTERVAL, "{:?}", began.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_leaders_successor_begins_after_its_term() {
-    let harbour = Harbour::new();
-    let mut first = Candidate::new(&harbour).await;
-    first.leads.gained().await;
-    let mut second = Candidate::new(&harbour).await;
+    let harness = Harness::new();
+    let mut first = Candidate::new(&harness).await;
+    first.leads.wait_gained().await;
+    let mut second = Candidate::new(&harness).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let began = Instant::now();
     drop(first);
-    second.leads.gained().await;
+    second.leads.wait_gained().await;
     let took = began.elapsed();
-    assert!(took >= TERM / 2 && took <= TERM + LOOK, "{took:?}");
-    assert!(TERM + LOOK <= Duration::from_secs(6), "a role does not rest for longer");
+    assert!(took >= LEADERSHIP_TERM / 2 && took <= LEADERSHIP_TERM + POLL_INTERVAL, "{took:?}");
+    assert!(
+        LEADERSHIP_TERM + POLL_INTERVAL <= Duration::from_secs(6),
+        "a role does not rest for longer"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_stops_before_another_begins() {
-    let harbour = Harbour::new();
-    let mut first = Candidate::new(&harbour).await;
-    first.leads.gained().await;
-    harbour.store.always("lead", Some(Fault::FailBefore));
+    let harness = Harness::new();
+    let mut first = Candidate::new(&harness).await;
+    first.leads.wait_gained().await;
+    harness.store.always("lead", Some(Fault::FailBefore));
     let began = Instant::now();
-    first.leads.lost().await;
-    assert!(began.elapsed() <= TERM, "by its own clock, without a word from the store");
-    assert!(!first.leads.leads());
-    harbour.store.always("lead", None);
-    first.leads.gained().await;
+    first.leads.wait_lost().await;
+    assert!(began.elapsed() <= LEADERSHIP_TERM, "by its own clock, without a word from the store");
+    assert!(!first.leads.is_leader());
+    harness.store.always("lead", None);
+    first.leads.wait_gained().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_follower_asks_seldom() {
-    let harbour = Harbour::new();
-    let mut first = Candidate::new(&harbour).await;
-    first.leads.gained().await;
-    let _second = Candidate::new(&harbour).await;
-    let before = harbour.store.calls("lead");
+    let harness = Harness::new();
+    let mut first = Candidate::new(&harness).await;
+    first.leads.wait_gained().await;
+    let _second = Candidate::new(&harness).await;
+    let before = harness.store.calls("lead");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let asked = harbour.store.calls("lead") - before;
+    let asked = harness.store.calls("lead") - before;
     assert!(asked <= 30 + 60, "{asked} in a minute by two");
-    assert_eq!(harbour.store.sessions().await.unwrap().len(), 2);
+    assert_eq!(harness.store.sessions().await.unwrap().len(), 2);
 }

@@ -1,8 +1,8 @@
-//! Every verb of the seam goes wrong once, in every way: the tally is exact all the same.
+//! Injects every fault into every store call once: the tally must stay exact.
 //!
-//! One voyage uses all verbs: a batch is filled in chunks, a worker dies, another is adopted,
-//! operators pause, resume and cancel, everything is looked at. The table lets the n-th call of
-//! each verb fail, lose its answer, be late or arrive twice.
+//! One scenario uses all calls: a batch is filled in chunks, a worker dies, a session is adopted,
+//! operators pause, resume and cancel, everything is read. The table makes the n-th call of each
+//! verb fail, lose its response, be late or arrive twice.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,9 +21,9 @@ use longshore::{
 use longshore_testkit::Fault;
 use serde_json::json;
 
-use crate::harbour::{Harbour, Script, kind, unit};
+use crate::harness::{Harness, Script, kind, unit};
 
-/// Every verb that can fail.
+/// Every call that can fail.
 const VERBS: [&str; 36] = [
     "send",
     "open_batch",
@@ -63,8 +63,8 @@ const VERBS: [&str; 36] = [
     "verify", // Inspect
 ];
 
-/// Those that are called again and again: a later call goes wrong too.
-const OFTEN: [&str; 9] = [
+/// Calls that are made repeatedly: later ones are broken too.
+const FREQUENT_VERBS: [&str; 9] = [
     "add_to_batch",
     "beat",
     "claim",
@@ -80,7 +80,7 @@ const FAULTS: [Fault; 5] = [
     Fault::FailBefore,
     Fault::FailAfter,
     Fault::Delay(Duration::from_secs(3)),
-    // Longer than a session lives.
+    // Longer than a session's ttl.
     Fault::Delay(Duration::from_secs(20)),
     Fault::Duplicate,
 ];
@@ -89,27 +89,27 @@ const FAULTS: [Fault; 5] = [
 async fn whatever_goes_wrong_with_one_call_the_tally_is_exact() {
     for verb in VERBS {
         let calls: &[u64] = match verb {
-            // The second gives back what was never heard of, and then the work is soon done.
+            // The second beat returns the lost claim's units, and the work is done soon after.
             "beat" => &[1, 2],
-            verb if OFTEN.contains(&verb) => &[1, 2, 3],
+            verb if FREQUENT_VERBS.contains(&verb) => &[1, 2, 3],
             _ => &[1],
         };
         for (nth, fault) in calls.iter().flat_map(|nth| FAULTS.map(|fault| (*nth, fault))) {
-            // Shown if this one fails.
+            // Printed if this case fails.
             eprintln!("call {nth} of {verb}: {fault:?}");
-            let voyage = Voyage::with(verb, nth, fault);
-            voyage.sail().await;
-            voyage.assert_exact().await;
-            let calls = voyage.0.store.calls(verb);
+            let scenario = Scenario::with(verb, nth, fault);
+            scenario.run().await;
+            scenario.assert_exact().await;
+            let calls = scenario.0.store.calls(verb);
             assert!(calls >= nth, "{verb} was called only {calls} times: nothing went wrong");
         }
     }
 }
 
-struct Voyage(Harbour);
+struct Scenario(Harness);
 
-/// Asks again, as people and programs do when the store did not answer.
-async fn again<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
+/// Retries a call that the store did not answer, as clients do.
+async fn retry<T, F: Future<Output = Result<T>>>(call: impl Fn() -> F) -> T {
     for _ in 0..3 {
         match call().await {
             Err(error) if error.is_retryable() => {}
@@ -127,13 +127,13 @@ fn adopted_kind() -> Kind {
     Kind::new("adopted").unwrap()
 }
 
-/// Enough attempts that a lost run changes no unit's end.
+/// Enough attempts that a lost run changes no unit's final state.
 fn patient(script: &Script) -> NewUnit {
     let retry = RetryPolicy { max_attempts: 5, ..RetryPolicy::default() };
     NewUnit { policy: Some(Policy { retry, ..Policy::default() }), ..unit(script) }
 }
 
-/// The batch's units, chunk by chunk: 33 end well, 2 fail, 1 is cancelled.
+/// The batch's units by chunk: 33 are done, 2 fail, 1 is cancelled.
 fn chunks() -> [Vec<NewUnit>; 3] {
     let scripts = [
         Script::Error("no".into()),
@@ -145,18 +145,18 @@ fn chunks() -> [Vec<NewUnit>; 3] {
     ];
     let nap = |millis| patient(&Script::Sleep(millis));
     let naps = |count, millis| (0..count).map(move |_| nap(millis));
-    // The last runs long enough for many heartbeats, and for operators that come late.
+    // The last unit runs long enough for many heartbeats and for late operators.
     let last = naps(19, 1).chain([nap(45_000)]);
     [naps(10, 3).collect(), scripts.iter().map(patient).collect(), last.collect()]
 }
 
-impl Voyage {
+impl Scenario {
     fn with(verb: &'static str, nth: u64, fault: Fault) -> Self {
-        // The worker's first claim is never heard, so that leases are compared and given back.
-        Self(Harbour::with_faults(&[("claim", 4, Fault::FailAfter), (verb, nth, fault)]))
+        // The worker's first claim loses its response, so that leases are compared and returned.
+        Self(Harness::with_faults(&[("claim", 4, Fault::FailAfter), (verb, nth, fault)]))
     }
 
-    async fn sail(&self) {
+    async fn run(&self) {
         self.fill().await;
         let doomed = self.send().await;
         self.open("ghost", 1).await;
@@ -167,7 +167,7 @@ impl Voyage {
         self.inspect(doomed).await;
     }
 
-    /// Fills the batch; an initiator that fails is started again and goes on at the cursor.
+    /// Fills the batch. An initiator that fails is restarted and resumes at the cursor.
     async fn fill(&self) {
         for _ in 0..3 {
             match self.initiate().await {
@@ -188,7 +188,8 @@ impl Voyage {
         writer.seal().await.map(drop)
     }
 
-    /// Five units that end well, one to be adopted, and one for tomorrow, which is returned.
+    /// Sends five units that will be done, one to be adopted, and one for tomorrow, which is
+    /// returned.
     async fn send(&self) -> UnitId {
         let mut units: Vec<NewUnit> = (0..5).map(|_| patient(&Script::Sleep(2))).collect();
         units.push(NewUnit { kind: adopted_kind(), ..unit(&Script::Cancel) });
@@ -214,7 +215,7 @@ impl Voyage {
             slots: 1,
             ttl: Duration::from_secs(ttl),
         };
-        again(|| store.open_session(session.clone())).await;
+        retry(|| store.open_session(session.clone())).await;
         let claim = Claim {
             session: id,
             scope: Scope::All,
@@ -229,80 +230,80 @@ impl Voyage {
             empty_handed: true,
             except: Vec::new(),
         };
-        again(|| store.claim(claim.clone())).await;
+        retry(|| store.claim(claim.clone())).await;
         id
     }
 
-    /// A server dies with a unit in its hands; its next life takes the unit over and finishes it.
+    /// A server dies while it holds a unit; its next session adopts the unit and finishes it.
     async fn adopt(&self) {
         let store = &self.0.store;
         let (old, new) = (self.open("old", 600).await, self.open("new", 600).await);
         let leases: Vec<Lease> = loop {
             match store.adopt(old, new).await {
                 Ok(held) => break held.into_iter().map(|held| held.lease).collect(),
-                // An earlier try did it, and only its answer was lost.
-                Err(Error::SessionGone(_)) => break again(|| store.held(new)).await,
+                // An earlier attempt succeeded, and only its response was lost.
+                Err(Error::SessionGone(_)) => break retry(|| store.held(new)).await,
                 Err(error) => assert!(error.is_retryable(), "{error}"),
             }
         };
-        again(|| store.progress(new, Vec::new())).await;
+        retry(|| store.progress(new, Vec::new())).await;
         let done = |lease| Finish::new(lease, Outcome::Done(None));
         let finishes: Vec<Finish> = leases.into_iter().map(done).collect();
-        let answers = again(|| store.finish(new, finishes.clone())).await;
+        let answers = retry(|| store.finish(new, finishes.clone())).await;
         assert_eq!(answers, [Finished::Recorded(UnitState::Done)]);
-        again(|| store.close_session(new)).await;
+        retry(|| store.close_session(new)).await;
     }
 
-    /// People at work while the worker is.
+    /// Operators act while the worker runs.
     async fn operate(&self, doomed: UnitId) {
         let (store, scope) = (&self.0.store, &Scope::All);
         let queue = &QueueName::default();
         self.0.until(async || self.0.log.runs() > 3).await;
         for paused in [true, false] {
             let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
-            again(|| store.change_queue(scope, queue, change)).await;
+            retry(|| store.change_queue(scope, queue, change)).await;
         }
         let change = LaneChange { weight: Some(2), ..LaneChange::default() };
         let (tenant, batch) = (&TenantId::default(), &batch_id());
-        again(|| store.change_lane(scope, queue, tenant, change)).await;
+        retry(|| store.change_lane(scope, queue, tenant, change)).await;
         let pause = BatchAction::Pause { reason: "tea".to_owned() };
         for action in [pause, BatchAction::Resume] {
-            again(|| store.operate_batch(scope, batch, action.clone())).await;
+            retry(|| store.operate_batch(scope, batch, action.clone())).await;
         }
-        for session in again(|| store.sessions()).await {
+        for session in retry(|| store.sessions()).await {
             match store.order(session.id, Order::Work).await {
                 Err(error) if error.is_retryable() => {
-                    again(|| store.order(session.id, Order::Work)).await;
+                    retry(|| store.order(session.id, Order::Work)).await;
                 }
                 // It may have been reclaimed since.
                 _ => {}
             }
         }
         let units = || UnitSelection::Ids(vec![doomed]);
-        again(|| store.operate_units(scope, units(), UnitAction::Cancel)).await;
+        retry(|| store.operate_units(scope, units(), UnitAction::Cancel)).await;
     }
 
-    /// Looks at everything there is to see.
+    /// Reads everything.
     async fn inspect(&self, doomed: UnitId) {
         let (store, scope) = (&self.0.store, &Scope::All);
-        assert_eq!(again(|| store.unit(scope, doomed)).await.state, UnitState::Cancelled);
+        assert_eq!(retry(|| store.unit(scope, doomed)).await.state, UnitState::Cancelled);
         let filter = Default::default();
-        assert_eq!(again(|| store.units(scope, &filter, None, 100)).await.items.len(), 43);
-        assert!(again(|| store.failures(scope, doomed)).await.is_empty());
-        assert_eq!(again(|| store.queues(scope)).await.len(), 1);
-        assert_eq!(again(|| store.batches(scope, None, None, 10)).await.items.len(), 1);
-        assert!(!again(|| store.changes(scope, 0, Duration::ZERO)).await.changes.is_empty());
-        again(|| store.migrate()).await;
-        assert_eq!(again(|| store.verify()).await, []);
+        assert_eq!(retry(|| store.units(scope, &filter, None, 100)).await.items.len(), 43);
+        assert!(retry(|| store.failures(scope, doomed)).await.is_empty());
+        assert_eq!(retry(|| store.queues(scope)).await.len(), 1);
+        assert_eq!(retry(|| store.batches(scope, None, None, 10)).await.items.len(), 1);
+        assert!(!retry(|| store.changes(scope, 0, Duration::ZERO)).await.changes.is_empty());
+        retry(|| store.migrate()).await;
+        assert_eq!(retry(|| store.verify()).await, []);
     }
 
     async fn assert_exact(&self) {
         let store = &self.0.store;
         let id = batch_id();
-        let batch = again(|| store.batch(&Scope::All, &id)).await;
+        let batch = retry(|| store.batch(&Scope::All, &id)).await;
         let wanted = Counts { done: 33, failed: 2, cancelled: 1, ..Counts::default() };
         assert_eq!((batch.counts, batch.status), (wanted, BatchStatus::Complete));
-        let totals = again(|| store.totals(&Scope::All, &Queues::All)).await;
+        let totals = retry(|| store.totals(&Scope::All, &Queues::All)).await;
         let wanted = Counts { done: 39, failed: 2, cancelled: 2, ..Counts::default() };
         assert_eq!(totals.counts, wanted);
         self.0.assert_clean().await;

@@ -1,22 +1,22 @@
-//! Ending when there is nothing left to do, and costing nothing until then.
+//! Ending when no work is left, and the cost of an idle worker.
 
 use std::time::Duration;
 
 use longshore::{BatchId, NewBatch};
 use serde_json::json;
 
-use crate::harbour::{Harbour, Script, unit};
+use crate::harness::{Harness, Script, unit};
 
-/// What an idle worker asks again and again, save what a store answers from memory while nothing
-/// happens (`promote`, `next_due`, `due_schedules`).
+/// The calls of an idle worker, without reads that a store answers from memory
+/// (`promote`, `next_due`, `due_schedules`).
 const ALL: [&str; 4] = ["beat", "claim", "lead", "sessions"];
 
 #[tokio::test(start_paused = true)]
 async fn an_until_idle_worker_waits_for_an_open_batch() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let batch = NewBatch::new(BatchId::new("b").unwrap());
-    let mut writer = harbour.client.open_batch(batch).await.unwrap();
-    let worker = harbour.worker(2).until_idle(true).build().unwrap();
+    let mut writer = harness.client.open_batch(batch).await.unwrap();
+    let worker = harness.worker(2).until_idle(true).build().unwrap();
     let initiator = async {
         tokio::time::sleep(Duration::from_secs(30)).await;
         writer.add(vec![unit(&Script::Ok(json!(1)))], "1".into()).await.unwrap();
@@ -25,40 +25,40 @@ async fn an_until_idle_worker_waits_for_an_open_batch() {
     };
     let (report, ()) = tokio::join!(worker.run(), initiator);
     assert_eq!(report.unwrap().done, 1);
-    harbour.assert_clean().await;
+    harness.assert_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_until_idle_worker_waits_for_what_is_scheduled() {
-    let harbour = Harbour::new();
-    harbour.send(Script::Snooze(40_000)).await;
+    let harness = Harness::new();
+    harness.send(Script::Snooze(40_000)).await;
     let began = tokio::time::Instant::now();
-    let report = harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let report = harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
     assert_eq!(report.done, 1);
     assert!(began.elapsed() >= Duration::from_secs(40));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_for_one_batch_ends_with_that_batch() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let name = BatchId::new("mine").unwrap();
-    let mut writer = harbour.client.open_batch(NewBatch::new(name.clone())).await.unwrap();
+    let mut writer = harness.client.open_batch(NewBatch::new(name.clone())).await.unwrap();
     writer.add(vec![unit(&Script::Ok(json!(1)))], "1".into()).await.unwrap();
     writer.seal().await.unwrap();
-    let other = harbour.send(Script::Ok(json!(2))).await;
-    let worker = harbour.worker(1).batch(name).until_idle(true).build().unwrap();
+    let other = harness.send(Script::Ok(json!(2))).await;
+    let worker = harness.worker(1).batch(name).until_idle(true).build().unwrap();
     assert_eq!(worker.run().await.unwrap().done, 1);
-    assert_eq!(harbour.log.runs_of(other), 0);
+    assert_eq!(harness.log.runs_of(other), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_asks_for_little() {
-    let harbour = Harbour::new();
-    let worker = harbour.worker(8).build().unwrap();
+    let harness = Harness::new();
+    let worker = harness.worker(8).build().unwrap();
     let control = worker.control();
     let watcher = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let calls = |verbs: &[&str]| verbs.iter().map(|verb| harbour.store.calls(verb)).sum();
+        let calls = |verbs: &[&str]| verbs.iter().map(|verb| harness.store.calls(verb)).sum();
         let before: [u64; 2] = [calls(&["claim"]), calls(&ALL)];
         tokio::time::sleep(Duration::from_secs(60)).await;
         let claims = calls(&["claim"]) - before[0];

@@ -1,18 +1,18 @@
-//! Upkeep: one leader, patient with outages, punctual.
+//! Maintenance services: one leader, tolerance of outages, punctuality.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::services::{Promoter, Pruner, Reclaimer, Report, Service};
+use longshore::services::{Promoter, Pruner, Reclaimer, Service, ServiceReport};
 use longshore::store::{Inspect, Leases, Retention};
 use longshore::{Scope, Services, SessionId, UnitState, session::NewSession};
 use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harbour::{Harbour, Script, unit};
+use crate::harness::{Harness, Script, unit};
 
-async fn silent_session(harbour: &Harbour) {
+async fn silent_session(harness: &Harness) {
     let session = NewSession {
         id: SessionId::new(),
         label: "silent".into(),
@@ -21,17 +21,17 @@ async fn silent_session(harbour: &Harbour) {
         slots: 1,
         ttl: Duration::from_secs(15),
     };
-    harbour.store.open_session(session).await.unwrap();
+    harness.store.open_session(session).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_reclaimer_ends_a_session_only_after_watching_it_for_its_ttl() {
-    let harbour = Harbour::new();
-    silent_session(&harbour).await;
+    let harness = Harness::new();
+    silent_session(&harness).await;
     tokio::time::sleep(Duration::from_secs(300)).await;
-    let mut reclaimer = Reclaimer::new(harbour.store.clone());
+    let mut reclaimer = Reclaimer::new(harness.store.clone());
     let mut seconds = 0;
-    while !harbour.store.sessions().await.unwrap().is_empty() {
+    while !harness.store.sessions().await.unwrap().is_empty() {
         reclaimer.run_once(Instant::now()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         seconds += 1;
@@ -41,55 +41,55 @@ async fn the_reclaimer_ends_a_session_only_after_watching_it_for_its_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_makes_the_reclaimer_watch_anew() {
-    let harbour = Harbour::new();
-    silent_session(&harbour).await;
-    let mut reclaimer = Reclaimer::new(harbour.store.clone());
+    let harness = Harness::new();
+    silent_session(&harness).await;
+    let mut reclaimer = Reclaimer::new(harness.store.clone());
     for _ in 0..14 {
         reclaimer.run_once(Instant::now()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    harbour.store.always("sessions", Some(Fault::FailBefore));
+    harness.store.always("sessions", Some(Fault::FailBefore));
     reclaimer.run_once(Instant::now()).await.unwrap_err();
-    reclaimer.interrupted();
-    harbour.store.always("sessions", None);
+    reclaimer.reset();
+    harness.store.always("sessions", None);
     tokio::time::sleep(Duration::from_secs(2)).await;
     reclaimer.run_once(Instant::now()).await.unwrap();
-    assert_eq!(harbour.store.sessions().await.unwrap().len(), 1);
+    assert_eq!(harness.store.sessions().await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_promoter_comes_back_when_the_next_unit_is_due() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let mut later = unit(&Script::Ok(json!(1)));
-    let now = harbour.now();
+    let now = harness.now();
     later.not_before = Some(now + Duration::from_millis(300));
-    let id = harbour.client.send(later).await.unwrap();
-    let mut promoter = Promoter::new(harbour.store.clone(), Arc::default());
+    let id = harness.client.send(later).await.unwrap();
+    let mut promoter = Promoter::new(harness.store.clone(), Arc::default());
     let report = promoter.run_once(Instant::now()).await.unwrap();
     assert_eq!(report.next, Some(Duration::from_millis(300)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     let report = promoter.run_once(Instant::now()).await.unwrap();
-    assert_eq!(report, Report { moved: 1, more: false, next: None });
-    assert_eq!(harbour.unit(id).await.state, UnitState::Ready);
+    assert_eq!(report, ServiceReport { moved: 1, more: false, next: None });
+    assert_eq!(harness.unit(id).await.state, UnitState::Ready);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_pruner_removes_what_was_kept_long_enough() {
-    let harbour = Harbour::new();
-    let id = harbour.send(Script::Ok(json!(1))).await;
-    harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let harness = Harness::new();
+    let id = harness.send(Script::Ok(json!(1))).await;
+    harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
     let retention = Retention { done: Duration::from_secs(60), ..Retention::default() };
-    let mut pruner = Pruner::new(harbour.store.clone(), retention);
+    let mut pruner = Pruner::new(harness.store.clone(), retention);
     assert_eq!(pruner.run_once(Instant::now()).await.unwrap().moved, 0);
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(pruner.run_once(Instant::now()).await.unwrap().moved, 1);
-    assert!(harbour.store.unit(&Scope::All, id).await.is_err());
+    assert!(harness.store.unit(&Scope::All, id).await.is_err());
 }
 
-/// `promote` calls in a minute of this many workers.
+/// The number of `promote` calls in a minute of this many workers.
 async fn promotions(workers: usize, services: Services) -> u64 {
-    let harbour = Harbour::new();
-    let build = |_| harbour.worker(1).services(services).build().unwrap();
+    let harness = Harness::new();
+    let build = |_| harness.worker(1).services(services).build().unwrap();
     let workers: Vec<_> = (0..workers).map(build).collect();
     let controls: Vec<_> = workers.iter().map(longshore::Worker::control).collect();
     let mut runs = tokio::task::JoinSet::new();
@@ -97,12 +97,12 @@ async fn promotions(workers: usize, services: Services) -> u64 {
         runs.spawn(worker.run());
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let calls = harbour.store.calls("promote");
+    let calls = harness.store.calls("promote");
     controls.iter().for_each(longshore::WorkerControl::drain);
     for report in runs.join_all().await {
         report.unwrap();
     }
-    harbour.assert_clean().await;
+    harness.assert_clean().await;
     calls
 }
 
@@ -116,19 +116,19 @@ async fn one_of_many_workers_does_the_upkeep() {
 
 #[tokio::test(start_paused = true)]
 async fn when_the_leader_dies_another_takes_over_within_seconds() {
-    let harbour = Harbour::new();
-    let first = harbour.worker(1).build().unwrap();
+    let harness = Harness::new();
+    let first = harness.worker(1).build().unwrap();
     tokio::select! {
         _ = first.run() => unreachable!(),
         () = tokio::time::sleep(Duration::from_secs(20)) => {}
     }
     let mut later = unit(&Script::Ok(json!(1)));
-    later.not_before = Some(harbour.now() + Duration::from_secs(1));
-    let id = harbour.client.send(later).await.unwrap();
-    let second = harbour.worker(1).build().unwrap();
+    later.not_before = Some(harness.now() + Duration::from_secs(1));
+    let id = harness.client.send(later).await.unwrap();
+    let second = harness.worker(1).build().unwrap();
     let control = second.control();
     let watcher = async {
-        let unit = harbour.client.wait(id, Some(Duration::from_secs(60))).await.unwrap();
+        let unit = harness.client.wait(id, Some(Duration::from_secs(60))).await.unwrap();
         let took = unit.since.since(unit.created_at);
         assert!(took < Duration::from_secs(12), "{took:?}");
         control.drain();

@@ -1,4 +1,4 @@
-//! Senders and batches of tenants that are bounded or suspended.
+//! Senders and batches of tenants that are at capacity or suspended.
 
 use longshore::store::{Capacity, Refusal, TenantChange};
 use longshore::{
@@ -7,7 +7,7 @@ use longshore::{
 };
 use serde_json::json;
 
-use crate::harbour::{Harbour, Script, unit};
+use crate::harness::{Harness, Script, unit};
 
 fn acme() -> TenantId {
     TenantId::new("acme").unwrap()
@@ -18,8 +18,8 @@ fn theirs(on: &str) -> NewUnit {
     NewUnit { tenant: acme(), queue, ..unit(&Script::Ok(json!(1))) }
 }
 
-async fn put(harbour: &Harbour, change: TenantChange) {
-    harbour.store.put_tenant(&Scope::All, &acme(), change).await.unwrap();
+async fn put(harness: &Harness, change: TenantChange) {
+    harness.store.put_tenant(&Scope::All, &acme(), change).await.unwrap();
 }
 
 fn bound(units: u64) -> TenantChange {
@@ -33,39 +33,39 @@ fn suspended(suspended: bool) -> TenantChange {
 
 #[tokio::test(start_paused = true)]
 async fn a_sender_waits_until_any_queue_of_its_tenant_makes_room() {
-    let harbour = Harbour::new();
-    put(&harbour, bound(2)).await;
+    let harness = Harness::new();
+    put(&harness, bound(2)).await;
     let here: Vec<NewUnit> = (0..2).map(|_| theirs("one")).collect();
-    harbour.store.send(&Scope::All, here).await.unwrap();
-    let worker = harbour.worker(1).until_idle(true).build().unwrap();
+    harness.store.send(&Scope::All, here).await.unwrap();
+    let worker = harness.worker(1).until_idle(true).build().unwrap();
     let there: Vec<NewUnit> = (0..9).map(|_| theirs("two")).collect();
     let (sent, report) =
-        tokio::join!(harbour.client.send_many(there, WhenFull::Wait), worker.run());
+        tokio::join!(harness.client.send_many(there, WhenFull::Wait), worker.run());
     assert_eq!(sent.unwrap().len(), 9);
-    // The last ones may have come after the worker had found nothing more.
-    let rest = harbour.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    // The last units may have arrived after the worker found nothing more.
+    let rest = harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
     assert_eq!(report.unwrap().done + rest.done, 11);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sender_goes_on_when_its_tenants_bound_is_lifted() {
-    let harbour = Harbour::new();
-    put(&harbour, bound(1)).await;
-    harbour.client.send(theirs("one")).await.unwrap();
+    let harness = Harness::new();
+    put(&harness, bound(1)).await;
+    harness.client.send(theirs("one")).await.unwrap();
     let lift = async {
         tokio::task::yield_now().await;
-        put(&harbour, bound(5)).await;
+        put(&harness, bound(5)).await;
     };
-    let (sent, ()) = tokio::join!(harbour.client.send(theirs("two")), lift);
+    let (sent, ()) = tokio::join!(harness.client.send(theirs("two")), lift);
     assert!(sent.is_ok(), "{sent:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_sender_of_a_suspended_tenant_hears_of_it_and_does_not_wait() {
-    let harbour = Harbour::new();
-    put(&harbour, suspended(true)).await;
-    let scoped = Client::scoped(harbour.store.clone(), Scope::Tenant(acme()));
-    for client in [&harbour.client, &scoped] {
+    let harness = Harness::new();
+    put(&harness, suspended(true)).await;
+    let scoped = Client::scoped(harness.store.clone(), Scope::Tenant(acme()));
+    for client in [&harness.client, &scoped] {
         let error = client.send(theirs("one")).await.unwrap_err();
         assert!(matches!(error, SendError::Refused(Refusal::Suspended(_))), "{error}");
         assert!(error.to_string().contains("`acme` is suspended"), "{error}");
@@ -74,25 +74,25 @@ async fn the_sender_of_a_suspended_tenant_hears_of_it_and_does_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_goes_on_where_its_tenant_was_suspended() {
-    let harbour = Harbour::new();
+    let harness = Harness::new();
     let new = NewBatch { tenant: acme(), ..NewBatch::new(BatchId::new("b").unwrap()) };
-    let mut writer = harbour.client.open_batch(new).await.unwrap();
+    let mut writer = harness.client.open_batch(new).await.unwrap();
     writer.add(vec![theirs("one")], "1".into()).await.unwrap();
-    put(&harbour, suspended(true)).await;
+    put(&harness, suspended(true)).await;
     let error = writer.add(vec![theirs("one")], "2".into()).await.unwrap_err();
     assert!(matches!(error, SendError::Refused(Refusal::Suspended(_))), "{error}");
     assert_eq!(writer.cursor(), "1");
-    put(&harbour, suspended(false)).await;
+    put(&harness, suspended(false)).await;
     writer.add(vec![theirs("one")], "2".into()).await.unwrap();
     assert_eq!(writer.seal().await.unwrap().counts.total(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_chunk_larger_than_its_tenants_bound_is_refused_instead_of_waited_for() {
-    let harbour = Harbour::new();
-    put(&harbour, bound(2)).await;
+    let harness = Harness::new();
+    put(&harness, bound(2)).await;
     let new = NewBatch { tenant: acme(), ..NewBatch::new(BatchId::new("b").unwrap()) };
-    let mut writer = harbour.client.open_batch(new).await.unwrap();
+    let mut writer = harness.client.open_batch(new).await.unwrap();
     let chunk = (0..3).map(|_| theirs("one")).collect();
     let error = writer.add(chunk, "3".into()).await.unwrap_err();
     assert!(matches!(error, SendError::Refused(Refusal::Full { .. })), "{error}");
@@ -100,11 +100,11 @@ async fn a_chunk_larger_than_its_tenants_bound_is_refused_instead_of_waited_for(
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_whose_sender_does_not_wait_is_refused_at_once() {
-    let harbour = Harbour::new();
-    put(&harbour, bound(2)).await;
-    harbour.client.send(theirs("one")).await.unwrap();
+    let harness = Harness::new();
+    put(&harness, bound(2)).await;
+    harness.client.send(theirs("one")).await.unwrap();
     let new = NewBatch { tenant: acme(), ..NewBatch::new(BatchId::new("b").unwrap()) };
-    let writer = harbour.client.open_batch(new).await.unwrap();
+    let writer = harness.client.open_batch(new).await.unwrap();
     let mut writer = writer.when_full(WhenFull::Refuse);
     let chunk = (0..2).map(|_| theirs("one")).collect();
     let error = writer.add(chunk, "2".into()).await.unwrap_err();

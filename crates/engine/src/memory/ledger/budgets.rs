@@ -1,11 +1,11 @@
-//! Limits and budgets: buckets, and what a tenant's month may take.
+//! Token buckets and monthly budgets.
 
 use async_trait::async_trait;
 use longshore_core::ledger::{Budget, BudgetState, Draw, Drawn, Limits, bucket};
 use longshore_core::store::in_charge_of_tenants;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp};
 
-use super::Books;
+use super::LedgerState;
 use crate::memory::MemoryStore;
 
 #[async_trait]
@@ -13,7 +13,7 @@ impl Limits for MemoryStore {
     async fn draw(&self, draws: Vec<Draw>) -> Result<Vec<Drawn>> {
         draws.iter().try_for_each(Draw::check)?;
         Ok(self.write(|state, now| {
-            let buckets = &mut state.books.buckets;
+            let buckets = &mut state.ledger.buckets;
             let mut take = |draw: Draw| {
                 let (drawn, level) = bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
                 buckets.insert(draw.bucket, level);
@@ -33,11 +33,11 @@ impl Limits for MemoryStore {
         budget.as_ref().map_or(Ok(()), Budget::check)?;
         Ok(self.write(|state, now| {
             match budget {
-                Some(budget) => _ = state.books.budgets.insert(tenant.clone(), budget),
-                None => _ = state.books.budgets.remove(tenant),
+                Some(budget) => _ = state.ledger.budgets.insert(tenant.clone(), budget),
+                None => _ = state.ledger.budgets.remove(tenant),
             }
-            state.touched.settings.insert(("budget", tenant.clone()));
-            state.books.month(tenant, now)
+            state.dirty.settings.insert(("budget", tenant.clone()));
+            state.ledger.month(tenant, now)
         }))
     }
 
@@ -45,12 +45,12 @@ impl Limits for MemoryStore {
         if !scope.covers(tenant) {
             return Err(Error::not_found("tenant", tenant));
         }
-        Ok(self.read(|state, now| state.books.month(tenant, now)))
+        Ok(self.read(|state, now| state.ledger.month(tenant, now)))
     }
 }
 
-impl Books {
-    /// A tenant's month, with its budget.
+impl LedgerState {
+    /// A tenant's current month, with its budget.
     pub(super) fn month(&self, tenant: &TenantId, now: Timestamp) -> BudgetState {
         let month = BudgetState::month_of(now);
         let budget = self.budgets.get(tenant).copied();

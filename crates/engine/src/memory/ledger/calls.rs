@@ -1,4 +1,4 @@
-//! Calls: admitted, settled, listed and summed up.
+//! Calls: admit, record, list and summarise.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use longshore_core::ledger::{
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, SessionId, Timestamp};
 
-use super::Books;
+use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::inspect::page;
+use crate::memory::queries::page;
 use crate::memory::state::State;
 
-/// Refuses a list of which something could not be written.
+/// Rejects the list if any record is invalid.
 pub(in crate::memory) fn check_calls(records: &[CallRecord]) -> Result<()> {
     records.iter().try_for_each(CallRecord::check)
 }
@@ -30,7 +30,7 @@ impl Calls for MemoryStore {
             if let Some(gone) = sessions.find(|session| !state.sessions.contains_key(session)) {
                 return Err(Error::SessionGone(gone));
             }
-            Ok(calls.into_iter().map(|call| state.books.admit(call, now)).collect())
+            Ok(calls.into_iter().map(|call| state.ledger.admit(call, now)).collect())
         })
     }
 
@@ -49,18 +49,19 @@ impl Calls for MemoryStore {
     ) -> Result<Page<Call>> {
         let after = after.map(cursor::call).transpose()?;
         Ok(self.read(|state, _| {
-            let place = |call: &Call| (call.opened_at, call.call.id);
-            let rest = |call: &&Call| after.is_none_or(|after| place(call) < after);
-            let mut meant: Vec<&Call> = state.books.meant(scope, filter).filter(rest).collect();
-            meant.sort_by_key(|call| Reverse(place(call)));
-            page(meant.into_iter().cloned(), limit, cursor::after_call)
+            let sort_key = |call: &Call| (call.opened_at, call.call.id);
+            let rest = |call: &&Call| after.is_none_or(|after| sort_key(call) < after);
+            let mut matching: Vec<&Call> =
+                state.ledger.matching(scope, filter).filter(rest).collect();
+            matching.sort_by_key(|call| Reverse(sort_key(call)));
+            page(matching.into_iter().cloned(), limit, cursor::after_call)
         }))
     }
 
     async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
         self.read(|state, _| {
             let mut groups: BTreeMap<String, Usage> = BTreeMap::new();
-            for call in state.books.meant(scope, filter) {
+            for call in state.ledger.matching(scope, filter) {
                 let name = by.group(call);
                 let fresh = || Usage { name: name.clone(), ..Usage::default() };
                 groups.entry(name.clone()).or_insert_with(fresh).add(call)?;
@@ -73,11 +74,11 @@ impl Calls for MemoryStore {
         recosts.iter().try_for_each(Recost::check)?;
         self.write(|state, _| {
             for recost in &recosts {
-                state.books.priced(scope, recost)?;
+                state.ledger.with_price(scope, recost)?;
             }
             for recost in &recosts {
-                let priced = state.books.priced(scope, recost)?;
-                state.books.put(priced);
+                let with_price = state.ledger.with_price(scope, recost)?;
+                state.ledger.put(with_price);
             }
             Ok(())
         })
@@ -85,24 +86,25 @@ impl Calls for MemoryStore {
 }
 
 impl State {
-    /// Writes what calls came to. Check them first.
+    /// Records the results of calls, which the caller has checked.
     pub(in crate::memory) fn settle_calls(&mut self, records: Vec<CallRecord>, now: Timestamp) {
         for CallRecord { call, end } in records {
-            let found = self.books.calls.get(&call.id);
+            let found = self.ledger.calls.get(&call.id);
             if found.is_some_and(|found| found.end.is_some()) {
                 continue;
             }
             let opened_at = found.map_or(now, |found| found.opened_at);
-            let call = found.map_or_else(|| call.clone(), |found| amended(&found.call, &call));
+            let call = found.map_or_else(|| call.clone(), |found| merge_call(&found.call, &call));
             let gone = call.session.is_some_and(|session| !self.sessions.contains_key(&session));
             let end = end.or_else(|| gone.then(|| call.maybe_billed()));
-            self.books.put(Call::new(CallRecord { call, end }, opened_at, now));
+            self.ledger.put(Call::new(CallRecord { call, end }, opened_at, now));
         }
     }
 }
 
-/// A later word on a call: who asks for what stays as it was.
-fn amended(first: &NewCall, later: &NewCall) -> NewCall {
+/// Applies a later report of a call; its request, tenant, batch, unit and session stay as they
+/// were.
+fn merge_call(first: &NewCall, later: &NewCall) -> NewCall {
     NewCall {
         request_id: first.request_id.clone(),
         tenant: first.tenant.clone(),
@@ -113,12 +115,12 @@ fn amended(first: &NewCall, later: &NewCall) -> NewCall {
     }
 }
 
-impl Books {
+impl LedgerState {
     fn admit(&mut self, call: NewCall, now: Timestamp) -> Admission {
         if self.calls.contains_key(&call.id) {
             return Admission::Admitted;
         }
-        if let Some(found) = self.duplicated_by(&call) {
+        if let Some(found) = self.find_duplicate(&call) {
             return Admission::Duplicate(Box::new(found.clone()));
         }
         let month = self.month(&call.tenant, now);
@@ -131,24 +133,24 @@ impl Books {
         admission
     }
 
-    fn duplicated_by(&self, new: &NewCall) -> Option<&Call> {
+    fn find_duplicate(&self, new: &NewCall) -> Option<&Call> {
         let ids = self.requests.get(&(new.tenant.clone(), new.request_id.clone()))?;
         let found = ids.iter().filter_map(|id| self.calls.get(id));
         let found = found.filter(|call| call.is_duplicated_by(new));
         found.max_by_key(|call| (call.opened_at, call.call.id))
     }
 
-    fn meant<'b>(
+    fn matching<'b>(
         &'b self,
         scope: &'b Scope,
         filter: &'b UsageFilter,
     ) -> impl Iterator<Item = &'b Call> {
-        let seen = self.calls.values().filter(|call| scope.covers(&call.call.tenant));
-        seen.filter(|call| filter.matches(call))
+        let visible = self.calls.values().filter(|call| scope.covers(&call.call.tenant));
+        visible.filter(|call| filter.matches(call))
     }
 
-    /// A call with its price corrected.
-    fn priced(&self, scope: &Scope, recost: &Recost) -> Result<Call> {
+    /// The call with a corrected cost.
+    fn with_price(&self, scope: &Scope, recost: &Recost) -> Result<Call> {
         let found = self.calls.get(&recost.id).filter(|call| scope.covers(&call.call.tenant));
         let mut call = found.ok_or_else(|| Error::not_found("call", recost.id))?.clone();
         let end = call.end.as_mut().ok_or_else(|| recost.is_open())?;
@@ -156,8 +158,8 @@ impl Books {
         Ok(call)
     }
 
-    /// Whoever made these calls is gone: they may have been billed.
-    pub(in crate::memory) fn give_up(&mut self, session: SessionId, now: Timestamp) {
+    /// Ends the open calls of a session that is gone: they may have been billed.
+    pub(in crate::memory) fn end_open_calls(&mut self, session: SessionId, now: Timestamp) {
         for id in self.open.get(&session).cloned().unwrap_or_default() {
             let Some(found) = self.calls.get(&id) else { continue };
             let end = Some(found.call.maybe_billed());

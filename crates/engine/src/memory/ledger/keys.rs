@@ -1,4 +1,4 @@
-//! Sealed keys, by tenant, name and version.
+//! Encrypted keys by tenant, name and version.
 
 use std::ops::Bound;
 
@@ -7,9 +7,9 @@ use longshore_core::ledger::{KeyRecord, KeyStatus, Keys, NewKey, cursor};
 use longshore_core::store::Page;
 use longshore_core::{Error, KeyName, Result, Scope, TenantId, Timestamp};
 
-use super::Books;
+use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::inspect::page;
+use crate::memory::queries::page;
 
 #[async_trait]
 impl Keys for MemoryStore {
@@ -23,8 +23,8 @@ impl Keys for MemoryStore {
             return Err(Error::not_found("tenant", &key.tenant));
         }
         self.write(|state, now| {
-            state.touched.settings.insert(("key", key.tenant.clone()));
-            state.books.add_key(key, retires_at.unwrap_or(now), now)
+            state.dirty.settings.insert(("key", key.tenant.clone()));
+            state.ledger.add_key(key, retires_at.unwrap_or(now), now)
         })
     }
 
@@ -37,15 +37,15 @@ impl Keys for MemoryStore {
     ) -> Result<()> {
         self.write(|state, _| {
             let mut found = false;
-            for kept in state.books.versions_mut(tenant, name) {
-                if scope.covers(tenant) && version.is_none_or(|one| one == kept.key.version) {
-                    (kept.status, kept.retires_at, found) = (KeyStatus::Revoked, None, true);
+            for record in state.ledger.versions_mut(tenant, name) {
+                if scope.covers(tenant) && version.is_none_or(|one| one == record.key.version) {
+                    (record.status, record.retires_at, found) = (KeyStatus::Revoked, None, true);
                 }
             }
             if !found {
                 return Err(Error::not_found("key", name));
             }
-            state.touched.settings.insert(("key", tenant.clone()));
+            state.dirty.settings.insert(("key", tenant.clone()));
             Ok(())
         })
     }
@@ -62,7 +62,7 @@ impl Keys for MemoryStore {
         Ok(self.read(|state, _| {
             let bounds =
                 (tenant.clone(), name.clone(), 0)..=(tenant.clone(), name.clone(), u32::MAX);
-            state.books.keys.range(bounds).rev().map(|(_, kept)| kept.clone()).collect()
+            state.ledger.keys.range(bounds).rev().map(|(_, record)| record.clone()).collect()
         }))
     }
 
@@ -75,16 +75,17 @@ impl Keys for MemoryStore {
         let start = after.map(cursor::key).transpose()?;
         let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         Ok(self.read(|state, _| {
-            let rest = state.books.keys.range((start, Bound::Unbounded));
-            let seen = rest.map(|(_, kept)| kept).filter(|kept| scope.covers(&kept.key.tenant));
-            page(seen.cloned(), limit, cursor::after_key)
+            let rest = state.ledger.keys.range((start, Bound::Unbounded));
+            let visible =
+                rest.map(|(_, record)| record).filter(|record| scope.covers(&record.key.tenant));
+            page(visible.cloned(), limit, cursor::after_key)
         }))
     }
 
     async fn rewrap_key(&self, scope: &Scope, from: &str, key: NewKey) -> Result<bool> {
         self.write(|state, _| {
-            let place = (key.tenant.clone(), key.name.clone(), key.version);
-            let found = state.books.keys.get_mut(&place).filter(|_| scope.covers(&key.tenant));
+            let id = (key.tenant.clone(), key.name.clone(), key.version);
+            let found = state.ledger.keys.get_mut(&id).filter(|_| scope.covers(&key.tenant));
             let found = found.ok_or_else(|| Error::not_found("key", &key.name))?;
             let holds = found.key.master == from;
             if holds {
@@ -95,30 +96,31 @@ impl Keys for MemoryStore {
     }
 }
 
-impl Books {
+impl LedgerState {
     fn versions_mut(
         &mut self,
         tenant: &TenantId,
         name: &KeyName,
     ) -> impl Iterator<Item = &mut KeyRecord> {
         let bounds = (tenant.clone(), name.clone(), 0)..=(tenant.clone(), name.clone(), u32::MAX);
-        self.keys.range_mut(bounds).map(|(_, kept)| kept)
+        self.keys.range_mut(bounds).map(|(_, record)| record)
     }
 
     fn add_key(&mut self, key: NewKey, retires_at: Timestamp, now: Timestamp) -> Result<()> {
-        let newest = self.versions_mut(&key.tenant, &key.name).map(|kept| kept.key.version).max();
+        let newest =
+            self.versions_mut(&key.tenant, &key.name).map(|record| record.key.version).max();
         let next = newest.unwrap_or(0) + 1;
         if key.version != next {
             return Err(key.not_the_next(next));
         }
-        for kept in self.versions_mut(&key.tenant, &key.name) {
-            if kept.status == KeyStatus::Active {
-                (kept.status, kept.retires_at) = (KeyStatus::Retiring, Some(retires_at));
+        for record in self.versions_mut(&key.tenant, &key.name) {
+            if record.status == KeyStatus::Active {
+                (record.status, record.retires_at) = (KeyStatus::Retiring, Some(retires_at));
             }
         }
-        let place = (key.tenant.clone(), key.name.clone(), key.version);
+        let id = (key.tenant.clone(), key.name.clone(), key.version);
         let status = KeyStatus::Active;
-        self.keys.insert(place, KeyRecord { key, status, created_at: now, retires_at: None });
+        self.keys.insert(id, KeyRecord { key, status, created_at: now, retires_at: None });
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
-//! The ledger in memory: profiles, keys, calls, months, buckets and reply queues.
+//! The accounts in memory: profiles, keys, calls, months, token buckets, reply queues, API tokens
+//! and the audit log.
 //!
-//! Calls change only by [`Books::put`], which keeps months and indexes in step.
+//! Calls change only by [`LedgerState::put`], which keeps months and indexes consistent.
 
 mod budgets;
 mod calls;
 mod keys;
-mod parking;
 mod profiles;
-mod replies;
+mod provider_batches;
+mod reply_queues;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,34 +23,34 @@ use longshore_core::{
 
 pub(super) use calls::check_calls;
 
-/// Everything the ledger knows.
+/// All data of the ledger.
 #[derive(Default)]
-pub(super) struct Books {
+pub(super) struct LedgerState {
     profiles: BTreeMap<(TenantId, ProfileName), ProfileRecord>,
     keys: BTreeMap<(TenantId, KeyName, u32), KeyRecord>,
     calls: BTreeMap<CallId, Call>,
-    /// Calls by what their callers recognise them by.
+    /// Calls by tenant and request id.
     requests: BTreeMap<(TenantId, String), BTreeSet<CallId>>,
-    /// Calls under way, by who makes them.
+    /// Open calls by session.
     pub(super) open: BTreeMap<SessionId, BTreeSet<CallId>>,
     budgets: BTreeMap<TenantId, Budget>,
-    /// What each month has taken, without its budget.
+    /// Each month's usage, without its budget.
     pub(super) months: BTreeMap<(TenantId, String), BudgetState>,
     buckets: BTreeMap<String, Level>,
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
-    lots: BTreeMap<BatchId, parking::Lot>,
+    provider_batches: BTreeMap<BatchId, provider_batches::RequestQueue>,
     tokens: BTreeMap<TokenId, (TokenHash, TokenRecord)>,
-    deeds: VecDeque<Deed>,
-    /// The number of the newest entry of the audit log, whether it is still there or not.
-    last_deed: u64,
+    audit_log: VecDeque<Deed>,
+    /// The sequence number of the newest audit log entry, even if it is pruned.
+    last_audit_seq: u64,
 }
 
-impl Books {
-    /// Writes a call in the place of what was known of it.
+impl LedgerState {
+    /// Inserts or replaces a call.
     fn put(&mut self, call: Call) {
         if let Some(before) = self.calls.remove(&call.call.id) {
             self.month_of(&before).discount(&before);
-            self.forget_open(&before);
+            self.remove_open(&before);
         }
         self.month_of(&call).count(&call);
         let request = (call.call.tenant.clone(), call.call.request_id.clone());
@@ -60,7 +61,7 @@ impl Books {
         self.calls.insert(call.call.id, call);
     }
 
-    fn forget_open(&mut self, call: &Call) {
+    fn remove_open(&mut self, call: &Call) {
         let Some(session) = call.call.session else { return };
         if let Some(open) = self.open.get_mut(&session) {
             open.remove(&call.call.id);
@@ -74,8 +75,8 @@ impl Books {
         month_in(&mut self.months, call)
     }
 
-    /// The months as the calls say.
-    pub(super) fn recounted(&self) -> BTreeMap<(TenantId, String), BudgetState> {
+    /// Recomputes the months from the calls.
+    pub(super) fn recount_months(&self) -> BTreeMap<(TenantId, String), BudgetState> {
         let mut months = BTreeMap::new();
         for call in self.calls.values() {
             month_in(&mut months, call).count(call);

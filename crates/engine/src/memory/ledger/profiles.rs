@@ -1,4 +1,4 @@
-//! Profiles, by tenant and name.
+//! Profiles by tenant and name.
 
 use std::ops::Bound;
 
@@ -8,7 +8,7 @@ use longshore_core::store::Page;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId};
 
 use crate::memory::MemoryStore;
-use crate::memory::inspect::page;
+use crate::memory::queries::page;
 
 #[async_trait]
 impl Profiles for MemoryStore {
@@ -18,9 +18,9 @@ impl Profiles for MemoryStore {
         }
         self.write(|state, now| {
             let key = (put.tenant.clone(), put.name.clone());
-            let written = put.apply(state.books.profiles.get(&key).cloned(), now)?;
-            state.touched.settings.insert(("profile", key.0.clone()));
-            state.books.profiles.insert(key, written.clone());
+            let written = put.apply(state.ledger.profiles.get(&key).cloned(), now)?;
+            state.dirty.settings.insert(("profile", key.0.clone()));
+            state.ledger.profiles.insert(key, written.clone());
             Ok(written)
         })
     }
@@ -33,8 +33,8 @@ impl Profiles for MemoryStore {
     ) -> Result<()> {
         self.profile(scope, tenant, name).await?;
         self.write(|state, _| {
-            state.books.profiles.remove(&(tenant.clone(), name.clone()));
-            state.touched.settings.insert(("profile", tenant.clone()));
+            state.ledger.profiles.remove(&(tenant.clone(), name.clone()));
+            state.dirty.settings.insert(("profile", tenant.clone()));
         });
         Ok(())
     }
@@ -46,7 +46,7 @@ impl Profiles for MemoryStore {
         name: &ProfileName,
     ) -> Result<ProfileRecord> {
         self.read(|state, _| {
-            let found = state.books.profiles.get(&(tenant.clone(), name.clone()));
+            let found = state.ledger.profiles.get(&(tenant.clone(), name.clone()));
             let found = found.filter(|_| scope.covers(tenant)).cloned();
             found.ok_or_else(|| Error::not_found("profile", name))
         })
@@ -61,9 +61,10 @@ impl Profiles for MemoryStore {
         let start = after.map(cursor::profile).transpose()?;
         let start = start.map_or(Bound::Unbounded, Bound::Excluded);
         Ok(self.read(|state, _| {
-            let rest = state.books.profiles.range((start, Bound::Unbounded));
-            let seen = rest.map(|(_, kept)| kept).filter(|kept| scope.covers(&kept.tenant));
-            page(seen.cloned(), limit, cursor::after_profile)
+            let rest = state.ledger.profiles.range((start, Bound::Unbounded));
+            let visible =
+                rest.map(|(_, record)| record).filter(|record| scope.covers(&record.tenant));
+            page(visible.cloned(), limit, cursor::after_profile)
         }))
     }
 

@@ -1,4 +1,4 @@
-//! API tokens by what they hash to, and the log of what was asked with them.
+//! API tokens by hash, and the audit log.
 
 use async_trait::async_trait;
 use longshore_core::ledger::{
@@ -7,18 +7,18 @@ use longshore_core::ledger::{
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, Timestamp, TokenId};
 
-use super::Books;
+use super::LedgerState;
 use crate::memory::MemoryStore;
-use crate::memory::inspect::page;
+use crate::memory::queries::page;
 
 #[async_trait]
 impl Tokens for MemoryStore {
     async fn add_token(&self, scope: &Scope, token: NewToken) -> Result<TokenRecord> {
         token.check(scope)?;
         self.write(|state, now| {
-            let tokens = &mut state.books.tokens;
-            if let Some((_, kept)) = tokens.get(&token.id) {
-                let found = scope.covers(&kept.tenant).then(|| kept.clone());
+            let tokens = &mut state.ledger.tokens;
+            if let Some((_, record)) = tokens.get(&token.id) {
+                let found = scope.covers(&record.tenant).then(|| record.clone());
                 return found.ok_or_else(|| Error::not_found("token", token.id));
             }
             let made = TokenRecord::new(&token, now);
@@ -29,39 +29,39 @@ impl Tokens for MemoryStore {
 
     async fn revoke_token(&self, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
         self.write(|state, now| {
-            let found = state.books.tokens.get_mut(&id);
-            let found = found.filter(|(_, kept)| scope.covers(&kept.tenant));
-            let (_, kept) = found.ok_or_else(|| Error::not_found("token", id))?;
-            kept.revoked_at = kept.revoked_at.or(Some(now));
-            Ok(kept.clone())
+            let found = state.ledger.tokens.get_mut(&id);
+            let found = found.filter(|(_, record)| scope.covers(&record.tenant));
+            let (_, record) = found.ok_or_else(|| Error::not_found("token", id))?;
+            record.revoked_at = record.revoked_at.or(Some(now));
+            Ok(record.clone())
         })
     }
 
     async fn token(&self, hash: TokenHash) -> Result<Option<TokenRecord>> {
         Ok(self.read(|state, _| {
-            let mut tokens = state.books.tokens.values();
-            tokens.find(|(known, _)| *known == hash).map(|(_, kept)| kept.clone())
+            let mut tokens = state.ledger.tokens.values();
+            tokens.find(|(known, _)| *known == hash).map(|(_, record)| record.clone())
         }))
     }
 
     async fn tokens(&self, scope: &Scope) -> Result<Vec<TokenRecord>> {
         Ok(self.read(|state, _| {
-            let tokens = state.books.tokens.values().map(|(_, kept)| kept);
-            tokens.filter(|kept| scope.covers(&kept.tenant)).cloned().collect()
+            let tokens = state.ledger.tokens.values().map(|(_, record)| record);
+            tokens.filter(|record| scope.covers(&record.tenant)).cloned().collect()
         }))
     }
 
     async fn is_locked(&self) -> Result<bool> {
-        Ok(self.read(|state, _| !state.books.tokens.is_empty()))
+        Ok(self.read(|state, _| !state.ledger.tokens.is_empty()))
     }
 }
 
-impl Books {
-    /// Forgets the oldest entries that were kept long enough.
-    pub(in crate::memory) fn prune_deeds(&mut self, before: Timestamp, limit: usize) -> u64 {
+impl LedgerState {
+    /// Prunes the oldest entries up to `before`.
+    pub(in crate::memory) fn prune_audit_log(&mut self, before: Timestamp, limit: usize) -> u64 {
         let old = |deed: &&Deed| deed.at <= before;
-        let old = self.deeds.iter().take(limit).take_while(old).count();
-        self.deeds.drain(..old);
+        let old = self.audit_log.iter().take(limit).take_while(old).count();
+        self.audit_log.drain(..old);
         old as u64
     }
 }
@@ -70,9 +70,9 @@ impl Books {
 impl Audit for MemoryStore {
     async fn note(&self, deed: NewDeed) -> Result<()> {
         self.write(|state, at| {
-            state.books.last_deed += 1;
-            let seq = state.books.last_deed;
-            state.books.deeds.push_back(Deed { seq, at, deed });
+            state.ledger.last_audit_seq += 1;
+            let seq = state.ledger.last_audit_seq;
+            state.ledger.audit_log.push_back(Deed { seq, at, deed });
         });
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Audit for MemoryStore {
                 Scope::All => true,
                 Scope::Tenant(tenant) => deed.deed.tenant.as_ref() == Some(tenant),
             };
-            let newest = state.books.deeds.iter().rev().filter(own);
+            let newest = state.ledger.audit_log.iter().rev().filter(own);
             let older = newest.filter(|deed| deed.seq < before).cloned();
             page(older, limit, cursor::after_deed)
         }))

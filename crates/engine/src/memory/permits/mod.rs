@@ -1,5 +1,5 @@
-//! Permits in this process' memory: for pools that one process uses alone, for tests, and as the
-//! measure of what the seam itself costs.
+//! In-memory permits: for pools of a single process, for tests, and as a baseline for the cost of
+//! the trait itself.
 
 mod pool;
 
@@ -12,32 +12,32 @@ use longshore_core::permits::{Answer, Ask, Leaving, PoolStats};
 use longshore_core::{Clock, Error, PermitId, Permits, PoolName, Result, SystemClock, Timestamp};
 use tokio::time::Instant;
 
-use pool::Pool;
+use pool::PoolState;
 
-/// Bounded pools that live and die with this process.
+/// Bounded pools in the memory of this process.
 pub struct MemoryPermits {
     clock: Arc<dyn Clock>,
-    pools: RwLock<HashMap<PoolName, Mutex<Pool>>>,
-    /// Until when each alert is silent.
+    pools: RwLock<HashMap<PoolName, Mutex<PoolState>>>,
+    /// Until when each alert is suppressed.
     alerts: Mutex<HashMap<(PoolName, String), Timestamp>>,
 }
 
 impl MemoryPermits {
-    /// No pools yet; leases run by `clock`.
+    /// Creates a backend without pools; leases expire by `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, pools: RwLock::default(), alerts: Mutex::default() }
     }
 
-    /// Does something with a pool if there is one. Nobody waits meanwhile who wants another pool.
-    fn with<T>(&self, name: &PoolName, what: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+    /// Runs `what` on a pool, if it exists. Requests for other pools are not blocked.
+    fn with_pool<T>(&self, name: &PoolName, what: impl FnOnce(&mut PoolState) -> T) -> Option<T> {
         let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
         pools.get(name).map(|pool| what(&mut pool.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Makes the pool if there is none.
-    fn make(&self, name: &PoolName, max: u32) {
+    /// Creates the pool if it does not exist.
+    fn ensure_pool(&self, name: &PoolName, max: u32) {
         let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        pools.entry(name.clone()).or_insert_with(|| Mutex::new(Pool::new(max)));
+        pools.entry(name.clone()).or_insert_with(|| Mutex::new(PoolState::new(max)));
     }
 }
 
@@ -51,17 +51,17 @@ impl Permits for MemoryPermits {
             if let Some(answer) = self.ask_at_once(pool, ask) {
                 return Ok(answer);
             }
-            self.make(pool, ask.max);
+            self.ensure_pool(pool, ask.max);
         }
     }
 
     fn ask_at_once(&self, pool: &PoolName, ask: &Ask) -> Option<Answer> {
-        // Under the lock: the order of asks is the order of times.
-        self.with(pool, |pool| pool.ask(ask, self.clock.now()))
+        // Read the clock under the lock: asks and their times have the same order.
+        self.with_pool(pool, |pool| pool.ask(ask, self.clock.now()))
     }
 
     async fn turn(&self, pool: &PoolName, id: PermitId) {
-        if let Some(hint) = self.with(pool, |pool| pool.hint(id)).flatten() {
+        if let Some(hint) = self.with_pool(pool, |pool| pool.wakeup(id)).flatten() {
             hint.notified().await;
         }
     }
@@ -72,7 +72,7 @@ impl Permits for MemoryPermits {
         ids: &[PermitId],
         ttl: Duration,
     ) -> Result<Vec<PermitId>> {
-        let lost = self.with(pool, |pool| {
+        let lost = self.with_pool(pool, |pool| {
             let now = self.clock.now();
             ids.iter().copied().filter(|id| !pool.extend(*id, ttl, now)).collect()
         });
@@ -80,17 +80,17 @@ impl Permits for MemoryPermits {
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId]) -> Result<()> {
-        self.with(pool, |pool| pool.release(ids));
+        self.with_pool(pool, |pool| pool.release(ids));
         Ok(())
     }
 
     fn release_at_once(&self, pool: &PoolName, id: PermitId) -> bool {
-        self.with(pool, |pool| pool.release(&[id]));
+        self.with_pool(pool, |pool| pool.release(&[id]));
         true
     }
 
     async fn leave(&self, pool: &PoolName, id: PermitId, why: Leaving) -> Result<()> {
-        self.with(pool, |pool| pool.leave(id, why));
+        self.with_pool(pool, |pool| pool.leave(id, why));
         Ok(())
     }
 
@@ -100,23 +100,23 @@ impl Permits for MemoryPermits {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             return Ok(Some(known.stats(self.clock.now()).max));
         }
-        pools.insert(pool.clone(), Mutex::new(Pool::new(max)));
+        pools.insert(pool.clone(), Mutex::new(PoolState::new(max)));
         Ok(None)
     }
 
     async fn resize(&self, pool: &PoolName, max: u32) -> Result<()> {
-        self.make(pool, max);
-        self.with(pool, |pool| pool.resize(max, self.clock.now()));
+        self.ensure_pool(pool, max);
+        self.with_pool(pool, |pool| pool.resize(max, self.clock.now()));
         Ok(())
     }
 
     async fn reset(&self, pool: &PoolName) -> Result<()> {
-        self.with(pool, Pool::reset);
+        self.with_pool(pool, PoolState::reset);
         Ok(())
     }
 
     async fn stats(&self, pool: &PoolName) -> Result<Option<PoolStats>> {
-        Ok(self.with(pool, |pool| pool.stats(self.clock.now())))
+        Ok(self.with_pool(pool, |pool| pool.stats(self.clock.now())))
     }
 
     async fn pools(&self) -> Result<Vec<PoolName>> {
@@ -129,19 +129,19 @@ impl Permits for MemoryPermits {
     async fn may_alert(&self, pool: &PoolName, alert: &str, every: Duration) -> Result<bool> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
-        let silent = alerts.entry((pool.clone(), alert.to_owned())).or_insert(now);
-        let may = *silent <= now;
+        let quiet_until = alerts.entry((pool.clone(), alert.to_owned())).or_insert(now);
+        let may = *quiet_until <= now;
         if may {
-            *silent = now + every;
+            *quiet_until = now + every;
         }
         Ok(may)
     }
 }
 
-/// On a clock that does not jump: wall time is set by people and programs, and would take permits away.
+/// On a monotonic clock: a change of the wall clock would expire permits.
 impl Default for MemoryPermits {
     fn default() -> Self {
-        Self::new(Arc::new(SteadyClock { began: Instant::now(), at: SystemClock.now() }))
+        Self::new(Arc::new(MonotonicClock { began: Instant::now(), at: SystemClock.now() }))
     }
 }
 
@@ -151,12 +151,12 @@ impl std::fmt::Debug for MemoryPermits {
     }
 }
 
-struct SteadyClock {
+struct MonotonicClock {
     began: Instant,
     at: Timestamp,
 }
 
-impl Clock for SteadyClock {
+impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
         self.at + self.began.elapsed()
     }

@@ -1,5 +1,4 @@
-//! One pool: the leases that count against it and the line before it. Pure but for the hints; whoever
-//! calls says what time it is.
+//! One pool: its leases and its wait queue. Pure but for the wake-ups; the caller passes the time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,25 +11,25 @@ use longshore_core::permits::{
 use longshore_core::{PermitId, Priority, Timestamp};
 use tokio::sync::Notify;
 
-/// A pool's books.
-pub(super) struct Pool {
+/// The state of a pool.
+pub(super) struct PoolState {
     max: u32,
     in_use: u32,
     fence: u64,
-    /// When the last one came: the next comes later, whatever the clock does.
-    came: Timestamp,
-    held: HashMap<PermitId, Held>,
-    line: BTreeMap<Place, Waiter>,
-    places: HashMap<PermitId, Place>,
-    /// No lease and no place ends before this: until then there is nothing to sweep.
-    next_end: Timestamp,
+    /// Arrival of the last waiter; the next one's is later, whatever the clock does.
+    last_arrival: Timestamp,
+    leases: HashMap<PermitId, PermitLease>,
+    wait_queue: BTreeMap<QueuePosition, QueuedWaiter>,
+    positions: HashMap<PermitId, QueuePosition>,
+    /// Nothing expires before this time: until then there is nothing to sweep.
+    next_expiry: Timestamp,
     acquired: u64,
     timeouts: u64,
     expired: u64,
     waits: Waits,
 }
 
-struct Held {
+struct PermitLease {
     owner: Arc<str>,
     weight: u32,
     grant: Grant,
@@ -38,37 +37,37 @@ struct Held {
     until: Timestamp,
 }
 
-/// Where one stands: by rank, and then by when it came, which no two share.
+/// A position in the wait queue: by rank, then by arrival, which is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct QueuePosition {
     rank: Timestamp,
-    came: Timestamp,
+    arrived_at: Timestamp,
 }
 
-struct Waiter {
+struct QueuedWaiter {
     id: PermitId,
     owner: Arc<str>,
     weight: u32,
     priority: Priority,
     until: Timestamp,
-    hint: Arc<Notify>,
-    /// Told since it last asked: once is enough.
-    told: bool,
+    wakeup: Arc<Notify>,
+    /// Notified since its last ask; once is enough.
+    is_notified: bool,
 }
 
 const NEVER: Timestamp = Timestamp::from_micros(i64::MAX);
 
-impl Pool {
+impl PoolState {
     pub(super) fn new(max: u32) -> Self {
         Self {
             max,
             in_use: 0,
             fence: 0,
-            came: Timestamp::ZERO,
-            held: HashMap::new(),
-            line: BTreeMap::new(),
-            places: HashMap::new(),
-            next_end: NEVER,
+            last_arrival: Timestamp::ZERO,
+            leases: HashMap::new(),
+            wait_queue: BTreeMap::new(),
+            positions: HashMap::new(),
+            next_expiry: NEVER,
             acquired: 0,
             timeouts: 0,
             expired: 0,
@@ -77,56 +76,62 @@ impl Pool {
     }
 
     pub(super) fn ask(&mut self, ask: &Ask, now: Timestamp) -> Answer {
-        self.sweep(now);
-        if let Some(held) = self.held.get_mut(&ask.id) {
+        self.expire(now);
+        if let Some(held) = self.leases.get_mut(&ask.id) {
             held.until = now + ask.ttl;
-            self.next_end = self.next_end.min(held.until);
+            self.next_expiry = self.next_expiry.min(held.until);
             return Answer::Granted(held.grant);
         }
         if ask.weight > self.max {
-            self.step_out(ask.id);
-            self.tell();
+            self.dequeue(ask.id);
+            self.wake_eligible();
             return Answer::TooHeavy { max: self.max };
         }
-        let place = self.places.get(&ask.id).copied();
-        if self.is_free_for(ask.weight) && self.is_first(place, ask.priority, now) {
-            return Answer::Granted(self.grant(ask, place, now));
+        let position = self.positions.get(&ask.id).copied();
+        if self.has_room_for(ask.weight) && self.is_first(position, ask.priority, now) {
+            return Answer::Granted(self.grant(ask, position, now));
         }
         match ask.otherwise {
             Otherwise::GoAway => {
-                self.step_out(ask.id);
-                self.tell();
+                self.dequeue(ask.id);
+                self.wake_eligible();
                 Answer::Full
             }
-            Otherwise::Wait(keeps) => self.wait(ask, place, now + keeps, now),
+            Otherwise::Wait(queue_ttl) => self.wait(ask, position, now + queue_ttl, now),
         }
     }
 
-    fn is_free_for(&self, weight: u32) -> bool {
+    fn has_room_for(&self, weight: u32) -> bool {
         weight <= self.max.saturating_sub(self.in_use)
     }
 
-    fn is_first(&self, place: Option<Place>, priority: Priority, now: Timestamp) -> bool {
-        let place = place.unwrap_or_else(|| self.next_place(priority, now));
-        self.line.first_key_value().is_none_or(|(first, _)| place <= *first)
+    fn is_first(
+        &self,
+        position: Option<QueuePosition>,
+        priority: Priority,
+        now: Timestamp,
+    ) -> bool {
+        let position = position.unwrap_or_else(|| self.next_position(priority, now));
+        self.wait_queue.first_key_value().is_none_or(|(first, _)| position <= *first)
     }
 
-    /// The place of one that comes now.
-    fn next_place(&self, priority: Priority, now: Timestamp) -> Place {
-        let came = now.max(self.came + Duration::from_micros(1));
-        Place { rank: permits::rank(priority, came), came }
+    /// The position of a request that arrives now.
+    fn next_position(&self, priority: Priority, now: Timestamp) -> QueuePosition {
+        let arrived_at = now.max(self.last_arrival + Duration::from_micros(1));
+        QueuePosition { rank: permits::rank(priority, arrived_at), arrived_at }
     }
 
-    fn grant(&mut self, ask: &Ask, place: Option<Place>, now: Timestamp) -> Grant {
-        self.step_out(ask.id);
+    fn grant(&mut self, ask: &Ask, position: Option<QueuePosition>, now: Timestamp) -> Grant {
+        self.dequeue(ask.id);
         self.fence += 1;
-        let waited = place.map_or(Duration::ZERO, |place| now.since(place.came));
+        let waited = position.map_or(Duration::ZERO, |position| now.since(position.arrived_at));
         let grant = Grant { fence: self.fence, waited };
         let until = now + ask.ttl;
-        let held = Held { owner: ask.owner.clone(), weight: ask.weight, grant, since: now, until };
-        self.held.insert(ask.id, held);
+        let held =
+            PermitLease { owner: ask.owner.clone(), weight: ask.weight, grant, since: now, until };
+        self.leases.insert(ask.id, held);
         self.in_use += ask.weight;
-        self.next_end = self.next_end.min(until);
+        self.next_expiry = self.next_expiry.min(until);
         self.acquired += 1;
         self.waits.add(waited);
         grant
@@ -135,92 +140,93 @@ impl Pool {
     fn wait(
         &mut self,
         ask: &Ask,
-        place: Option<Place>,
+        position: Option<QueuePosition>,
         until: Timestamp,
         now: Timestamp,
     ) -> Answer {
-        let place = place.unwrap_or_else(|| self.join(ask, now));
-        if let Some(waiter) = self.line.get_mut(&place) {
-            (waiter.until, waiter.told) = (until, false);
+        let position = position.unwrap_or_else(|| self.enqueue(ask, now));
+        if let Some(waiter) = self.wait_queue.get_mut(&position) {
+            (waiter.until, waiter.is_notified) = (until, false);
         }
-        self.next_end = self.next_end.min(until);
-        // Leases are for the first in line to watch, places for those behind.
-        let ahead = self.line.range(..place).map(|(_, waiter)| waiter.until);
-        let (before, look) = ahead.fold((0, NEVER), |(n, look), end| (n + 1, look.min(end)));
-        let look = if before == 0 { self.next_end } else { look };
-        Answer::Waiting { before, look_again: look.since(now) }
+        self.next_expiry = self.next_expiry.min(until);
+        // The first waiter watches leases to expire; the others watch the waiters before them.
+        let ahead = self.wait_queue.range(..position).map(|(_, waiter)| waiter.until);
+        let (before, recheck_at) =
+            ahead.fold((0, NEVER), |(n, recheck_at), end| (n + 1, recheck_at.min(end)));
+        let recheck_at = if before == 0 { self.next_expiry } else { recheck_at };
+        Answer::Waiting { before, look_again: recheck_at.since(now) }
     }
 
-    fn join(&mut self, ask: &Ask, now: Timestamp) -> Place {
-        let place = self.next_place(ask.priority, now);
-        self.came = place.came;
-        let waiter = Waiter {
+    fn enqueue(&mut self, ask: &Ask, now: Timestamp) -> QueuePosition {
+        let position = self.next_position(ask.priority, now);
+        self.last_arrival = position.arrived_at;
+        let waiter = QueuedWaiter {
             id: ask.id,
             owner: ask.owner.clone(),
             weight: ask.weight,
             priority: ask.priority,
             until: NEVER,
-            hint: Arc::default(),
-            told: false,
+            wakeup: Arc::default(),
+            is_notified: false,
         };
-        self.line.insert(place, waiter);
-        self.places.insert(ask.id, place);
-        place
+        self.wait_queue.insert(position, waiter);
+        self.positions.insert(ask.id, position);
+        position
     }
 
-    /// What tells a waiter that its turn may have come; nothing for one that does not wait.
-    pub(super) fn hint(&self, id: PermitId) -> Option<Arc<Notify>> {
-        let place = self.places.get(&id)?;
-        self.line.get(place).map(|waiter| Arc::clone(&waiter.hint))
+    /// The wake-up of a waiter; `None` if it does not wait.
+    pub(super) fn wakeup(&self, id: PermitId) -> Option<Arc<Notify>> {
+        let position = self.positions.get(&id)?;
+        self.wait_queue.get(position).map(|waiter| Arc::clone(&waiter.wakeup))
     }
 
-    /// Begins a lease anew; whether it is held.
+    /// Renews a lease. Returns whether it is held.
     pub(super) fn extend(&mut self, id: PermitId, ttl: Duration, now: Timestamp) -> bool {
-        self.sweep(now);
-        let Some(held) = self.held.get_mut(&id) else { return false };
+        self.expire(now);
+        let Some(held) = self.leases.get_mut(&id) else { return false };
         held.until = now + ttl;
-        self.next_end = self.next_end.min(held.until);
+        self.next_expiry = self.next_expiry.min(held.until);
         true
     }
 
     pub(super) fn release(&mut self, ids: &[PermitId]) {
         for id in ids {
-            self.give_back(*id);
-            self.step_out(*id);
+            self.end_lease(*id);
+            self.dequeue(*id);
         }
-        self.tell();
+        self.wake_eligible();
     }
 
     pub(super) fn leave(&mut self, id: PermitId, why: Leaving) {
-        let was_there = self.give_back(id) | self.step_out(id);
+        let was_there = self.end_lease(id) | self.dequeue(id);
         if was_there && why == Leaving::TimedOut {
             self.timeouts += 1;
         }
-        self.tell();
+        self.wake_eligible();
     }
 
-    /// Those that are too heavy now leave the line, to be told so when they ask again.
+    /// Waiters that are too heavy now leave the queue; their next ask returns the error.
     pub(super) fn resize(&mut self, max: u32, now: Timestamp) {
-        self.sweep(now);
+        self.expire(now);
         self.max = max;
-        let heavy = self.line.values().filter(|waiter| waiter.weight > max);
+        let heavy = self.wait_queue.values().filter(|waiter| waiter.weight > max);
         for id in heavy.map(|waiter| waiter.id).collect::<Vec<_>>() {
-            self.step_out(id);
+            self.dequeue(id);
         }
-        self.tell();
+        self.wake_eligible();
     }
 
     pub(super) fn reset(&mut self) {
-        for waiter in self.line.values() {
-            waiter.hint.notify_one();
+        for waiter in self.wait_queue.values() {
+            waiter.wakeup.notify_one();
         }
-        *self = Self { fence: self.fence, came: self.came, ..Self::new(self.max) };
+        *self = Self { fence: self.fence, last_arrival: self.last_arrival, ..Self::new(self.max) };
     }
 
     pub(super) fn stats(&mut self, now: Timestamp) -> PoolStats {
-        self.sweep(now);
+        self.expire(now);
         let mut holders: Vec<Holder> =
-            self.held.iter().map(|(id, held)| held.show(*id, now)).collect();
+            self.leases.iter().map(|(id, held)| held.show(*id, now)).collect();
         holders.sort_by_key(|holder| holder.fence);
         PoolStats {
             max: self.max,
@@ -230,63 +236,68 @@ impl Pool {
             expired: self.expired,
             waits: self.waits,
             holders,
-            waiting: self.line.iter().map(|(place, waiter)| waiter.show(*place, now)).collect(),
+            waiting: self
+                .wait_queue
+                .iter()
+                .map(|(position, waiter)| waiter.show(*position, now))
+                .collect(),
             quarantine: None,
         }
     }
 
-    /// Drops what has run out.
-    fn sweep(&mut self, now: Timestamp) {
-        if now < self.next_end {
+    /// Removes expired leases and waiters.
+    fn expire(&mut self, now: Timestamp) {
+        if now < self.next_expiry {
             return;
         }
-        let ended = self.held.iter().filter(|(_, held)| held.until <= now).map(|(id, _)| *id);
+        let ended = self.leases.iter().filter(|(_, held)| held.until <= now).map(|(id, _)| *id);
         for id in ended.collect::<Vec<_>>() {
-            self.give_back(id);
+            self.end_lease(id);
             self.expired += 1;
         }
-        let gone = self.line.values().filter(|waiter| waiter.until <= now).map(|waiter| waiter.id);
+        let gone =
+            self.wait_queue.values().filter(|waiter| waiter.until <= now).map(|waiter| waiter.id);
         for id in gone.collect::<Vec<_>>() {
-            self.step_out(id);
+            self.dequeue(id);
         }
-        let leases = self.held.values().map(|held| held.until);
-        let places = self.line.values().map(|waiter| waiter.until);
-        self.next_end = leases.chain(places).min().unwrap_or(NEVER);
-        self.tell();
+        let leases = self.leases.values().map(|held| held.until);
+        let waiters = self.wait_queue.values().map(|waiter| waiter.until);
+        self.next_expiry = leases.chain(waiters).min().unwrap_or(NEVER);
+        self.wake_eligible();
     }
 
-    fn give_back(&mut self, id: PermitId) -> bool {
-        let Some(held) = self.held.remove(&id) else { return false };
+    fn end_lease(&mut self, id: PermitId) -> bool {
+        let Some(held) = self.leases.remove(&id) else { return false };
         self.in_use -= held.weight;
         true
     }
 
-    /// Leaves the line, and wakes whoever waits for its turn.
-    fn step_out(&mut self, id: PermitId) -> bool {
-        if self.places.is_empty() {
+    /// Leaves the wait queue, and wakes the task that waits.
+    fn dequeue(&mut self, id: PermitId) -> bool {
+        if self.positions.is_empty() {
             return false;
         }
-        let Some(place) = self.places.remove(&id) else { return false };
-        if let Some(waiter) = self.line.remove(&place) {
-            waiter.hint.notify_one();
+        let Some(position) = self.positions.remove(&id) else { return false };
+        if let Some(waiter) = self.wait_queue.remove(&position) {
+            waiter.wakeup.notify_one();
         }
         true
     }
 
-    /// Hints to those for whom there is room now, in order.
-    fn tell(&mut self) {
+    /// Wakes the waiters that fit now, in order.
+    fn wake_eligible(&mut self) {
         let mut free = self.max.saturating_sub(self.in_use);
-        for waiter in self.line.values_mut() {
+        for waiter in self.wait_queue.values_mut() {
             let Some(rest) = free.checked_sub(waiter.weight) else { return };
             free = rest;
-            if !std::mem::replace(&mut waiter.told, true) {
-                waiter.hint.notify_one();
+            if !std::mem::replace(&mut waiter.is_notified, true) {
+                waiter.wakeup.notify_one();
             }
         }
     }
 }
 
-impl Held {
+impl PermitLease {
     fn show(&self, id: PermitId, now: Timestamp) -> Holder {
         Holder {
             id,
@@ -299,14 +310,14 @@ impl Held {
     }
 }
 
-impl Waiter {
-    fn show(&self, place: Place, now: Timestamp) -> permits::Waiter {
+impl QueuedWaiter {
+    fn show(&self, position: QueuePosition, now: Timestamp) -> permits::Waiter {
         permits::Waiter {
             id: self.id,
             owner: self.owner.as_ref().to_owned(),
             weight: self.weight,
             priority: self.priority,
-            waited: now.since(place.came),
+            waited: now.since(position.arrived_at),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! `BoundedPool` over permits in memory, on paused time.
+//! `BoundedPool` on in-memory permits, with paused time.
 
 mod alerts;
-mod guards;
 mod outages;
+mod permits;
 mod storm;
-mod waiting;
+mod wait_order;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use longshore::permits::PoolStats;
 use longshore::{BoundedPool, BoundedPoolBuilder, MemoryPermits, Permits, PoolName};
 use longshore_testkit::FaultyPermits;
 
-/// The lease that pools here have.
+/// The lease of the pools here.
 const LEASE: Duration = Duration::from_secs(30);
 
 fn name() -> PoolName {
     PoolName::new("mjml").unwrap()
 }
 
-/// A pool of `max` in memory.
+/// An in-memory pool of `max` permits.
 fn pool(max: u32) -> BoundedPool {
     BoundedPool::builder(Arc::new(MemoryPermits::default()), name(), max).build()
 }
 
-/// A pool whose back end can be taken away, and what does it.
+/// A pool with a backend that can fail, and the backend's fault injection.
 fn remote(max: u32) -> (BoundedPoolBuilder, Arc<FaultyPermits>) {
     let permits = Arc::new(FaultyPermits::new(Arc::new(MemoryPermits::default())));
     (BoundedPool::builder(permits.clone(), name(), max).lease(LEASE), permits)
 }
 
-async fn figures(pool: &BoundedPool) -> PoolStats {
+async fn pool_stats(pool: &BoundedPool) -> PoolStats {
     pool.stats().await.pool.unwrap()
 }
 
-/// Weight in use, and how many wait.
-async fn busy(pool: &BoundedPool) -> (u32, usize) {
-    let stats = figures(pool).await;
+/// Weight in use, and the number of waiters.
+async fn usage(pool: &BoundedPool) -> (u32, usize) {
+    let stats = pool_stats(pool).await;
     (stats.in_use, stats.waiting.len())
 }
 
-/// Lets others go on until so many wait.
+/// Yields to other tasks until `count` requests wait.
 async fn until_waiting(permits: &dyn Permits, count: usize) {
     let waiting = async || {
         let stats = permits.stats(&name()).await.unwrap();

@@ -1,11 +1,11 @@
-//! The back end goes away and comes back.
+//! Outages of the backend.
 
 use std::time::Duration;
 
-use longshore::{AcquireError, Local, OnOutage, Permits};
+use longshore::{AcquireError, LocalPermits, OnOutage, Permits};
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE, busy, figures, name, remote};
+use super::{LEASE, name, pool_stats, remote, usage};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -37,10 +37,10 @@ async fn a_limit_holds_in_an_outage_too() {
     assert!(matches!(answer, Err(AcquireError::Unavailable { .. })), "{answer:?}");
     permits.outage(false);
     pool.settle().await;
-    assert_eq!(busy_or_nothing(&*permits).await, 0);
+    assert_eq!(in_use(&*permits).await, 0);
 }
 
-async fn busy_or_nothing(permits: &dyn Permits) -> u32 {
+async fn in_use(permits: &dyn Permits) -> u32 {
     permits.stats(&name()).await.unwrap().map_or(0, |stats| stats.in_use)
 }
 
@@ -71,7 +71,7 @@ async fn a_short_outage_costs_nobody_a_permit() {
         sleep(LEASE / 2).await;
         assert!(!permit.is_lost());
     }
-    assert_eq!(figures(&pool).await.expired, 0);
+    assert_eq!(pool_stats(&pool).await.expired, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,14 +88,14 @@ async fn a_pool_that_fails_open_gives_permits_of_its_own_and_no_more_afterwards(
     assert!(pool.try_acquire().await.unwrap().is_none(), "it has a bound of its own");
     let stats = pool.stats().await;
     assert!(stats.pool.is_none() && stats.outage.is_some());
-    assert_eq!(stats.local, Some(Local { max: 3, in_use: 3 }));
+    assert_eq!(stats.local, Some(LocalPermits { max: 3, in_use: 3 }));
     permits.outage(false);
     drop(own);
     pool.settle().await;
     sleep(Duration::from_secs(10)).await;
     let stats = pool.stats().await;
     assert_eq!((stats.outage, stats.local.unwrap().in_use), (None, 0));
-    assert_eq!(busy(&pool).await, (1, 0), "what was asked in the outage left nothing behind");
+    assert_eq!(usage(&pool).await, (1, 0), "what was asked in the outage left nothing behind");
     let another = pool.acquire().await.unwrap();
     assert!(another.fence().is_some());
     assert!(pool.try_acquire().await.unwrap().is_none());

@@ -1,0 +1,33 @@
+//! A program's bounded pools by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_core::PoolName;
+
+use super::BoundedPool;
+
+/// A program's bounded pools by name. The program creates them in one place; other components find
+/// them by the names in their settings. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct PoolBook(Arc<BTreeMap<PoolName, BoundedPool>>);
+
+impl PoolBook {
+    /// The pool with this name.
+    pub fn find(&self, name: &PoolName) -> Option<&BoundedPool> {
+        self.0.get(name)
+    }
+
+    /// Returns once all dropped permits are released and alerts in flight are sent.
+    pub async fn settle(&self) {
+        for pool in self.0.values() {
+            pool.settle().await;
+        }
+    }
+}
+
+impl FromIterator<BoundedPool> for PoolBook {
+    fn from_iter<I: IntoIterator<Item = BoundedPool>>(pools: I) -> Self {
+        Self(Arc::new(pools.into_iter().map(|pool| (pool.name().clone(), pool)).collect()))
+    }
+}

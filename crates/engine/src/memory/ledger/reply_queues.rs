@@ -1,0 +1,102 @@
+//! Reply queues, each with the session that owns it.
+
+use async_trait::async_trait;
+use longshore_core::ledger::Replies;
+use longshore_core::store::Sent;
+use longshore_core::{
+    Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
+};
+
+use super::LedgerState;
+use crate::memory::MemoryStore;
+use crate::memory::enqueue::check_units;
+use crate::memory::state::State;
+
+#[async_trait]
+impl Replies for MemoryStore {
+    async fn open_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+        session: SessionId,
+    ) -> Result<()> {
+        require_access(scope, tenant, queue)?;
+        self.write(|state, _| {
+            if !state.sessions.contains_key(&session) {
+                return Err(Error::SessionGone(session));
+            }
+            let key = (tenant.clone(), queue.clone());
+            let holder = *state.ledger.replies.entry(key).or_insert(session);
+            if holder == session { Ok(()) } else { Err(Error::Invalid(taken_message(queue))) }
+        })
+    }
+
+    async fn close_replies(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<()> {
+        require_access(scope, tenant, queue)?;
+        self.write(|state, now| {
+            if state.ledger.replies.remove(&(tenant.clone(), queue.clone())).is_some() {
+                state.cancel_replies(tenant, queue, now);
+            }
+        });
+        Ok(())
+    }
+
+    async fn reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<Sent>> {
+        check_units(scope, std::slice::from_ref(&unit))?;
+        Ok(self.write(|state, now| {
+            let key = (unit.tenant.clone(), unit.queue.clone());
+            let open = state.ledger.replies.contains_key(&key);
+            open.then(|| state.enqueue(unit, None, now))
+        }))
+    }
+
+    async fn replies_open(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: &QueueName,
+    ) -> Result<bool> {
+        let key = (tenant.clone(), queue.clone());
+        Ok(scope.covers(tenant) && self.read(|state, _| state.ledger.replies.contains_key(&key)))
+    }
+}
+
+fn require_access(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
+    let own = scope.covers(tenant) && queue.admits(tenant);
+    own.then_some(()).ok_or_else(|| Error::not_found("queue", queue))
+}
+
+fn taken_message(queue: &QueueName) -> String {
+    format!("another session reads the replies of queue `{queue}`")
+}
+
+impl LedgerState {
+    pub(in crate::memory) fn transfer_replies(&mut self, from: SessionId, to: SessionId) {
+        let held = self.replies.values_mut().filter(|holder| **holder == from);
+        held.for_each(|holder| *holder = to);
+    }
+}
+
+impl State {
+    /// Closes the reply queues of a session that ended.
+    pub(in crate::memory) fn close_replies_of(&mut self, session: SessionId, now: Timestamp) {
+        let held = self.ledger.replies.extract_if(.., |_, holder| *holder == session);
+        for ((tenant, queue), _) in held.collect::<Vec<_>>() {
+            self.cancel_replies(&tenant, &queue, now);
+        }
+    }
+
+    fn cancel_replies(&mut self, tenant: &TenantId, queue: &QueueName, now: Timestamp) {
+        let left = self.units.values().map(|record| &record.unit).filter(|unit| {
+            unit.tenant == *tenant && unit.queue == *queue && !unit.state.is_final()
+        });
+        let left: Vec<UnitId> = left.map(|unit| unit.id).collect();
+        self.cancel(&left, now);
+    }
+}

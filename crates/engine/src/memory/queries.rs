@@ -1,0 +1,231 @@
+//! Queries: reads, pages, changes and wake-ups.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use longshore_core::session::Session;
+use longshore_core::store::{
+    ChangeSet, Inspect, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
+};
+use longshore_core::{
+    Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId,
+};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::MemoryStore;
+use super::record::{LaneKey, UnitRecord};
+use super::state::{LaneState, SessionRecord, State};
+
+#[async_trait]
+impl Inspect for MemoryStore {
+    async fn unit(&self, scope: &Scope, id: UnitId) -> Result<Unit> {
+        self.read(|state, _| state.find(scope, id).map(|record| record.unit.clone()))
+    }
+
+    async fn units(
+        &self,
+        scope: &Scope,
+        filter: &UnitFilter,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Unit>> {
+        let after = after.map(|text| text.parse::<UnitId>().map_err(|_| bad_cursor(text)));
+        let after = after.transpose()?;
+        Ok(self.read(|state, _| {
+            let newest_first = state.units.values().rev();
+            let rest = newest_first.filter(|found| after.is_none_or(|after| found.unit.id < after));
+            let listed = rest.filter(|found| is_listed(&found.unit, scope, filter));
+            page(listed.map(|found| shown(&found.unit)), limit, |unit| unit.id.to_string())
+        }))
+    }
+
+    async fn failures(&self, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
+        self.read(|state, _| state.find(scope, id).map(|record| record.failures.clone()))
+    }
+
+    async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>> {
+        Ok(self.read(|state, _| {
+            let lanes = state.lanes.iter().filter(|(key, _)| scope.covers(&key.1));
+            lanes.map(|(key, lane)| state.describe(key, lane)).collect()
+        }))
+    }
+
+    async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
+        self.read(|state, _| {
+            let found = state.batches.get(id).map(|record| record.batch.clone());
+            found
+                .filter(|batch| scope.covers(&batch.tenant))
+                .ok_or_else(|| Error::not_found("batch", id))
+        })
+    }
+
+    async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
+        self.read(|state, _| {
+            let found = state.batches.get(id).filter(|found| scope.covers(&found.batch.tenant));
+            let found = found.ok_or_else(|| Error::not_found("batch", id))?;
+            Ok(found.definition.clone())
+        })
+    }
+
+    async fn batches(
+        &self,
+        scope: &Scope,
+        status: Option<BatchStatus>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Page<Batch>> {
+        let after = after.map(batch_cursor).transpose()?;
+        Ok(self.read(|state, _| {
+            let mut all: Vec<&Batch> = state.batches.values().map(|found| &found.batch).collect();
+            all.sort_by_key(|batch| std::cmp::Reverse((batch.initiated_at, batch.id.clone())));
+            let listed = all.into_iter().filter(|batch| {
+                let rest = after.as_ref().is_none_or(|(at, id)| {
+                    (batch.initiated_at, batch.id.as_str()) < (*at, id.as_str())
+                });
+                rest && scope.covers(&batch.tenant) && status.is_none_or(|s| s == batch.status)
+            });
+            page(listed.cloned(), limit, |batch| {
+                format!("{}/{}", batch.initiated_at.as_micros(), batch.id)
+            })
+        }))
+    }
+
+    async fn sessions(&self) -> Result<Vec<Session>> {
+        Ok(self.read(|state, _| state.sessions.values().map(SessionRecord::describe).collect()))
+    }
+
+    async fn totals(&self, scope: &Scope, queues: &Queues) -> Result<Totals> {
+        Ok(self.read(|state, _| {
+            let lanes = state.lanes.iter().filter(|(key, _)| {
+                let named = match queues {
+                    Queues::All => true,
+                    Queues::Named(names) => names.contains(&key.0),
+                };
+                named && scope.covers(&key.1)
+            });
+            let open = state.batches.values().map(|record| &record.batch).filter(|batch| {
+                !batch.sealed && !batch.status.is_given_up() && scope.covers(&batch.tenant)
+            });
+            let counts = lanes.map(|(_, lane)| lane.counts).sum();
+            let (open_batches, sessions) = (open.count() as u64, state.sessions.len() as u64);
+            Totals { counts, open_batches, sessions }
+        }))
+    }
+
+    async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {
+        let mut changed = self.changed.subscribe();
+        let until = Instant::now() + wait;
+        let mut since = match since {
+            u64::MAX => self.read(|state, _| state.feed.newest()),
+            given => given,
+        };
+        loop {
+            changed.borrow_and_update();
+            let found = self.read(|state, _| state.feed.since(scope, since));
+            if found.missed || !found.changes.is_empty() {
+                return Ok(found);
+            }
+            // Changes that only other scopes may see advance the cursor.
+            since = found.cursor;
+            if timeout_at(until, changed.changed()).await.is_err() {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn wake(&self, last_seq: u64, wait: Duration) -> u64 {
+        let mut claimable = self.claimable.subscribe();
+        // A timeout is no error: the current count is returned either way.
+        _ = timeout(wait, claimable.wait_for(|count| *count > last_seq)).await;
+        *claimable.borrow()
+    }
+
+    async fn migrate(&self) -> Result<u32> {
+        Ok(1)
+    }
+
+    async fn verify(&self) -> Result<Vec<Violation>> {
+        Ok(self.read(|state, _| state.verify()))
+    }
+}
+
+fn bad_cursor(text: &str) -> Error {
+    Error::Invalid(format!("`{text}` is not a cursor of this list"))
+}
+
+fn batch_cursor(text: &str) -> Result<(Timestamp, String)> {
+    let parts = text.split_once('/');
+    let cursor =
+        parts.and_then(|(at, id)| Some((Timestamp::from_micros(at.parse().ok()?), id.to_owned())));
+    cursor.ok_or_else(|| bad_cursor(text))
+}
+
+/// The first `limit` items, and a cursor if there are more.
+pub(super) fn page<T>(
+    mut items: impl Iterator<Item = T>,
+    limit: u32,
+    cursor: impl Fn(&T) -> String,
+) -> Page<T> {
+    let first: Vec<T> = items.by_ref().take(limit.max(1) as usize).collect();
+    let next = items.next().and(first.last().map(cursor));
+    Page { items: first, next }
+}
+
+fn is_listed(unit: &Unit, scope: &Scope, filter: &UnitFilter) -> bool {
+    scope.covers(&unit.tenant)
+        && filter.state.is_none_or(|state| state == unit.state)
+        && filter.queue.as_ref().is_none_or(|queue| *queue == unit.queue)
+        && filter.kind.as_ref().is_none_or(|kind| *kind == unit.kind)
+        && (filter.batch.is_none() || filter.batch == unit.batch)
+}
+
+/// A unit as lists show it: without its potentially large parts.
+fn shown(unit: &Unit) -> Unit {
+    let payload = Payload::from(Vec::new());
+    Unit { payload, checkpoint: None, result: None, ..unit.clone() }
+}
+
+impl SessionRecord {
+    fn describe(&self) -> Session {
+        Session {
+            id: self.new.id,
+            label: self.new.label.clone(),
+            version: self.new.version.clone(),
+            kinds: self.new.kinds.keys().cloned().collect(),
+            slots: self.new.slots,
+            ttl: self.new.ttl,
+            beats: self.beats,
+            opened_at: self.opened_at,
+            beat_at: self.beat_at,
+            cpu: self.cpu,
+            held: self.held.len() as u64,
+            order: self.order,
+        }
+    }
+}
+
+impl State {
+    fn find(&self, scope: &Scope, id: UnitId) -> Result<&UnitRecord> {
+        let found = self.units.get(&id).filter(|record| scope.covers(&record.unit.tenant));
+        found.ok_or_else(|| Error::not_found("unit", id))
+    }
+
+    fn describe(&self, key: &LaneKey, lane: &LaneState) -> QueueInfo {
+        let ready = lane.ready.iter().filter_map(|(_, id)| self.units.get(id));
+        QueueInfo {
+            queue: key.0.clone(),
+            tenant: key.1.clone(),
+            paused: self.is_paused(key),
+            queue_paused: self.queues.get(&key.0).is_some_and(|queue| queue.paused),
+            lane_paused: lane.paused,
+            suspended: self.is_suspended(&key.1),
+            weight: lane.weight,
+            cap: lane.cap,
+            capacity: self.queues.get(&key.0).map(|queue| queue.capacity).unwrap_or_default(),
+            lane_capacity: lane.capacity,
+            counts: lane.counts,
+            bytes: lane.bytes,
+            oldest_ready: ready.map(|record| record.unit.since).min(),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! How many units to prefetch: bounded by time, not by number. Pure; the clock is a parameter.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Prefetched units should finish within about this time.
+const PREFETCH_TIME: Duration = Duration::from_millis(100);
+/// Upper bound, however fast the handlers are.
+const MAX_UNITS: f64 = 8_192.0;
+/// Shorter windows measure the scheduler rather than the handlers.
+const MIN_WINDOW: Duration = Duration::from_millis(2);
+
+/// A worker's measured completion rate.
+#[derive(Debug)]
+pub(crate) struct PrefetchEstimator {
+    per_second: f64,
+    from: Instant,
+    ran: u64,
+}
+
+impl PrefetchEstimator {
+    pub(crate) fn new(at: Instant) -> Self {
+        Self { per_second: 0.0, from: at, ran: 0 }
+    }
+
+    /// Updates the rate. The worker was busy since the last call, and has now finished `ran` units
+    /// in total.
+    pub(crate) fn observe(&mut self, ran: u64, at: Instant) {
+        let passed = at.duration_since(self.from);
+        if passed < MIN_WINDOW {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let rate = (ran - self.ran) as f64 / passed.as_secs_f64();
+        // The first measurement is used as it is; later ones are averaged.
+        self.per_second =
+            if self.per_second == 0.0 { rate } else { (self.per_second + rate) / 2.0 };
+        (self.from, self.ran) = (at, ran);
+    }
+
+    /// Starts a new window: the worker was idle, so the time until now says nothing about its rate.
+    pub(crate) fn restart_window(&mut self, ran: u64, at: Instant) {
+        (self.from, self.ran) = (at, ran);
+    }
+
+    /// How many units to buffer if a run takes `mean_run` and there are `slots` slots.
+    pub(crate) fn target(&self, mean_run: Duration, slots: u32) -> usize {
+        if mean_run > PREFETCH_TIME {
+            return 0;
+        }
+        let by_rate = self.per_second * PREFETCH_TIME.as_secs_f64();
+        let by_run =
+            PREFETCH_TIME.as_secs_f64() / mean_run.as_secs_f64().max(1e-9) * f64::from(slots);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0 to MAX_UNITS"
+        )]
+        let units = by_rate.min(by_run).clamp(0.0, MAX_UNITS) as usize;
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_worker_claims_ahead_what_it_finishes_in_a_tenth_of_a_second() {
+        let start = Instant::now();
+        let mut prefetch = PrefetchEstimator::new(start);
+        assert_eq!(prefetch.target(MS, 4), 0, "nothing measured yet");
+        prefetch.observe(100, start + 100 * MS);
+        assert_eq!(prefetch.target(MS, 4), 100);
+        assert_eq!(prefetch.target(50 * MS, 4), 8, "four slots run two each in that time");
+    }
+
+    #[test]
+    fn slow_handlers_claim_nothing_ahead() {
+        let start = Instant::now();
+        let mut prefetch = PrefetchEstimator::new(start);
+        prefetch.observe(1000, start + 100 * MS);
+        assert_eq!(prefetch.target(101 * MS, 64), 0);
+    }
+
+    #[test]
+    fn an_idle_stretch_does_not_slow_the_measured_rate() {
+        let start = Instant::now();
+        let mut prefetch = PrefetchEstimator::new(start);
+        prefetch.observe(100, start + 100 * MS);
+        prefetch.restart_window(100, start + 60_000 * MS);
+        prefetch.observe(200, start + 60_100 * MS);
+        assert_eq!(prefetch.target(MS, 4), 100);
+    }
+
+    #[test]
+    fn the_fastest_handler_is_bounded() {
+        let start = Instant::now();
+        let mut prefetch = PrefetchEstimator::new(start);
+        prefetch.observe(10_000_000, start + 100 * MS);
+        assert_eq!(prefetch.target(Duration::from_nanos(1), 1000), 8_192);
+    }
+}

@@ -1,0 +1,122 @@
+//! State shared by a worker's tasks: settings, unit table, counters, and whether the store is
+//! available.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use longshore_core::session::{Lease, NewSession, Order};
+use longshore_core::{Error, SessionId, Store};
+use tokio::sync::{Mutex, Notify};
+
+use crate::backoff::Backoff;
+use crate::client::Client;
+use crate::control::WorkerControl;
+use crate::slot_yield::WaitTracker;
+use crate::stats::WorkerStats;
+use crate::unit_table::UnitTable;
+use crate::worker::{Worker, WorkerSettings};
+
+/// A running worker's shared state.
+pub(crate) struct WorkerInner {
+    pub(crate) settings: WorkerSettings,
+    pub(crate) control: WorkerControl,
+    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) table: UnitTable,
+    /// Runs that wait for a limit.
+    pub(crate) waits: Arc<WaitTracker>,
+    /// The client that handlers use.
+    pub(crate) client: Client,
+    /// Locked during a claim, so that the heartbeat does not take its units for unknown leases.
+    pub(crate) claiming: Mutex<()>,
+    /// Notified when the session has ended and a new one must be opened.
+    pub(crate) session_ended: Notify,
+    /// Notified when a unit was scheduled and may be due soon.
+    pub(crate) scheduled: Arc<Notify>,
+    store_unavailable: AtomicBool,
+}
+
+impl WorkerInner {
+    pub(crate) fn new(worker: Worker) -> Self {
+        let Worker { settings, control, stats } = worker;
+        let client = Client::scoped(Arc::clone(&settings.store), settings.scope.clone());
+        Self {
+            table: UnitTable::new(settings.slots, settings.resources.clone()),
+            client: client.inside_handler(),
+            waits: Arc::new(WaitTracker::new(settings.slots)),
+            settings,
+            control,
+            stats,
+            claiming: Mutex::new(()),
+            session_ended: Notify::new(),
+            scheduled: Arc::default(),
+            store_unavailable: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.settings.store
+    }
+
+    /// Describes the worker for `open_session`.
+    pub(crate) fn new_session(&self, id: SessionId) -> NewSession {
+        let policies = self.settings.handlers.iter();
+        let kinds: BTreeMap<_, _> =
+            policies.map(|(kind, registered)| (kind.clone(), registered.policy.clone())).collect();
+        NewSession {
+            id,
+            label: self.settings.label.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            kinds,
+            slots: self.settings.slots,
+            ttl: self.settings.ttl,
+        }
+    }
+
+    /// Marks the store as unavailable. Logs a warning once per outage.
+    pub(crate) fn store_failed(&self, error: &Error) {
+        if !self.store_unavailable.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "the store is unavailable; keeping leases and retrying");
+        } else {
+            tracing::debug!(%error, "the store is still unavailable");
+        }
+    }
+
+    /// Marks the store as available. Logs the end of an outage.
+    pub(crate) fn store_answered(&self) {
+        if self.store_unavailable.load(Ordering::Relaxed)
+            && self.store_unavailable.swap(false, Ordering::Relaxed)
+        {
+            tracing::info!("the store is available again");
+        }
+    }
+
+    /// Voids all leases of `session`, which the store reports as ended.
+    pub(crate) fn session_gone(&self, session: SessionId) {
+        let Some(lost) = self.table.void_session(session) else {
+            return;
+        };
+        self.stats.on_lost(lost);
+        tracing::warn!(%session, lost, "another process ended the session; opening a new one");
+        self.session_ended.notify_one();
+    }
+
+    /// Returns unstarted units to their queues. If the store stays unavailable until the worker
+    /// stops, closing the session returns them.
+    pub(crate) async fn release(&self, leases: Vec<Lease>) {
+        let Some(session) = self.table.session().filter(|_| !leases.is_empty()) else {
+            return;
+        };
+        self.stats.on_returned(leases.len());
+        let mut backoff = Backoff::store();
+        while self.control.order() < Order::Stop {
+            match self.store().release(session, &leases).await {
+                Err(error) if error.is_retryable() => self.store_failed(&error),
+                Err(Error::SessionGone(_)) => return self.session_gone(session),
+                Err(error) => return tracing::error!(%error, "cannot release units"),
+                Ok(()) => return self.store_answered(),
+            }
+            backoff.wait().await;
+        }
+    }
+}

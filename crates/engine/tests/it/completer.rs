@@ -1,0 +1,97 @@
+//! Recording the outcomes of runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::ledger::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
+use longshore::outcome::Params;
+use longshore::{
+    CallId, Context, Effect, Heartbeat, Intake as _, MemoryStore, NewUnit, Policy, ProfileName,
+    RetryPolicy, Scope, TenantId, Verdict, Worker,
+};
+use longshore_testkit::Fault;
+use serde_json::json;
+
+use crate::harness::{Harness, Script, kind};
+
+#[tokio::test(start_paused = true)]
+async fn what_gathered_during_a_flush_goes_out_as_the_next() {
+    let harness = Harness::new();
+    harness.send_all(500, Script::Sleep(10)).await;
+    harness.store.always("finish", Some(Fault::Delay(Duration::from_millis(100))));
+    let worker = harness.worker(50).until_idle(true).build().unwrap();
+    let stats = worker.stats();
+    assert_eq!(worker.run().await.unwrap().done, 500);
+    assert!(stats.flushes() <= 12, "{} flushes for 500 units in some 200 ms", stats.flushes());
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_end_is_recorded_at_once() {
+    let harness = Harness::new();
+    let id = harness.send(Script::Ok(json!(1))).await;
+    harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+    let unit = harness.unit(id).await;
+    assert!(unit.since.since(unit.created_at) < Duration::from_millis(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_calls_do_no_harm() {
+    let harness = Harness::new();
+    harness.send_all(60, Script::Sleep(3)).await;
+    for verb in ["finish", "start", "release"] {
+        harness.store.always(verb, Some(Fault::Duplicate));
+    }
+    let report = harness.worker(4).until_idle(true).build().unwrap().run().await.unwrap();
+    assert_eq!((report.done, report.lost, harness.log.runs()), (60, 0, 60));
+    harness.assert_clean().await;
+}
+
+/// A call with a cost that was not admitted before.
+fn paid_call(cost_picos: i64) -> CallRecord {
+    let call = NewCall {
+        id: CallId::new(),
+        request_id: "r".to_owned(),
+        tenant: TenantId::default(),
+        profile: ProfileName::new("main").unwrap(),
+        provider: "echo".to_owned(),
+        model: "small".to_owned(),
+        unit: None,
+        batch: None,
+        session: None,
+        worker: String::new(),
+        reserve_tokens: 1,
+        reserve_picos: 1,
+    };
+    let mut end = call.maybe_billed();
+    (end.status, end.cost_picos) = (CallStatus::Success, cost_picos);
+    CallRecord { call, end: Some(end) }
+}
+
+/// Runs a unit with a handler that returns `verdict`. Returns the costs of its calls.
+async fn costs_after(verdict: Verdict) -> Vec<i64> {
+    let store = Arc::new(MemoryStore::default());
+    store.send(&Scope::All, vec![NewUnit::new(kind(), json!(1))]).await.unwrap();
+    let once = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
+    let worker = Worker::builder(store.clone())
+        .heartbeat(Heartbeat::Task)
+        .handle_fn(kind(), Policy { retry: once, ..Policy::default() }, {
+            move |_: Context, _: u8| std::future::ready(Err::<(), _>(verdict.clone()))
+        })
+        .until_idle(true)
+        .build()
+        .unwrap();
+    assert_eq!(worker.run().await.unwrap().failed, 1);
+    let calls = store.calls(&Scope::All, &UsageFilter::default(), None, 100).await.unwrap().items;
+    calls.into_iter().filter_map(|call| call.end).map(|end| end.cost_picos).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_paid_for_is_written_although_the_run_came_to_nothing() {
+    let params = Params::Ordered(vec![]);
+    let effect = Effect { sql: "UPDATE t SET a = 1".into(), params, expected_rows: None };
+    let refused = Verdict::fail("bad", "no").with_effects([effect]).with_calls([paid_call(7)]);
+    assert_eq!(costs_after(refused).await, [7], "the effect is refused, the call is not");
+    let senseless = Verdict::fail("bad", "no").with_calls([paid_call(8), paid_call(-1)]);
+    assert_eq!(costs_after(senseless).await, [8], "what makes no sense costs only itself");
+}
