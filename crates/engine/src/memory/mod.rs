@@ -2,7 +2,7 @@
 //! for the durable stores.
 //!
 //! Everything is under one lock and `longshore_core` makes every decision; the modules here only
-//! select units and their order. They mirror the store traits: enqueue, worker_api (with claim),
+//! select units and their order. They mirror the store traits: enqueue, `worker_api` (with claim),
 //! maintenance, admin, queries (with verify), tenants, schedules, ledger. `state` holds the shared
 //! data. Permits share nothing with units and have their own type.
 

@@ -20,7 +20,7 @@ async fn the_first_signal_drains_and_the_second_stops() {
     let control = worker.control();
     let operator = async {
         harness.until_running(1).await;
-        signal("-LEADERSHIP_TERM");
+        signal("-TERM");
         control.reached(longshore::session::Order::Drain).await;
         assert_eq!(harness.log.running(), 1, "drain lets it run");
         signal("-INT");

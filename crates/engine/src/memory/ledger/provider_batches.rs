@@ -92,7 +92,7 @@ impl MemoryStore {
 impl Parking for MemoryStore {
     async fn park(&self, batch: &BatchId, items: Vec<NewParked>) -> Result<()> {
         self.with_queue(batch, |queue, now| {
-            items.into_iter().for_each(|item| queue.park(item, now))
+            items.into_iter().for_each(|item| queue.park(item, now));
         });
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Parking for MemoryStore {
 
     async fn unpark(&self, batch: &BatchId, custom_id: &str) -> Result<()> {
         self.with_queue(batch, |queue, _| {
-            queue.requests.retain(|request| request.item.new.custom_id != custom_id)
+            queue.requests.retain(|request| request.item.new.custom_id != custom_id);
         });
         Ok(())
     }
