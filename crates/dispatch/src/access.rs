@@ -24,7 +24,7 @@ pub struct Access {
     /// Where it may be reached, in the order in which to try.
     pub addresses: Vec<SocketAddr>,
     /// The name of its socket for clients on its own machine, where it has one.
-    pub beside: Option<String>,
+    pub local_socket: Option<String>,
     /// Its certificate, in DER: the only one that is believed.
     pub certificate: Vec<u8>,
     /// What a peer has to know.
@@ -68,10 +68,10 @@ pub enum AccessError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct AccessFile {
     addresses: Vec<SocketAddr>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    beside: Option<String>,
+    #[serde(default, rename = "beside", skip_serializing_if = "Option::is_none")]
+    local_socket: Option<String>,
     certificate: String,
     secret: String,
 }
@@ -85,11 +85,11 @@ impl Access {
             _ => AccessError::Io { path: path.clone(), error },
         };
         let mut file = fs::File::open(&path).map_err(io)?;
-        let facts = file.metadata().map_err(io)?;
-        if facts.mode() & 0o077 != 0 {
-            return Err(AccessError::Open { path, mode: facts.mode() & 0o7777 });
+        let metadata = file.metadata().map_err(io)?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(AccessError::Open { path, mode: metadata.mode() & 0o7777 });
         }
-        if facts.uid() != rustix::process::geteuid().as_raw() {
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(AccessError::Foreign(path));
         }
         let mut text = String::new();
@@ -98,16 +98,16 @@ impl Access {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let file: AccessFile = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let bytes = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
-        let secret = bytes(&written.secret)?;
-        if written.addresses.is_empty() || secret.len() < 16 {
+        let secret = bytes(&file.secret)?;
+        if file.addresses.is_empty() || secret.len() < 16 {
             return Err("it names no address, or its secret is too short".into());
         }
         Ok(Self {
-            addresses: written.addresses,
-            beside: written.beside,
-            certificate: bytes(&written.certificate)?,
+            addresses: file.addresses,
+            local_socket: file.local_socket,
+            certificate: bytes(&file.certificate)?,
             secret: secret.into(),
         })
     }
@@ -115,18 +115,18 @@ impl Access {
     /// Writes the access file of the pool in `folder`: whole or not at all.
     pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
         let path = folder.join(FILE);
-        let written = Written {
+        let file = AccessFile {
             addresses: self.addresses.clone(),
-            beside: self.beside.clone(),
+            local_socket: self.local_socket.clone(),
             certificate: STANDARD.encode(&self.certificate),
             secret: STANDARD.encode(self.secret.expose_secret()),
         };
-        let text = serde_json::to_string_pretty(&written);
+        let text = serde_json::to_string_pretty(&file);
         let text = text.map_err(|error| AccessError::Damaged {
             path: path.clone(),
             problem: error.to_string(),
         })?;
-        write_whole(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
+        write_atomically(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
     /// Removes the access file of the pool in `folder`: nobody is to come any more.
@@ -136,23 +136,24 @@ impl Access {
 }
 
 /// Writes a file of mode 0600 beside its place, and moves it there.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&beside);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension(format!("{}.new", std::process::id()));
+    let _ = fs::remove_file(&temporary);
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    let moved = written.and_then(|()| fs::rename(&beside, path));
-    moved.inspect_err(|_| _ = fs::remove_file(&beside))
+    let moved = written.and_then(|()| fs::rename(&temporary, path));
+    moved.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
 /// Removes what somebody left beside `path` who was killed while writing it.
-pub(crate) fn remove_halves(path: &Path) {
+pub(crate) fn remove_partial_writes(path: &Path) {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return };
-    let begin = format!("{}.", stem.to_string_lossy());
+    let prefix = format!("{}.", stem.to_string_lossy());
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(&begin) && name.ends_with(".new") {
+        if name.starts_with(&prefix) && name.ends_with(".new") {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -167,7 +168,7 @@ mod tests {
     fn access() -> Access {
         Access {
             addresses: vec!["127.0.0.1:7".parse().unwrap()],
-            beside: Some("longshore-7".into()),
+            local_socket: Some("longshore-7".into()),
             certificate: vec![1, 2, 3],
             secret: vec![7; 32].into(),
         }
@@ -178,7 +179,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         access().write(folder.path()).unwrap();
         let read = Access::read(folder.path()).unwrap();
-        assert_eq!((&read.addresses, &read.beside), (&access().addresses, &access().beside));
+        assert_eq!(
+            (&read.addresses, &read.local_socket),
+            (&access().addresses, &access().local_socket)
+        );
         assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
         assert!(!format!("{read:?}").contains("7, 7"));
     }
@@ -197,7 +201,7 @@ mod tests {
     fn a_missing_or_damaged_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Missing(_))));
-        write_whole(&folder.path().join(FILE), b"{}").unwrap();
+        write_atomically(&folder.path().join(FILE), b"{}").unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Damaged { .. })));
     }
 }

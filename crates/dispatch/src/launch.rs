@@ -3,13 +3,13 @@
 //! [`scale`] decides, without a system; [`Launcher`] carries it out. A launch that fails backs off, and
 //! only that: nothing ever stops a pool from trying again.
 
-mod fates;
-mod intents;
+mod exit_reasons;
+mod instrumented;
+mod launch_journal;
 mod launcher;
-mod outlook;
 pub mod scale;
-mod watched;
+mod status_snapshot;
 
-pub use intents::Intents;
-pub use launcher::{Launcher, Recipe, Round, Sight, Submitted};
-pub use outlook::{Asking, Explanation, Outlook};
+pub use launch_journal::LaunchJournal;
+pub use launcher::{Launcher, Recipe, RoundInput, RoundReport, SubmittedJob};
+pub use status_snapshot::{Asking, Explanation, LauncherStatus};

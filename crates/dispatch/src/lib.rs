@@ -4,16 +4,16 @@
 //! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
 
 pub mod access;
-mod beside;
-pub mod board;
 pub mod client;
 pub mod launch;
 pub mod link;
+mod local_socket;
 pub mod request;
+pub mod scheduler;
 pub mod script;
-pub mod secure;
 pub mod server;
 pub mod stream;
 pub mod system;
+pub mod tls;
 pub mod wire;
 pub mod worker;

@@ -1,6 +1,6 @@
 //! What clients ask of a server, in JSON.
 
-mod operate;
+mod admin;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::launch::{Asking, Explanation};
 use crate::script::{Report, Script};
 
-pub use operate::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
+pub use admin::{ArrayAction, Arrays, Changed, Deed, Listed, PastFailure, Shown, Units};
 
 /// A client's request. Each is answered by one [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -128,12 +128,12 @@ pub enum Items {
 
 /// The id of a unit of an array, by its place from 0, whose first has the id `first`. Those of one
 /// array lie together, as ids do that are made one after the other.
-pub fn nth(first: UnitId, place: u64) -> UnitId {
+pub fn nth(first: UnitId, index: u64) -> UnitId {
     // The low 62 bits are random; what is above them says when it was made, and how.
-    const RANDOM: u128 = (1 << 62) - 1;
+    const RANDOM_BITS: u128 = (1 << 62) - 1;
     let id = u128::from_be_bytes(*first.as_bytes());
-    let low = (id & RANDOM).wrapping_add(u128::from(place)) & RANDOM;
-    UnitId::from_bytes(((id & !RANDOM) | low).to_be_bytes())
+    let low = (id & RANDOM_BITS).wrapping_add(u128::from(index)) & RANDOM_BITS;
+    UnitId::from_bytes(((id & !RANDOM_BITS) | low).to_be_bytes())
 }
 
 /// What an array is made of.
@@ -285,7 +285,7 @@ mod tests {
     fn ids_of_an_array_are_all_different_and_as_old_as_the_first() {
         let full = UnitId::from_bytes([0xff; 16]);
         for first in [UnitId::new(), full] {
-            let ids: HashSet<UnitId> = (0..1000).map(|place| nth(first, place)).collect();
+            let ids: HashSet<UnitId> = (0..1000).map(|index| nth(first, index)).collect();
             assert_eq!((ids.len(), nth(first, 0)), (1000, first));
             assert!(ids.iter().all(|id| id.as_bytes()[..8] == first.as_bytes()[..8]));
         }

@@ -118,12 +118,12 @@ pub struct Report {
     /// What went wrong beside: output that could not be written, files that could not be left.
     pub remarks: Vec<String>,
     /// Where all of its output is, if it was kept.
-    pub output: Option<Kept>,
+    pub output: Option<OutputLocation>,
 }
 
 /// Where in a worker's file the output of a run is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct OutputLocation {
     /// The file.
     pub file: PathBuf,
     /// The entry of the index that leads to it.
@@ -135,26 +135,27 @@ pub struct Kept {
 impl Report {
     /// What a unit's holder says of this end.
     pub fn outcome(&self) -> Outcome {
-        let failure = |code: String, words: String| {
+        let failure = |code: String, reason: String| {
             let host = &self.host;
             let tail = self.tail.trim_end();
-            let said = if tail.is_empty() { String::new() } else { format!("; it said: {tail}") };
-            Failure::new(code, format!("{words} on {host}{said}"))
+            let output_note =
+                if tail.is_empty() { String::new() } else { format!("; it said: {tail}") };
+            Failure::new(code, format!("{reason} on {host}{output_note}"))
         };
-        let again = |failure| Outcome::Retry { failure, after: None };
+        let retry = |failure| Outcome::Retry { failure, after: None };
         match &self.end {
             End::Exited(0) => Outcome::Done(Payload::json(self).ok()),
             End::Exited(code) => {
-                again(failure(format!("exit-{code}"), format!("it ended with exit code {code}")))
+                retry(failure(format!("exit-{code}"), format!("it ended with exit code {code}")))
             }
             End::Signalled(signal) => {
-                again(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
+                retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            End::TimedOut => again(failure("timeout".into(), "it ran longer than it might".into())),
+            End::TimedOut => retry(failure("timeout".into(), "it ran longer than it might".into())),
             End::Cancelled => Outcome::Cancel,
             End::Interrupted => Outcome::Interrupted,
-            End::Refused(words) => Outcome::Fail(failure("refused".into(), words.clone())),
-            End::Hindered(words) => again(failure("not-started".into(), words.clone())),
+            End::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),
+            End::Hindered(reason) => retry(failure("not-started".into(), reason.clone())),
         }
     }
 }

@@ -5,13 +5,13 @@
 //! second, and both carry a checksum: whatever a killed worker or a full disk left half is recognised.
 //! Written by `worker/stream.rs`; [`find`] and [`Run::copy`] read.
 
-mod entry;
-mod find;
+mod index_entry;
+mod reader;
 
-pub use entry::{Channel, Entry, batch_mark, checksum};
-pub use find::{Copied, Found, Piece, Run, Which, find};
+pub use index_entry::{Channel, IndexEntry, batch_hash, crc32};
+pub use reader::{CopyReport, Found, OutputPiece, Run, Which, find};
 
 /// How the name of a file ends that has the bytes.
-pub const BYTES: &str = "out";
+pub const DATA_EXTENSION: &str = "out";
 /// How the name of a file ends that has the entries.
-pub const INDEX: &str = "idx";
+pub const INDEX_EXTENSION: &str = "idx";

@@ -8,31 +8,31 @@
 //! A system knows nothing of pools: whether a job is somebody's script or a persistent worker is the
 //! business of [`QueueSystem`] and of whoever made the [`Job`].
 
-mod call;
+mod command;
+mod config;
+mod duration;
 mod error;
 mod job;
+mod job_script;
+mod job_state;
 mod local;
 mod lsf;
-mod name;
 mod pbs;
-mod script;
+mod queue_system;
 mod sge;
-mod site;
 mod slurm;
-mod span;
-mod state;
-mod wait;
+mod wait_jobs;
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
+pub use config::{PbsDialect, Retries, Site};
 pub use error::SystemError;
 pub use job::{Array, Job, Program, Terms};
-pub use name::{BaseSystem, QueueSystem, Role, UnknownSystem};
-pub use site::{Dialect, Retries, Site};
-pub use state::{Cause, End, Exit, JobId, JobState};
-pub use wait::{Pace, wait};
+pub use job_state::{Cause, End, Exit, JobId, JobState};
+pub use queue_system::{BaseSystem, QueueSystem, Role, UnknownQueueSystem};
+pub use wait_jobs::{Pace, wait};
 
 /// What starts jobs. Everything can be asked again after a restart: a job is known by its id alone.
 #[async_trait]

@@ -16,17 +16,17 @@ use serde::{Deserialize, Serialize};
 use crate::script::{Report, Script};
 
 /// The newest version of the protocol that this program speaks, and the only one so far.
-pub const VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 1;
 
 /// The largest frame from somebody who has not shown the secret.
-pub const STRANGER_LIMIT: usize = 4 * 1024;
+pub const MAX_UNAUTHENTICATED_FRAME: usize = 4 * 1024;
 /// The largest frame otherwise.
-pub const LIMIT: usize = 64 * 1024 * 1024;
+pub const MAX_FRAME: usize = 64 * 1024 * 1024;
 
 /// Who begins a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum PeerRole {
     /// Runs scripts.
     Worker,
     /// Submits and asks.
@@ -41,7 +41,7 @@ pub struct Hello {
     /// The newest.
     pub newest: u16,
     /// What it is.
-    pub role: Role,
+    pub role: PeerRole,
     /// The secret of the access file, in base64.
     pub secret: String,
 }
@@ -57,11 +57,11 @@ pub enum Welcome {
 }
 
 /// The newest version that both speak.
-pub fn common_version(oldest: u16, newest: u16) -> Result<u16, String> {
-    if oldest <= VERSION && VERSION <= newest {
-        return Ok(VERSION);
+pub fn negotiate_version(oldest: u16, newest: u16) -> Result<u16, String> {
+    if oldest <= PROTOCOL_VERSION && PROTOCOL_VERSION <= newest {
+        return Ok(PROTOCOL_VERSION);
     }
-    Err(format!("the server speaks version {VERSION}, you speak {oldest} to {newest}"))
+    Err(format!("the server speaks version {PROTOCOL_VERSION}, you speak {oldest} to {newest}"))
 }
 
 /// A worker as it introduces itself, at first and after each loss of the connection.
@@ -84,23 +84,23 @@ pub struct Register {
     /// How long it will still live, if it knows.
     pub lifetime: Option<Duration>,
     /// What it holds from earlier: waiting, running, or ended and not yet acknowledged.
-    pub holds: Vec<Lease>,
+    pub held_leases: Vec<Lease>,
 }
 
 /// How busy a worker's machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Load {
+pub struct WorkerLoad {
     /// Scripts that run.
     pub running: u32,
     /// The machine's load average of the last minute.
-    pub average: f32,
+    pub load_average: f32,
     /// Its memory that could be used, in MiB.
     pub available_memory: u64,
 }
 
 /// What became of a script.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Word {
+pub enum TaskEvent {
     /// It has begun.
     Started(Lease),
     /// It has ended. Repeated until it is acknowledged.
@@ -115,9 +115,9 @@ pub enum FromWorker {
     /// Here I am.
     Register(Box<Register>),
     /// I live.
-    Beat(Load),
+    Heartbeat(WorkerLoad),
     /// This happened, in this order.
-    Said(Vec<Word>),
+    TaskEvents(Vec<TaskEvent>),
     /// I take nothing new and will leave when I have ended what I hold.
     Draining,
     /// I hold nothing any more, and leave.
@@ -126,11 +126,11 @@ pub enum FromWorker {
 
 /// A script to be run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct TaskOrder {
     /// Which unit, and which of its lives.
     pub lease: Lease,
     /// What is run: a [`ToWorker::Body`] that came before.
-    pub body: u64,
+    pub script_id: u64,
     /// Which attempt this is, from 1.
     pub attempt: u32,
     /// When it was sent, in microseconds since 1970.
@@ -149,7 +149,7 @@ pub struct Order {
 
 /// What scripts of an array have in common.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Body {
+pub struct ScriptDefinition {
     /// What is run.
     pub script: Script,
     /// The array's name.
@@ -160,24 +160,24 @@ pub struct Body {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
     /// You are one of mine. What you hold and is not yours any more is to be ended and forgotten.
-    Seated {
+    Registered {
         /// How often to beat.
-        beat: Duration,
+        heartbeat_interval: Duration,
         /// What is not yours any more.
         forget: Vec<Lease>,
     },
     /// Orders will name this by its number.
-    Body(u64, Box<Body>),
+    Script(u64, Box<ScriptDefinition>),
     /// No order will name this number again.
-    Drop(u64),
+    DropScript(u64),
     /// Run these, in this order, each as soon as it fits.
-    Run(Vec<Order>),
+    Run(Vec<TaskOrder>),
     /// Give these back if they have not begun.
-    Recall(Vec<Lease>),
+    Retract(Vec<Lease>),
     /// End these.
     Cancel(Vec<UnitId>),
     /// The ends of these are recorded, or nobody wants them any more.
-    Recorded(Vec<Lease>),
+    ResultsRecorded(Vec<Lease>),
     /// Take nothing new, end what you hold, and leave.
     Drain,
     /// Leave now; what runs is interrupted.

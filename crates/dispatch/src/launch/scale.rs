@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::board::SeatId;
+use crate::scheduler::WorkerKey;
 
 /// What is wanted of a pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,15 +19,15 @@ pub struct Size {
 }
 
 /// The first wait after a launch failed; it doubles with each failure that follows.
-const FIRST_WAIT: Duration = Duration::from_secs(2);
+const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 /// The longest.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 /// A worker that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Present {
+pub struct PresentWorker {
     /// Its seat.
-    pub seat: SeatId,
+    pub key: WorkerKey,
     /// What it was launched as; `None` if somebody else started it.
     pub launch: Option<u64>,
     /// Since when it has had nothing to do; `None` if it has.
@@ -38,7 +38,7 @@ pub struct Present {
 
 /// A worker that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launch {
+pub enum LaunchState {
     /// Its job waits, or runs and the worker has not come yet.
     Pending,
     /// Its worker has been here.
@@ -49,13 +49,13 @@ pub enum Launch {
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ScaleAction {
     /// Ask for so many more workers.
     Launch(u32),
     /// Let this worker end what it has, and go.
-    Release(SeatId),
+    Release(WorkerKey),
     /// This worker is not needed any more, and has not come yet.
-    Withdraw(u64),
+    CancelPending(u64),
 }
 
 /// Decides how many workers there are.
@@ -83,8 +83,8 @@ impl Scaler {
     /// A launch failed, or its worker never came.
     pub fn on_failure(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
-        let doubled = FIRST_WAIT.saturating_mul(1 << (self.failures - 1).min(20));
-        self.next_try = now + doubled.min(LONGEST_WAIT);
+        let doubled = FIRST_BACKOFF.saturating_mul(1 << (self.failures - 1).min(20));
+        self.next_try = now + doubled.min(MAX_BACKOFF);
     }
 
     /// A worker has come.
@@ -93,7 +93,7 @@ impl Scaler {
     }
 
     /// How long nothing is launched, because it failed so often; `None` if that is over.
-    pub fn waits(&self, now: Duration) -> Option<(Duration, u32)> {
+    pub fn backoff(&self, now: Duration) -> Option<(Duration, u32)> {
         let left = self.next_try.saturating_sub(now);
         (!left.is_zero()).then_some((left, self.failures))
     }
@@ -103,33 +103,34 @@ impl Scaler {
         &self,
         now: Duration,
         threads: u64,
-        present: &[Present],
-        launches: &BTreeMap<u64, Launch>,
-    ) -> Vec<Step> {
+        present: &[PresentWorker],
+        launches: &BTreeMap<u64, LaunchState>,
+    ) -> Vec<ScaleAction> {
         let wanted = self.wanted(threads);
         let working = present.iter().filter(|worker| worker.working).count();
         let pending: Vec<u64> = launches
             .iter()
-            .filter(|(_, launch)| **launch == Launch::Pending)
+            .filter(|(_, launch)| **launch == LaunchState::Pending)
             .map(|(number, _)| *number)
             .collect();
-        let returning = launches.values().filter(|launch| **launch == Launch::Returning).count();
+        let returning =
+            launches.values().filter(|launch| **launch == LaunchState::Returning).count();
         let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
-            let may = self.waits(now).is_none();
-            return may.then_some(Step::Launch(wanted - have)).into_iter().collect();
+            let may = self.backoff(now).is_none();
+            return may.then_some(ScaleAction::Launch(wanted - have)).into_iter().collect();
         }
         let mut surplus = have - wanted;
-        let mut steps = Vec::new();
+        let mut actions = Vec::new();
         // Those that have not come yet cost nothing to do without; the last first.
         for number in pending.into_iter().rev().take(surplus as usize) {
-            steps.push(Step::Withdraw(number));
+            actions.push(ScaleAction::CancelPending(number));
             surplus -= 1;
         }
         let most = self.size.max.max(self.size.min) as usize;
-        let above = (have as usize - steps.len()).saturating_sub(most).min(surplus as usize);
-        steps.extend(self.releases(now, present, surplus as usize, above));
-        steps
+        let above = (have as usize - actions.len()).saturating_sub(most).min(surplus as usize);
+        actions.extend(self.releases(now, present, surplus as usize, above));
+        actions
     }
 
     /// Lets up to `surplus` workers go that are idle, and `above` of them whatever they are at: they
@@ -137,20 +138,20 @@ impl Scaler {
     fn releases(
         &self,
         now: Duration,
-        present: &[Present],
+        present: &[PresentWorker],
         surplus: usize,
         above: usize,
-    ) -> Vec<Step> {
-        let ours = |worker: &&Present| worker.working && worker.launch.is_some();
-        let mut ours: Vec<&Present> = present.iter().filter(ours).collect();
-        ours.sort_by_key(|worker| worker.idle_since.is_none());
-        let (first, others) = ours.split_at(above.min(ours.len()));
-        let idle = |worker: &&&Present| {
+    ) -> Vec<ScaleAction> {
+        let launched = |worker: &&PresentWorker| worker.working && worker.launch.is_some();
+        let mut launched: Vec<&PresentWorker> = present.iter().filter(launched).collect();
+        launched.sort_by_key(|worker| worker.idle_since.is_none());
+        let (first, others) = launched.split_at(above.min(launched.len()));
+        let idle = |worker: &&&PresentWorker| {
             let since = worker.idle_since.map(|since| now.saturating_sub(since));
             since.is_some_and(|idle| idle >= self.size.idle)
         };
         let idle = others.iter().filter(idle).take(surplus - above);
-        first.iter().chain(idle).map(|worker| Step::Release(worker.seat)).collect()
+        first.iter().chain(idle).map(|worker| ScaleAction::Release(worker.key)).collect()
     }
 }
 
@@ -165,9 +166,9 @@ mod tests {
     }
 
     /// Workers that the pool launched, each busy or idle for so many seconds.
-    fn present(idle: &[Option<u64>]) -> Vec<Present> {
-        let worker = |(n, idle): (u32, &Option<u64>)| Present {
-            seat: SeatId::new(n),
+    fn present(idle: &[Option<u64>]) -> Vec<PresentWorker> {
+        let worker = |(n, idle): (u32, &Option<u64>)| PresentWorker {
+            key: WorkerKey::new(n),
             launch: Some(u64::from(n)),
             idle_since: idle.map(|seconds| NOW - Duration::from_secs(seconds)),
             working: true,
@@ -175,14 +176,18 @@ mod tests {
         (0..).zip(idle).map(worker).collect()
     }
 
-    fn decide(scaler: &Scaler, present: &[Present], launches: &[(u64, Launch)]) -> Vec<Step> {
+    fn decide(
+        scaler: &Scaler,
+        present: &[PresentWorker],
+        launches: &[(u64, LaunchState)],
+    ) -> Vec<ScaleAction> {
         scaler.decide(NOW, 0, present, &launches.iter().copied().collect())
     }
 
     #[test]
     fn who_is_not_needed_goes_after_a_while_and_who_is_too_many_at_once() {
         let workers = present(&[None, Some(5), Some(100)]);
-        let goes = |n| Step::Release(SeatId::new(n));
+        let goes = |n| ScaleAction::Release(WorkerKey::new(n));
         assert_eq!(decide(&scaler(1, 3), &workers, &[]), [goes(2)]);
         assert_eq!(decide(&scaler(1, 1), &workers, &[]), [goes(1), goes(2)]);
         assert_eq!(decide(&scaler(0, 0), &workers, &[]), [goes(1), goes(2), goes(0)]);
@@ -192,13 +197,13 @@ mod tests {
     fn who_was_started_by_somebody_else_stays() {
         let mut workers = present(&[Some(100), Some(100)]);
         workers[0].launch = None;
-        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [Step::Release(SeatId::new(1))]);
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [ScaleAction::Release(WorkerKey::new(1))]);
     }
 
     #[test]
     fn a_worker_that_is_expected_back_is_neither_replaced_nor_withdrawn() {
-        let launches = [(1, Launch::Returning), (2, Launch::Pending)];
-        assert_eq!(decide(&scaler(3, 3), &[], &launches), [Step::Launch(1)]);
-        assert_eq!(decide(&scaler(0, 0), &[], &launches), [Step::Withdraw(2)]);
+        let launches = [(1, LaunchState::Returning), (2, LaunchState::Pending)];
+        assert_eq!(decide(&scaler(3, 3), &[], &launches), [ScaleAction::Launch(1)]);
+        assert_eq!(decide(&scaler(0, 0), &[], &launches), [ScaleAction::CancelPending(2)]);
     }
 }

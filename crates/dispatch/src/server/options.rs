@@ -18,28 +18,28 @@ use crate::system::System;
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     /// How often workers beat.
-    pub beat: Duration,
+    pub heartbeat_interval: Duration,
     /// A worker that is silent for so long is lost.
-    pub ttl: Duration,
+    pub worker_ttl: Duration,
     /// A worker whose connection broke is lost if it has not come back within this.
-    pub grace: Duration,
+    pub reconnect_grace: Duration,
     /// How long workers of an earlier life may take to come back.
-    pub reunion: Duration,
+    pub restart_grace: Duration,
     /// After this long without a beat the store takes the server for dead.
     pub store_ttl: Duration,
     /// How long the last words may take.
-    pub farewell: Duration,
+    pub shutdown_timeout: Duration,
 }
 
 impl Default for Timing {
     fn default() -> Self {
         Self {
-            beat: Duration::from_secs(2),
-            ttl: Duration::from_secs(15),
-            grace: Duration::from_secs(3),
-            reunion: Duration::from_secs(20),
+            heartbeat_interval: Duration::from_secs(2),
+            worker_ttl: Duration::from_secs(15),
+            reconnect_grace: Duration::from_secs(3),
+            restart_grace: Duration::from_secs(20),
             store_ttl: Duration::from_secs(60),
-            farewell: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -47,13 +47,13 @@ impl Default for Timing {
 impl Timing {
     /// The usual, but for when a worker that is silent is lost.
     pub fn with_ttl(ttl: Duration) -> Self {
-        let usual = Self::default();
+        let default = Self::default();
         Self {
-            beat: usual.beat.min(ttl / 6),
-            ttl,
-            grace: usual.grace.min(ttl),
-            reunion: ttl + Duration::from_secs(5),
-            ..usual
+            heartbeat_interval: default.heartbeat_interval.min(ttl / 6),
+            worker_ttl: ttl,
+            reconnect_grace: default.reconnect_grace.min(ttl),
+            restart_grace: ttl + Duration::from_secs(5),
+            ..default
         }
     }
 }
@@ -104,10 +104,10 @@ pub enum ServerError {
     Store(#[from] Error),
     /// Another server keeps its state there.
     #[error("another server runs with its state in {0}")]
-    Taken(PathBuf),
+    StateLocked(PathBuf),
     /// The pool has a server, on this machine or another, with its state elsewhere.
     #[error("another server serves the pool in {0}")]
-    Served(PathBuf),
+    AlreadyServed(PathBuf),
     /// The store took the server for dead while it ran.
     #[error("the store took this server for dead and gave its scripts to others")]
     SessionGone,

@@ -58,13 +58,13 @@ impl Job {
 
     /// Where its output goes, and its errors if elsewhere: one file must not be opened twice, since each
     /// would write over the other.
-    pub(super) fn files(&self) -> (Option<&Path>, Option<&Path>) {
+    pub(super) fn output_files(&self) -> (Option<&Path>, Option<&Path>) {
         let (out, err) = (self.stdout.as_deref(), self.stderr.as_deref());
         (out, err.filter(|err| Some(*err) != out))
     }
 
     /// Makes the folders of its output: a scheduler fails a job without them, some without a word.
-    pub(super) fn make_folders(&self) -> Result<(), SystemError> {
+    pub(super) fn create_output_folders(&self) -> Result<(), SystemError> {
         let files = [&self.stdout, &self.stderr].into_iter().flatten();
         for folder in files.filter_map(|file| file.parent()) {
             std::fs::create_dir_all(folder).map_err(|error| {
@@ -96,7 +96,7 @@ impl Program {
     }
 
     /// The words of its command line; `None` where a path cannot be written as text.
-    pub(super) fn words(&self) -> Option<Vec<String>> {
+    pub(super) fn argv(&self) -> Option<Vec<String>> {
         match self {
             Self::Command(words) => Some(words.clone()),
             Self::Script { path, args } => {
@@ -126,7 +126,7 @@ impl Array {
     }
 
     /// What a system that writes `%4` appends for the throttle.
-    pub(super) fn percent(self) -> String {
+    pub(super) fn throttle_suffix(self) -> String {
         self.throttle.map_or_else(String::new, |most| format!("%{most}"))
     }
 }

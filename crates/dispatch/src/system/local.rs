@@ -4,8 +4,8 @@
 //! to another process is not taken for it, and so that a server that was restarted finds its jobs
 //! again. It outlives whoever started it. Threads and memory are not limited here.
 
-mod process;
-mod table;
+mod children;
+mod leader;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,41 +16,41 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::process::Command;
 
-use super::call::clean;
+use super::command::remove_job_variables;
+use super::config::Site;
 use super::error::SystemError;
 use super::job::Job;
-use super::name::BaseSystem;
-use super::site::Site;
-use super::state::{JobId, JobState};
-use super::{System, script, span};
-use process::Leader;
-use table::{Row, Table};
+use super::job_state::{JobId, JobState};
+use super::queue_system::BaseSystem;
+use super::{System, duration, job_script};
+use children::{ChildJob, ChildTable};
+use leader::Leader;
 
 /// How long a job may clean up after TERM before KILL; the same after its time limit.
 const GRACE: Duration = Duration::from_secs(5);
 /// How often we look whether a job that was cancelled has ended.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The system.
 #[derive(Debug)]
 pub(super) struct Local {
     site: Site,
     /// Those that this process started: it has to wait for them, and so learns their exits.
-    children: Table,
+    children: ChildTable,
 }
 
 impl Local {
     pub(super) fn new(site: Site) -> Self {
-        Self { site, children: Table::default() }
+        Self { site, children: ChildTable::default() }
     }
 
     fn command(&self, job: &Job) -> Result<Command, SystemError> {
-        let words = words(job)?;
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&job.dir).process_group(0);
-        clean(command.as_std_mut());
+        let argv = argv(job)?;
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).current_dir(&job.dir).process_group(0);
+        remove_job_variables(command.as_std_mut());
         command.envs(&self.site.env).envs(&job.env);
-        let (out, err) = outputs(job)?;
+        let (out, err) = open_outputs(job)?;
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         Ok(command)
     }
@@ -71,7 +71,11 @@ impl System for Local {
     }
 
     fn script(&self, job: &Job) -> Result<String, SystemError> {
-        Ok(words(job)?.iter().map(|word| script::quote(word)).collect::<Vec<_>>().join(" "))
+        Ok(argv(job)?
+            .iter()
+            .map(|argument| job_script::shell_quote(argument))
+            .collect::<Vec<_>>()
+            .join(" "))
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
@@ -83,7 +87,7 @@ impl System for Local {
         let leader = leader
             .ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
         let id = JobId::new(leader.to_string());
-        self.children.add(id.clone(), Row { leader, child, time: job.time });
+        self.children.add(id.clone(), ChildJob { leader, child, time: job.time });
         Ok(id)
     }
 
@@ -97,10 +101,10 @@ impl System for Local {
         let leaders: Vec<Leader> =
             left.iter().filter_map(|id| Leader::parse(id.as_str())).collect();
         left.iter().for_each(|id| self.children.cancel(id));
-        leaders.iter().for_each(Leader::ask_to_end);
+        leaders.iter().for_each(Leader::terminate);
         let ended = async {
             while left.iter().any(live) {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         // Those that are left are killed below, and so is what others left behind.
@@ -111,31 +115,30 @@ impl System for Local {
 }
 
 /// The command line of a job.
-fn words(job: &Job) -> Result<Vec<String>, SystemError> {
-    let bad = |what: String| SystemError::BadJob {
+fn argv(job: &Job) -> Result<Vec<String>, SystemError> {
+    let bad = |what: String| SystemError::InvalidJob {
         system: BaseSystem::Local,
         job: job.name.escape_debug().to_string(),
         what,
     };
-    script::check(job).map_err(bad)?;
+    job_script::check(job).map_err(bad)?;
     if job.array.is_some() {
         return Err(bad("it has no arrays; submit the tasks one by one".to_owned()));
     }
     if let Some(option) = job.options.first() {
         return Err(bad(format!("it has no options such as `{option}`")));
     }
-    let words =
-        job.program.words().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
-    let Some(time) = job.time else { return Ok(words) };
-    let (grace, limit) = (GRACE.as_secs().to_string(), span::seconds(time).to_string());
+    let argv = job.program.argv().ok_or_else(|| bad("the script's path is not text".to_owned()))?;
+    let Some(time) = job.time else { return Ok(argv) };
+    let (grace, limit) = (GRACE.as_secs().to_string(), duration::seconds(time).to_string());
     let timeout = ["timeout", "--kill-after", &grace, &limit].map(str::to_owned);
-    Ok(timeout.into_iter().chain(words).collect())
+    Ok(timeout.into_iter().chain(argv).collect())
 }
 
 /// Opens the files of a job's output.
-fn outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
-    job.make_folders()?;
-    let (out, err) = job.files();
+fn open_outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
+    job.create_output_folders()?;
+    let (out, err) = job.output_files();
     let Some(out) = out else {
         let err = err.map_or(Ok(Stdio::null()), |path| open(path).map(Into::into));
         return Ok((Stdio::null(), err?));

@@ -1,10 +1,10 @@
 //! Base systems: the same cases for each, on the real ones where they can be had.
 
 mod cases;
+mod fixture;
 mod local;
 mod lsf;
 mod pbs;
-mod place;
 mod scripts;
 mod sge;
 mod slurm;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    Array, BaseSystem, Dialect, Job, Program, Site, SystemError, Terms, system,
+    Array, BaseSystem, Job, PbsDialect, Program, Site, SystemError, Terms, system,
 };
 
 fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
@@ -12,7 +12,7 @@ fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
 }
 
 fn torque(job: &Job) -> Result<String, SystemError> {
-    let site = Site { dialect: Some(Dialect::Torque), ..Site::default() };
+    let site = Site { dialect: Some(PbsDialect::Torque), ..Site::default() };
     system(BaseSystem::Pbs, site).script(job)
 }
 
@@ -207,7 +207,7 @@ fn nothing_breaks_out_of_a_directive() {
             // This machine has no queues to break out of.
             let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
             let answer = script(base, &bad);
-            assert_eq!(matches!(answer, Err(SystemError::BadJob { .. })), is_bad, "{answer:?}");
+            assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");
         }
         let odd = Job {
             stdout: Some("/logs/%j $JOB_ID\n#SBATCH --x".into()),

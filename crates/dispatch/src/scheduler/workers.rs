@@ -1,0 +1,142 @@
+//! Workers: coming, living, going.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longshore::UnitId;
+use longshore::session::Lease;
+
+use super::{
+    Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerState,
+};
+
+impl<C> TaskScheduler<C> {
+    /// A worker introduces itself, for the first time or again. `holds` is what it has from earlier.
+    pub fn on_register(
+        &mut self,
+        now: Duration,
+        new: WorkerEntry,
+        held: &[Lease],
+    ) -> (WorkerKey, ReconnectDiff) {
+        let id = match self.by_uid.get(&new.uid) {
+            Some(id) => *id,
+            None => {
+                self.next_key += 1;
+                WorkerKey(self.next_key)
+            }
+        };
+        self.by_uid.insert(new.uid.clone(), id);
+        let previous = self.workers.remove(&id);
+        let mut worker = new;
+        (worker.last_seen, worker.state, worker.idle_since) = (now, WorkerState::Working, now);
+        if let Some(previous) = previous {
+            worker.restore_from(previous);
+        }
+        self.workers.insert(id, worker);
+        let diff = self.reconcile(now, id, held);
+        self.reindex(id);
+        (id, diff)
+    }
+
+    /// Compares what a worker holds with what it should hold.
+    fn reconcile(&mut self, now: Duration, id: WorkerKey, held: &[Lease]) -> ReconnectDiff {
+        let mut diff = ReconnectDiff::default();
+        let mut found = BTreeSet::new();
+        for lease in held {
+            let task = self.tasks.get(&lease.unit).filter(|task| task.worker_lease == *lease);
+            match task.map(|task| task.location) {
+                Some(Location::AtWorker(worker, _)) if worker == id => _ = found.insert(lease.unit),
+                Some(Location::Restored) => {
+                    self.restored.remove(&lease.unit);
+                    self.assign_task(lease.unit, id);
+                    found.insert(lease.unit);
+                }
+                _ => diff.forget.push(*lease),
+            }
+        }
+        let should: Vec<UnitId> = self.workers.get(&id).map_or_else(Vec::new, WorkerEntry::tasks);
+        for unit in should.into_iter().filter(|unit| !found.contains(unit)) {
+            self.unassign(unit);
+            self.requeue(now, unit);
+            diff.missing += 1;
+        }
+        diff
+    }
+
+    /// A worker gave a sign of life; false if nobody knows it any more.
+    pub fn on_heartbeat(&mut self, now: Duration, id: WorkerKey) -> bool {
+        self.workers.get_mut(&id).map(|worker| worker.last_seen = now).is_some()
+    }
+
+    /// A worker's connection is gone. It may come back.
+    pub fn on_disconnect(&mut self, now: Duration, id: WorkerKey) {
+        self.set_state(id, WorkerState::Disconnected(now));
+    }
+
+    /// A worker will take nothing new.
+    pub fn on_draining(&mut self, id: WorkerKey) {
+        self.set_state(id, WorkerState::Draining);
+    }
+
+    fn set_state(&mut self, id: WorkerKey, state: WorkerState) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.state = state;
+        }
+        self.reserved.remove(&id);
+        self.reindex(id);
+    }
+
+    /// Nobody could be heard until now: the silence was ours, and the watch begins anew.
+    pub fn reset_liveness(&mut self, now: Duration) {
+        for worker in self.workers.values_mut() {
+            worker.last_seen = now;
+            if let WorkerState::Disconnected(since) = &mut worker.state {
+                *since = now;
+            }
+        }
+    }
+
+    /// Workers that have been silent for `ttl`, or away for `grace`.
+    pub fn overdue(&self, now: Duration, ttl: Duration, grace: Duration) -> Vec<WorkerKey> {
+        let is_overdue = |worker: &WorkerEntry| match worker.state {
+            WorkerState::Disconnected(since) => now.saturating_sub(since) >= grace,
+            _ => now.saturating_sub(worker.last_seen) >= ttl,
+        };
+        self.workers.iter().filter(|(_, worker)| is_overdue(worker)).map(|(id, _)| *id).collect()
+    }
+
+    /// A worker is gone for good. What it had begun, or may have, is lost; the rest waits again.
+    pub fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) -> WorkerLoss {
+        let Some(worker) = self.workers.get(&id) else { return WorkerLoss::default() };
+        let (threads, uid, units) = (worker.threads, worker.uid.clone(), worker.tasks());
+        let (mut lost, mut ahead) = (WorkerLoss::default(), 0);
+        for unit in units {
+            let Some(task) = self.tasks.get(&unit) else { continue };
+            // A worker begins what it was given in order, and may not have lived to tell of it.
+            let may_have_begun = ahead + task.request.threads <= threads;
+            ahead += task.request.threads;
+            let begun = matches!(task.location, Location::AtWorker(_, Stage::Started));
+            self.unassign(unit);
+            if begun || may_have_begun {
+                lost.lost.extend(self.tasks.remove(&unit).map(|task| task.lease));
+            } else {
+                self.requeue(now, unit);
+                lost.requeued += 1;
+            }
+        }
+        self.workers.remove(&id);
+        self.by_uid.remove(&uid);
+        self.reserved.remove(&id);
+        self.unindex(id);
+        lost
+    }
+
+    /// A worker has left in good order. What it still had was not begun.
+    pub fn on_worker_left(&mut self, now: Duration, id: WorkerKey) {
+        for unit in self.workers.get(&id).map_or_else(Vec::new, WorkerEntry::tasks) {
+            self.unassign(unit);
+            self.requeue(now, unit);
+        }
+        self.on_worker_lost(now, id);
+    }
+}

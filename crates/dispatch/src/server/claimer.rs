@@ -1,0 +1,275 @@
+//! Claiming: one call at a time, beside the core, as much as the board wants.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use longshore::session::Lease;
+use longshore::store::{Claim, HeldUnit, Queues};
+use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
+use tokio::time::Instant;
+
+use super::script_cache::{ScriptCache, ScriptSource};
+use crate::scheduler::{ResourceRequest, TaskScheduler};
+use crate::script::{Item, KIND, Script};
+use crate::wire::{ScriptDefinition, TaskOrder};
+
+/// The most that one call brings: more would hold up others' commits.
+const MAX_CLAIM: u32 = 2048;
+/// How long word is waited for that there is something.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a store that is away is left alone.
+const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// What belongs to a task on the board.
+#[derive(Debug)]
+pub(super) struct TaskData {
+    pub(super) script_id: u64,
+    attempt: u32,
+    queued: i64,
+    item: Option<Item>,
+    /// When it must have ended.
+    deadline: Option<Instant>,
+}
+
+impl TaskData {
+    /// Whether it is no part of an array.
+    pub(super) fn is_single(&self) -> bool {
+        self.item.is_none()
+    }
+
+    pub(super) fn to_order(&self, lease: Lease, request: &ResourceRequest) -> TaskOrder {
+        TaskOrder {
+            lease,
+            script_id: self.script_id,
+            attempt: self.attempt,
+            queued: self.queued,
+            index: self.item.as_ref().map(|item| item.0),
+            line: self.item.as_ref().and_then(|item| item.1.clone()),
+            threads: request.threads,
+            resources: request.resources.clone(),
+            time_left: self.deadline.map(|at| at.saturating_duration_since(Instant::now())),
+        }
+    }
+}
+
+/// A unit that is ready for the board.
+pub(super) struct PreparedTask {
+    pub(super) lease: Lease,
+    pub(super) rank: i64,
+    pub(super) request: ResourceRequest,
+    pub(super) source: ScriptSource,
+    pub(super) data: TaskData,
+}
+
+/// What a claim brought.
+#[derive(Default)]
+pub(super) struct ClaimedTasks {
+    pub(super) tasks: Vec<PreparedTask>,
+    pub(super) scripts: Vec<(ScriptSource, ScriptDefinition)>,
+    pub(super) rejected: Vec<(Lease, Outcome)>,
+}
+
+/// A claim's end: what it brought, and what the store's wake said before it.
+struct ClaimResult {
+    tasks: ClaimedTasks,
+    wake_seq: u64,
+    empty: bool,
+}
+
+/// The claims of a server.
+pub(super) struct Claimer {
+    store: Arc<dyn Store>,
+    session: SessionId,
+    in_flight: Option<BoxFuture<'static, ClaimResult>>,
+    /// There was nothing: word that there may be something again.
+    wakeup: Option<BoxFuture<'static, u64>>,
+    wake_seq: u64,
+}
+
+impl Claimer {
+    pub(super) fn new(store: Arc<dyn Store>, session: SessionId) -> Self {
+        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0 }
+    }
+
+    /// Whether nothing is being claimed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_none()
+    }
+
+    /// Begins a claim if the board wants more, there may be more, and none is under way.
+    pub(super) fn claim_if_needed(
+        &mut self,
+        scheduler: &TaskScheduler<TaskData>,
+        scripts: &ScriptCache,
+    ) {
+        if self.in_flight.is_some() || self.wakeup.is_some() {
+            return;
+        }
+        let (threads, largest) = (scheduler.threads_to_claim(), scheduler.largest_worker());
+        if threads == 0 || largest.threads == 0 {
+            return;
+        }
+        // At least the widest there may be: in the store it would hold up all others.
+        let claim = self.claim(threads.max(largest.threads), largest);
+        let claim =
+            claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
+        self.in_flight = Some(Box::pin(claim));
+    }
+
+    fn claim(&self, threads: u32, largest: ResourceRequest) -> Claim {
+        let unlimited = largest.resources.keys().map(|name| (name.clone(), u32::MAX)).collect();
+        Claim {
+            session: self.session,
+            scope: Scope::All,
+            queues: Queues::All,
+            batch: None,
+            kinds: Kind::new(KIND).into_iter().collect(),
+            free: threads.min(MAX_CLAIM),
+            slots: largest.threads,
+            resources: unlimited,
+            all_resources: largest.resources,
+            ahead: 0,
+            // Who must run alone is seen to on the board.
+            empty_handed: true,
+            except: Vec::new(),
+        }
+    }
+
+    /// What the claim brought that is under way; nothing, if there may be something again.
+    pub(super) async fn next(&mut self) -> ClaimedTasks {
+        tokio::select! {
+            claimed = or_pending(&mut self.in_flight) => {
+                self.in_flight = None;
+                self.wake_seq = claimed.wake_seq;
+                if claimed.empty {
+                    let (store, wake_seq) = (Arc::clone(&self.store), self.wake_seq);
+                    self.wakeup = Some(Box::pin(async move { store.wake(wake_seq, WAKE_TIMEOUT).await }));
+                }
+                claimed.tasks
+            }
+            wake_seq = or_pending(&mut self.wakeup) => {
+                (self.wakeup, self.wake_seq) = (None, wake_seq);
+                ClaimedTasks::default()
+            }
+        }
+    }
+}
+
+/// A future that may not be there: then never.
+pub(super) async fn or_pending<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn claim_and_prepare(
+    store: Arc<dyn Store>,
+    claim: Claim,
+    wake_seq: u64,
+    cached: HashSet<BatchId>,
+) -> ClaimResult {
+    let wake_seq = store.wake(wake_seq, Duration::ZERO).await;
+    match store.claim(claim).await {
+        Ok(claimed) => {
+            let empty = claimed.units.is_empty();
+            ClaimResult { tasks: prepare(&store, claimed.units, cached).await, wake_seq, empty }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "nothing can be claimed at the moment");
+            tokio::time::sleep(STORE_RETRY_DELAY).await;
+            ClaimResult { tasks: ClaimedTasks::default(), wake_seq, empty: false }
+        }
+    }
+}
+
+/// Makes entries of units, with the bodies that are not `known`.
+pub(super) async fn prepare(
+    store: &Arc<dyn Store>,
+    units: Vec<HeldUnit>,
+    mut cached: HashSet<BatchId>,
+) -> ClaimedTasks {
+    let mut claimed = ClaimedTasks::default();
+    for held in units {
+        let (task, definition) = match prepare_task(&held.unit, held.lease, held.alone) {
+            Ok(task) => task,
+            Err(problem) => {
+                let failure = Failure::new("bad-input", problem);
+                claimed.rejected.push((held.lease, Outcome::Fail(failure)));
+                continue;
+            }
+        };
+        if let ScriptSource::Batch(batch) = &task.source
+            && !cached.contains(batch)
+        {
+            match load_definition(store, batch).await {
+                Ok(definition) => {
+                    cached.insert(batch.clone());
+                    claimed.scripts.push((task.source.clone(), definition));
+                }
+                Err(outcome) => {
+                    claimed.rejected.push((held.lease, outcome));
+                    continue;
+                }
+            }
+        }
+        claimed.scripts.extend(definition.map(|definition| (task.source.clone(), definition)));
+        claimed.tasks.push(task);
+    }
+    claimed
+}
+
+async fn load_definition(
+    store: &Arc<dyn Store>,
+    batch: &BatchId,
+) -> Result<ScriptDefinition, Outcome> {
+    let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
+    let definition = store.definition(&Scope::All, batch).await;
+    // A store that is away: the unit comes again.
+    let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
+    let definition =
+        definition.ok_or_else(|| invalid(format!("array `{batch}` does not say what is run")))?;
+    let script = definition.parse();
+    let script =
+        script.map_err(|error| invalid(format!("array `{batch}` is no script: {error}")))?;
+    Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
+}
+
+fn prepare_task(
+    unit: &Unit,
+    lease: Lease,
+    exclusive: bool,
+) -> Result<(PreparedTask, Option<ScriptDefinition>), String> {
+    let item = unit.payload.as_bytes().first() == Some(&b'[');
+    let describe = |error: serde_json::Error| format!("its payload is not a script: {error}");
+    let (source, item, definition) = match (&unit.batch, item) {
+        (Some(batch), true) => {
+            let item: Item = unit.payload.parse().map_err(describe)?;
+            (ScriptSource::Batch(batch.clone()), Some(item), None)
+        }
+        _ => {
+            let script: Script = unit.payload.parse().map_err(describe)?;
+            let batch = unit.batch.as_ref().map(ToString::to_string);
+            (ScriptSource::Unit(unit.id), None, Some(ScriptDefinition { script, batch }))
+        }
+    };
+    let request = ResourceRequest {
+        threads: unit.weight.slots,
+        resources: unit.weight.resources.clone(),
+        exclusive,
+    };
+    // On the store's clock it was claimed just now.
+    let now = unit.started_at.unwrap_or(unit.since);
+    let time_left = unit.deadline.map(|deadline| deadline.since(now));
+    let data = TaskData {
+        script_id: 0,
+        attempt: unit.attempt,
+        queued: unit.created_at.as_micros(),
+        item,
+        deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
+    };
+    let rank = unit.priority.rank(unit.created_at).as_micros();
+    Ok((PreparedTask { lease, rank, request, source, data }, definition))
+}

@@ -1,0 +1,188 @@
+//! The door: who comes in, and what they are asked first.
+//!
+//! Whoever does not know the secret hears nothing but the end of the connection.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use secrecy::SecretSlice;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use super::state::secrets_match;
+use crate::local_socket;
+use crate::wire::frame::{FrameReader, decode_json, encode_json};
+use crate::wire::{
+    Hello, MAX_FRAME, MAX_UNAUTHENTICATED_FRAME, PeerRole, Welcome, negotiate_version,
+};
+
+/// How long somebody may take to introduce themselves.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many may be about it at once.
+const MAX_PENDING: usize = 256;
+
+type Stream = Either<TlsStream<TcpStream>, UnixStream>;
+pub(super) type Reader = FrameReader<ReadHalf<Stream>>;
+pub(super) type Writer = WriteHalf<Stream>;
+
+/// Where people come from: the network, or this machine.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Local(UnixListener),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Either<TcpStream, UnixStream>> {
+        match self {
+            Self::Tcp(listener) => Ok(Either::Left(listener.accept().await?.0)),
+            Self::Local(listener) => Ok(Either::Right(listener.accept().await?.0)),
+        }
+    }
+}
+
+/// Somebody who knows the secret.
+pub(super) struct AuthenticatedPeer {
+    pub(super) role: PeerRole,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
+/// What is needed to let somebody in.
+#[derive(Clone)]
+pub(super) struct Acceptor {
+    tls: TlsAcceptor,
+    secret: SecretSlice<u8>,
+    pending: Arc<PendingHandshakes>,
+}
+
+/// Those who have not introduced themselves yet, the first to come first.
+#[derive(Default)]
+struct PendingHandshakes(Mutex<VecDeque<oneshot::Sender<Infallible>>>);
+
+impl PendingHandshakes {
+    /// One more. Whoever has been about it longest goes if there are too many: who knows the secret
+    /// says so at once, so a crowd that says nothing keeps nobody out. Ends when it has to go.
+    fn admit(&self) -> oneshot::Receiver<Infallible> {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.retain(|handshake| !handshake.is_closed());
+        while pending.len() >= MAX_PENDING {
+            pending.pop_front();
+        }
+        let (handle, evicted) = oneshot::channel();
+        pending.push_back(handle);
+        evicted
+    }
+}
+
+impl Acceptor {
+    pub(super) fn new(tls: TlsAcceptor, secret: SecretSlice<u8>) -> Self {
+        Self { tls, secret, pending: Arc::default() }
+    }
+
+    /// Lets people in for ever; `meet` is what happens with each.
+    pub(super) async fn accept_loop<M, F>(self, listener: Listener, on_peer: M)
+    where
+        M: Fn(AuthenticatedPeer) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok(stream) => {
+                        let (acceptor, on_peer) = (self.clone(), on_peer.clone());
+                        connections.spawn(async move {
+                            if let Some(peer) = acceptor.authenticate(stream).await {
+                                on_peer(peer).await;
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "nobody can be let in at the moment");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            }
+        }
+    }
+
+    async fn authenticate(
+        self,
+        stream: Either<TcpStream, UnixStream>,
+    ) -> Option<AuthenticatedPeer> {
+        let evicted = self.pending.admit();
+        let peer = match &stream {
+            Either::Left(stream) => stream.peer_addr().ok(),
+            Either::Right(_) => None,
+        };
+        let outcome = tokio::select! {
+            outcome = timeout(HANDSHAKE_TIMEOUT, self.handshake(stream)) => outcome,
+            _ = evicted => {
+                tracing::debug!(?peer, "somebody had to go before they introduced themselves");
+                return None;
+            }
+        };
+        match outcome {
+            Ok(Ok(peer)) => Some(peer),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, ?peer, "somebody was not let in");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(?peer, "somebody took too long to introduce themselves");
+                None
+            }
+        }
+    }
+
+    async fn handshake(
+        &self,
+        stream: Either<TcpStream, UnixStream>,
+    ) -> io::Result<AuthenticatedPeer> {
+        let stream = match stream {
+            Either::Left(stream) => {
+                stream.set_nodelay(true)?;
+                Either::Left(self.tls.accept(stream).await?)
+            }
+            Either::Right(stream) => {
+                local_socket::require_same_user(&stream)?;
+                Either::Right(stream)
+            }
+        };
+        let (read, mut writer) = tokio::io::split(stream);
+        let mut reader = FrameReader::new(read, MAX_UNAUTHENTICATED_FRAME);
+        let hello = reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let hello: Hello = decode_json(&hello)?;
+        let presented = STANDARD.decode(&hello.secret).map_err(io::Error::other)?;
+        if !secrets_match(&self.secret, &presented) {
+            return Err(io::Error::other("a wrong secret"));
+        }
+        let version = negotiate_version(hello.oldest, hello.newest);
+        let welcome = match &version {
+            Ok(version) => Welcome::Version(*version),
+            Err(reason) => Welcome::Refused(reason.clone()),
+        };
+        let mut bytes = Vec::new();
+        encode_json(&welcome, &mut bytes)?;
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+        if let Err(reason) = version {
+            writer.shutdown().await?;
+            return Err(io::Error::other(reason));
+        }
+        reader.set_limit(MAX_FRAME);
+        Ok(AuthenticatedPeer { role: hello.role, reader, writer })
+    }
+}

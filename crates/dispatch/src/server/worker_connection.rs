@@ -1,0 +1,72 @@
+//! A worker's line: bytes to words and back. Decides nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
+
+use super::core::Event;
+use super::handshake::{AuthenticatedPeer, Reader, Writer};
+use crate::wire::frame::{decode, encode};
+use crate::wire::{FromWorker, ToWorker};
+
+/// One connection of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ConnectionId(u64);
+
+/// Where words to a worker go. Bounded by what workers are given, not by the channel.
+pub(super) type WorkerSender = mpsc::UnboundedSender<ToWorker>;
+
+/// Carries words both ways until either side has gone.
+pub(super) async fn run(peer: AuthenticatedPeer, events: mpsc::Sender<Event>) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let connection = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
+    let (sender, messages) = mpsc::unbounded_channel();
+    let AuthenticatedPeer { reader, writer, .. } = peer;
+    tokio::select! {
+        error = read_messages(reader, connection, sender, &events) => tracing::debug!(?connection, ?error, "a worker's line ended"),
+        error = write_messages(writer, messages) => tracing::debug!(?connection, ?error, "a worker cannot be told"),
+    }
+    let _ = events.send(Event::Disconnected(connection)).await;
+}
+
+async fn read_messages(
+    mut reader: Reader,
+    connection: ConnectionId,
+    sender: WorkerSender,
+    events: &mpsc::Sender<Event>,
+) -> std::io::Result<()> {
+    // Given away with the introduction: once the core has forgotten its worker, the line ends, and
+    // a worker that was taken for dead comes back on another and hears what it has to forget.
+    let mut sender = Some(sender);
+    while let Some(frame) = reader.next().await? {
+        let event = match decode(&frame)? {
+            FromWorker::Register(register) => match sender.take() {
+                Some(sender) => Event::Registered(connection, register, sender),
+                None => return Err(std::io::Error::other("it introduced itself twice")),
+            },
+            message => Event::Message(connection, message),
+        };
+        if events.send(event).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn write_messages(
+    mut writer: Writer,
+    mut messages: mpsc::UnboundedReceiver<ToWorker>,
+) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    while let Some(message) = messages.recv().await {
+        bytes.clear();
+        encode(&message, &mut bytes)?;
+        while let Ok(message) = messages.try_recv() {
+            encode(&message, &mut bytes)?;
+        }
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+    }
+    writer.shutdown().await
+}
