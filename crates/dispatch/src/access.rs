@@ -1,8 +1,8 @@
-//! The access file: how workers and clients find their server, know it, and prove that they may
-//! speak to it.
+//! The access file: the server's addresses, its certificate, and the secret that peers must
+//! present.
 //!
-//! Written by the server when it listens, mode 0600, in a folder that all machines of the pool see.
-//! Whoever can read it is the pool's owner; a file that others can read is refused.
+//! The server writes it with mode 0600 when it listens, into a folder that all machines of the pool
+//! see. A user who can read it owns the pool, so a file that other users can read is rejected.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,54 +15,54 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-/// The file's name in a pool's folder.
+/// The file's name in the pool's folder.
 pub const FILE: &str = "access.json";
 
-/// What leads to a server.
+/// How to reach a server and prove access to it.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Where it may be reached, in the order in which to try.
+    /// The server's addresses, in the order in which to try them.
     pub addresses: Vec<SocketAddr>,
-    /// The name of its socket for clients on its own machine, where it has one.
+    /// The name of the socket for clients on the server's machine, if it has one.
     pub local_socket: Option<String>,
-    /// Its certificate, in DER: the only one that is believed.
+    /// The server's certificate in DER. Peers accept no other.
     pub certificate: Vec<u8>,
-    /// What a peer has to know.
+    /// The secret that a peer must present.
     pub secret: SecretSlice<u8>,
 }
 
-/// Why an access file is of no use.
+/// Why an access file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// There is none.
+    /// The file does not exist.
     #[error("no server has left its access file at {0}")]
     Missing(PathBuf),
-    /// Others can read or write it.
+    /// Other users can read or write the file.
     #[error("{path} may be read by others (mode {mode:04o})")]
     Open {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// It is somebody else's.
+    /// The file belongs to another user.
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
-    /// It is not an access file.
+    /// The content is invalid.
     #[error("{path} is not an access file: {problem}")]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// It cannot be read or written.
+    /// Reading or writing the file failed.
     #[error("{path}: {error}")]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -112,7 +112,7 @@ impl Access {
         })
     }
 
-    /// Writes the access file of the pool in `folder`: whole or not at all.
+    /// Writes the access file of the pool in `folder` atomically.
     pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
         let path = folder.join(FILE);
         let file = AccessFile {
@@ -129,13 +129,13 @@ impl Access {
         write_atomically(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
-    /// Removes the access file of the pool in `folder`: nobody is to come any more.
+    /// Removes the access file of the pool in `folder`, so that no peer tries to connect.
     pub fn remove(folder: &Path) {
         let _ = fs::remove_file(folder.join(FILE));
     }
 }
 
-/// Writes a file of mode 0600 beside its place, and moves it there.
+/// Writes a temporary file of mode 0600 beside `path`, syncs it and renames it to `path`.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&temporary);
@@ -146,7 +146,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     moved.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
-/// Removes what somebody left beside `path` who was killed while writing it.
+/// Removes temporary files that a killed process left beside `path`.
 pub(crate) fn remove_partial_writes(path: &Path) {
     let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return };
     let prefix = format!("{}.", stem.to_string_lossy());

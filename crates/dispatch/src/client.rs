@@ -1,4 +1,4 @@
-//! A client of a server: one connection, one request at a time.
+//! Client of a dispatch server: one connection, one request at a time.
 
 use std::io;
 use std::path::Path;
@@ -12,20 +12,20 @@ use crate::request::{Reply, Request};
 use crate::wire::PeerRole;
 use crate::wire::frame::{decode_json, encode_json};
 
-/// Why a request got no answer, or a bad one.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// There is no connection.
+    /// No connection could be established.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The connection broke.
     #[error("the server went away: {0}")]
     Broken(#[from] io::Error),
-    /// The server cannot do it.
+    /// The server rejected the request.
     #[error("{0}")]
     Refused(String),
-    /// What was submitted was not taken in.
+    /// The store rejected the submission.
     #[error("it was not taken in: {0}")]
     NotTaken(Refusal),
 }
@@ -43,7 +43,7 @@ impl Client {
         Ok(Self { connection: connect(&access, PeerRole::Client).await? })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the reply.
     pub async fn ask(&mut self, request: &Request) -> Result<Reply, ClientError> {
         let mut bytes = Vec::new();
         encode_json(request, &mut bytes)?;

@@ -1,7 +1,8 @@
-//! Starting and releasing workers: how many there should be, and who is asked for them.
+//! Starts and releases workers.
 //!
-//! [`scale`] decides, without a system; [`Launcher`] carries it out. A launch that fails backs off, and
-//! only that: nothing ever stops a pool from trying again.
+//! [`scale`] decides how many workers there should be, without I/O; [`Launcher`] submits and
+//! cancels their jobs. After a failed launch the next one is delayed, but a pool never stops
+//! trying.
 
 mod exit_reasons;
 mod instrumented;

@@ -1,7 +1,7 @@
-//! Scripts on persistent workers that Slurm, SGE, PBS, LSF or this machine started.
+//! Runs scripts on persistent workers that Slurm, SGE, PBS, LSF or this machine started.
 //!
-//! Two roles, two objects. A **base system** ([`system`]) starts jobs: scripts as they are, or the
-//! persistent workers of a pool. A **pool** hands scripts to the workers that are there, over TCP.
+//! A **base system** ([`system`]) starts jobs: single scripts, or the persistent workers of a pool.
+//! A **pool** ([`server`], [`worker`]) hands scripts to its connected workers over TCP.
 
 pub mod access;
 pub mod client;

@@ -1,5 +1,5 @@
-//! Connecting to a server: every address that its access file names, until one works. Clients on the
-//! server's own machine need none of them.
+//! Connects to a server by the addresses in its access file, one after the other. A client on the
+//! server's machine uses the local socket instead.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,42 +20,42 @@ use crate::wire::frame::{FrameReader, decode_json, encode_json};
 use crate::wire::{Hello, MAX_FRAME, PROTOCOL_VERSION, PeerRole, Welcome};
 use crate::{local_socket, tls};
 
-/// How long one address may take.
+/// Connect timeout per address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server whose system does not confirm what we say for so long is gone. A network that swallows
-/// everything tells nobody, and TCP by itself would hope for a quarter of an hour.
+/// The connection fails if sent data stays unacknowledged for this long. Without it, TCP would
+/// retry for a quarter of an hour when a network drops packets silently.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// By network, or past it.
+/// TLS over TCP, or the local socket.
 type Stream = Either<TlsStream<TcpStream>, UnixStream>;
 
-/// A connection on which both sides know each other.
+/// An authenticated connection.
 #[derive(Debug)]
 pub struct ServerConnection {
-    /// What the server says.
+    /// Messages of the server.
     pub reader: FrameReader<ReadHalf<Stream>>,
-    /// Where our words go.
+    /// Messages to the server.
     pub writer: WriteHalf<Stream>,
-    /// The address that worked. None on the server's own machine.
+    /// The address that was connected to; `None` over the local socket.
     pub address: Option<SocketAddr>,
 }
 
-/// Why there is no connection.
+/// Why no connection could be established.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The access file is of no use.
+    /// The access file cannot be used.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// No address worked.
+    /// No address could be connected to.
     #[error("the server cannot be reached: {reasons}")]
     Unreachable {
-        /// What went wrong at each.
+        /// The error of each address.
         reasons: String,
-        /// Somebody answered who is not the server that left the file, or does not know us.
+        /// A peer answered with another certificate than the access file's, or rejected the secret.
         stranger: bool,
     },
-    /// The server speaks another version.
+    /// The server speaks no common protocol version.
     #[error("the server refuses us: {0}")]
     Refused(String),
     /// TLS could not be set up.
@@ -63,7 +63,7 @@ pub enum LinkError {
     Tls(#[from] rustls::Error),
 }
 
-/// Connects to the server that left `access`.
+/// Connects to the server that wrote `access`.
 pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection, LinkError> {
     if let (PeerRole::Client, Some(name)) = (role, &access.local_socket)
         && let Some(connection) = connect_locally(name, access).await
@@ -85,7 +85,8 @@ pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection
     Err(LinkError::Unreachable { reasons: failures.join("; "), stranger })
 }
 
-/// None if the server is on another machine, or shut off from us here: there are its addresses then.
+/// Returns `None` if the local socket cannot be reached, because the server is on another machine
+/// or isolated from this process. The caller then tries the addresses.
 async fn connect_locally(
     name: &str,
     access: &Access,
@@ -98,7 +99,7 @@ async fn connect_locally(
     Some(connection.map(|(reader, writer)| ServerConnection { reader, writer, address: None }))
 }
 
-/// Whether somebody answered who has another certificate (`secure` says so), or another secret.
+/// Whether the peer has another certificate ([`tls`] reports it) or another secret.
 fn is_wrong_identity(error: &io::Error) -> bool {
     let inner = error.get_ref();
     let tls = inner.and_then(|inner| inner.downcast_ref());
@@ -106,7 +107,7 @@ fn is_wrong_identity(error: &io::Error) -> bool {
     matches!(tls, Some(rustls::Error::General(_))) || secret.is_some()
 }
 
-/// The server ended the conversation at our first word.
+/// The server closed the connection after the hello.
 #[derive(Debug, thiserror::Error)]
 #[error("it does not know our secret")]
 struct SecretRejected;
@@ -141,7 +142,7 @@ async fn connect_to(
     }))
 }
 
-/// Proves that we may speak, and hears whether we understand each other.
+/// Sends the secret and negotiates the protocol version.
 async fn handshake(
     stream: Stream,
     access: &Access,
@@ -159,7 +160,7 @@ async fn handshake(
     let mut reader = FrameReader::new(read, MAX_FRAME);
     let welcome = match reader.next().await {
         Ok(Some(welcome)) => welcome,
-        // It says nothing to those who do not know its secret.
+        // The server sends nothing to a peer with a wrong secret.
         Ok(None) => return Err(io::Error::other(SecretRejected)),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             return Err(io::Error::other(SecretRejected));

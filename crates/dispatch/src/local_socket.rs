@@ -1,13 +1,14 @@
-//! A way in for clients on the server's own machine: a socket that has a name but no file, so nothing is
-//! left of it. The system says who is at the other end. Whoever is not the same user is not spoken
-//! to, so there is nothing to encrypt, and a command that only leaves a script is done sooner.
+//! Socket for clients on the server's machine: an abstract Unix socket, which leaves no file
+//! behind. The kernel reports the peer's user, and only the server's own user is accepted. So
+//! nothing needs to be encrypted, and a short command such as a submission takes less time than
+//! over TLS.
 
 use std::io;
 
 use longshore::UnitId;
 use tokio::net::{UnixListener, UnixStream};
 
-/// Listens under a new name. None where the system has no such sockets.
+/// Listens under a new name. Returns `None` if the system has no abstract sockets.
 pub(crate) fn listen() -> Option<(String, UnixListener)> {
     let name = format!("longshore-{}", UnitId::new());
     let listener = UnixListener::bind(abstract_name(&name));
@@ -16,20 +17,20 @@ pub(crate) fn listen() -> Option<(String, UnixListener)> {
     Some((name, listener.ok()?))
 }
 
-/// Connects to whoever listens under this name, if it is the same user. Fails at once where nobody does,
-/// or where too many wait to be let in.
+/// Connects to the server that listens under this name, if it runs as the same user. Fails at once
+/// if no process listens or its backlog is full.
 pub(crate) async fn connect(name: &str) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(abstract_name(name)).await?;
     require_same_user(&stream)?;
     Ok(stream)
 }
 
-/// Such names begin with a zero. Elsewhere than on Linux they are bad paths.
+/// Abstract names begin with a zero byte. On other systems than Linux they are invalid paths.
 fn abstract_name(name: &str) -> String {
     format!("\0{name}")
 }
 
-/// A name is seen by everybody on the machine, and free once its server is gone.
+/// Any local user can see the name, and can bind it once the server is gone.
 pub(crate) fn require_same_user(stream: &UnixStream) -> io::Result<()> {
     require_user(stream, rustix::process::geteuid().as_raw())
 }

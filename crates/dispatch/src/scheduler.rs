@@ -1,12 +1,13 @@
-//! Who works, what waits, and who gets what: every decision of a server, without a socket.
+//! The server's scheduling decisions, without I/O.
 //!
-//! Events go in (`on_register`, `on_heartbeat`, `on_task_done`, `on_worker_lost`, …), and
-//! [`Board::schedule`] says what is given to whom. Time is a parameter: how long the server has been
-//! up, on a monotonic clock.
+//! The server reports events (`on_register`, `on_heartbeat`, `on_task_done`, `on_worker_lost`, …);
+//! [`TaskScheduler::schedule`] returns which worker gets which task. Time is a parameter: the
+//! server's uptime on a monotonic clock.
 //!
-//! What waits is grouped by what it needs: one that does not fit holds up its like, and nobody else.
-//! Scripts go to the worker that they fill best; beyond what runs, a worker gets a little ahead, so
-//! that it need not ask before it goes on. One that fits nowhere for a while has a worker kept for it.
+//! Waiting tasks are queued by their [`ResourceRequest`]: a task that fits nowhere blocks only its
+//! own queue. A task goes to the worker with the least free threads that suffice. A fast worker
+//! also gets tasks ahead (prefill), so that it need not ask before it starts the next one. If a
+//! task fits nowhere for half a second, a worker is reserved for it.
 
 mod assignment;
 mod prefill;
@@ -27,61 +28,62 @@ pub use assignment::Assignment;
 pub use resource_request::ResourceRequest;
 pub use worker_entry::{WorkerEntry, WorkerKey, WorkerState};
 
-/// A task as the server has claimed it, with whatever belongs to it.
+/// A task that the server has claimed, with the caller's `data`.
 #[derive(Debug, Clone)]
 pub struct Task<C> {
-    /// The claim.
+    /// The lease in the store.
     pub lease: Lease,
-    /// The claim as its worker was told of it: an adopted task is known there by an older one.
+    /// The lease that the worker knows. It is older than `lease` if the server was restarted and
+    /// adopted the task.
     pub worker_lease: Lease,
-    /// Smaller goes first.
+    /// Smaller ranks run first.
     pub rank: i64,
-    /// What it takes up.
+    /// Resources that the task needs.
     pub request: ResourceRequest,
-    /// Whatever belongs to it.
+    /// The caller's data.
     pub data: C,
     location: Location,
-    /// Since when it is here, or waits again.
+    /// When the task was added or last requeued.
     since: Duration,
 }
 
 /// Where a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
-    /// Here.
+    /// In a queue of the scheduler.
     Waiting,
-    /// With a worker that may come back: the server was restarted.
+    /// Adopted after a server restart; the worker that holds it may reconnect.
     Restored,
-    /// With a worker.
+    /// Assigned to a worker.
     AtWorker(WorkerKey, Stage),
 }
 
-/// How far a task is with its worker, as far as it is known.
+/// How far the worker has reported to be with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Assigned,
     Started,
 }
 
-/// What a worker's loss means.
+/// The tasks of a lost worker.
 #[derive(Debug, Default)]
 pub struct WorkerLoss {
-    /// These had begun, or may have: they count as lost. Gone from the board.
+    /// Tasks that had started, or may have. They count as lost and are removed from the scheduler.
     pub lost: Vec<Lease>,
-    /// So many had not, and wait again.
+    /// Number of tasks that had not started; they are queued again.
     pub requeued: usize,
 }
 
-/// What a worker must hear when it has introduced itself.
+/// The difference between the tasks a worker reports and the tasks the scheduler assigned to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReconnectDiff {
-    /// It holds these, and they are not its own any more.
+    /// Leases that the worker holds and must drop: they belong to it no longer.
     pub forget: Vec<Lease>,
-    /// So many that it should hold it does not: they wait again.
+    /// Number of assigned tasks that the worker does not hold; they are queued again.
     pub missing: usize,
 }
 
-/// The state of all this.
+/// Workers and tasks of a server.
 #[derive(Debug)]
 pub struct TaskScheduler<C> {
     workers: BTreeMap<WorkerKey, WorkerEntry>,
@@ -90,11 +92,11 @@ pub struct TaskScheduler<C> {
     tasks: HashMap<UnitId, Task<C>>,
     waiting: BTreeMap<ResourceRequest, BTreeSet<(i64, UnitId)>>,
     restored: BTreeSet<UnitId>,
-    /// Seats by their free threads, those that take tasks only.
+    /// Working workers by free threads.
     by_free_threads: BTreeSet<(u32, WorkerKey)>,
-    /// Seats that should get tasks ahead.
+    /// Workers that should be prefilled.
     prefill_candidates: BTreeSet<WorkerKey>,
-    /// Seats that are kept for a task that fits nowhere else.
+    /// Workers reserved for a task that fits nowhere else.
     reserved: BTreeMap<WorkerKey, UnitId>,
 }
 
@@ -114,29 +116,28 @@ impl<C> Default for TaskScheduler<C> {
     }
 }
 
-/// What there is.
 impl<C> TaskScheduler<C> {
-    /// The workers.
+    /// All workers.
     pub fn workers(&self) -> impl Iterator<Item = (WorkerKey, &WorkerEntry)> {
         self.workers.iter().map(|(id, worker)| (*id, worker))
     }
 
-    /// One worker.
+    /// The worker with this key.
     pub fn worker(&self, id: WorkerKey) -> Option<&WorkerEntry> {
         self.workers.get(&id)
     }
 
-    /// A worker by its identity.
+    /// The key of the worker with this uid.
     pub fn worker_by_uid(&self, uid: &str) -> Option<WorkerKey> {
         self.by_uid.get(uid).copied()
     }
 
-    /// How many tasks wait here.
+    /// Number of queued tasks.
     pub fn waiting(&self) -> usize {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Threads of all tasks, wherever they are.
+    /// Threads of all tasks: queued, assigned and restored.
     pub fn threads(&self) -> u64 {
         let queues = self.waiting.iter();
         let waiting =
@@ -145,12 +146,12 @@ impl<C> TaskScheduler<C> {
         waiting.chain(workers).sum::<u64>() + self.restored.len() as u64
     }
 
-    /// How many tasks there are, wherever.
+    /// Number of tasks, wherever they are.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether there is no task.
+    /// Whether there are no tasks.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
@@ -160,7 +161,7 @@ impl<C> TaskScheduler<C> {
         self.by_free_threads.retain(|(_, worker)| *worker != id);
     }
 
-    /// Notes again how much room a seat has.
+    /// Updates the worker in the indexes after its load or state has changed.
     fn reindex(&mut self, id: WorkerKey) {
         let Some(worker) = self.workers.get_mut(&id) else { return self.unindex(id) };
         if let Some(free_threads) = worker.indexed_free.take() {

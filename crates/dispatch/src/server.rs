@@ -1,7 +1,8 @@
-//! The worker server: hands scripts from the store to workers, and records how they ended.
+//! The dispatch server: hands scripts from the store to workers and records their results.
 //!
-//! It alone opens the store. Everything that must survive it is in there, or in its state file:
-//! killed and started again in the same folder it takes its claims and its workers back.
+//! Only the server opens the store. What must survive a restart is in the store or in the state
+//! file: a server that is killed and started again in the same folder takes its claims and workers
+//! back.
 
 mod claimer;
 mod client_api;
@@ -43,27 +44,27 @@ use crate::script::End;
 use crate::wire::PeerRole;
 use crate::{link, local_socket};
 
-/// Events that may wait for the core; whoever has more to say waits.
+/// Capacity of the core's event channel; senders wait when it is full.
 const EVENT_BUFFER: usize = 1024;
 
-/// How often the number of workers is looked at.
+/// Interval between two rounds of the launcher.
 const SCALE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a system may take to say why the job of a lost worker ended: a scheduler looks at its jobs every
-/// so often, and cleans up before it says how one ended.
+/// How long the base system may take to report why a lost worker's job ended. Schedulers poll their
+/// jobs, and clean up before they report an end.
 const EXIT_REASON_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a round of the launcher may take that was under way when the server ended: a job that was
-/// just submitted must be known to be ended.
+/// How long shutdown waits for the launcher's current round. A job that was just submitted must be
+/// known, so that it can be cancelled.
 const FINAL_ROUND_TIMEOUT: Duration = Duration::from_secs(90);
-/// How often another port is tried where one is not free on every address.
+/// How many ports are tried until one is free on every address.
 const PORT_ATTEMPTS: u32 = 10;
 
-/// What a server has done, in one life.
+/// What a server process has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerReport {
-    /// Runs that ended well.
+    /// Successful runs.
     pub done: u64,
-    /// Runs that did not.
+    /// Other runs.
     pub failed: u64,
     session_lost: bool,
 }
@@ -85,11 +86,11 @@ pub struct Server {
     local_listener: Option<UnixListener>,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
     worker_count: watch::Sender<usize>,
-    /// Nobody else may serve from the same state: two would adopt each other's claims.
+    /// Lock on the state folder: two servers with the same state would adopt each other's claims.
     lock: File,
 }
 
-/// Ends a server, from beside it.
+/// Handle to a server, for other tasks of its process.
 #[derive(Clone)]
 pub struct Control {
     events: mpsc::Sender<Event>,
@@ -97,19 +98,19 @@ pub struct Control {
 }
 
 impl Control {
-    /// Has the server come to its end.
+    /// Shuts the server down.
     pub async fn end(&self, ending: Ending) {
         let _ = self.events.send(Event::Shutdown(ending)).await;
     }
 
-    /// Returns once there are so many workers.
+    /// Waits until this many workers are connected.
     pub async fn workers(&mut self, count: usize) {
         let _ = self.worker_count.wait_for(|worker_count| *worker_count >= count).await;
     }
 }
 
 impl Server {
-    /// Listens, and leaves the access file.
+    /// Listens, and writes the access file.
     pub async fn bind(options: Options) -> Result<Self, ServerError> {
         let at = |path: &Path| path.display().to_string();
         for folder in [&options.folder, &options.state] {
@@ -117,7 +118,8 @@ impl Server {
             made.map_err(|error| ServerError::Io(at(folder), error))?;
         }
         let lock = lock(&options.state)?;
-        // Its former life is over, or it would have the lock: whoever answers is somebody else.
+        // This process has the lock, so the server that wrote the file is gone. If one answers, it
+        // has its state elsewhere.
         if let Ok(former) = Access::read(&options.folder)
             && link::connect(&former, PeerRole::Client).await.is_ok()
         {
@@ -142,18 +144,18 @@ impl Server {
         Ok(Self { options, state, listeners, local_listener, events, worker_count, lock })
     }
 
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// How it is ended.
+    /// A handle to the server.
     pub fn control(&self) -> Control {
         Control { events: self.events.0.clone(), worker_count: self.worker_count.subscribe() }
     }
 
-    /// Serves until it is ended.
-    // Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+    /// Serves until it is shut down.
+    // Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
     pub fn run(self) -> BoxFuture<'static, Result<ServerReport, ServerError>> {
         Box::pin(self.serve())
     }
@@ -237,7 +239,7 @@ impl Server {
     }
 }
 
-/// Keeps as many workers as there should be, and notes which there are, until the core has ended.
+/// Starts and releases workers and saves which there are, until the core has ended.
 async fn scale_loop(
     api: &ClientApi,
     mut launcher: Option<&mut Launcher>,
@@ -275,7 +277,7 @@ async fn scale_loop(
     }
 }
 
-/// Keeps others from serving from this folder, as long as what is returned lives.
+/// Locks the state folder. The lock is held until the returned file is dropped.
 fn lock(folder: &Path) -> Result<File, ServerError> {
     let failed = |error| ServerError::Io(folder.display().to_string(), error);
     let lock = File::open(folder).map_err(failed)?;
@@ -286,7 +288,7 @@ fn lock(folder: &Path) -> Result<File, ServerError> {
     }
 }
 
-/// Listens on every address, all at one port: the former one if it is free.
+/// Listens on all addresses with one port: the previous one, if it is free.
 async fn listen(addresses: &[IpAddr], port: u16) -> Result<Vec<TcpListener>, ServerError> {
     let mut bound = listen_at(addresses, port).await;
     for _ in 0..PORT_ATTEMPTS {

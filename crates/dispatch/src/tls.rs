@@ -1,5 +1,5 @@
-//! TLS between a server and whoever has its access file: one certificate, made at the server's first
-//! start and believed because the access file names it. No names, no authorities.
+//! TLS with a pinned certificate: the server generates it at its first start, and peers accept
+//! exactly the one in the access file. Host names and authorities play no part.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
 use serde::{Deserialize, Serialize};
 
-/// Nobody looks at it.
+/// Certificates need a subject; peers ignore it.
 const CERT_SUBJECT: &str = "longshore";
 
-/// A server's certificate and its key, as they are kept between two lives of the server.
+/// The server's certificate and private key, kept across restarts.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ServerIdentity {
-    /// In DER.
+    /// The certificate in DER.
     pub certificate: Vec<u8>,
     key: Vec<u8>,
 }
@@ -27,7 +27,7 @@ impl std::fmt::Debug for ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// A new one.
+    /// Generates a certificate and its key.
     pub fn generate() -> Result<Self, rcgen::Error> {
         let generated = rcgen::generate_simple_self_signed([CERT_SUBJECT.to_owned()])?;
         Ok(Self {
@@ -36,7 +36,7 @@ impl ServerIdentity {
         })
     }
 
-    /// The server's side.
+    /// The TLS configuration of the server.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
         let config = ServerConfig::builder_with_provider(provider())
@@ -47,7 +47,7 @@ impl ServerIdentity {
     }
 }
 
-/// The side of whoever was told the certificate.
+/// The TLS configuration of a peer that accepts only `certificate`.
 pub fn client_config(certificate: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = provider();
     let verifier =
@@ -60,7 +60,7 @@ pub fn client_config(certificate: &[u8]) -> Result<Arc<ClientConfig>, rustls::Er
     Ok(Arc::new(config))
 }
 
-/// The name that clients send, since one must be sent.
+/// The server name that TLS requires a client to send; the server ignores it.
 pub fn server_name() -> ServerName<'static> {
     ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into())
 }
@@ -69,7 +69,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Believes one certificate.
+/// Accepts one certificate.
 #[derive(Debug)]
 struct PinnedCertVerifier {
     certificate: Vec<u8>,

@@ -1,8 +1,8 @@
-//! A worker: takes scripts from a server, runs them, and tells how they ended until the server has
-//! heard it.
+//! A worker: takes scripts from a server, runs them, and reports their ends until the server
+//! acknowledges them.
 //!
-//! One task does everything: a script costs it little, and there is nothing to lock. What it holds is
-//! in `hands`; a connection that breaks takes nothing away from it.
+//! One task does everything: a script costs it little, and nothing needs a lock. Its tasks are in
+//! [`TaskTable`]; a broken connection does not affect them.
 
 mod cancel;
 mod lifetime;
@@ -45,10 +45,10 @@ use crate::link::{LinkError, ServerConnection, connect};
 use crate::script::{End, Report};
 use crate::wire::{PeerRole, TaskEvent};
 
-/// How long the last words to a server may take.
+/// How long running scripts may take to end at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Works until there is nothing more to do, or it is told to end.
-// Boxed, so that it is compiled in this crate and not, less carefully, in the caller's.
+/// Works until there is nothing left to do, or until a command ends it.
+// Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
 pub fn work(
     options: Options,
     commands: mpsc::Receiver<Command>,
@@ -100,7 +100,7 @@ async fn run_worker(
             }
             Err(error) => tracing::debug!(%error, "no server yet"),
         }
-        // Scripts go on meanwhile.
+        // Scripts continue while there is no server.
         let until = Instant::now() + backoff.next_wait();
         worker.run_until(until).await;
     };
@@ -128,12 +128,12 @@ struct Worker {
     cancel_signals: HashMap<UnitId, Arc<CancelSignal>>,
     signal_grace: SignalGrace,
     running: FuturesUnordered<BoxFuture<'static, (Lease, Report)>>,
-    /// What has to be said.
+    /// Events to report to the server.
     events: Vec<TaskEvent>,
     idle_since: Instant,
     phase: Phase,
     summary: Life,
-    /// Ends those who outlive us, should we be killed.
+    /// Kills scripts that are left behind if this process is killed.
     _warden: Arc<Warden>,
 }
 
@@ -149,7 +149,8 @@ impl Worker {
         let warden = Warden::shared();
         let mut env = options.env.clone();
         let (name, mark) = warden.mark();
-        // A script may leave processes behind that left its group.
+        // The warden kills processes with the mark when the worker ends, even if they left their
+        // script's group.
         warden.sweep();
         let orphans =
             options.alone.then(|| OrphanReaper::become_subreaper(&format!("{name}={mark}")));
@@ -190,7 +191,7 @@ impl Worker {
         })
     }
 
-    /// Lets scripts run without a server.
+    /// Runs scripts without a server.
     async fn run_until(&mut self, until: Instant) {
         loop {
             self.start_scripts();
@@ -202,7 +203,7 @@ impl Worker {
         self.check_deadlines();
     }
 
-    /// Begins what there is room for.
+    /// Starts queued scripts as far as resources are free.
     fn start_scripts(&mut self) {
         while let Some(start) = self.tasks.start_next() {
             let lease = start.order.lease;
@@ -230,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// Whoever is in charge here has the worker end.
+    /// The process that hosts the worker was asked to drain or stop.
     fn on_command(&mut self, command: Command) {
         for (lease, report) in self.signal_grace.on_shutdown() {
             self.record_end(lease, report);
@@ -269,7 +270,7 @@ impl Worker {
         self.phase != Phase::Working && self.tasks.is_empty() && self.events.is_empty()
     }
 
-    /// Ends what still runs.
+    /// Stops running scripts.
     async fn close(&mut self) {
         self.on_command(Command::Stop);
         let until = Instant::now() + SHUTDOWN_TIMEOUT;
@@ -282,7 +283,7 @@ impl Worker {
     }
 }
 
-/// The name of this machine.
+/// Name of this machine.
 fn host() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "unknown".to_owned() } else { name }

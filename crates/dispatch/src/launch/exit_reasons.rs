@@ -1,28 +1,28 @@
-//! Why jobs ended whose workers had come: for whoever has lost such a worker.
+//! Why jobs of lost workers ended.
 //!
-//! Systems forget, and some write it into their books a while later; so what is seen of an end is
-//! kept here.
+//! Base systems list ended jobs only for a while, and some write their accounting late. So the
+//! reasons are remembered here.
 
 use std::collections::BTreeMap;
 
 use crate::system::{Cause, JobId, JobState, System};
 
-/// How many ends are remembered.
+/// Maximum number of remembered jobs.
 const MAX_REMEMBERED: usize = 1000;
 
-/// Ends of jobs, by what they were launched as.
+/// Exit reasons by launch number.
 #[derive(Debug, Default)]
 pub(super) struct ExitReasons(BTreeMap<u64, ExitReason>);
 
 #[derive(Debug)]
 enum ExitReason {
     Known(Cause),
-    /// Nobody lists it any more: its system's books may know.
+    /// The base system does not list the job any more; its accounting may know the reason.
     Unlisted(JobId),
 }
 
 impl ExitReasons {
-    /// Notes that a job is over, as its system says.
+    /// Records that a job has ended.
     pub(super) fn record(&mut self, launch: u64, job: &JobId, state: Option<&JobState>) {
         let reason = match state {
             Some(JobState::Ended(end)) => ExitReason::Known(end.cause),
@@ -34,8 +34,8 @@ impl ExitReasons {
         }
     }
 
-    /// What is known of these launches, the books included. Those that are not here were never seen
-    /// to end: they are left out.
+    /// The known reasons of these launches; asks the base system's accounting if needed. Launches
+    /// that were never seen to end are left out.
     pub(super) async fn lookup(
         &mut self,
         launches: &[u64],

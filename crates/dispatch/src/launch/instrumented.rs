@@ -1,4 +1,4 @@
-//! A base system whose unanswered questions are seen from outside.
+//! Wrapper of a base system that publishes its pending query.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::status_snapshot::LauncherStatus;
 use crate::system::{BaseSystem, End, Job, JobId, JobState, System, SystemError};
 
-/// Passes everything on, and notes what is being asked.
+/// Forwards all calls, and records the pending one in `status`.
 pub(super) struct Instrumented {
     pub(super) system: Box<dyn System>,
     pub(super) status: Arc<LauncherStatus>,

@@ -1,7 +1,8 @@
-//! What a launcher is about to ask for, noted before it does: a server that is killed before it has
-//! heard a job's id finds the job again by its name.
+//! Journal of launches, written before the jobs are submitted. If the server is killed before it
+//! has received a job's id, the next one finds the job by its name.
 //!
-//! No number is given twice, whatever happens: a worker of an earlier life may still come with it.
+//! A launch number is never used twice, because a worker of an earlier launch may still connect
+//! with it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::access::{remove_partial_writes, write_atomically};
 
 const FILE: &str = "launches.json";
 
-/// The launches of a pool, as they are noted.
+/// The journal of a pool.
 #[derive(Debug, Clone)]
 pub struct LaunchJournal {
     file: Option<PathBuf>,
@@ -22,23 +23,23 @@ pub struct LaunchJournal {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct JournalRecord {
-    /// By what the pool's jobs are known among others'.
+    /// Distinguishes this pool's jobs from those of other pools.
     pool: String,
-    /// The numbers that were last asked for.
+    /// The last reserved launch numbers.
     from: u64,
     to: u64,
 }
 
 impl LaunchJournal {
-    /// Notes that are not kept.
+    /// A journal without a file.
     pub(super) fn in_memory() -> Self {
-        // Its last signs are random; the first are the time, which pools may share.
+        // The end of the id is random. Its beginning is the time, which pools may share.
         let id = SessionId::new().to_string();
         let pool = id.get(id.len().saturating_sub(6)..).unwrap_or_default().to_owned();
         Self { file: None, record: JournalRecord { pool, from: 1, to: 0 } }
     }
 
-    /// What an earlier life noted in `folder`, or a new beginning.
+    /// Reads the journal in `folder`, or begins a new one.
     pub fn load(folder: &Path) -> io::Result<Self> {
         let file = folder.join(FILE);
         remove_partial_writes(&file);
@@ -50,12 +51,12 @@ impl LaunchJournal {
         Ok(Self { file: Some(file), record })
     }
 
-    /// The numbers that were last asked for.
+    /// The last reserved launch numbers.
     pub(super) fn last_numbers(&self) -> std::ops::RangeInclusive<u64> {
         self.record.from..=self.record.to
     }
 
-    /// Notes that so many are asked for next; their numbers.
+    /// Reserves the next `count` launch numbers.
     pub(super) fn reserve(&mut self, count: u32) -> io::Result<std::ops::RangeInclusive<u64>> {
         let from = self.record.to + 1;
         let record =
@@ -67,14 +68,14 @@ impl LaunchJournal {
         Ok(self.last_numbers())
     }
 
-    /// No number up to this one is given any more.
+    /// Excludes the numbers up to this one.
     pub(super) fn skip_to(&mut self, number: u64) {
         if number > self.record.to {
             (self.record.from, self.record.to) = (number + 1, number);
         }
     }
 
-    /// What the job of a launch is called. PBS takes fifteen signs: there only the number is seen.
+    /// Job name of a launch. PBS truncates it to fifteen characters, which leaves the number.
     pub(super) fn job_name(&self, number: u64) -> String {
         format!("longshore-{number:04}-{}", self.record.pool)
     }

@@ -1,4 +1,4 @@
-//! Carries out what the scaler decides: submits jobs, watches them, cancels them.
+//! Executes the scaler's decisions: submits, polls and cancels jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -17,69 +17,69 @@ use super::status_snapshot::{Explanation, LauncherStatus};
 use crate::scheduler::WorkerKey;
 use crate::system::{Cause, Job, JobId, JobState, Program, System, SystemError, Terms};
 
-/// How often the system is asked about jobs whose workers have not come, at most.
+/// Poll interval while workers have not registered yet.
 const POLL_PENDING: Duration = Duration::from_secs(2);
-/// How often it is asked about those whose workers are lost.
+/// Poll interval while workers are lost.
 const POLL_LOST: Duration = Duration::from_secs(1);
-/// How often it is asked about those whose workers are here.
+/// Poll interval while all workers are registered.
 const POLL_PRESENT: Duration = Duration::from_secs(30);
 
-/// How long a worker of the server's earlier life is waited for before another is started.
+/// How long a worker may take to reconnect after a server restart before another one is launched.
 const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 
-/// Pauses before each try to end the jobs of a pool that ends.
+/// Delays before the attempts to cancel all jobs at shutdown.
 const FINAL_CANCEL_DELAYS: [Duration; 3] =
     [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
 
-/// How a worker is started.
+/// Description of a worker's job.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// Its command line; `%n` is what it is launched as.
+    /// Command line; `%n` is the launch number.
     pub command: Vec<String>,
-    /// Where it runs, and where its log and script go.
+    /// Working directory, and folder of the logs.
     pub folder: PathBuf,
-    /// Threads of each.
+    /// Threads per worker.
     pub threads: u32,
-    /// What the job is held to.
+    /// Time limit of the job.
     pub time: Option<Duration>,
-    /// Memory of each, in MiB.
+    /// Memory per worker in MiB.
     pub memory: Option<u64>,
-    /// On whose account, in which queue.
+    /// Account, queue and other attributes of the job.
     pub terms: Terms,
-    /// What is passed on to the system as it is.
+    /// Additional options for the base system, passed on unchanged.
     pub options: Vec<String>,
 }
 
-/// A job that was submitted.
+/// A submitted job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmittedJob {
-    /// Its id.
+    /// Its id in the base system.
     pub job: JobId,
-    /// Its worker has been here.
+    /// Its worker has registered.
     pub arrived: bool,
 }
 
-/// What a launcher has to see.
+/// Input of a launcher round.
 #[derive(Debug)]
 pub struct RoundInput<'a> {
-    /// How long the server has been up.
+    /// Uptime of the server.
     pub now: Duration,
     /// Threads of all scripts, waiting and running.
     pub threads: u64,
-    /// Workers that are here.
+    /// Registered workers.
     pub present: &'a [PresentWorker],
-    /// Launches whose workers are lost: why their jobs ended is wanted.
+    /// Launch numbers of lost workers whose job's exit reason is needed.
     pub lost: &'a [u64],
-    /// The pool comes to its end: nobody is launched any more, and who has not come need not.
+    /// The pool shuts down: launch no workers, and cancel jobs whose worker has not registered.
     pub shutting_down: bool,
 }
 
-/// What came of a round.
+/// Result of a launcher round.
 #[derive(Debug, Default)]
 pub struct RoundReport {
-    /// Workers that are to be let go.
+    /// Workers to release.
     pub released: Vec<WorkerKey>,
-    /// Why jobs ended whose workers are lost, as far as it is known.
+    /// Known exit reasons of lost workers' jobs.
     pub exit_reasons: Vec<(u64, Cause)>,
 }
 
@@ -89,12 +89,13 @@ pub struct Launcher {
     recipe: Recipe,
     scaler: Scaler,
     jobs: BTreeMap<u64, SubmittedJob>,
-    /// Those whose workers were here in the server's earlier life, and have not come back.
+    /// Launches whose workers were registered before the server was restarted and have not
+    /// reconnected.
     returning: BTreeSet<u64>,
     pending_reasons: BTreeMap<u64, String>,
     exit_reasons: ExitReasons,
     journal: LaunchJournal,
-    /// Those that were asked for and nobody knows whether they are there.
+    /// Launches that may or may not have become jobs.
     unconfirmed: BTreeSet<u64>,
     last_poll: Option<Instant>,
     last_error: Option<String>,
@@ -104,7 +105,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A launcher that goes on with the jobs of an earlier life.
+    /// A launcher that continues with the jobs of an earlier server process.
     pub fn new(
         system: Box<dyn System>,
         recipe: Recipe,
@@ -134,7 +135,7 @@ impl Launcher {
         }
     }
 
-    /// The same, with what an earlier life was about to ask for. What of that became jobs is looked for.
+    /// Uses this journal. Jobs that were journalled and are not known are looked for by name.
     #[must_use]
     pub fn with_journal(mut self, mut journal: LaunchJournal) -> Self {
         let known = |number: &u64| self.jobs.contains_key(number);
@@ -143,22 +144,22 @@ impl Launcher {
         Self { journal, ..self }
     }
 
-    /// What starts the workers.
+    /// Name of the base system.
     pub fn base(&self) -> &'static str {
         self.system.name()
     }
 
-    /// The jobs, for whoever keeps them.
+    /// The submitted jobs, by launch number.
     pub fn jobs(&self) -> &BTreeMap<u64, SubmittedJob> {
         &self.jobs
     }
 
-    /// What others may see of it at any time, and how its size is changed.
+    /// The published status, which also sets the pool's size.
     pub fn status(&self) -> Arc<LauncherStatus> {
         Arc::clone(&self.status)
     }
 
-    /// Looks, decides and acts.
+    /// Polls the base system, scales the pool and publishes the status.
     pub async fn run_round(&mut self, input: RoundInput<'_>) -> RoundReport {
         let now = input.now;
         self.scaler.size = self.status.size();
@@ -208,7 +209,7 @@ impl Launcher {
         launches.collect()
     }
 
-    /// Why the jobs of these ended. One that is nobody's job, or an earlier life's, is not known.
+    /// Exit reasons of these launches' jobs. Those of unknown jobs are left out.
     async fn exit_reasons_of(&mut self, lost: &[u64]) -> Vec<(u64, Cause)> {
         if lost.is_empty() {
             return Vec::new();
@@ -265,7 +266,7 @@ impl Launcher {
         self.scaler.on_failure(now);
     }
 
-    /// Looks for jobs that may have been submitted, though nobody heard their ids.
+    /// Looks for jobs that may have been submitted although their ids were not received.
     async fn find_unconfirmed(&mut self, now: Duration) {
         if self.unconfirmed.is_empty() || self.scaler.backoff(now).is_some() {
             return;
@@ -302,7 +303,7 @@ impl Launcher {
         }
     }
 
-    /// Asks the system about all jobs in one query, now and then.
+    /// Polls the state of all jobs in one query, if the interval has passed.
     async fn poll_system(&mut self, now: Duration, lost: &[u64]) {
         let waiting = self.jobs.values().any(|job| !job.arrived);
         let wanted = lost.iter().any(|number| self.jobs.contains_key(number));
@@ -367,8 +368,8 @@ impl Launcher {
         }
     }
 
-    /// Ends every job that is left. To be called when the workers have been told to go. Those that
-    /// the system could not be asked to end are still among the [`jobs`](Self::jobs).
+    /// Cancels all jobs. Call this after the workers were told to leave. Jobs that could not be
+    /// cancelled stay in [`jobs`](Self::jobs).
     pub async fn cancel_all(&mut self) {
         let all: Vec<u64> = self.jobs.keys().copied().collect();
         for pause in FINAL_CANCEL_DELAYS {
@@ -385,7 +386,7 @@ impl Launcher {
         }
     }
 
-    /// Lets others see how things are.
+    /// Publishes the launcher's status.
     fn publish_status(&self, now: Duration) {
         let explanation = Explanation {
             wanted: self.wanted,

@@ -1,67 +1,67 @@
-//! How many workers there should be. Pure.
+//! Decides how many workers there should be. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::scheduler::WorkerKey;
 
-/// What is wanted of a pool's size.
+/// Size of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Never fewer workers, whatever there is to do.
+    /// Minimum number of workers.
     pub min: u32,
-    /// Never more.
+    /// Maximum number of workers.
     pub max: u32,
-    /// Threads of each.
+    /// Threads per worker.
     pub threads: u32,
-    /// A worker above `min` is released after so long without a script.
+    /// A worker above `min` is released after this long without a script.
     pub idle: Duration,
 }
 
-/// The first wait after a launch failed; it doubles with each failure that follows.
+/// Delay after a failed launch; doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
-/// The longest.
+/// Maximum delay.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
-/// A worker that is there.
+/// A registered worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PresentWorker {
-    /// Its seat.
+    /// Its key.
     pub key: WorkerKey,
-    /// What it was launched as; `None` if somebody else started it.
+    /// Its launch number; `None` if the pool did not launch it.
     pub launch: Option<u64>,
-    /// Since when it has had nothing to do; `None` if it has.
+    /// When it became idle; `None` if it is busy.
     pub idle_since: Option<Duration>,
-    /// It takes scripts.
+    /// It accepts scripts.
     pub working: bool,
 }
 
-/// A worker that was asked for.
+/// State of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaunchState {
-    /// Its job waits, or runs and the worker has not come yet.
+    /// The job waits, or its worker has not registered yet.
     Pending,
-    /// Its worker has been here.
+    /// The worker has registered.
     Arrived,
-    /// Its worker was here before the server was restarted, and is expected back.
+    /// The worker was registered before a server restart and may reconnect.
     Returning,
 }
 
-/// What is to be done.
+/// An action of the launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleAction {
-    /// Ask for so many more workers.
+    /// Launch this many workers.
     Launch(u32),
-    /// Let this worker end what it has, and go.
+    /// Release this worker after it has ended its tasks.
     Release(WorkerKey),
-    /// This worker is not needed any more, and has not come yet.
+    /// Cancel this launch, whose worker has not registered yet.
     CancelPending(u64),
 }
 
-/// Decides how many workers there are.
+/// Decides how many workers to launch and release.
 #[derive(Debug, Clone)]
 pub struct Scaler {
-    /// What is wanted.
+    /// The pool's size.
     pub size: Size,
     failures: u32,
     next_try: Duration,
@@ -73,32 +73,33 @@ impl Scaler {
         Self { size, failures: 0, next_try: Duration::ZERO }
     }
 
-    /// How many workers this many threads of scripts, waiting and running, call for.
+    /// How many workers are needed for this many threads of scripts, waiting and running.
     pub fn wanted(&self, threads: u64) -> u32 {
         let needed = threads.div_ceil(u64::from(self.size.threads.max(1)));
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
         needed.clamp(self.size.min, self.size.max.max(self.size.min))
     }
 
-    /// A launch failed, or its worker never came.
+    /// A launch failed, or its worker never registered.
     pub fn on_failure(&mut self, now: Duration) {
         self.failures = self.failures.saturating_add(1);
         let doubled = FIRST_BACKOFF.saturating_mul(1 << (self.failures - 1).min(20));
         self.next_try = now + doubled.min(MAX_BACKOFF);
     }
 
-    /// A worker has come.
+    /// A worker has registered.
     pub fn on_arrival(&mut self) {
         (self.failures, self.next_try) = (0, Duration::ZERO);
     }
 
-    /// How long nothing is launched, because it failed so often; `None` if that is over.
+    /// Remaining delay before the next launch and the number of failures; `None` if there is no
+    /// delay.
     pub fn backoff(&self, now: Duration) -> Option<(Duration, u32)> {
         let left = self.next_try.saturating_sub(now);
         (!left.is_zero()).then_some((left, self.failures))
     }
 
-    /// What is to be done, with so many threads of scripts waiting and running.
+    /// The actions for this many threads of scripts, waiting and running.
     pub fn decide(
         &self,
         now: Duration,
@@ -122,7 +123,7 @@ impl Scaler {
         }
         let mut surplus = have - wanted;
         let mut actions = Vec::new();
-        // Those that have not come yet cost nothing to do without; the last first.
+        // Cancelling a pending launch costs nothing; the latest first.
         for number in pending.into_iter().rev().take(surplus as usize) {
             actions.push(ScaleAction::CancelPending(number));
             surplus -= 1;
@@ -133,8 +134,8 @@ impl Scaler {
         actions
     }
 
-    /// Lets up to `surplus` workers go that are idle, and `above` of them whatever they are at: they
-    /// end it first. Whoever somebody else has started is theirs to end.
+    /// Releases up to `surplus` idle workers, and `above` of them even if they are busy: they end
+    /// their tasks first. Workers that the pool did not launch are never released.
     fn releases(
         &self,
         now: Duration,
@@ -165,7 +166,7 @@ mod tests {
         Scaler::new(Size { min, max, threads: 1, idle: Duration::from_secs(60) })
     }
 
-    /// Workers that the pool launched, each busy or idle for so many seconds.
+    /// Workers launched by the pool, busy or idle for this many seconds.
     fn present(idle: &[Option<u64>]) -> Vec<PresentWorker> {
         let worker = |(n, idle): (u32, &Option<u64>)| PresentWorker {
             key: WorkerKey::new(n),

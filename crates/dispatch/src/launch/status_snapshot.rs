@@ -1,4 +1,5 @@
-//! What others see of a launcher without waiting for it: a command of its system may hang for long.
+//! Status of a launcher that other tasks read without waiting: a command of the base system may
+//! hang for long.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,35 +9,34 @@ use tokio::time::Instant;
 
 use super::scale::Size;
 
-/// Why things are as they are.
+/// Why the pool has the workers that it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Workers that are wanted.
+    /// Wanted workers.
     pub wanted: u32,
-    /// Workers that are here.
+    /// Registered workers.
     pub here: u32,
-    /// Jobs whose workers have not come yet, with what their system says.
+    /// Jobs whose workers have not registered yet, with the base system's reasons.
     pub pending: Vec<String>,
-    /// What went wrong last.
+    /// The last error.
     pub trouble: Option<String>,
-    /// When it is tried again, in seconds from now.
+    /// Seconds until the next launch attempt.
     pub next_try: Option<u64>,
-    /// What the system has been asked and has not answered: until it does, the rest is what was known
-    /// before.
+    /// The base system's pending query. Until it is answered, the other fields may be outdated.
     #[serde(default)]
     pub asking: Option<Asking>,
 }
 
-/// A question that a system has not answered.
+/// A query that the base system has not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
-    /// What it was asked, for people.
+    /// What was asked, to show.
     pub what: String,
-    /// For how long, in seconds.
+    /// Seconds since the query began.
     pub seconds: u64,
 }
 
-/// A launcher as it was last seen, and what is wanted of it.
+/// The published status of a launcher, and the pool's wanted size.
 #[derive(Debug)]
 pub struct LauncherStatus(Mutex<Snapshot>);
 
@@ -44,13 +44,13 @@ pub struct LauncherStatus(Mutex<Snapshot>);
 struct Snapshot {
     size: Size,
     explanation: Explanation,
-    /// When the next try is, on the server's clock.
+    /// When the next launch attempt is, in server uptime.
     next_try: Duration,
     asking: Option<(&'static str, Instant)>,
 }
 
 impl LauncherStatus {
-    /// Nothing was seen yet but what is wanted.
+    /// The status before the first round.
     pub(super) fn new(size: Size) -> Arc<Self> {
         let (explanation, next_try) = (Explanation::default(), Duration::ZERO);
         Arc::new(Self(Mutex::new(Snapshot { size, explanation, next_try, asking: None })))
@@ -60,24 +60,24 @@ impl LauncherStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is wanted of the pool's size.
+    /// The pool's wanted size.
     pub fn size(&self) -> Size {
         self.snapshot().size
     }
 
-    /// Another size is wanted, from the next round on.
+    /// Changes the wanted size from the next round on.
     pub fn set_size(&self, min: u32, max: u32) {
         let mut snapshot = self.snapshot();
         snapshot.size = Size { min, max: max.max(min), ..snapshot.size };
     }
 
-    /// What the system has been asked and has not answered.
+    /// The base system's pending query.
     pub fn pending_query(&self) -> Option<Asking> {
         let (what, since) = self.snapshot().asking?;
         Some(Asking { what: what.to_owned(), seconds: since.elapsed().as_secs() })
     }
 
-    /// Why things are as they are, as far as it is known.
+    /// Explains the number of workers, as of the last round.
     pub fn explain(&self, now: Duration) -> Explanation {
         let asking = self.pending_query();
         let snapshot = self.snapshot();
@@ -86,13 +86,13 @@ impl LauncherStatus {
         Explanation { next_try, asking, ..snapshot.explanation.clone() }
     }
 
-    /// Notes how things are; the next try is on the server's clock.
+    /// Publishes the result of a round; `next_try` is in server uptime.
     pub(super) fn update(&self, explanation: Explanation, next_try: Duration) {
         let mut snapshot = self.snapshot();
         (snapshot.explanation, snapshot.next_try) = (explanation, next_try);
     }
 
-    /// Notes that the system is asked something, until what is returned is dropped.
+    /// Records a pending query until the returned guard is dropped.
     pub(super) fn begin_query(&self, what: &'static str) -> impl Drop + '_ {
         self.snapshot().asking = Some((what, Instant::now()));
         QueryGuard(self)

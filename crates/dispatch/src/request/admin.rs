@@ -1,4 +1,4 @@
-//! What people look at and do: units and arrays.
+//! Requests that list, inspect and change units and arrays.
 
 use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
@@ -6,54 +6,54 @@ use serde::{Deserialize, Serialize};
 use super::UnitView;
 use crate::script::Script;
 
-/// What is done to units.
+/// An action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
-    /// Those that wait end now, those that run are stopped.
+    /// Cancel waiting units at once and stop running ones.
     Cancel,
-    /// Those that failed or were cancelled run again, with fresh attempts.
+    /// Run failed or cancelled units again, with a fresh number of attempts.
     Retry,
 }
 
-/// What is done to an array.
+/// An action on an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrayAction {
-    /// Begin no more of it.
+    /// Start no more of its units.
     Pause {
-        /// Why, for people.
+        /// Reason to show.
         reason: String,
     },
-    /// Go on with it.
+    /// Continue a paused array.
     Resume,
-    /// Give it up: what runs is stopped.
+    /// Cancel the array and stop its running units.
     Cancel,
-    /// Run what failed again.
+    /// Run its failed units again.
     Retry,
 }
 
-/// Which units are listed, newest first.
+/// Filter and page of a list of units, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Units {
-    /// In this state.
+    /// Only units in this state.
     pub state: Option<UnitState>,
-    /// Of this array.
+    /// Only units of this array.
     pub batch: Option<BatchId>,
-    /// Where an earlier list stopped.
+    /// Cursor of the previous page.
     pub after: Option<String>,
-    /// At most so many.
+    /// Page size.
     pub limit: u32,
 }
 
-/// Which arrays are listed, newest first.
+/// Filter and page of a list of arrays, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrays {
-    /// With this status.
+    /// Only arrays with this status.
     pub status: Option<BatchStatus>,
-    /// Where an earlier list stopped.
+    /// Cursor of the previous page.
     pub after: Option<String>,
-    /// At most so many.
+    /// Page size.
     pub limit: u32,
 }
 
@@ -62,70 +62,70 @@ pub struct Arrays {
 pub struct Listed {
     /// Its identity.
     pub unit: UnitId,
-    /// Where it stands.
+    /// Its state.
     pub state: UnitState,
-    /// The array it belongs to.
+    /// Its array.
     pub batch: Option<BatchId>,
-    /// Its place there.
+    /// Its index in the array.
     pub index: Option<u64>,
-    /// The name or path of a lone script.
+    /// The name or path of a script that was submitted alone.
     pub name: Option<String>,
     /// Attempts used so far.
     pub attempt: u32,
     /// Runs lost with their workers.
     pub lost: u32,
-    /// When it was sent.
+    /// When it was submitted.
     pub created_at: Timestamp,
-    /// Since when it stands there.
+    /// When it entered its state.
     pub since: Timestamp,
     /// Why it failed, or why its last run did.
     pub failure: Option<Failure>,
 }
 
-/// Everything about a unit.
+/// All details of a unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Where it stands, and what its worker told.
+    /// Its state and result.
     #[serde(flatten)]
     pub view: UnitView,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: TenantId,
-    /// The array it belongs to.
+    /// Its array.
     pub batch: Option<BatchId>,
-    /// Its place there.
+    /// Its index in the array.
     pub index: Option<u64>,
-    /// How early it goes.
+    /// Its priority.
     pub priority: Priority,
-    /// When it was sent.
+    /// When it was submitted.
     pub created_at: Timestamp,
-    /// Since when it stands where it does.
+    /// When it entered its state.
     pub since: Timestamp,
-    /// Somebody asked for it to be cancelled while it ran.
+    /// A cancellation was requested while it ran.
     pub cancel_requested: bool,
-    /// What is run.
+    /// The script that it runs.
     pub script: Option<Script>,
-    /// Runs that did not end well.
+    /// Its failed runs.
     pub past: Vec<PastFailure>,
 }
 
-/// One run that did not end well.
+/// A failed run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastFailure {
-    /// Which attempt.
+    /// The attempt.
     pub attempt: u32,
     /// When it ended.
     pub at: Timestamp,
-    /// Why.
+    /// The reason.
     pub failure: Failure,
 }
 
-/// What became of a deed.
+/// Result of an action on units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changed {
     /// Units that changed at once.
     pub changed: u64,
-    /// Running units that are being stopped.
+    /// Running units that were asked to stop.
     pub requested: u64,
-    /// Units whose state did not allow it.
+    /// Units whose state does not allow the action.
     pub skipped: u64,
 }

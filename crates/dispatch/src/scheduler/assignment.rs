@@ -1,4 +1,4 @@
-//! Who gets what.
+//! Assigns tasks to workers, and decides how many to claim and to retract.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,23 +9,24 @@ use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerKey};
 use super::{Location, Stage, TaskScheduler};
 
-/// A task that fits nowhere is overtaken by others for so long; then a worker is kept for it.
+/// A task that fits nowhere lets others pass for this long. Then a worker is reserved for it.
 const RESERVE_AFTER: Duration = Duration::from_millis(500);
-/// Threads' worth of tasks that may wait here because they fit nowhere, at least.
+/// Minimum limit, in threads, for queued tasks. Below the limit, free threads are claimed for even
+/// if queued tasks fit nowhere.
 const MIN_BACKLOG: u32 = 256;
 
-/// A task is given to a worker.
+/// A task and the worker that gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Assignment {
-    /// To whom.
+    /// The worker.
     pub worker: WorkerKey,
-    /// What.
+    /// The task.
     pub unit: UnitId,
 }
 
 impl<C> TaskScheduler<C> {
-    /// Gives what waits to whoever has room, and a little more to those that work fast. Each is
-    /// given once: it is its worker's until that one ends it, gives it back or is lost.
+    /// Assigns queued tasks to workers with free threads, and prefills fast workers. Each task is
+    /// assigned once: it stays with its worker until the worker ends it, returns it or is lost.
     pub fn schedule(&mut self, now: Duration) -> Vec<Assignment> {
         let mut assigned = Vec::new();
         let mut blocked = BTreeSet::new();
@@ -42,7 +43,7 @@ impl<C> TaskScheduler<C> {
         assigned
     }
 
-    /// The first task of all lines that are not blocked.
+    /// The queued task with the smallest rank whose queue is not blocked.
     fn next_waiting(
         &self,
         blocked: &BTreeSet<ResourceRequest>,
@@ -52,7 +53,7 @@ impl<C> TaskScheduler<C> {
         heads.min_by_key(|(head, _)| **head).map(|((_, unit), request)| (request.clone(), *unit))
     }
 
-    /// The worker whose free room it fills best.
+    /// The worker with the least free threads that suffice, unless it is reserved for another task.
     fn best_fit(&self, request: &ResourceRequest, unit: UnitId) -> Option<WorkerKey> {
         let may = |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
         let fits = |id: &WorkerKey| self.workers.get(id).is_some_and(|worker| worker.fits(request));
@@ -75,7 +76,8 @@ impl<C> TaskScheduler<C> {
         Assignment { worker, unit }
     }
 
-    /// Keeps the worker free that will soonest have room, if the task has waited long enough.
+    /// Reserves the worker that should have room first, if the task has waited for
+    /// [`RESERVE_AFTER`].
     fn reserve_worker(&mut self, now: Duration, request: &ResourceRequest, unit: UnitId) {
         let waited = self.tasks.get(&unit).map_or(Duration::ZERO, |task| now - task.since.min(now));
         if waited < RESERVE_AFTER || self.reserved.values().any(|holder| *holder == unit) {
@@ -94,8 +96,8 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Gives workers that are fast a little beyond what they can run: what is there is spread over
-    /// all of them.
+    /// Assigns tasks beyond the free threads to fast workers. Each worker gets an equal share of
+    /// the queued tasks.
     fn prefill(&mut self, blocked: &BTreeSet<ResourceRequest>, assigned: &mut Vec<Assignment>) {
         let candidates: Vec<WorkerKey> = self
             .prefill_candidates
@@ -130,10 +132,11 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Threads' worth of tasks that should be claimed: what is free now, and so much more of what is
-    /// quick that claims are few and nobody waits for one. Nothing more of what is slow: what is
-    /// claimed is not overtaken by what comes later. Where what waits here fits nowhere, others
-    /// are claimed beside it, within reason.
+    /// Threads' worth of tasks to claim from the store: the free threads, and four times the
+    /// prefill of fast workers, so that claims are few and no worker waits for one. For slow
+    /// scripts nothing is claimed ahead, because a claimed task is not overtaken by a more urgent
+    /// one that is sent later. If queued tasks fit nowhere, others are claimed as well, up to a
+    /// limit.
     pub fn threads_to_claim(&self) -> u32 {
         let sum = |numbers: &mut dyn Iterator<Item = u32>| numbers.fold(0, u32::saturating_add);
         let workers = || self.workers.values().filter(|worker| worker.indexed_free.is_some());
@@ -146,12 +149,12 @@ impl<C> TaskScheduler<C> {
             sum(&mut workers().map(|worker| worker.threads)).saturating_mul(4).max(MIN_BACKLOG);
         let free = if here < most { free } else { 0 };
         let ahead = quick.saturating_mul(4);
-        // Little by little would cost a commit each.
+        // Many small claims would cost a commit each.
         let ahead = Some(ahead.saturating_sub(here)).filter(|more| *more >= ahead / 2).unwrap_or(0);
         free.saturating_add(ahead)
     }
 
-    /// The widest task that any worker could hold, and the most that any has of each resource.
+    /// The maximum of threads and of each resource over all working workers.
     pub fn largest_worker(&self) -> ResourceRequest {
         let mut largest = ResourceRequest::default();
         for worker in self.workers.values().filter(|worker| worker.indexed_free.is_some()) {
@@ -164,8 +167,8 @@ impl<C> TaskScheduler<C> {
         largest
     }
 
-    /// Tasks that should be asked back: they wait at a worker that is busy, while another is idle and
-    /// nothing waits here.
+    /// Prefilled tasks to take back: they wait at a busy worker while another worker is idle and no
+    /// task is queued here.
     pub fn tasks_to_retract(&self) -> Vec<Assignment> {
         if !self.waiting.is_empty() {
             return Vec::new();

@@ -1,14 +1,14 @@
-//! How much a worker is given ahead.
+//! How many tasks a worker gets ahead of its free threads.
 
 use std::time::Duration;
 
-/// So much work is given ahead: long enough to cover a slow answer of the server, short enough that
-/// hardly anything waits at one worker while another is idle.
+/// Run time of the tasks that a worker gets ahead. It covers a slow answer of the server, and is so
+/// short that few tasks wait at one worker while another is idle.
 const PREFILL_TIME: Duration = Duration::from_millis(100);
-/// Never more, however quick the scripts are.
+/// Maximum threads' worth of prefilled tasks, for scripts of any run time.
 const MAX_PREFILL: u32 = 2048;
 
-/// How long scripts take at one worker.
+/// Moving average of a worker's script run times.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct PrefillEstimator {
     mean: Option<Duration>,
@@ -22,8 +22,8 @@ impl PrefillEstimator {
         });
     }
 
-    /// How many threads' worth is given beyond what can run at once. Before anything is known,
-    /// nothing: what waits at a worker is not overtaken.
+    /// Threads' worth of tasks to assign beyond the worker's own threads. Zero until a script has
+    /// ended: a prefilled task is not overtaken by a more urgent one.
     pub(super) fn credit(self, threads: u32) -> u32 {
         let Some(mean) = self.mean else { return 0 };
         let rounds = PREFILL_TIME.as_nanos() / mean.as_nanos().max(1);

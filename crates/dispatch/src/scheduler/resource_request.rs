@@ -1,25 +1,25 @@
-//! What a task takes up.
+//! Resources that a task needs.
 
 use std::collections::BTreeMap;
 
-/// What a task takes up while it runs. Tasks with the same need wait in one line.
+/// Resources that a task occupies while it runs. Tasks with equal requests share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ResourceRequest {
-    /// Threads of its worker.
+    /// Threads of the worker.
     pub threads: u32,
-    /// What else, as `gpu` → 2.
+    /// Named resources, as `gpu` → 2.
     pub resources: BTreeMap<String, u32>,
-    /// Nothing may run beside it: it was there each time a worker died.
+    /// The task runs alone on its worker, because workers died each time it ran.
     pub exclusive: bool,
 }
 
 impl ResourceRequest {
-    /// Threads and nothing else.
+    /// A request for threads only.
     pub fn threads(threads: u32) -> Self {
         Self { threads: threads.max(1), ..Self::default() }
     }
 
-    /// Whether it may be given before there is room for it.
+    /// Whether the task may be assigned before its resources are free.
     pub(super) fn allows_prefill(&self) -> bool {
         !self.exclusive && self.resources.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Tasks: coming, running, ending.
+//! Task events: added, started, ended, returned, withdrawn.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use longshore::session::Lease;
 use super::{Location, ResourceRequest, Stage, Task, TaskScheduler, WorkerKey};
 
 impl<C> TaskScheduler<C> {
-    /// A task that was claimed just now.
+    /// Adds a task that the server has just claimed.
     pub fn add(
         &mut self,
         now: Duration,
@@ -30,7 +30,8 @@ impl<C> TaskScheduler<C> {
         self.tasks.insert(lease.unit, task);
     }
 
-    /// A task of an earlier life: whoever has it may come back. It is known there as `told`.
+    /// Adds a task that an earlier server process had claimed. The worker that holds it under
+    /// `worker_lease` may reconnect.
     pub fn add_restored(
         &mut self,
         now: Duration,
@@ -52,13 +53,13 @@ impl<C> TaskScheduler<C> {
         self.tasks.insert(lease.unit, task);
     }
 
-    /// Those of an earlier life that nobody came back with: gone from the board.
+    /// Removes the restored tasks that no worker has reported.
     pub fn take_restored(&mut self) -> Vec<Task<C>> {
         let units = std::mem::take(&mut self.restored);
         units.into_iter().filter_map(|unit| self.tasks.remove(&unit)).collect()
     }
 
-    /// Those of an earlier life that nobody came back with wait again: no worker has them.
+    /// Queues the restored tasks that no worker has reported. Call this if no worker can hold them.
     pub fn requeue_restored(&mut self, now: Duration) {
         for unit in std::mem::take(&mut self.restored) {
             if let Some(task) = self.tasks.get_mut(&unit) {
@@ -68,12 +69,12 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// How many of an earlier life nobody has come back with yet.
+    /// Number of restored tasks that no worker has reported yet.
     pub fn restored_count(&self) -> usize {
         self.restored.len()
     }
 
-    /// A worker has begun a task.
+    /// A worker has started a task.
     pub fn on_task_started(&mut self, id: WorkerKey, lease: Lease) {
         if let Some(task) =
             self.tasks.get_mut(&lease.unit).filter(|task| task.worker_lease == lease)
@@ -83,7 +84,8 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// A worker has ended a task, after running it for so long. `None` if it was not its own.
+    /// A worker has ended a task after running it for `ran`. Returns `None` if the task is not
+    /// assigned to this worker.
     pub fn on_task_done(
         &mut self,
         now: Duration,
@@ -104,7 +106,7 @@ impl<C> TaskScheduler<C> {
         self.tasks.remove(&lease.unit)
     }
 
-    /// A worker gives a task back that it has not begun.
+    /// A worker returns a task that it has not started.
     pub fn on_task_returned(&mut self, now: Duration, id: WorkerKey, lease: Lease) {
         let task = self.tasks.get(&lease.unit).filter(|task| task.worker_lease == lease);
         if task.is_some_and(
@@ -116,7 +118,7 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Takes a task off the board that waits. `None` if a worker has it: it must be asked.
+    /// Removes a queued task. Returns `None` if a worker has it: the server must ask that worker.
     pub fn withdraw(&mut self, unit: UnitId) -> Option<Task<C>> {
         let task = self.tasks.get(&unit).filter(|task| task.location == Location::Waiting)?;
         let (request, key) = (task.request.clone(), (task.rank, unit));
@@ -124,13 +126,13 @@ impl<C> TaskScheduler<C> {
         self.tasks.remove(&unit)
     }
 
-    /// Takes all off the board that wait.
+    /// Removes all queued tasks.
     pub fn withdraw_all(&mut self) -> Vec<Task<C>> {
         let units = std::mem::take(&mut self.waiting).into_values().flatten();
         units.filter_map(|(_, unit)| self.tasks.remove(&unit)).collect()
     }
 
-    /// The worker that has a task.
+    /// The worker that has this task.
     pub fn holder(&self, unit: UnitId) -> Option<WorkerKey> {
         match self.tasks.get(&unit)?.location {
             Location::AtWorker(id, _) => Some(id),
@@ -138,17 +140,17 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Every task, in no order.
+    /// All tasks, in no order.
     pub fn tasks(&self) -> impl Iterator<Item = (UnitId, &Task<C>)> {
         self.tasks.iter().map(|(unit, task)| (*unit, task))
     }
 
-    /// A task by its unit.
+    /// The task of this unit.
     pub fn task(&self, unit: UnitId) -> Option<&Task<C>> {
         self.tasks.get(&unit)
     }
 
-    /// Whether a worker has said that it has begun the task.
+    /// Whether a worker has reported that the task started.
     pub fn has_started(&self, unit: UnitId) -> bool {
         self.tasks
             .get(&unit)
@@ -185,7 +187,7 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Takes a task from its worker; it is nowhere then.
+    /// Frees the task's resources at its worker. The caller requeues or removes the task.
     pub(super) fn unassign(&mut self, unit: UnitId) {
         let Some(task) = self.tasks.get(&unit) else { return };
         if let Location::AtWorker(id, _) = task.location

@@ -10,7 +10,7 @@ use super::{Assignment, Location, ResourceRequest, TaskScheduler, WorkerEntry, W
 const NOW: Duration = Duration::from_secs(100);
 const LATER: Duration = Duration::from_secs(101);
 
-/// How long scripts take at these workers: too long to be given ahead.
+/// Script run time that allows no prefill.
 const SLOW: Duration = Duration::from_secs(10);
 
 fn lease() -> Lease {
@@ -32,7 +32,7 @@ fn worker_with(
     scheduler.on_register(NOW, worker, &[]).0
 }
 
-/// A worker that is given as much ahead as it can run.
+/// A worker that is prefilled with as many tasks as it has threads.
 fn quick(uid: &str, threads: u32) -> WorkerEntry {
     let mut worker = WorkerEntry::new(uid, threads, BTreeMap::new());
     worker.prefill.on_end(Duration::from_millis(100));
@@ -91,7 +91,7 @@ fn a_wide_task_has_a_worker_kept_for_it_after_a_while() {
     let wide = task(&mut scheduler, 10, 4);
     let mut later: Vec<Lease> = (20..40).map(|rank| task(&mut scheduler, rank, 1)).collect();
     assert!(assign(&mut scheduler, LATER).is_empty());
-    // One by one the first ones end; others take their places, but not at the worker that is kept.
+    // The first tasks end one by one. Other tasks replace them, but not at the reserved worker.
     let mut given = Vec::new();
     for lease in narrow {
         let at = scheduler.holder(lease.unit).unwrap();
@@ -269,7 +269,7 @@ fn what_is_slow_is_claimed_only_for_who_is_free() {
     assert_eq!(scheduler.threads_to_claim(), 2, "what fits nowhere keeps nobody from what does");
 }
 
-/// What may happen to a board.
+/// An event of the simulation.
 #[derive(Debug, Clone)]
 enum Event {
     Join(u32),
@@ -301,7 +301,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A board with what the world beside it knows.
+/// A scheduler, and the units that it must know.
 #[derive(Default)]
 struct Simulation {
     scheduler: TaskScheduler<()>,
@@ -319,7 +319,7 @@ impl Simulation {
         self.scheduler.workers().map(|(id, _)| id).collect()
     }
 
-    /// A task that some worker has.
+    /// A task that is assigned to a worker.
     fn assigned(&self, at: usize) -> Option<(WorkerKey, Lease)> {
         let all: Vec<(WorkerKey, UnitId)> = self
             .scheduler
@@ -403,7 +403,7 @@ impl Simulation {
         }
     }
 
-    /// Everything is somewhere, once, and nobody has more than it should.
+    /// Each task is in exactly one place, and no worker exceeds its limits.
     fn check(&self) {
         assert_eq!(self.scheduler.tasks.keys().copied().collect::<BTreeSet<_>>(), self.alive);
         let mut located: Vec<UnitId> =
@@ -452,7 +452,7 @@ proptest! {
         simulation.apply(Event::Add(10, wide, false));
         let wide: UnitId = *simulation.scheduler.waiting.values().flatten().map(|(_, unit)| unit).next().unwrap();
         for at in 0..rounds * 40 {
-            // Others keep coming, and what runs keeps ending.
+            // More tasks keep arriving, and running tasks keep ending.
             simulation.apply(Event::Add(20, 1, false));
             simulation.scheduler.schedule(simulation.now);
             simulation.apply(Event::End(at));

@@ -1,4 +1,4 @@
-//! A worker's seat: what it has, and what of it is taken.
+//! A worker's resources and the tasks that occupy them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use longshore::UnitId;
 use super::prefill::PrefillEstimator;
 use super::resource_request::ResourceRequest;
 
-/// A worker, as long as the server knows it.
+/// Identifies a worker for as long as the server knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerKey(pub(super) u32);
 
 #[cfg(test)]
 impl WorkerKey {
-    /// A seat of this number.
+    /// The key with this number.
     pub(crate) fn new(number: u32) -> Self {
         Self(number)
     }
@@ -26,46 +26,46 @@ impl std::fmt::Display for WorkerKey {
     }
 }
 
-/// Whether a worker takes tasks.
+/// Whether a worker accepts tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
-    /// It does.
+    /// It accepts tasks.
     Working,
-    /// It only ends what it has.
+    /// It ends its tasks and accepts no more.
     Draining,
-    /// Its connection has been gone since then.
+    /// Its connection broke at this time.
     Disconnected(Duration),
 }
 
-/// What is known of a worker.
+/// A worker as the scheduler sees it.
 #[derive(Debug, Clone)]
 pub struct WorkerEntry {
-    /// Its identity, fresh at each of its starts.
+    /// Its identity, new at each start of its process.
     pub uid: String,
-    /// Threads in all.
+    /// Number of threads.
     pub threads: u32,
-    /// What else it has.
+    /// Named resources.
     pub resources: BTreeMap<String, u32>,
-    /// Whether it takes tasks.
+    /// Whether it accepts tasks.
     pub state: WorkerState,
-    /// When it last gave a sign of life.
+    /// When its last message arrived.
     pub last_seen: Duration,
-    /// When it last ended a task, or came.
+    /// When it last ended a task, or registered.
     pub idle_since: Duration,
     pub(super) prefill: PrefillEstimator,
-    /// Threads of all that it was given and has not ended, running or not.
+    /// Threads of all assigned tasks, running or waiting at the worker.
     load: u32,
     taken: BTreeMap<String, u32>,
-    /// What it has must have nothing beside it.
+    /// Its task must run alone.
     exclusive: bool,
-    /// In the order in which they were given.
+    /// In the order of assignment.
     tasks: VecDeque<UnitId>,
-    /// Its room as the index has it.
+    /// Free threads as `by_free_threads` has them; `None` if the worker is not in that index.
     pub(super) indexed_free: Option<u32>,
 }
 
 impl WorkerEntry {
-    /// A worker with so many threads, and what else it has.
+    /// A worker with these threads and resources, without tasks.
     pub fn new(uid: impl Into<String>, threads: u32, resources: BTreeMap<String, u32>) -> Self {
         Self {
             uid: uid.into(),
@@ -88,22 +88,22 @@ impl WorkerEntry {
         if self.exclusive { 0 } else { self.threads.saturating_sub(self.load) }
     }
 
-    /// Threads of all that it was given and has not ended.
+    /// Threads of all assigned tasks.
     pub fn load(&self) -> u32 {
         self.load
     }
 
-    /// Everything that it was given and has not ended, in that order.
+    /// All assigned tasks, in the order of assignment.
     pub fn tasks(&self) -> Vec<UnitId> {
         self.tasks.iter().copied().collect()
     }
 
-    /// How many tasks it has.
+    /// Number of assigned tasks.
     pub fn task_count(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Whether the task could run here, were it empty.
+    /// Whether the task could run here if the worker were empty.
     pub fn could_fit(&self, request: &ResourceRequest) -> bool {
         let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
         request.threads <= self.threads && request.resources.iter().all(has)
@@ -121,7 +121,7 @@ impl WorkerEntry {
         request.threads <= self.free_threads() && request.resources.iter().all(free)
     }
 
-    /// Threads' worth of tasks that it should have beyond what runs, less what it has.
+    /// Threads' worth of tasks that are missing to a full prefill.
     pub(super) fn prefill_deficit(&self) -> u32 {
         if self.exclusive {
             return 0;
@@ -130,7 +130,7 @@ impl WorkerEntry {
         most.saturating_sub(self.load.max(self.threads))
     }
 
-    /// Whether it is time to give it more ahead: half of that is used up.
+    /// Whether at least half of the prefill is used up.
     pub(super) fn needs_prefill(&self) -> bool {
         let credit = self.prefill.credit(self.threads);
         credit > 0 && self.prefill_deficit() >= credit.div_ceil(2)
@@ -146,7 +146,7 @@ impl WorkerEntry {
     }
 
     pub(super) fn release(&mut self, unit: UnitId, request: &ResourceRequest) {
-        // What ends is near the front: it was given first.
+        // Tasks end roughly in the order of assignment, so the position is near the front.
         let Some(at) = self.tasks.iter().position(|task| *task == unit) else { return };
         self.tasks.remove(at);
         self.load = self.load.saturating_sub(request.threads);
@@ -158,7 +158,7 @@ impl WorkerEntry {
         }
     }
 
-    /// Becomes what the same worker was before its connection broke.
+    /// Takes over tasks and statistics from this worker's entry before it reconnected.
     pub(super) fn restore_from(&mut self, previous: Self) {
         (self.load, self.taken, self.tasks) = (previous.load, previous.taken, previous.tasks);
         self.exclusive = previous.exclusive;

@@ -1,4 +1,4 @@
-//! Workers: coming, living, going.
+//! Worker events: registered, seen, disconnected, lost, left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::{
 };
 
 impl<C> TaskScheduler<C> {
-    /// A worker introduces itself, for the first time or again. `holds` is what it has from earlier.
+    /// A worker registers, for the first time or after a reconnect. `held` are the leases that it
+    /// has.
     pub fn on_register(
         &mut self,
         now: Duration,
@@ -38,7 +39,7 @@ impl<C> TaskScheduler<C> {
         (id, diff)
     }
 
-    /// Compares what a worker holds with what it should hold.
+    /// Compares the leases that a worker holds with the tasks assigned to it.
     fn reconcile(&mut self, now: Duration, id: WorkerKey, held: &[Lease]) -> ReconnectDiff {
         let mut diff = ReconnectDiff::default();
         let mut found = BTreeSet::new();
@@ -63,17 +64,17 @@ impl<C> TaskScheduler<C> {
         diff
     }
 
-    /// A worker gave a sign of life; false if nobody knows it any more.
+    /// A message of the worker arrived. Returns false if the worker is unknown.
     pub fn on_heartbeat(&mut self, now: Duration, id: WorkerKey) -> bool {
         self.workers.get_mut(&id).map(|worker| worker.last_seen = now).is_some()
     }
 
-    /// A worker's connection is gone. It may come back.
+    /// The worker's connection broke. It may reconnect.
     pub fn on_disconnect(&mut self, now: Duration, id: WorkerKey) {
         self.set_state(id, WorkerState::Disconnected(now));
     }
 
-    /// A worker will take nothing new.
+    /// The worker accepts no more tasks.
     pub fn on_draining(&mut self, id: WorkerKey) {
         self.set_state(id, WorkerState::Draining);
     }
@@ -86,7 +87,8 @@ impl<C> TaskScheduler<C> {
         self.reindex(id);
     }
 
-    /// Nobody could be heard until now: the silence was ours, and the watch begins anew.
+    /// Restarts all liveness timeouts. The server calls this after it could not read messages
+    /// itself.
     pub fn reset_liveness(&mut self, now: Duration) {
         for worker in self.workers.values_mut() {
             worker.last_seen = now;
@@ -96,7 +98,7 @@ impl<C> TaskScheduler<C> {
         }
     }
 
-    /// Workers that have been silent for `ttl`, or away for `grace`.
+    /// Workers that sent nothing for `ttl`, or have been disconnected for `grace`.
     pub fn overdue(&self, now: Duration, ttl: Duration, grace: Duration) -> Vec<WorkerKey> {
         let is_overdue = |worker: &WorkerEntry| match worker.state {
             WorkerState::Disconnected(since) => now.saturating_sub(since) >= grace,
@@ -105,14 +107,16 @@ impl<C> TaskScheduler<C> {
         self.workers.iter().filter(|(_, worker)| is_overdue(worker)).map(|(id, _)| *id).collect()
     }
 
-    /// A worker is gone for good. What it had begun, or may have, is lost; the rest waits again.
+    /// The worker is gone for good. Tasks that it had started, or may have, are lost; the others
+    /// are queued.
     pub fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) -> WorkerLoss {
         let Some(worker) = self.workers.get(&id) else { return WorkerLoss::default() };
         let (threads, uid, units) = (worker.threads, worker.uid.clone(), worker.tasks());
         let (mut lost, mut ahead) = (WorkerLoss::default(), 0);
         for unit in units {
             let Some(task) = self.tasks.get(&unit) else { continue };
-            // A worker begins what it was given in order, and may not have lived to tell of it.
+            // A worker starts tasks in order of assignment, and may have died before it reported a
+            // start.
             let may_have_begun = ahead + task.request.threads <= threads;
             ahead += task.request.threads;
             let begun = matches!(task.location, Location::AtWorker(_, Stage::Started));
@@ -131,7 +135,8 @@ impl<C> TaskScheduler<C> {
         lost
     }
 
-    /// A worker has left in good order. What it still had was not begun.
+    /// The worker left after it had ended or returned its tasks. Tasks it still has were not
+    /// started.
     pub fn on_worker_left(&mut self, now: Duration, id: WorkerKey) {
         for unit in self.workers.get(&id).map_or_else(Vec::new, WorkerEntry::tasks) {
             self.unassign(unit);

@@ -1,4 +1,5 @@
-//! Claiming: one call at a time, beside the core, as much as the board wants.
+//! Claims units from the store: one call at a time, concurrent with the core, as many as the
+//! scheduler asks for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use crate::scheduler::{ResourceRequest, TaskScheduler};
 use crate::script::{Item, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
-/// The most that one call brings: more would hold up others' commits.
+/// Maximum threads' worth of units per claim. A larger claim would delay other transactions.
 const MAX_CLAIM: u32 = 2048;
-/// How long word is waited for that there is something.
+/// How long to wait for the store's wake-up before claiming again.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a store that is away is left alone.
+/// Delay before the next attempt if the store fails.
 const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// What belongs to a task on the board.
+/// Data of a task in the scheduler.
 #[derive(Debug)]
 pub(super) struct TaskData {
     pub(super) script_id: u64,
     attempt: u32,
     queued: i64,
     item: Option<Item>,
-    /// When it must have ended.
+    /// When the run must have ended.
     deadline: Option<Instant>,
 }
 
 impl TaskData {
-    /// Whether it is no part of an array.
+    /// Whether the task is not part of an array.
     pub(super) fn is_single(&self) -> bool {
         self.item.is_none()
     }
@@ -54,7 +55,7 @@ impl TaskData {
     }
 }
 
-/// A unit that is ready for the board.
+/// A claimed unit, ready for the scheduler.
 pub(super) struct PreparedTask {
     pub(super) lease: Lease,
     pub(super) rank: i64,
@@ -63,7 +64,7 @@ pub(super) struct PreparedTask {
     pub(super) data: TaskData,
 }
 
-/// What a claim brought.
+/// The units of a claim.
 #[derive(Default)]
 pub(super) struct ClaimedTasks {
     pub(super) tasks: Vec<PreparedTask>,
@@ -71,7 +72,7 @@ pub(super) struct ClaimedTasks {
     pub(super) rejected: Vec<(Lease, Outcome)>,
 }
 
-/// A claim's end: what it brought, and what the store's wake said before it.
+/// Result of a claim, and the store's wake sequence before it.
 struct ClaimResult {
     tasks: ClaimedTasks,
     wake_seq: u64,
@@ -83,7 +84,7 @@ pub(super) struct Claimer {
     store: Arc<dyn Store>,
     session: SessionId,
     in_flight: Option<BoxFuture<'static, ClaimResult>>,
-    /// There was nothing: word that there may be something again.
+    /// Set after an empty claim: resolves when the store may have units again.
     wakeup: Option<BoxFuture<'static, u64>>,
     wake_seq: u64,
 }
@@ -93,12 +94,13 @@ impl Claimer {
         Self { store, session, in_flight: None, wakeup: None, wake_seq: 0 }
     }
 
-    /// Whether nothing is being claimed.
+    /// Whether no claim is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight.is_none()
     }
 
-    /// Begins a claim if the board wants more, there may be more, and none is under way.
+    /// Starts a claim if the scheduler asks for tasks, the store may have some, and no claim is in
+    /// flight.
     pub(super) fn claim_if_needed(
         &mut self,
         scheduler: &TaskScheduler<TaskData>,
@@ -111,7 +113,8 @@ impl Claimer {
         if threads == 0 || largest.threads == 0 {
             return;
         }
-        // At least the widest there may be: in the store it would hold up all others.
+        // At least the widest worker: otherwise a wide unit would stay in the store and block those
+        // behind it.
         let claim = self.claim(threads.max(largest.threads), largest);
         let claim =
             claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
@@ -131,13 +134,13 @@ impl Claimer {
             resources: unlimited,
             all_resources: largest.resources,
             ahead: 0,
-            // Who must run alone is seen to on the board.
+            // The scheduler itself runs exclusive tasks alone.
             empty_handed: true,
             except: Vec::new(),
         }
     }
 
-    /// What the claim brought that is under way; nothing, if there may be something again.
+    /// The tasks of the claim in flight; none after a wake-up.
     pub(super) async fn next(&mut self) -> ClaimedTasks {
         tokio::select! {
             claimed = or_pending(&mut self.in_flight) => {
@@ -157,7 +160,7 @@ impl Claimer {
     }
 }
 
-/// A future that may not be there: then never.
+/// Awaits the future if there is one, and never resolves otherwise.
 pub(super) async fn or_pending<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
     match future {
         Some(future) => future.await,
@@ -185,7 +188,7 @@ async fn claim_and_prepare(
     }
 }
 
-/// Makes entries of units, with the bodies that are not `known`.
+/// Turns units into tasks, and loads the definitions of arrays that are not `cached`.
 pub(super) async fn prepare(
     store: &Arc<dyn Store>,
     units: Vec<HeldUnit>,
@@ -227,7 +230,7 @@ async fn load_definition(
 ) -> Result<ScriptDefinition, Outcome> {
     let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
     let definition = store.definition(&Scope::All, batch).await;
-    // A store that is away: the unit comes again.
+    // The store is unavailable: claim the unit again later.
     let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
     let definition =
         definition.ok_or_else(|| invalid(format!("array `{batch}` does not say what is run")))?;
@@ -260,7 +263,7 @@ fn prepare_task(
         resources: unit.weight.resources.clone(),
         exclusive,
     };
-    // On the store's clock it was claimed just now.
+    // The store's clock at the time of the claim.
     let now = unit.started_at.unwrap_or(unit.since);
     let time_left = unit.deadline.map(|deadline| deadline.since(now));
     let data = TaskData {

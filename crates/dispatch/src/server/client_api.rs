@@ -1,5 +1,5 @@
-//! The desk: what clients ask, and who answers. Submissions and looks go to the store; what concerns
-//! workers goes to the core.
+//! Answers clients. Submissions and queries go to the store; what concerns workers goes to the
+//! core.
 
 mod admin;
 mod submit;
@@ -25,7 +25,7 @@ pub(super) struct ClientApi {
     client: Client,
     core: mpsc::Sender<Event>,
     base: String,
-    /// What is known of whoever launches workers. It may wait for its system for long; we do not.
+    /// A snapshot of the launcher. The launcher itself may wait long for its base system.
     launcher: Option<Arc<LauncherStatus>>,
 }
 
@@ -39,13 +39,13 @@ impl ClientApi {
         Self { client: Client::new(store), core, base, launcher }
     }
 
-    /// Scripts that wait in the store.
+    /// Number of scripts that are ready in the store.
     pub(super) async fn ready(&self) -> u64 {
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         totals.map_or(0, |totals| totals.counts.ready)
     }
 
-    /// Answers one client until it leaves.
+    /// Answers one client until it disconnects.
     pub(super) async fn serve(self, peer: AuthenticatedPeer) {
         if let Err(error) = self.serve_requests(peer).await {
             tracing::debug!(%error, "a client's line ended");
@@ -119,7 +119,7 @@ impl ClientApi {
         launcher.ok_or_else(|| "this server launches no workers: others start them".to_owned())
     }
 
-    /// What the core sees.
+    /// The launcher's view of the core.
     pub(super) async fn view(&self) -> Result<LauncherView, String> {
         self.query_core(Event::LauncherView).await
     }
@@ -152,7 +152,7 @@ impl ClientApi {
             size: size.map_or((0, 0), |size| (size.min, size.max)),
             threads: size.map_or(0, |size| size.threads),
             ready: counts.ready,
-            // As the store has it: an end that is being written is not over yet.
+            // As the store counts it: a unit stays leased until its result is written.
             claimed: counts.leased,
             later: counts.blocked + counts.scheduled,
             done: counts.done,

@@ -1,7 +1,9 @@
-//! The heart of a server: one task that owns the board, hears everybody and tells everybody.
+//! The server's event loop: one task that owns the scheduler and exchanges messages with all
+//! workers.
 //!
-//! Waits for nobody. Claims, ends and beats are calls to the store that run beside it; a worker's
-//! words wait in its line. What is decided is decided by the board.
+//! It never waits for a single operation. Claims, results and heartbeats are store calls that run
+//! concurrently, and messages to a worker are buffered in its channel. The scheduler makes all
+//! decisions.
 
 mod lost_workers;
 mod pause;
@@ -35,18 +37,20 @@ use crate::script;
 use crate::system::Cause;
 use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
 
-/// How many events are heard at once.
+/// Maximum number of events per turn of the loop.
 const MAX_EVENTS: usize = 512;
-/// Whoever did not turn to anybody for so long was deaf: a machine asleep, a disk that hangs.
+/// If a turn of the loop took this long, the process was stalled (suspended machine, hanging disk),
+/// and workers may have sent heartbeats that it could not read.
 const STALL_THRESHOLD: Duration = Duration::from_secs(1);
-/// How often the board is looked over without an event.
+/// Interval of maintenance without events.
 const TICK: Duration = Duration::from_millis(100);
 
-/// So long even a worker is waited for after a restart that was not noted in time: longer than the
-/// longest pause between two of its tries.
+/// Minimum wait for workers after a restart. A worker that registered shortly before the crash is
+/// missing from the state file. Longer than the longest pause between two of its connection
+/// attempts.
 const MIN_RESTORE_WAIT: Duration = Duration::from_secs(3);
 
-/// What the core hears of.
+/// What the core reacts to.
 pub(super) enum Event {
     Registered(ConnectionId, Box<Register>, WorkerSender),
     Message(ConnectionId, FromWorker),
@@ -54,30 +58,30 @@ pub(super) enum Event {
     Status(oneshot::Sender<Status>),
     LauncherView(oneshot::Sender<LauncherView>),
     Release(Vec<WorkerKey>),
-    /// Something was cancelled: the store says what.
+    /// A unit was cancelled: ask the store which.
     HeartbeatNow,
-    /// An array was paused: what of it has not begun goes back.
+    /// An array was paused: return its units that have not started.
     ArrayPaused(BatchId),
-    /// Why jobs ended whose workers are lost.
+    /// Why the jobs of lost workers ended.
     ExitReasons(Vec<(u64, Cause)>),
     Shutdown(Ending),
 }
 
-/// What a launcher has to see.
+/// What the launcher needs to know.
 pub(super) struct LauncherView {
     pub(super) now: Duration,
-    /// Threads of everything that is claimed.
+    /// Threads of all claimed tasks.
     pub(super) threads: u64,
     pub(super) present: Vec<PresentWorker>,
-    /// Launches whose workers are lost, and nobody knows why.
+    /// Launch numbers of lost workers whose job's exit reason is not known yet.
     pub(super) lost: Vec<u64>,
-    /// The pool comes to its end: nobody is to be launched any more.
+    /// The pool shuts down: launch no more workers.
     pub(super) shutting_down: bool,
-    /// Workers that are here or expected back, by their identities.
+    /// Uids of the workers that are registered or expected to reconnect.
     pub(super) workers: BTreeSet<String>,
 }
 
-/// What is known of a worker beside its seat.
+/// A registered worker, beside its scheduler entry.
 struct ConnectedWorker {
     launch: Option<u64>,
     connection: ConnectionId,
@@ -85,13 +89,13 @@ struct ConnectedWorker {
     host: String,
     pid: u32,
     load: WorkerLoad,
-    /// When it will end by itself, on the board's clock.
+    /// When its lifetime ends, in server uptime.
     expires_at: Option<Duration>,
-    /// It was told to go: by us, or by whoever is in charge where it runs.
+    /// It was told to leave, by this server or by the system that it runs on.
     released: bool,
 }
 
-/// Everything that the core owns.
+/// State of the event loop.
 pub(super) struct Core {
     store: Arc<dyn Store>,
     session: longshore::SessionId,
@@ -104,21 +108,21 @@ pub(super) struct Core {
     claimer: Claimer,
     results: ResultWriter,
     unresolved: UnresolvedLosses,
-    /// How long a system may take to say why a job ended; none if nobody can be asked.
+    /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
     heartbeat: Option<BoxFuture<'static, longshore::Result<BeatAnswer>>>,
     next_heartbeat: Instant,
     next_eviction: Instant,
     shutdown: Option<(Ending, Instant)>,
-    /// When it was last through with what it had heard.
+    /// When the last turn of the loop ended.
     last_turn: Instant,
     restore_deadline: Option<Duration>,
-    /// Workers of an earlier life that have not come back.
+    /// Uids of workers that were registered before the restart and have not reconnected.
     expected_workers: BTreeSet<String>,
-    /// What workers are to return because its array was paused.
+    /// Units that workers must return because their array was paused.
     retracted: HashSet<UnitId>,
     report: ServerReport,
-    /// Tells others how many workers there are.
+    /// Publishes the number of workers.
     worker_count: watch::Sender<usize>,
 }
 
@@ -160,14 +164,14 @@ impl Core {
         self.started_at.elapsed()
     }
 
-    /// Somebody can be asked why jobs ended.
+    /// Waits this long for the exit reasons of lost workers' jobs.
     pub(super) fn with_exit_reason_timeout(mut self, timeout: Duration) -> Self {
         self.exit_reason_timeout = timeout;
         self
     }
 
-    /// Takes over what an earlier life had claimed, as its workers know it. They have a while to come
-    /// back.
+    /// Takes over the tasks that an earlier server process had claimed, under the leases that
+    /// workers know. Workers have `restart_grace` to reconnect.
     pub(super) fn restore(
         &mut self,
         claimed: ClaimedTasks,
@@ -184,7 +188,7 @@ impl Core {
         self.restore_deadline = Some(now + self.timing.restart_grace);
     }
 
-    /// Runs until it has been ended and nothing is left to be said.
+    /// Runs until it is shut down and all results are written.
     pub(super) async fn run(mut self, mut events: mpsc::Receiver<Event>) -> ServerReport {
         let mut events_batch = Vec::with_capacity(MAX_EVENTS);
         let mut tick = tokio::time::interval(TICK);
@@ -247,7 +251,7 @@ impl Core {
         }
     }
 
-    /// Gives each unit its body's number; those that cannot be read are ended.
+    /// Assigns script ids to the tasks. Fails units whose payload cannot be read.
     fn register_scripts(&mut self, claimed: ClaimedTasks) -> Vec<PreparedTask> {
         let mut tasks = Vec::new();
         for (source, definition) in claimed.scripts {
@@ -289,14 +293,14 @@ impl Core {
         }
     }
 
-    /// Somebody took the server for dead: nothing that it holds is its own any more.
+    /// The store expired the session: the server's leases are no longer valid.
     fn on_session_lost(&mut self) {
         tracing::error!("the session is gone: everything that was claimed is somebody else's");
         self.report.session_lost = true;
         self.begin_shutdown(Ending::Now);
     }
 
-    /// What the board gives, to those who get it.
+    /// Sends the scheduler's assignments to the workers.
     fn send_assignments(&mut self) {
         let now = self.now();
         let mut orders: BTreeMap<WorkerKey, Vec<TaskOrder>> = BTreeMap::new();
@@ -321,7 +325,8 @@ impl Core {
 
     fn send(&self, id: WorkerKey, message: ToWorker) {
         if let Some(worker) = self.workers.get(&id) {
-            // A line that has just gone: what is said here is said again when its worker is back.
+            // If the connection has just broken, the worker gets this state when it registers
+            // again.
             let _ = worker.sender.send(message);
         }
     }
@@ -332,7 +337,7 @@ impl Core {
         }
     }
 
-    /// What has to be looked at without an event.
+    /// Periodic work.
     fn run_maintenance(&mut self) {
         let now = self.now();
         if self.last_turn.elapsed() >= STALL_THRESHOLD {
@@ -352,7 +357,7 @@ impl Core {
             self.next_heartbeat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);
             self.heartbeat = Some(Box::pin(async move {
-                // It looks at every process below ours, of which there may be many.
+                // Reads every descendant process, of which there may be many.
                 let cpu = tokio::task::spawn_blocking(longshore::cpu_time).await.ok().flatten();
                 store.beat(session, Beat { cpu, ..Beat::default() }).await
             }));
@@ -413,7 +418,7 @@ fn unreadable_payload() -> Outcome {
     Outcome::Fail(longshore::Failure::new("bad-input", message))
 }
 
-/// The next of futures that may be none: then never.
+/// Awaits the next future if there is one, and never resolves otherwise.
 pub(super) async fn next_or_pending<T>(futures: &mut FuturesUnordered<BoxFuture<'static, T>>) -> T {
     match futures.next().await {
         Some(done) => done,

@@ -1,6 +1,6 @@
-//! The door: who comes in, and what they are asked first.
+//! Accepts connections and authenticates peers.
 //!
-//! Whoever does not know the secret hears nothing but the end of the connection.
+//! A peer with a wrong secret gets no reply: its connection is closed.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,16 +27,16 @@ use crate::wire::{
     Hello, MAX_FRAME, MAX_UNAUTHENTICATED_FRAME, PeerRole, Welcome, negotiate_version,
 };
 
-/// How long somebody may take to introduce themselves.
+/// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many may be about it at once.
+/// Maximum number of concurrent handshakes.
 const MAX_PENDING: usize = 256;
 
 type Stream = Either<TlsStream<TcpStream>, UnixStream>;
 pub(super) type Reader = FrameReader<ReadHalf<Stream>>;
 pub(super) type Writer = WriteHalf<Stream>;
 
-/// Where people come from: the network, or this machine.
+/// Listens on the network or on the local socket.
 pub(super) enum Listener {
     Tcp(TcpListener),
     Local(UnixListener),
@@ -51,14 +51,14 @@ impl Listener {
     }
 }
 
-/// Somebody who knows the secret.
+/// A connection whose peer has presented the secret.
 pub(super) struct AuthenticatedPeer {
     pub(super) role: PeerRole,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
 }
 
-/// What is needed to let somebody in.
+/// Accepts and authenticates connections.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     tls: TlsAcceptor,
@@ -66,13 +66,14 @@ pub(super) struct Acceptor {
     pending: Arc<PendingHandshakes>,
 }
 
-/// Those who have not introduced themselves yet, the first to come first.
+/// Handshakes in progress, oldest first.
 #[derive(Default)]
 struct PendingHandshakes(Mutex<VecDeque<oneshot::Sender<Infallible>>>);
 
 impl PendingHandshakes {
-    /// One more. Whoever has been about it longest goes if there are too many: who knows the secret
-    /// says so at once, so a crowd that says nothing keeps nobody out. Ends when it has to go.
+    /// Registers a handshake. At the limit, the oldest one is evicted: a legitimate peer sends its
+    /// secret at once, so idle connections cannot lock others out. The returned receiver resolves
+    /// when this handshake is evicted.
     fn admit(&self) -> oneshot::Receiver<Infallible> {
         let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pending.retain(|handshake| !handshake.is_closed());
@@ -90,7 +91,7 @@ impl Acceptor {
         Self { tls, secret, pending: Arc::default() }
     }
 
-    /// Lets people in for ever; `meet` is what happens with each.
+    /// Accepts connections for ever, and passes each authenticated peer to `on_peer`.
     pub(super) async fn accept_loop<M, F>(self, listener: Listener, on_peer: M)
     where
         M: Fn(AuthenticatedPeer) -> F + Clone + Send + 'static,

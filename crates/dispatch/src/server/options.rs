@@ -1,4 +1,4 @@
-//! What a server is told before it begins, and why it may not.
+//! Configuration of a server, and its errors.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,20 +14,20 @@ use crate::launch::Recipe;
 use crate::launch::scale::Size;
 use crate::system::System;
 
-/// How long things may take.
+/// Timeouts and intervals.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// How often workers beat.
+    /// Interval between a worker's heartbeats.
     pub heartbeat_interval: Duration,
-    /// A worker that is silent for so long is lost.
+    /// A worker that sends nothing for this long is lost.
     pub worker_ttl: Duration,
-    /// A worker whose connection broke is lost if it has not come back within this.
+    /// A disconnected worker is lost if it does not reconnect within this time.
     pub reconnect_grace: Duration,
-    /// How long workers of an earlier life may take to come back.
+    /// How long workers may take to reconnect after a restart of the server.
     pub restart_grace: Duration,
-    /// After this long without a beat the store takes the server for dead.
+    /// The store expires the server's session after this long without a heartbeat.
     pub store_ttl: Duration,
-    /// How long the last words may take.
+    /// How long the last messages and results may take at shutdown.
     pub shutdown_timeout: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The usual, but for when a worker that is silent is lost.
+    /// Default timing with another `worker_ttl`.
     pub fn with_ttl(ttl: Duration) -> Self {
         let default = Self::default();
         Self {
@@ -58,57 +58,57 @@ impl Timing {
     }
 }
 
-/// What a server has to know.
+/// Configuration of a server.
 pub struct Options {
-    /// Where its access file goes: a folder that its workers see.
+    /// Folder for the access file, visible to the workers.
     pub folder: PathBuf,
-    /// Where it keeps what must survive it: a folder on a local disk.
+    /// Folder for the server's own state, on a local disk.
     pub state: PathBuf,
-    /// Where the units are.
+    /// The store with the units.
     pub store: Arc<dyn Store>,
-    /// Addresses that it listens on, and that workers try in this order.
+    /// Addresses to listen on, in the order in which workers try them.
     pub listen: Vec<IpAddr>,
-    /// How its workers are started; `None` if others do that.
+    /// How to launch workers; `None` if they are started by other means.
     pub launch: Option<Launch>,
-    /// How long things may take.
+    /// Timeouts and intervals.
     pub timing: Timing,
     /// How long ended units are kept.
     pub retention: Retention,
 }
 
-/// How a server starts its workers.
+/// How a server launches its workers.
 pub struct Launch {
-    /// Who is asked.
+    /// The base system.
     pub system: Box<dyn System>,
-    /// For what.
+    /// Description of the job.
     pub recipe: Recipe,
-    /// For how many.
+    /// Number of workers.
     pub size: Size,
 }
 
-/// Why a server does not run.
+/// Why a server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// It cannot listen, or keep its state.
+    /// Listening or accessing the state folder failed.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
-    /// Its access file cannot be written.
+    /// Writing the access file failed.
     #[error(transparent)]
     Access(#[from] AccessError),
     /// TLS could not be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// The store could not do it.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Another server keeps its state there.
+    /// Another server uses this state folder.
     #[error("another server runs with its state in {0}")]
     StateLocked(PathBuf),
-    /// The pool has a server, on this machine or another, with its state elsewhere.
+    /// Another server serves this pool, with its state elsewhere.
     #[error("another server serves the pool in {0}")]
     AlreadyServed(PathBuf),
-    /// The store took the server for dead while it ran.
+    /// The store expired the server's session.
     #[error("the store took this server for dead and gave its scripts to others")]
     SessionGone,
 }

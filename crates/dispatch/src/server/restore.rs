@@ -1,4 +1,4 @@
-//! What a server takes over from its former life.
+//! Takes over the claims of an earlier server process.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,7 @@ use super::state::ServerState;
 use super::{Options, ServerError};
 use crate::script::{self, KIND};
 
-/// Opens this life's session and takes over what earlier ones had claimed, with the leases that
-/// workers know.
+/// Opens a session and adopts the units of earlier ones. Also returns the leases that workers know.
 pub(super) async fn restore_session(
     options: &Options,
     state: &mut ServerState,
@@ -29,7 +28,8 @@ pub(super) async fn restore_session(
             Err(error) => return Err(error.into()),
         }
     }
-    // Before anything is adopted: a life that ends in between must not take the memory with it.
+    // Saved before the adoption: if the process ends in between, the next one still knows the
+    // workers' leases.
     let worker_leases = state
         .record_worker_leases(&held_leases)
         .into_iter()

@@ -1,9 +1,9 @@
-//! Ends of runs, on their way into the store: whatever has gathered goes in one call, two calls at a
-//! time, so that one is written while the other is brought to disk.
+//! Writes results to the store in batches. Two writes run concurrently, so that one is prepared
+//! while the other is synced.
 //!
-//! While others run, ends gather for a moment: a commit for each would cost more than everything else.
-//! Nobody waits for them meanwhile, since workers have something to do. The last one goes at once, and
-//! so does that of a script that was submitted alone: somebody may wait for it.
+//! While other tasks run, results are buffered for a moment: a commit per result would cost more
+//! than all other work, and the workers are busy meanwhile. The last result is written at once, and
+//! so is the result of a single script, because a client may wait for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,31 +19,31 @@ use tokio::time::Instant;
 use super::core::next_or_pending;
 use crate::scheduler::WorkerKey;
 
-/// Ends in one call.
+/// Maximum results per write.
 const MAX_BATCH: usize = 1000;
-/// Calls under way.
+/// Maximum concurrent writes.
 const MAX_CONCURRENT_WRITES: usize = 2;
-/// How long ends gather while others run.
+/// How long results are buffered while other tasks run.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
 
-/// An end, and who must hear that it is recorded.
+/// A result, and the worker to notify once it is recorded.
 pub(super) struct PendingResult {
     pub(super) lease: Lease,
     pub(super) worker: Option<(WorkerKey, Lease)>,
 }
 
-/// What became of a call.
+/// Result of a write.
 pub(super) struct WriteReport {
     pub(super) results: Vec<(PendingResult, Finished)>,
     pub(super) session_gone: bool,
 }
 
-/// The ends of a server.
+/// Results on their way into the store.
 pub(super) struct ResultWriter {
     store: Arc<dyn Store>,
     session: SessionId,
     buffer: Vec<(Finish, PendingResult)>,
-    /// When they are to go.
+    /// When the buffer is to be written.
     due: Option<Instant>,
     pending: HashSet<Lease>,
     writes: FuturesUnordered<BoxFuture<'static, WriteReport>>,
@@ -68,12 +68,12 @@ impl ResultWriter {
         self.due.get_or_insert_with(|| Instant::now() + BATCH_DELAY);
     }
 
-    /// What has gathered shall go at once.
+    /// Writes the buffer at the next opportunity.
     pub(super) fn flush_soon(&mut self) {
         self.due = self.due.map(|_| Instant::now());
     }
 
-    /// Whether the end of what a worker knows by this lease is on its way.
+    /// Whether the result of the task with this worker lease is buffered or being written.
     pub(super) fn is_pending(&self, worker_lease: Lease) -> bool {
         self.pending.contains(&worker_lease)
     }
@@ -82,7 +82,7 @@ impl ResultWriter {
         self.buffer.is_empty() && self.writes.is_empty()
     }
 
-    /// Begins a call with what has gathered long enough, if there may be one more.
+    /// Writes the buffer if it is due or full.
     pub(super) fn flush_due(&mut self) {
         let delayed = self.due.is_some_and(|due| Instant::now() < due);
         if !delayed || self.buffer.len() >= MAX_BATCH {
@@ -90,7 +90,7 @@ impl ResultWriter {
         }
     }
 
-    /// Begins a call with what has gathered, if there may be one more.
+    /// Writes the buffer, as far as concurrent writes are available.
     pub(super) fn flush(&mut self) {
         while self.writes.len() < MAX_CONCURRENT_WRITES && !self.buffer.is_empty() {
             self.due = None;
@@ -103,7 +103,7 @@ impl ResultWriter {
         }
     }
 
-    /// The end of a call; `None` if it is time to flush.
+    /// The report of a finished write; `None` if the buffer is due.
     pub(super) async fn next(&mut self) -> Option<WriteReport> {
         let due = self.due.filter(|_| self.writes.len() < MAX_CONCURRENT_WRITES);
         let report = tokio::select! {

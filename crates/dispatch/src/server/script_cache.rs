@@ -1,4 +1,4 @@
-//! What scripts have in common: known here by a number, and told to each worker once.
+//! Definitions of scripts, by id. Each is sent to a worker once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,24 +8,24 @@ use longshore::{BatchId, UnitId};
 use crate::scheduler::WorkerKey;
 use crate::wire::ScriptDefinition;
 
-/// Where a body comes from.
+/// Where a definition comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ScriptSource {
     /// An array's definition.
     Batch(BatchId),
-    /// A lone unit's payload.
+    /// A single unit's payload.
     Unit(UnitId),
 }
 
 struct CachedScript {
     definition: Arc<ScriptDefinition>,
     source: ScriptSource,
-    /// Tasks on the board that have it.
+    /// Number of tasks in the scheduler that use it.
     uses: u64,
     sent_to: BTreeSet<WorkerKey>,
 }
 
-/// All that are known.
+/// The definitions in use.
 #[derive(Default)]
 pub(super) struct ScriptCache {
     next: u64,
@@ -38,7 +38,7 @@ impl ScriptCache {
         self.by_source.get(source).copied()
     }
 
-    /// The arrays whose bodies are known.
+    /// Arrays with a cached definition.
     pub(super) fn batches(&self) -> HashSet<BatchId> {
         let sources = self.by_source.keys();
         let batches = sources.filter_map(|source| match source {
@@ -67,7 +67,7 @@ impl ScriptCache {
         }
     }
 
-    /// The body, if this worker has not been told of it; it counts as told then.
+    /// Returns the definition if this worker does not have it yet, and marks it as sent.
     pub(super) fn take_unsent(
         &mut self,
         id: u64,
@@ -77,8 +77,8 @@ impl ScriptCache {
         entry.sent_to.insert(worker).then(|| Arc::clone(&entry.definition))
     }
 
-    /// A task is gone. If none has this body any more and none will come, those who were told may
-    /// forget it.
+    /// A task is gone. Returns the workers that can drop the definition, if no task uses it and
+    /// none will.
     pub(super) fn release(&mut self, id: u64) -> Option<BTreeSet<WorkerKey>> {
         let entry = self.entries.get_mut(&id)?;
         entry.uses = entry.uses.saturating_sub(1);
@@ -86,7 +86,7 @@ impl ScriptCache {
         (entry.uses == 0 && single).then(|| self.remove(id))
     }
 
-    /// Bodies of arrays that no task has.
+    /// Removes definitions of arrays that no task uses. Returns the workers that have them.
     pub(super) fn evict_unused(&mut self) -> Vec<(u64, BTreeSet<WorkerKey>)> {
         let unused = self.entries.iter().filter(|(_, entry)| entry.uses == 0);
         let unused: Vec<u64> = unused.map(|(id, _)| *id).collect();
@@ -99,7 +99,7 @@ impl ScriptCache {
         entry.sent_to
     }
 
-    /// A worker is gone, or knows nothing any more.
+    /// The worker is gone, or has lost its definitions.
     pub(super) fn forget_worker(&mut self, worker: WorkerKey) {
         for entry in self.entries.values_mut() {
             entry.sent_to.remove(&worker);

@@ -1,8 +1,9 @@
-//! What a server keeps between two lives, on a local disk: who it is, and which session it had.
+//! State file of a server, on a local disk: identity, session, jobs and workers.
 //!
-//! Not which worker has which script: that changes a thousand times a second. A note that lags behind
-//! would clear just those that were begun last, and among them is the one that brings machines down. So
-//! what nobody comes back with counts as lost, if somebody is missing.
+//! It does not record which worker has which script: that changes a thousand times a second. A
+//! record that lags behind would miss the scripts that started last, and the script that crashes
+//! machines is among those. So if a worker is missing after a restart, tasks that no worker reports
+//! count as lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,39 +20,39 @@ use crate::tls::ServerIdentity;
 
 const FILE: &str = "server.json";
 
-/// What is kept. Mode 0600: it holds the key and the secret.
+/// Content of the file. Its mode is 0600, because it holds the private key and the secret.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServerState {
     pub(super) identity: ServerIdentity,
     secret: Vec<u8>,
-    /// Where it listened last: workers look there first.
+    /// The port of the last process: workers try it first.
     pub(super) port: u16,
-    /// The session of its last life, and the one before if that was not adopted yet.
+    /// The last session, and earlier ones that were not adopted yet.
     pub(super) sessions: Vec<SessionId>,
-    /// Jobs of workers that it has asked for.
+    /// Jobs of launched workers, by launch number.
     #[serde(default)]
     pub(super) jobs: BTreeMap<u64, SubmittedJob>,
-    /// Workers that it knew last, by their identities.
+    /// Uids of the last known workers.
     #[serde(default)]
     pub(super) workers: BTreeSet<String>,
-    /// Adopted claims under the fences that workers know, which may be those of an earlier life.
+    /// Adopted leases with the fences that workers know, which may be older than the store's.
     #[serde(default, rename = "told")]
     adopted: BTreeMap<UnitId, AdoptedLease>,
 }
 
-/// A claim that was to be adopted.
+/// The fences of an adopted lease.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct AdoptedLease {
     /// The fence that its worker knows.
     #[serde(rename = "told")]
     worker_fence: u64,
-    /// The fence that it had before; adopted, it has one more.
+    /// The store's fence before the adoption, which increments it.
     #[serde(rename = "held")]
     store_fence: u64,
 }
 
 impl ServerState {
-    /// What an earlier life left in `folder`, or a new beginning.
+    /// Reads the state in `folder`, or creates a new one.
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
         remove_partial_writes(&folder.join(FILE));
         match std::fs::read(folder.join(FILE)) {
@@ -63,7 +64,7 @@ impl ServerState {
 
     fn create() -> io::Result<Self> {
         let identity = ServerIdentity::generate().map_err(io::Error::other)?;
-        // Two random ids hold 244 random bits between them.
+        // Two random ids have 244 random bits.
         let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
         Ok(Self {
             identity,
@@ -76,7 +77,7 @@ impl ServerState {
         })
     }
 
-    /// Notes the jobs; whether there are others than before.
+    /// Updates the jobs. Returns whether they changed.
     pub(super) fn set_jobs(&mut self, jobs: &BTreeMap<u64, SubmittedJob>) -> bool {
         if self.jobs == *jobs {
             return false;
@@ -85,20 +86,21 @@ impl ServerState {
         true
     }
 
-    /// Notes the workers; whether there are others than before.
+    /// Updates the workers. Returns whether they changed.
     pub(super) fn set_workers(&mut self, workers: BTreeSet<String>) -> bool {
         let changed = self.workers != workers;
         self.workers = workers;
         changed
     }
 
-    /// Notes claims that are to be adopted. Returns them as workers know them: a worker that has not
-    /// been back since the life before last knows an older fence than the store.
+    /// Records leases before their adoption. Returns them with the fences that workers know: a
+    /// worker that has not reconnected since the restart before last knows an older fence than the
+    /// store.
     pub(super) fn record_worker_leases(&mut self, held: &[Lease]) -> Vec<Lease> {
         let recorded = std::mem::take(&mut self.adopted);
         for lease in held {
             let previous = recorded.get(&lease.unit).filter(|previous| {
-                // Not adopted after all, or adopted and never let go since.
+                // The adoption did not happen, or it did and the lease was never released since.
                 previous.store_fence == lease.fence || previous.store_fence + 1 == lease.fence
             });
             let worker_fence = previous.map_or(lease.fence, |previous| previous.worker_fence);
@@ -121,7 +123,7 @@ impl ServerState {
     }
 }
 
-/// Whether two secrets are the same, in a time that says nothing about them.
+/// Compares two secrets in constant time.
 pub(super) fn secrets_match(expected: &SecretSlice<u8>, presented: &[u8]) -> bool {
     use subtle::ConstantTimeEq;
     expected.expose_secret().ct_eq(presented).into()
@@ -137,11 +139,11 @@ mod tests {
         let unit = UnitId::new();
         let lease = |fence| Lease { unit, fence };
         assert_eq!(state.record_worker_leases(&[lease(3)]), [lease(3)]);
-        // This life ended before it had adopted anything, the next one after.
+        // This process ended before the adoption, the next one after it.
         assert_eq!(state.record_worker_leases(&[lease(3)]), [lease(3)]);
         assert_eq!(state.record_worker_leases(&[lease(4)]), [lease(3)]);
         assert_eq!(state.record_worker_leases(&[lease(5)]), [lease(3)]);
-        // It was let go and claimed again: whoever holds it now was told so.
+        // The unit was released and claimed again, so its worker knows the new fence.
         assert_eq!(state.record_worker_leases(&[lease(8)]), [lease(8)]);
         assert_eq!(state.record_worker_leases(&[]), []);
         assert_eq!(state.record_worker_leases(&[lease(9)]), [lease(9)]);

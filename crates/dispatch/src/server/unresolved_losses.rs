@@ -1,8 +1,8 @@
-//! Losses that are not judged yet: why a worker's job ended, its system knows.
+//! Lost workers whose job's exit reason is not known yet.
 //!
-//! A job that was cancelled, made way for another or had no time left is not the fault of the scripts
-//! that it ran: they run again, and that is not counted. A system may take a while to say so, and may
-//! not know; then the loss counts.
+//! If the job was cancelled, preempted or out of time, its scripts are not to blame: they run
+//! again, and the run does not count as lost. The base system may report the reason late or never;
+//! without one, the loss counts.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use longshore::session::Lease;
 
 use crate::system::Cause;
 
-/// What was lost with one worker.
+/// The scripts that were lost with one worker.
 #[derive(Debug)]
 pub(super) struct UnresolvedLoss {
-    /// What the worker was launched as.
+    /// The worker's launch number.
     pub(super) launch: u64,
-    /// What it had begun.
+    /// Leases of the scripts that it had started.
     pub(super) leases: Vec<Lease>,
-    /// What is known of it so far.
+    /// Description of the loss.
     pub(super) description: String,
-    /// When it is judged at the latest, on the board's clock.
+    /// When the loss counts if no reason is known, in server uptime.
     pub(super) deadline: Duration,
 }
 
 impl UnresolvedLoss {
-    /// The end of each of its runs.
+    /// The outcome of each script.
     fn resolve(self, cause: Cause) -> impl Iterator<Item = (Lease, Outcome)> {
         let outcome = match is_external(cause) {
             true => Outcome::Interrupted,
@@ -35,7 +35,7 @@ impl UnresolvedLoss {
     }
 }
 
-/// Those of a server.
+/// All unresolved losses of a server.
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedLosses(Vec<UnresolvedLoss>);
 
@@ -44,22 +44,22 @@ impl UnresolvedLosses {
         self.0.push(loss);
     }
 
-    /// Whose jobs are to be asked about.
+    /// Launch numbers to ask the base system about.
     pub(super) fn launches(&self) -> Vec<u64> {
         self.0.iter().map(|loss| loss.launch).collect()
     }
 
-    /// Judges what was lost with this launch.
+    /// Resolves the loss of this launch.
     pub(super) fn on_exit_reason(&mut self, launch: u64, cause: Cause) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|loss| loss.launch == launch, cause)
     }
 
-    /// Judges what nobody has said anything about in time.
+    /// Resolves losses at their deadline, with an unknown cause.
     pub(super) fn expire(&mut self, now: Duration) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|loss| now >= loss.deadline, Cause::Unknown)
     }
 
-    /// Judges all that is left.
+    /// Resolves all losses.
     pub(super) fn resolve_all(&mut self) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|_| true, Cause::Unknown)
     }
@@ -76,7 +76,7 @@ impl UnresolvedLosses {
     }
 }
 
-/// Whether scripts have no part in such an end.
+/// Whether the cause has nothing to do with the scripts.
 fn is_external(cause: Cause) -> bool {
     match cause {
         Cause::Cancelled | Cause::TimeLimit | Cause::Preempted => true,

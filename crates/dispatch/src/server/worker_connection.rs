@@ -1,4 +1,4 @@
-//! A worker's line: bytes to words and back. Decides nothing.
+//! Connection of a worker: decodes its messages for the core and encodes the core's replies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,14 +10,14 @@ use super::handshake::{AuthenticatedPeer, Reader, Writer};
 use crate::wire::frame::{decode, encode};
 use crate::wire::{FromWorker, ToWorker};
 
-/// One connection of a worker.
+/// Identifies one connection of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ConnectionId(u64);
 
-/// Where words to a worker go. Bounded by what workers are given, not by the channel.
+/// Messages to a worker. The number of assigned tasks bounds them, not the channel.
 pub(super) type WorkerSender = mpsc::UnboundedSender<ToWorker>;
 
-/// Carries words both ways until either side has gone.
+/// Transfers messages both ways until one side is gone.
 pub(super) async fn run(peer: AuthenticatedPeer, events: mpsc::Sender<Event>) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let connection = ConnectionId(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -36,8 +36,9 @@ async fn read_messages(
     sender: WorkerSender,
     events: &mpsc::Sender<Event>,
 ) -> std::io::Result<()> {
-    // Given away with the introduction: once the core has forgotten its worker, the line ends, and
-    // a worker that was taken for dead comes back on another and hears what it has to forget.
+    // Passed on with the registration: when the core removes the worker, it drops the sender and
+    // the connection ends. A worker that was wrongly considered dead then reconnects and learns
+    // which tasks to drop.
     let mut sender = Some(sender);
     while let Some(frame) = reader.next().await? {
         let event = match decode(&frame)? {

@@ -1,18 +1,18 @@
-//! One entry of an index: where a piece of output is, and whose it is. All have the same length, so
-//! that one which was cut does not hide the next.
+//! Index entry: where a piece of output is, and which run it belongs to. All entries have the same
+//! length, so that a damaged one does not hide the next.
 
 use longshore::UnitId;
 use longshore::session::Lease;
 use sha2::{Digest, Sha256};
 
-/// What every entry begins with.
+/// First bytes of every entry.
 const MAGIC: [u8; 4] = *b"LSo1";
-/// Where the entry's own checksum is.
+/// Offset of the entry's own checksum.
 const CHECKSUM_OFFSET: usize = IndexEntry::LENGTH - 4;
-/// An index that is none.
+/// Marks a run that is not part of an array.
 const NO_INDEX: u64 = u64::MAX;
 
-/// Which of its two outputs a script used.
+/// Output channel of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// Standard output.
@@ -21,34 +21,34 @@ pub enum Channel {
     Stderr,
 }
 
-/// Where a piece of output is, and whose it is.
+/// Location of a piece of output, and the run that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The unit, and which of its lives.
+    /// The unit's lease.
     pub lease: Lease,
-    /// Which attempt.
+    /// Attempt number.
     pub attempt: u32,
-    /// The array that it belongs to, by [`batch_mark`]; 0 if to none.
+    /// [`batch_hash`] of the array; 0 for a single script.
     pub batch: u64,
-    /// Its place in the array.
+    /// Index in the array.
     pub index: Option<u64>,
-    /// Which of its outputs.
+    /// Output channel.
     pub channel: Channel,
     /// Whether this is the last piece of its run.
     pub last: bool,
-    /// Where the piece begins.
+    /// Offset of the piece in the data file.
     pub offset: u64,
-    /// How long it is.
+    /// Length of the piece.
     pub length: u32,
-    /// The [`checksum`] of its bytes.
+    /// [`crc32`] of the piece.
     pub sum: u32,
 }
 
 impl IndexEntry {
-    /// How long an entry is.
+    /// Length of an entry in bytes.
     pub const LENGTH: usize = 72;
 
-    /// The entry as it is written.
+    /// Encodes the entry.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = Vec::with_capacity(Self::LENGTH);
         bytes.extend(MAGIC);
@@ -67,7 +67,7 @@ impl IndexEntry {
         whole
     }
 
-    /// The entry that was written, unless it is none, or was cut.
+    /// Decodes an entry. Returns `None` if the bytes are not an entry or are damaged.
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Option<Self> {
         let mut reader = ByteReader(bytes.as_slice());
         if reader.take()? != MAGIC {
@@ -96,7 +96,7 @@ impl IndexEntry {
     }
 }
 
-/// What has not been read of an entry.
+/// The bytes of an entry that are not decoded yet.
 struct ByteReader<'a>(&'a [u8]);
 
 impl ByteReader<'_> {
@@ -115,7 +115,7 @@ impl ByteReader<'_> {
     }
 }
 
-/// What stands for an array's name in an index.
+/// Hash of an array's name, as index entries store it.
 pub fn batch_hash(name: Option<&str>) -> u64 {
     let Some(name) = name else { return 0 };
     let digest = Sha256::digest(name.as_bytes());
@@ -123,7 +123,7 @@ pub fn batch_hash(name: Option<&str>) -> u64 {
     hash.max(1)
 }
 
-/// The CRC-32 of bytes, as zip and PNG have it.
+/// CRC-32 as in zip and PNG.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let step = |sum: u32, byte: &u8| {
         let at = (sum ^ u32::from(*byte)) & 0xff;

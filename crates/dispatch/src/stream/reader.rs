@@ -1,4 +1,4 @@
-//! Reading output from the files of all workers in a folder.
+//! Reads output from the files of all workers in a folder.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -13,12 +13,12 @@ use longshore::UnitId;
 use super::index_entry::{Channel, IndexEntry, batch_hash, crc32};
 use super::{DATA_EXTENSION, INDEX_EXTENSION};
 
-/// Whose output is looked for.
+/// Selects the runs to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which<'a> {
-    /// One unit's.
+    /// One unit.
     Unit(UnitId),
-    /// An array's: all of it, or of one place.
+    /// An array, or one index of it.
     Array(&'a str, Option<u64>),
 }
 
@@ -40,18 +40,18 @@ impl Which<'_> {
     }
 }
 
-/// A run whose output was found: of each unit the last one.
+/// The output of a unit's last run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Whose.
+    /// The unit.
     pub unit: UnitId,
-    /// Its place in an array.
+    /// Its index in the array.
     pub index: Option<u64>,
-    /// Which attempt.
+    /// Attempt number.
     pub attempt: u32,
-    /// Whether its output was written to the end.
+    /// Whether the output is complete.
     pub whole: bool,
-    /// Where it is.
+    /// The pieces in order.
     pub pieces: Vec<OutputPiece>,
     file: Arc<PathBuf>,
     fence: u64,
@@ -60,32 +60,32 @@ pub struct Run {
 /// A piece of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputPiece {
-    /// Which of the script's outputs.
+    /// Output channel.
     pub channel: Channel,
     offset: u64,
     length: u32,
     sum: u32,
 }
 
-/// What a folder had.
+/// Result of [`find`].
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The runs, by their place in the array, then by the unit.
+    /// The runs, sorted by index and unit.
     pub runs: Vec<Run>,
-    /// Entries of any run that could not be read.
+    /// Number of damaged index entries, of any run.
     pub torn: u64,
 }
 
-/// What was copied of a run.
+/// Result of [`Run::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopyReport {
-    /// So many bytes.
+    /// Bytes copied.
     pub bytes: u64,
-    /// So many bytes are not there any more, or are not what was written.
+    /// Bytes that are missing or damaged.
     pub lost: u64,
 }
 
-/// Looks through the indexes of all workers in `folder`.
+/// Searches the indexes of all workers in `folder`.
 pub fn find(folder: &Path, which: Which<'_>) -> io::Result<Found> {
     let hash = which.hash();
     let mut runs: BTreeMap<UnitId, Run> = BTreeMap::new();
@@ -107,7 +107,7 @@ pub fn find(folder: &Path, which: Which<'_>) -> io::Result<Found> {
     Ok(Found { runs, torn })
 }
 
-/// Hears every entry of an index, and returns how many could not be read.
+/// Passes every entry of an index to `on_entry`. Returns the number of damaged entries.
 fn read_index(path: &Path, mut on_entry: impl FnMut(IndexEntry)) -> io::Result<u64> {
     let mut reader = BufReader::with_capacity(1 << 18, File::open(path)?);
     let (mut bytes, mut torn) = ([0; IndexEntry::LENGTH], 0);
@@ -117,7 +117,7 @@ fn read_index(path: &Path, mut on_entry: impl FnMut(IndexEntry)) -> io::Result<u
                 Some(entry) => on_entry(entry),
                 None => torn += 1,
             },
-            // Half an entry at the end: its worker was killed, or is just writing it.
+            // An incomplete last entry: the worker was killed, or is writing it now.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(torn),
             Err(error) => return Err(error),
         }
@@ -152,7 +152,7 @@ fn add(runs: &mut BTreeMap<UnitId, Run>, entry: IndexEntry, file: &Arc<PathBuf>)
 }
 
 impl Run {
-    /// Copies what the run said, in the order in which it came; of one channel, or of both.
+    /// Copies the run's output in order, of one channel or of both.
     pub fn copy(&self, only: Option<Channel>, to: &mut impl Write) -> io::Result<CopyReport> {
         let wanted = |piece: &&OutputPiece| only.is_none_or(|only| piece.channel == only);
         let mut pieces = self.pieces.iter().filter(wanted).peekable();

@@ -1,5 +1,5 @@
-//! One command of a system, run to its end: with a time limit, in a process group that dies with it,
-//! and without the variables that are ours or an outer job's.
+//! Runs a command of a base system: with a timeout, in its own process group, and without
+//! environment variables of Longshore or of an outer job.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -17,7 +17,8 @@ use super::job::Job;
 use super::job_state::JobId;
 use super::queue_system::BaseSystem;
 
-/// Variables that belong to an outer job or to us, and what of them a system's commands do need.
+/// Prefixes of variables that belong to Longshore or to an outer job, and the variables among them
+/// that the system's commands need.
 const STRIPPED_PREFIXES: [&str; 9] = [
     "LONGSHORE_",
     "SLURM_",
@@ -32,10 +33,10 @@ const STRIPPED_PREFIXES: [&str; 9] = [
 const PRESERVED: [&str; 6] =
     ["SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC", "LSB_NTRIES"];
 
-/// How many ids are told to one command: a command line has its limits.
+/// Maximum number of ids per command line.
 pub(super) const MAX_IDS: usize = 1000;
 
-/// What a command left.
+/// Result of a command.
 #[derive(Debug, Clone)]
 pub(super) struct CommandOutput {
     pub(super) code: Option<i32>,
@@ -48,7 +49,7 @@ impl CommandOutput {
         self.code == Some(0)
     }
 
-    /// What it complains about, on one line.
+    /// Its error message on one line.
     pub(super) fn message(&self) -> String {
         let text = if self.err.trim().is_empty() { &self.out } else { &self.err };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -57,7 +58,7 @@ impl CommandOutput {
     }
 }
 
-/// Who runs the commands of one system.
+/// Runs the commands of one base system.
 #[derive(Debug)]
 pub(super) struct CommandRunner {
     pub(super) system: BaseSystem,
@@ -69,7 +70,7 @@ impl CommandRunner {
         Self { system, site }
     }
 
-    /// Runs a command and returns what it left, whatever that is.
+    /// Runs a command and returns its result, whether it succeeded or not.
     pub(super) async fn run(
         &self,
         program: &str,
@@ -78,7 +79,7 @@ impl CommandRunner {
         self.execute(self.command(program, args), program, "").await
     }
 
-    /// The same in a folder, with an input.
+    /// Runs a command in a folder, with an input.
     pub(super) async fn run_with_input(
         &self,
         program: &str,
@@ -98,7 +99,7 @@ impl CommandRunner {
         if let Some(path) = self.path() {
             command.env("PATH", path);
         }
-        // What systems say is read by us.
+        // The output is parsed, so it must not be localised.
         command.env("LC_ALL", "C").envs(&self.site.env);
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -110,7 +111,7 @@ impl CommandRunner {
         own.filter(|path| path.is_file()).map_or_else(|| program.into(), Into::into)
     }
 
-    /// Commands call each other.
+    /// The system's commands call each other, so its folder is first in `PATH`.
     fn path(&self) -> Option<OsString> {
         let own = self.site.bin.clone()?;
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -133,18 +134,18 @@ impl CommandRunner {
         let stdin = child.stdin.take();
         let mut exchange = pin!(async move {
             if let Some(mut stdin) = stdin {
-                // A command that does not read its input says why.
+                // A command that does not read its input reports the reason itself.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
             child.wait_with_output().await
         });
         let output = tokio::time::timeout(self.site.limit, exchange.as_mut()).await;
         let Ok(output) = output else {
-            // While nobody has waited for the leader, the group's number is its own.
+            // The leader has not been waited for, so its process group id is still valid.
             drop(group);
             return Err(SystemError::timed_out(self.system, program, self.site.limit));
         };
-        // It has been waited for: the number may be another's already, and must not be killed.
+        // The leader has been waited for. Its id may be reused, so the group must not be killed.
         std::mem::forget(group);
         let output = output
             .map_err(|error| SystemError::io(format!("{program} cannot be waited for"), error))?;
@@ -153,8 +154,8 @@ impl CommandRunner {
         Ok(CommandOutput { code, out: text(&output.stdout), err: text(&output.stderr) })
     }
 
-    /// What an answer means that is not the one that was hoped for. `signs` are words by which the
-    /// system says that it cannot be reached, or that it may or may not have done what it was asked.
+    /// The error of a failed command. `patterns` tell whether the system is unreachable, or may
+    /// have executed the command.
     pub(super) fn failure(&self, output: &CommandOutput, patterns: &ErrorPatterns) -> SystemError {
         let (system, message) = (self.system, output.message());
         let matches = |patterns: &[&str]| patterns.iter().any(|pattern| message.contains(pattern));
@@ -167,8 +168,8 @@ impl CommandRunner {
         }
     }
 
-    /// Submits a job whose script the program reads and whose id it prints, again while the system is
-    /// away.
+    /// Submits a job to a program that reads the script and prints the id. Retries while the system
+    /// is unreachable.
     pub(super) async fn submit(
         &self,
         (program, args): (&str, &[&str]),
@@ -188,22 +189,22 @@ impl CommandRunner {
         .await
     }
 
-    /// An answer that makes no sense to us.
+    /// The error of a command whose output cannot be parsed.
     pub(super) fn unexpected_output(&self, command: &str, output: &str) -> SystemError {
         let output = output.trim().chars().take(300).collect();
         SystemError::UnexpectedOutput { system: self.system, command: command.to_owned(), output }
     }
 }
 
-/// Words by which a system's troubles are known.
+/// Texts in a system's error messages.
 pub(super) struct ErrorPatterns {
-    /// It cannot be reached, or is too busy: nothing was done.
+    /// The system is unreachable or overloaded: the command was not executed.
     pub(super) unreachable: &'static [&'static str],
-    /// The answer was lost: it may have been done.
+    /// The answer was lost: the command may have been executed.
     pub(super) ambiguous: &'static [&'static str],
 }
 
-/// Does something again while it may succeed later, with pauses.
+/// Retries retryable errors, with pauses.
 pub(super) async fn retry<T, F>(
     retries: Retries,
     mut attempt: impl FnMut() -> F,
@@ -224,7 +225,7 @@ where
     }
 }
 
-/// Takes away what a job must not inherit.
+/// Removes environment variables that a job must not inherit.
 pub(super) fn remove_job_variables(command: &mut std::process::Command) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for name in names.filter(|name| !is_inherited(name)) {
@@ -264,7 +265,7 @@ mod tests {
         let answer = runner.run_with_input("bash", &["-c", script], folder.path(), "").await;
         assert!(matches!(answer, Err(SystemError::NoAnswer { .. })), "{answer:?}");
         let child = std::fs::read_to_string(folder.path().join("child")).unwrap();
-        // Killed is not yet gone: the system takes a moment.
+        // A killed process takes a moment to disappear.
         let stat = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
         while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;

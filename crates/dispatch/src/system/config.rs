@@ -1,21 +1,21 @@
-//! Where a system's commands are, and how patient we are with them.
+//! Where a base system's commands are, and their timeouts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a system needs to know about the place where it is used.
+/// Settings of a base system at this site.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// A folder in which commands are looked for before `PATH`.
+    /// Folder to search for commands before `PATH`.
     pub bin: Option<PathBuf>,
-    /// Variables for the commands, such as `SLURM_CONF`; jobs inherit them.
+    /// Environment variables for the commands, such as `SLURM_CONF`; jobs inherit them.
     pub env: BTreeMap<String, String>,
-    /// How long a command may take.
+    /// Timeout of a command.
     pub limit: Duration,
-    /// How often a job is submitted while the system cannot be reached.
+    /// Retries of a submission while the system is unreachable.
     pub retries: Retries,
-    /// Which PBS it is, if we are not to find out.
+    /// The PBS dialect; `None` to detect it.
     pub dialect: Option<PbsDialect>,
 }
 
@@ -31,14 +31,14 @@ impl Default for Site {
     }
 }
 
-/// How often something is tried, with pauses that double.
+/// Number of attempts, with pauses that double.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// How often in all, the first time included.
+    /// Number of attempts, including the first.
     pub tries: u32,
-    /// The first pause.
+    /// Pause after the first attempt.
     pub first_pause: Duration,
-    /// The longest pause.
+    /// Maximum pause.
     pub max_pause: Duration,
 }
 
@@ -49,19 +49,19 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// The pause after so many tries, if there is to be another.
+    /// The pause after `tried` attempts; `None` if that was the last.
     pub(super) fn pause(self, tried: u32) -> Option<Duration> {
         let doubled = self.first_pause.saturating_mul(1 << tried.saturating_sub(1).min(20));
         (tried < self.tries).then(|| doubled.min(self.max_pause))
     }
 }
 
-/// Two families of PBS, whose commands have the same names and other options.
+/// Families of PBS: their commands have the same names and different options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PbsDialect {
     /// OpenPBS and PBS Professional: `select=1:ncpus=4`.
     OpenPbs,
-    /// Torque, and what imitates it: `nodes=1:ppn=4`.
+    /// Torque and its imitations: `nodes=1:ppn=4`.
     Torque,
 }
 

@@ -1,8 +1,8 @@
-//! Lengths of time as systems write them. All round up: a job is never given less than was asked.
+//! Formats durations for base systems. All round up, so that a job never gets less than requested.
 
 use std::time::Duration;
 
-/// Whole seconds.
+/// Seconds.
 pub(super) fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
@@ -14,13 +14,13 @@ pub(super) fn days(time: Duration) -> String {
     format!("{days}-{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// `HH:MM:SS`, with as many hours as it takes.
+/// `HH:MM:SS`; the hours may exceed 24.
 pub(super) fn hours(time: Duration) -> String {
     let seconds = seconds(time);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// `H:MM`, which is all that LSF knows.
+/// `H:MM`, the only format of LSF.
 pub(super) fn minutes(time: Duration) -> String {
     let minutes = seconds(time).div_ceil(60);
     format!("{}:{:02}", minutes / 60, minutes % 60)

@@ -1,4 +1,4 @@
-//! What may go wrong with a base system, by what its caller can do about it.
+//! Errors of base systems, by what the caller can do about them.
 
 use std::io;
 use std::time::Duration;
@@ -7,74 +7,74 @@ use thiserror::Error;
 
 use super::queue_system::BaseSystem;
 
-/// Why a base system did not do what it was asked for.
+/// Why an operation of a base system failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SystemError {
-    /// The job cannot be told to this system; nothing was submitted.
+    /// The system cannot express this job; nothing was submitted.
     #[error("{system} cannot run job `{job}`: {what}")]
     InvalidJob {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
         /// The job's name.
         job: String,
-        /// What is wrong with it.
+        /// What is wrong with the job.
         what: String,
     },
-    /// The system said no, and would again.
+    /// The system rejected the operation, and would again.
     #[error("{system} refused: {message}")]
     Refused {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
-        /// Its own words.
+        /// The system's message.
         message: String,
     },
-    /// The system cannot be reached, or has no time for us just now.
+    /// The system is unreachable or overloaded.
     #[error("{system} cannot be reached: {message}")]
     Unreachable {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
-        /// Its own words.
+        /// The system's message.
         message: String,
     },
-    /// A command gave no answer in time, or lost it. What it was to do may have been done.
+    /// A command timed out, or its answer was lost. It may have been executed.
     #[error("{system} gave no answer: {message}")]
     NoAnswer {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
-        /// What was asked, and what is known.
+        /// What happened.
         message: String,
     },
-    /// A command's answer is not one that we know.
+    /// The output of a command cannot be parsed.
     #[error("{system} answered in a way that we do not understand: {command}: {output}")]
     UnexpectedOutput {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
         /// The command.
         command: String,
-        /// What it said.
+        /// The output.
         output: String,
     },
-    /// The system's commands are not on this machine.
+    /// A command of the system is not installed.
     #[error("{system} is not here: there is no command `{command}`")]
     CommandNotFound {
-        /// Which system.
+        /// The system.
         system: BaseSystem,
         /// The command.
         command: String,
     },
-    /// This machine did not do it.
+    /// An operation on this machine failed.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// What happened.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl SystemError {
-    /// Whether the same may succeed later, and cannot have been done already.
+    /// Whether a retry may succeed, and cannot execute the operation twice.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -87,7 +87,7 @@ impl SystemError {
         }
     }
 
-    /// Whether a question may be asked again: whoever only asks need not mind a lost answer.
+    /// Whether a query may be repeated: for a query, a lost answer does no harm.
     pub fn is_query_retryable(&self) -> bool {
         self.is_retryable() || matches!(self, Self::NoAnswer { .. })
     }

@@ -1,9 +1,9 @@
-//! What the scripts of all systems have in common: checked directives at the top, and below them
-//! lines of bash that go where the job belongs and become its program.
+//! Writes job scripts: checked directives at the top, then lines of bash that change to the working
+//! directory and execute the program.
 //!
-//! Nothing of a job can break out of its line. What stands in a directive is a plain word or is
-//! refused, since each system has its own idea of quotes; everything else stands in the bash below,
-//! quoted. Some systems look for directives in the whole script, so no line of it is the job's own.
+//! No value of a job can break out of its line. A value in a directive must be a plain word,
+//! because systems differ in quoting. All other values are in the bash part, quoted. Some systems
+//! search the whole script for directives, so no line consists of a job's own text.
 
 use std::fmt::{Display, Write as _};
 use std::path::Path;
@@ -12,26 +12,26 @@ use super::error::SystemError;
 use super::job::Job;
 use super::queue_system::BaseSystem;
 
-/// Where output goes that nobody wants.
+/// Discards output.
 const DEV_NULL: &str = "/dev/null";
 
-/// Writes one job's script.
+/// Writes the script of one job.
 pub(super) struct ScriptWriter<'a> {
     system: BaseSystem,
     job: &'a Job,
-    /// What directives of the system begin with.
+    /// Prefix of the system's directives.
     prefix: &'static str,
     text: String,
-    /// Who opens the files of the output.
+    /// Which program opens the output files.
     opened_by: OutputOpenedBy,
 }
 
-/// Who opens the files of a job's output.
+/// Which program opens a job's output files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutputOpenedBy {
-    /// The system, where it can be told the path.
+    /// The base system, if it can be given the path.
     System,
-    /// Bash: the system would show the output only once the job has ended.
+    /// Bash, because the system would show the output only after the job's end.
     Bash,
 }
 
@@ -47,13 +47,13 @@ impl<'a> ScriptWriter<'a> {
         Ok(Self { system, job, prefix, text: "#!/bin/bash\n".to_owned(), opened_by })
     }
 
-    /// A directive.
+    /// Appends a directive.
     pub(super) fn directive(&mut self, directive: impl Display) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{} {directive}", self.prefix);
     }
 
-    /// A directive with a value that somebody gave, if it is given.
+    /// Appends a directive with an optional value, which must be a plain word.
     pub(super) fn checked_directive(
         &mut self,
         what: &str,
@@ -69,7 +69,7 @@ impl<'a> ScriptWriter<'a> {
         Ok(())
     }
 
-    /// Refuses a job that asks for what the system does not have.
+    /// Rejects a job with an attribute that the system does not support.
     pub(super) fn reject_unsupported(
         &self,
         what: &str,
@@ -79,19 +79,19 @@ impl<'a> ScriptWriter<'a> {
         value.map_or(Ok(()), |_| Err(self.invalid_job(format!("it has no {what}; {instead}"))))
     }
 
-    /// Why this job cannot be written.
+    /// The error of a job that cannot be submitted.
     pub(super) fn invalid_job(&self, what: impl Into<String>) -> SystemError {
         invalid_job(self.system, self.job, what.into())
     }
 
-    /// The directives that the job brings, as they are.
+    /// Appends the job's own options as directives.
     pub(super) fn append_options(&mut self) {
         for option in &self.job.options {
             self.directive(option);
         }
     }
 
-    /// Where the system is to write the job's output, and its errors if elsewhere.
+    /// The output file that the system opens, and the error file if it is another.
     pub(super) fn output_paths(&self) -> (String, Option<String>) {
         if self.redirects() {
             return (DEV_NULL.to_owned(), None);
@@ -101,15 +101,16 @@ impl<'a> ScriptWriter<'a> {
         (plain(out).unwrap_or_else(|| DEV_NULL.to_owned()), plain(err))
     }
 
-    /// Whether bash has to open the files: systems expand signs in paths, each its own, and tasks
-    /// of an array would share them.
+    /// Whether bash opens the files. Systems expand placeholders in paths, each its own, and tasks
+    /// of an array would share a file.
     fn redirects(&self) -> bool {
         let paths = [&self.job.stdout, &self.job.stderr];
         let all_plain = paths.into_iter().flatten().all(|path| path.to_str().is_some_and(is_plain));
         self.opened_by == OutputOpenedBy::Bash || self.job.array.is_some() || !all_plain
     }
 
-    /// The script with its bash. `index` is the variable with a task's index.
+    /// Appends the bash part and returns the script. `index` is the system's variable with a task's
+    /// index.
     pub(super) fn finish(mut self, index: &str) -> Result<String, SystemError> {
         let mut lines = Vec::new();
         if self.job.array.is_some() {
@@ -132,7 +133,7 @@ impl<'a> ScriptWriter<'a> {
         Ok(self.text)
     }
 
-    /// Opens the files of the job's output.
+    /// The line of bash that redirects the output.
     fn redirection(&self) -> Result<String, SystemError> {
         let index = if self.job.array.is_some() { ".\"$LONGSHORE_ARRAY_INDEX\"" } else { "" };
         let open = |path: Option<&Path>| {
@@ -155,7 +156,8 @@ fn invalid_job(system: BaseSystem, job: &Job, what: String) -> SystemError {
     SystemError::InvalidJob { system, job: job.name.escape_debug().to_string(), what }
 }
 
-/// What no system can run. Jobs run elsewhere: a relative path would mean another file there.
+/// Rejects jobs that no system can run. Jobs run elsewhere, so a relative path would name another
+/// file.
 pub(super) fn check(job: &Job) -> Result<(), String> {
     if job.name.contains(|c: char| c.is_control()) {
         return Err("its name has a line break or another control character".to_owned());
@@ -187,7 +189,7 @@ pub(super) fn check(job: &Job) -> Result<(), String> {
     }
 }
 
-/// A name that every system takes: a letter, then letters, digits, `_`, `.` and `-`.
+/// Makes a name valid for every system: a letter, then letters, digits, `_`, `.` and `-`.
 pub(super) fn sanitise_name(name: &str, max_length: usize) -> String {
     let keep = |c: char| if is_plain_char(c) && c != '/' { c } else { '_' };
     let mut sanitised: String = name.chars().map(keep).collect();
@@ -207,18 +209,18 @@ fn is_plain_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "/._-".contains(c)
 }
 
-/// Whether no shell and no system sees anything in it but its letters.
+/// Whether the text has no character that a shell or a system could interpret.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_plain_char)
 }
 
-/// Whether it is one word in a directive, whatever the system: `a@b`, `x,y`, `u:v`, `n=1` are.
+/// Whether the value is one word in a directive of any system, such as `a@b`, `x,y`, `u:v`, `n=1`.
 fn is_plain_word(value: &str) -> bool {
     let fits = |c: char| is_plain_char(c) || "@,:+=".contains(c);
     !value.is_empty() && !value.starts_with('-') && value.chars().all(fits)
 }
 
-/// A word of bash, always on one line.
+/// Quotes a word for bash, on one line.
 pub(super) fn shell_quote(word: &str) -> String {
     if is_plain(word) {
         return word.to_owned();

@@ -1,9 +1,9 @@
-//! What a system says about a job.
+//! The state of a job as its base system reports it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A job's name in its system, as the system wrote it.
+/// A job's id, in the base system's format.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -11,18 +11,18 @@ use std::fmt;
 pub struct JobId(String);
 
 impl JobId {
-    /// An id that a system gave.
+    /// An id from the base system.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
 
-    /// An id that is a number; `None` if it is none.
+    /// An id that consists of digits.
     pub(super) fn from_digits(id: &str) -> Option<Self> {
         let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         is_number.then(|| Self::new(id))
     }
 
-    /// The id as it is typed.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,30 +34,30 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Where a job is in its life. For an array, that of its tasks together: it waits or runs as long as
-/// one of them does, and then ends as the worst of them.
+/// State of a job. An array waits or runs as long as one of its tasks does. Then its state is the
+/// worst of its tasks'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// It waits for its turn.
+    /// It waits to be started.
     Waiting {
-        /// What it waits for, in the system's words, if it says so.
+        /// The system's reason, if it gives one.
         why: Option<String>,
     },
-    /// It will not run unless somebody does something about it.
+    /// It will not start without intervention.
     Stuck {
-        /// The system's words.
+        /// The system's reason.
         why: String,
     },
     /// It runs.
     Running,
     /// It has ended.
     Ended(End),
-    /// The system does not know it, or not any more.
+    /// The system does not list it, or no longer.
     Gone,
 }
 
 impl JobState {
-    /// Whether it may still run, or does.
+    /// Whether it waits or runs.
     pub fn is_live(&self) -> bool {
         match self {
             Self::Waiting { .. } | Self::Stuck { .. } | Self::Running => true,
@@ -65,12 +65,12 @@ impl JobState {
         }
     }
 
-    /// The state of an array one of whose tasks is in this state and another in `other`.
+    /// The state of an array with a task in this state and another in `other`.
     pub(super) fn merge(self, other: Self) -> Self {
         if self.precedence() >= other.precedence() { self } else { other }
     }
 
-    /// What outweighs what in an array.
+    /// The state with the highest precedence is the array's.
     fn precedence(&self) -> u8 {
         match self {
             Self::Gone => 0,
@@ -83,7 +83,7 @@ impl JobState {
     }
 }
 
-/// The state of each of `ids`: what was seen of it, tasks of an array together, or that it is gone.
+/// The state of each id: merged over the tasks of an array, or `Gone` if it was not found.
 pub(super) fn merge_states(
     ids: &[JobId],
     seen: impl IntoIterator<Item = (JobId, JobState)>,
@@ -101,40 +101,40 @@ pub(super) fn merge_states(
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Its program's exit, if the system tells it.
+    /// Exit of its program, if the system reports it.
     pub exit: Option<Exit>,
-    /// Who ended it.
+    /// The cause of the end.
     pub cause: Cause,
 }
 
 impl End {
-    /// The end of a program that ended by itself.
+    /// The end of a program that exited by itself.
     pub fn exited(exit: Exit) -> Self {
         Self { exit: Some(exit), cause: Cause::Itself }
     }
 
-    /// An end of which nothing is known.
+    /// An end without information.
     pub fn unknown() -> Self {
         Self { exit: None, cause: Cause::Unknown }
     }
 
-    /// Whether the program did what it was there for.
+    /// Whether the program exited by itself with code 0.
     pub fn is_success(&self) -> bool {
         self.exit == Some(Exit::Code(0)) && self.cause == Cause::Itself
     }
 }
 
-/// What a program left.
+/// Exit of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// An exit code.
     Code(i32),
-    /// The signal that it died of.
+    /// Number of the signal that ended it.
     Signal(i32),
 }
 
 impl Exit {
-    /// The exit that the kernel's wait status tells.
+    /// Decodes the kernel's wait status.
     pub(super) fn from_wait_status(status: i32) -> Self {
         match status & 0x7f {
             0 => Self::Code((status >> 8) & 0xff),
@@ -142,12 +142,12 @@ impl Exit {
         }
     }
 
-    /// The exit that a shell's `$?` tells: 128 and more is a signal.
+    /// Decodes a shell's `$?`: 129 to 192 are signals.
     pub(super) fn from_shell(code: i32) -> Self {
         if (129..=192).contains(&code) { Self::Signal(code - 128) } else { Self::Code(code) }
     }
 
-    /// The one number that a shell has for it.
+    /// The exit code as a shell reports it.
     pub fn code(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -156,22 +156,22 @@ impl Exit {
     }
 }
 
-/// Who or what ended a job.
+/// The cause of a job's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its own program.
+    /// The program exited by itself.
     Itself,
-    /// Somebody who asked for it.
+    /// A user cancelled it.
     Cancelled,
-    /// Its time limit.
+    /// It exceeded its time limit.
     TimeLimit,
-    /// Its memory limit.
+    /// It exceeded its memory limit.
     Memory,
     /// Its node was lost.
     NodeLost,
-    /// A job that was more important.
+    /// A job with higher priority preempted it.
     Preempted,
-    /// The system does not say.
+    /// The system reports no cause.
     Unknown,
 }
 

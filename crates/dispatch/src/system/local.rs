@@ -1,8 +1,8 @@
-//! This machine: a job is a process group of its own.
+//! Runs jobs on this machine, each in its own process group.
 //!
-//! A job is known by its leader's number and when that was started, so that a number that was given
-//! to another process is not taken for it, and so that a server that was restarted finds its jobs
-//! again. It outlives whoever started it. Threads and memory are not limited here.
+//! A job's id is the process id and start time of its leader. So a reused process id is not
+//! mistaken for the job, and a restarted server finds its jobs. A job outlives the process that
+//! submitted it. Threads and memory are not limited.
 
 mod children;
 mod leader;
@@ -26,16 +26,16 @@ use super::{System, duration, job_script};
 use children::{ChildJob, ChildTable};
 use leader::Leader;
 
-/// How long a job may clean up after TERM before KILL; the same after its time limit.
+/// Time between TERM and KILL, also after the time limit.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often we look whether a job that was cancelled has ended.
+/// Interval of checks whether cancelled jobs have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The system.
+/// The local system.
 #[derive(Debug)]
 pub(super) struct Local {
     site: Site,
-    /// Those that this process started: it has to wait for them, and so learns their exits.
+    /// Jobs of this process, which must wait for them and learns their exits.
     children: ChildTable,
 }
 
@@ -82,7 +82,7 @@ impl System for Local {
         let mut command = self.command(job)?;
         let what = || format!("job `{}` does not start", job.name);
         let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
-        // It is not waited for yet, so there is something to read.
+        // The child has not been waited for, so its `/proc` entry exists.
         let leader = child.id().and_then(Leader::of);
         let leader = leader
             .ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
@@ -107,7 +107,7 @@ impl System for Local {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        // Those that are left are killed below, and so is what others left behind.
+        // Jobs that ignore TERM are killed below, with processes that others left behind.
         let _ = tokio::time::timeout(GRACE, ended).await;
         leaders.iter().for_each(Leader::kill);
         Ok(())
@@ -135,7 +135,7 @@ fn argv(job: &Job) -> Result<Vec<String>, SystemError> {
     Ok(timeout.into_iter().chain(argv).collect())
 }
 
-/// Opens the files of a job's output.
+/// Opens a job's output files.
 fn open_outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     job.create_output_folders()?;
     let (out, err) = job.output_files();

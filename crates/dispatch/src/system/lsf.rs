@@ -1,7 +1,7 @@
 //! IBM Spectrum LSF.
 //!
-//! Jobs are submitted by `bsub`, asked after by one `bjobs` and ended by `bkill`. A job that has ended
-//! is known for `CLEAN_PERIOD` (an hour, unless the site says otherwise).
+//! `bsub` submits jobs, one `bjobs` queries them, and `bkill` cancels them. LSF lists ended jobs
+//! for `CLEAN_PERIOD` (by default an hour).
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,14 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
     ],
     ambiguous: &["Request timed out", "Communication timed out", "A socket operation has failed"],
 };
-/// What LSF says about an id that it has never had, or has forgotten.
+/// Errors about unknown and forgotten ids.
 const UNKNOWN_JOB: [&str; 2] = ["is not found", "No matching job found"];
-/// What is asked about a job.
+/// Fields to query.
 const QUERY_FIELDS: &str = "jobid stat exit_code exit_reason pend_reason delimiter='|'";
-/// LSF's commands wait for a daemon that is away for ever, unless they are told how often to try.
+/// Without this, LSF's commands wait for an unreachable daemon for ever.
 const NTRIES: (&str, &str) = ("LSB_NTRIES", "2");
 
-/// The system.
+/// The LSF system.
 #[derive(Debug)]
 pub(super) struct Lsf {
     runner: CommandRunner,
@@ -103,9 +103,9 @@ impl System for Lsf {
     }
 }
 
-/// What `bsub` is told.
+/// The script for `bsub`.
 fn script(job: &Job) -> Result<String, SystemError> {
-    // LSF keeps the output to itself until the job has ended, and then appends a report.
+    // LSF writes its own output file only after the job's end, with a report appended.
     let mut script = ScriptWriter::new(BaseSystem::Lsf, "#BSUB", job, OutputOpenedBy::Bash)?;
     let terms = &job.terms;
     let (name, array) = (sanitise_name(&job.name, 128), job.array);
@@ -145,7 +145,7 @@ fn parse_job_id(output: &str) -> Option<JobId> {
     JobId::from_digits(id).filter(|_| rest.contains("is submitted"))
 }
 
-/// The state that a line of `bjobs` tells. What it does not know is a `-`.
+/// Parses a line of `bjobs`. A field without a value is `-`.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let fields: Vec<&str> = line.split('|').map(str::trim).collect();
     let [id, state, code, reason, why, ..] = fields[..] else { return None };
@@ -157,7 +157,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
         "RUN" | "USUSP" | "SSUSP" => JobState::Running,
         "DONE" => JobState::Ended(End::exited(Exit::Code(0))),
         "EXIT" => JobState::Ended(end(code, reason)),
-        // Its host does not answer, or has lost it; with `-rn` it does not run elsewhere.
+        // Its host is unreachable or has lost it. With `-rn` it does not run elsewhere.
         "UNKWN" => JobState::Running,
         "ZOMBI" => JobState::Ended(End { exit: None, cause: Cause::NodeLost }),
         _ => return None,
@@ -165,7 +165,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
     Some((JobId::new(id.split('[').next()?), state))
 }
 
-/// How a job ended that did not end well.
+/// The end of a failed job.
 fn end(code: &str, reason: &str) -> End {
     let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
         "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => Cause::TimeLimit,

@@ -1,8 +1,8 @@
-//! PBS, in two dialects: OpenPBS (and PBS Professional), and Torque with what imitates it.
+//! PBS in two dialects: OpenPBS (with PBS Professional), and Torque (with its imitations).
 //!
-//! Jobs are submitted by `qsub`, asked after by one `qstat` and ended by `qdel`. Which dialect it is
-//! says `qstat --version`, unless the site says so. OpenPBS tells how a job ended where the server
-//! keeps a history; Torque tells it for as long as it lists a job that is complete.
+//! `qsub` submits jobs, one `qstat` queries them, and `qdel` cancels them. If the site does not
+//! name the dialect, `qstat --version` tells it. OpenPBS reports how a job ended if the server
+//! keeps a history; Torque reports it for as long as it lists the completed job.
 
 mod openpbs;
 mod torque;
@@ -40,7 +40,7 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
         "Socket timed out",
     ],
 };
-/// What is not worth a complaint about an id.
+/// Errors about ended jobs.
 const HARMLESS_ERRORS: [&str; 5] = [
     "Unknown Job",
     "has finished",
@@ -49,7 +49,7 @@ const HARMLESS_ERRORS: [&str; 5] = [
     "history",
 ];
 
-/// The system.
+/// The PBS system.
 #[derive(Debug)]
 pub(super) struct Pbs {
     runner: CommandRunner,
@@ -148,19 +148,19 @@ impl System for Pbs {
     }
 }
 
-/// Whether all that a command complains about is that jobs have ended.
+/// Whether a command reports only errors about ended jobs.
 fn is_harmless(output: &CommandOutput) -> bool {
     let output = output.err.lines().chain(output.out.lines());
     let mut output = output.filter(|line| !line.trim().is_empty());
     output.all(|line| HARMLESS_ERRORS.iter().any(|words| line.contains(words)))
 }
 
-/// What `qsub` is told.
+/// The script for `qsub`.
 fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
-    // PBS keeps the output to itself until the job has ended.
+    // PBS writes its own output file only after the job's end.
     let mut script = ScriptWriter::new(BaseSystem::Pbs, "#PBS", job, OutputOpenedBy::Bash)?;
     let terms = &job.terms;
-    // Fifteen letters are what every version takes.
+    // All versions accept fifteen characters.
     script.directive(format_args!("-N {}", sanitise_name(&job.name, 15)));
     script.directive("-S /bin/bash");
     script.directive("-V");
@@ -187,7 +187,7 @@ fn script(job: &Job, dialect: PbsDialect) -> Result<String, SystemError> {
     })
 }
 
-/// The exit in a PBS exit status: of a program that died of a signal it is that and 256.
+/// Decodes a PBS exit status: 256 and more is a signal.
 fn parse_exit(status: i64) -> Option<Exit> {
     let number = i32::try_from(status).ok()?;
     match number {

@@ -1,21 +1,21 @@
-//! Names of queue systems: which base system, and in which of two roles.
+//! Names of queue systems: a base system and a role.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What a name ends with if scripts go to persistent workers.
+/// Suffix of the names of queue systems with persistent workers.
 const WORKER_SUFFIX: &str = "_worker";
 
 /// A system that starts jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BaseSystem {
-    /// Processes of this machine.
+    /// Processes on this machine.
     Local,
     /// Slurm.
     Slurm,
-    /// Grid Engine, whoever made it.
+    /// Grid Engine, of any vendor.
     Sge,
     /// OpenPBS, PBS Pro or Torque.
     Pbs,
@@ -24,10 +24,10 @@ pub enum BaseSystem {
 }
 
 impl BaseSystem {
-    /// All of them.
+    /// All base systems.
     pub const ALL: [Self; 5] = [Self::Local, Self::Slurm, Self::Sge, Self::Pbs, Self::Lsf];
 
-    /// Its name, as people write it.
+    /// Its name, as users write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -54,26 +54,26 @@ impl FromStr for BaseSystem {
     }
 }
 
-/// Who runs scripts.
+/// What runs scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The base system itself: each script is a job of its own.
+    /// The base system: each script is a job.
     Direct,
-    /// Persistent workers, which the base system started.
+    /// Persistent workers that the base system started.
     Workers,
 }
 
-/// A queue system as people name it: `slurm`, or `slurm_worker` for workers that Slurm started.
+/// A queue system: `slurm`, or `slurm_worker` for persistent workers started by Slurm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QueueSystem {
-    /// What starts jobs.
+    /// The base system.
     pub base: BaseSystem,
-    /// Who runs scripts.
+    /// What runs scripts.
     pub role: Role,
 }
 
 impl QueueSystem {
-    /// The queue system of this name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Result<Self, UnknownQueueSystem> {
         let (base, role) = match name.strip_suffix(WORKER_SUFFIX) {
             Some(base) => (base, Role::Workers),
@@ -83,7 +83,7 @@ impl QueueSystem {
         Ok(Self { base, role })
     }
 
-    /// All names that there are.
+    /// All names.
     pub fn names() -> Vec<String> {
         let roles = [Role::Direct, Role::Workers];
         let all =
@@ -107,11 +107,11 @@ impl FromStr for QueueSystem {
     }
 }
 
-/// Nobody knows a queue system of this name.
+/// There is no queue system of this name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("there is no queue system `{name}`; there are {}", QueueSystem::names().join(", "))]
 pub struct UnknownQueueSystem {
-    /// The name as it was given.
+    /// The given name.
     pub name: String,
 }
 

@@ -1,8 +1,8 @@
-//! Grid Engine: Sun's and its heirs.
+//! Grid Engine: Sun's and its successors.
 //!
-//! Jobs are submitted by `qsub`, asked after by one `qstat` for all of the user's jobs and ended by
-//! `qdel`. A job leaves the list as soon as it has ended; how it ended is in the books (`qacct`), a
-//! while later and one job at a time.
+//! `qsub` submits jobs, one `qstat` queries all of the user's jobs, and `qdel` cancels jobs. An
+//! ended job leaves the list at once. Its end appears in the accounting (`qacct`) a while later,
+//! and is queried job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,10 +33,10 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
         "got no response",
     ],
 };
-/// The parallel environment in which all threads are on one host, as nearly every site calls it.
+/// The usual name of the parallel environment with all threads on one host.
 const PARALLEL_ENVIRONMENT: &str = "smp";
 
-/// The system.
+/// The Grid Engine system.
 #[derive(Debug)]
 pub(super) struct GridEngine {
     runner: CommandRunner,
@@ -47,7 +47,7 @@ impl GridEngine {
         Self { runner: CommandRunner::new(BaseSystem::Sge, site) }
     }
 
-    /// Why jobs are in the error state, in the system's words.
+    /// Why jobs are in the error state.
     async fn error_reasons(&self, ids: &[&str]) -> Result<BTreeMap<JobId, String>, SystemError> {
         if ids.is_empty() {
             return Ok(BTreeMap::new());
@@ -61,7 +61,7 @@ impl GridEngine {
         if output.is_ok() {
             return Ok(parse_accounting(&output.out));
         }
-        // Not yet, or nothing at all yet.
+        // The job, or the whole accounting file, does not exist yet.
         let words = output.message();
         if words.contains("not found") || words.contains("No such file") {
             return Ok(None);
@@ -70,7 +70,7 @@ impl GridEngine {
     }
 }
 
-/// The id that `qsub` prints. An array's is followed by its range: 4.1-3:1.
+/// The id that `qsub` prints. For an array, the range follows: `4.1-3:1`.
 fn parse_job_id(output: &str) -> Option<JobId> {
     JobId::from_digits(output.trim().split('.').next()?)
 }
@@ -132,7 +132,7 @@ impl System for GridEngine {
         if !output.is_ok() && !output.message().contains("do not exist") {
             return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
-        // A job's number comes before its name.
+        // `job_number` precedes `job_name`.
         let (mut found, mut number) = (Vec::new(), None);
         for line in output.out.lines() {
             if let Some(text) = line.strip_prefix("job_number:") {
@@ -155,12 +155,12 @@ impl System for GridEngine {
     }
 }
 
-/// A job's name as Grid Engine knows it.
+/// A job's name in Grid Engine.
 fn scheduler_job_name(name: &str) -> String {
     sanitise_name(name, 128)
 }
 
-/// What `qsub` is told.
+/// The script for `qsub`.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = ScriptWriter::new(BaseSystem::Sge, "#$", job, OutputOpenedBy::System)?;
     let terms = &job.terms;
@@ -169,13 +169,13 @@ fn script(job: &Job) -> Result<String, SystemError> {
     script.directive("-cwd");
     script.directive("-V");
     script.directive("-r n");
-    // A site whose environment has another name says so after `--`.
+    // If the site's environment has another name, the user passes it after `--`.
     let own = job.options.iter().any(|option| option.trim_start().starts_with("-pe "));
     if job.threads.get() > 1 && !own {
         script.directive(format_args!("-pe {PARALLEL_ENVIRONMENT} {}", job.threads));
     }
     if let Some(memory) = job.memory {
-        // Counted per slot.
+        // The limit applies per slot.
         let each = memory.div_ceil(u64::from(job.threads.get()));
         script.directive(format_args!("-l h_vmem={each}M"));
     }
@@ -210,7 +210,7 @@ fn script(job: &Job) -> Result<String, SystemError> {
     script.finish("SGE_TASK_ID")
 }
 
-/// The id and the letters of each job in `qstat`'s list.
+/// The id and the state flags of each job in `qstat`'s XML.
 fn parse_jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
     xml.contains("<job_info").then_some(())?;
     let rows = xml.split("<job_list").skip(1);
@@ -218,14 +218,14 @@ fn parse_jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
         .collect()
 }
 
-/// The text of the first element of this name.
+/// The text of the first element with this name.
 fn element_text<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     rest.split_once(&format!("</{name}>")).map(|(text, _)| text.trim())
 }
 
-/// What a job's letters mean: `E` error, `h` hold, `q` queued, `w` waiting, `r` running, `t` moving to
-/// its host, `s`, `S`, `T` suspended, `d` being deleted, `R` restarted.
+/// State flags: `E` error, `h` hold, `q` queued, `w` waiting, `r` running, `t` transferring to its
+/// host, `s`, `S`, `T` suspended, `d` being deleted, `R` restarted.
 fn state(flags: &str, reason: Option<&String>) -> JobState {
     if flags.contains('E') {
         return JobState::Stuck { why: reason.cloned().unwrap_or_else(|| flags.to_owned()) };
@@ -237,7 +237,7 @@ fn state(flags: &str, reason: Option<&String>) -> JobState {
     JobState::Running
 }
 
-/// The error reasons in what `qstat -j` says.
+/// Parses the error reasons in the output of `qstat -j`.
 fn parse_error_reasons(output: &str) -> BTreeMap<JobId, String> {
     let (mut reasons, mut id) = (BTreeMap::new(), None);
     for line in output.lines() {
@@ -251,7 +251,7 @@ fn parse_error_reasons(output: &str) -> BTreeMap<JobId, String> {
     reasons
 }
 
-/// The end that the books tell; of an array, the worst.
+/// Parses the output of `qacct`. The end of an array is the worst of its tasks'.
 fn parse_accounting(output: &str) -> Option<End> {
     let value = |line: &str, name: &str| {
         let number = line.strip_prefix(name)?.split_whitespace().next()?;
@@ -267,7 +267,7 @@ fn parse_accounting(output: &str) -> Option<End> {
     worst.and_then(|state| if let JobState::Ended(end) = state { Some(end) } else { None })
 }
 
-/// Codes of `failed` below 26 mean that the program never ran, or not on that host.
+/// `failed` codes below 26 mean that the program did not run, or not on that host.
 fn task_end(failed: i32, code: i32) -> End {
     let exit = Some(Exit::from_shell(code));
     match failed {

@@ -1,8 +1,8 @@
 //! Slurm.
 //!
-//! Jobs are submitted by `sbatch`, asked after by one `squeue` and ended by `scancel`. A job that has
-//! ended is known for `MinJobAge` (five minutes, unless the site says otherwise); `sacct` is not
-//! used, since many sites have none. A job is never requeued: its former self may still run.
+//! `sbatch` submits jobs, one `squeue` queries them, and `scancel` cancels them. Slurm lists ended
+//! jobs for `MinJobAge` (by default five minutes). `sacct` is not used, because many sites have no
+//! accounting. Jobs are never requeued, because the first run may still be running.
 
 use std::collections::BTreeMap;
 
@@ -36,12 +36,12 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
         "Unexpected message",
     ],
 };
-/// What is asked about a job: `|` stands after each.
+/// Fields to query, each followed by `|`.
 const QUERY_FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
-/// What Slurm says about an id that it has never had, or has forgotten.
+/// Error about unknown and forgotten ids.
 const UNKNOWN_JOB: &str = "Invalid job id";
 
-/// The system.
+/// The Slurm system.
 #[derive(Debug)]
 pub(super) struct Slurm {
     runner: CommandRunner,
@@ -133,12 +133,12 @@ impl System for Slurm {
     }
 }
 
-/// A job's name as Slurm knows it.
+/// A job's name in Slurm.
 fn scheduler_job_name(name: &str) -> String {
     sanitise_name(name, 64)
 }
 
-/// What `sbatch` is told.
+/// The script for `sbatch`.
 fn script(job: &Job) -> Result<String, SystemError> {
     let mut script = ScriptWriter::new(BaseSystem::Slurm, "#SBATCH", job, OutputOpenedBy::System)?;
     let terms = &job.terms;
@@ -174,7 +174,7 @@ fn script(job: &Job) -> Result<String, SystemError> {
     script.finish("SLURM_ARRAY_TASK_ID")
 }
 
-/// The state that a line of `squeue` tells.
+/// Parses a line of `squeue`.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let mut fields = line.split('|').map(str::trim);
     let (id, state, exit, reason) =
@@ -193,13 +193,13 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
         "OUT_OF_MEMORY" => ended(Cause::Memory),
         "NODE_FAIL" | "BOOT_FAIL" => ended(Cause::NodeLost),
         "PREEMPTED" => ended(Cause::Preempted),
-        // Whatever else it does (COMPLETING, SUSPENDED, SIGNALING, …), its processes may be there.
+        // In all other states (COMPLETING, SUSPENDED, SIGNALING, …) its processes may exist.
         _ => JobState::Running,
     };
     Some((JobId::new(id), state))
 }
 
-/// Reasons that no time heals.
+/// Whether the job will not start by itself.
 fn is_permanent(reason: &str) -> bool {
     let held = ["JobHeldAdmin", "JobHeldUser", "BadConstraints", "InvalidAccount", "InvalidQOS"];
     held.contains(&reason)
@@ -207,8 +207,8 @@ fn is_permanent(reason: &str) -> bool {
         || reason.starts_with("launch failed")
 }
 
-/// A job that was ended has a zero here, too, which is not its program's; one without memory has a
-/// signal that there is not.
+/// A cancelled or killed job has exit 0 here, which is not its program's. A job out of memory has
+/// an invalid signal number.
 fn end(exit: &str, cause: Cause) -> End {
     let exit = match exit.split_once(':') {
         Some((code, signal)) => code.parse().ok().zip(signal.parse().ok()).map(|pair| match pair {

@@ -1,4 +1,4 @@
-//! Waiting for jobs: many in one query, less and less often.
+//! Waits for jobs: one query for all, with growing intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,19 +9,20 @@ use super::System;
 use super::error::SystemError;
 use super::job_state::{End, JobId, JobState};
 
-/// How often a job must be gone before we believe it: lists lag behind what was submitted.
+/// A job counts as gone after this many queries without it, because lists lag behind submissions.
 const MIN_MISSES: u32 = 2;
-/// For how long we look for a gone job's end: books lag behind lists, Grid Engine's a quarter of a minute.
+/// How long to look for a gone job in the accounting, which lags behind the list; in Grid Engine by
+/// 15 s.
 const ACCOUNTING_WAIT: Duration = Duration::from_secs(60);
 
-/// How often a system is asked.
+/// Intervals of the queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// The first pause between two questions; each is half again as long as the one before.
+    /// First interval; each is one and a half times the one before.
     pub first_interval: Duration,
-    /// The longest.
+    /// Maximum interval.
     pub max_interval: Duration,
-    /// For how long in a row a system may not answer before it is an error.
+    /// How long queries may fail in a row.
     pub outage_limit: Duration,
 }
 
@@ -35,8 +36,8 @@ impl Default for Pace {
     }
 }
 
-/// Waits until none of the jobs is live any more, and returns how each ended. Of a job that its
-/// system forgot meanwhile, that is what the system's books say, or nothing.
+/// Waits until all jobs have ended, and returns how. For a job that the system no longer lists,
+/// that is what its accounting says, or `End::unknown()`.
 pub async fn wait(
     system: &dyn System,
     ids: &[JobId],
@@ -62,12 +63,12 @@ pub async fn wait(
     }
 }
 
-/// What is known of the jobs so far.
+/// Progress of [`wait`].
 #[derive(Default)]
 struct JobWaiter {
     left: BTreeSet<JobId>,
     ends: BTreeMap<JobId, End>,
-    /// How often in a row a job was gone, and since when.
+    /// Number of queries in a row without the job, and the time of the first.
     gone: BTreeMap<JobId, (u32, Instant)>,
 }
 
@@ -86,7 +87,7 @@ impl JobWaiter {
         self.read_accounting(system, &gone).await
     }
 
-    /// Looks for gone jobs in the system's books.
+    /// Looks for gone jobs in the system's accounting.
     async fn read_accounting(
         &mut self,
         system: &dyn System,
@@ -125,10 +126,10 @@ mod tests {
     use crate::system::job_state::Exit;
     use crate::system::{BaseSystem, Job};
 
-    /// A system that says what it was told to say, look after look; the last for ever.
+    /// A system with scripted answers; the last one is repeated.
     struct ScriptedSystem {
         polls: Mutex<Vec<Option<JobState>>>,
-        /// How often its books are asked before they tell.
+        /// Number of accounting queries until the first with an answer.
         accounting_delay: Mutex<u32>,
     }
 

@@ -1,4 +1,4 @@
-//! Messages as bytes: a length of four bytes, then so many of a message.
+//! Frames messages: a length of four bytes, then the message.
 
 use std::io;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
-/// A frame that has begun must be whole within this: who sends slower costs memory for nothing.
+/// A started frame must be complete within this time, so that a slow peer does not hold memory.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(30);
-/// Read at once.
+/// Bytes to read at once.
 const READ_CHUNK: usize = 64 * 1024;
 
 /// Reads frames.
@@ -24,18 +24,17 @@ pub struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Frames of at most `limit` bytes.
+    /// Reads frames of at most `limit` bytes.
     pub fn new(reader: R, limit: usize) -> Self {
         Self { reader, buffer: BytesMut::new(), limit, frame_started: None }
     }
 
-    /// From now on frames may be as large as this.
+    /// Changes the maximum frame size.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// The next frame; `None` once the other side has closed. Dropped while it waits, it has lost
-    /// nothing.
+    /// The next frame; `None` once the peer has closed the connection. Cancel safe.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             if let Some(frame) = self.buffered_frame()? {
@@ -59,7 +58,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// A frame that has come already, without waiting.
+    /// The next frame, if it is already buffered.
     pub fn ready(&mut self) -> io::Result<Option<Bytes>> {
         self.buffered_frame()
     }
@@ -84,12 +83,12 @@ fn frame_timeout() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a message came too slowly")
 }
 
-/// Appends a message in the compact form.
+/// Appends a message in postcard.
 pub fn encode<M: Serialize>(message: &M, buffer: &mut Vec<u8>) -> io::Result<()> {
     with_length(buffer, |buffer| postcard::to_io(message, buffer).map(drop).map_err(invalid))
 }
 
-/// Reads a message in the compact form.
+/// Decodes a message from postcard.
 pub fn decode<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
     postcard::from_bytes(frame).map_err(invalid)
 }
@@ -99,7 +98,7 @@ pub fn encode_json<M: Serialize>(message: &M, buffer: &mut Vec<u8>) -> io::Resul
     with_length(buffer, |buffer| serde_json::to_writer(buffer, message).map_err(invalid))
 }
 
-/// Reads a message in JSON.
+/// Decodes a message from JSON.
 pub fn decode_json<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
     serde_json::from_slice(frame).map_err(invalid)
 }

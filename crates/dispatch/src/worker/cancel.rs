@@ -1,21 +1,21 @@
-//! Word to a run that it must end.
+//! Signal to a run that it must stop.
 
 use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-/// Why a run must end.
+/// Why a run must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopReason {
-    /// Somebody cancelled it, or it is not ours any more.
+    /// It was cancelled, or the lease is no longer the worker's.
     Cancelled,
-    /// It ran longer than it might.
+    /// It exceeded its time limit.
     TimedOut,
     /// The worker stops.
     WorkerStopped,
 }
 
-/// Told once, heard by the run.
+/// Set once, awaited by the run.
 #[derive(Debug, Default)]
 pub(super) struct CancelSignal {
     reason: OnceLock<StopReason>,
@@ -23,13 +23,13 @@ pub(super) struct CancelSignal {
 }
 
 impl CancelSignal {
-    /// Says that the run must end.
+    /// Asks the run to stop.
     pub(super) fn cancel(&self, reason: StopReason) {
         let _ = self.reason.set(reason);
         self.notify.notify_waiters();
     }
 
-    /// Returns once it was told.
+    /// Waits until the run is asked to stop.
     pub(super) async fn cancelled(&self) -> StopReason {
         loop {
             let notified = self.notify.notified();

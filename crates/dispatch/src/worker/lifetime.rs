@@ -1,4 +1,4 @@
-//! A worker's hours: when it drains by itself, and when it must be gone.
+//! Deadlines of a worker: when it drains by itself, and when it stops.
 
 use std::time::Duration;
 
@@ -6,11 +6,12 @@ use tokio::time::Instant;
 
 use super::{Command, Phase, Worker};
 
-/// How long before its end a worker takes nothing new, at most; else a tenth of its life.
+/// Maximum time before the end of its lifetime at which a worker drains; at most a tenth of the
+/// lifetime.
 const MAX_DRAIN_MARGIN: Duration = Duration::from_secs(60);
 
 impl Worker {
-    /// When to look at the clock.
+    /// When to call [`check_deadlines`](Self::check_deadlines) next.
     pub(super) fn next_wakeup(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(60);
         let idle = self.options.idle.filter(|_| self.tasks.is_idle());
@@ -24,7 +25,7 @@ impl Worker {
         times.into_iter().flatten().min().unwrap_or(far).min(far)
     }
 
-    /// When nothing new is taken any more.
+    /// When the worker drains because its lifetime ends.
     fn drain_at(&self) -> Option<Instant> {
         let lifetime = self.options.lifetime.filter(|_| self.phase == Phase::Working)?;
         Some(self.started + lifetime.saturating_sub(drain_margin(lifetime)))
@@ -47,8 +48,8 @@ impl Worker {
             if let (Phase::Draining(until), Some(lifetime)) =
                 (&mut self.phase, self.options.lifetime)
             {
-                // Its allocation began before it did: what is still running then is interrupted, and
-                // told of, rather than killed.
+                // The worker's allocation began before the worker did. Scripts that still run then
+                // are interrupted and reported, before the base system kills them.
                 *until = self.started + lifetime.saturating_sub(drain_margin(lifetime) / 4);
             }
         }
@@ -61,7 +62,7 @@ impl Worker {
     }
 }
 
-/// How long before the end of so long a life nothing new is taken.
+/// How long before the end of its lifetime a worker drains.
 fn drain_margin(lifetime: Duration) -> Duration {
     MAX_DRAIN_MARGIN.min(lifetime / 10)
 }

@@ -1,9 +1,10 @@
-//! Processes that outlive their script. Those in its group are killed with it; one that has left the
-//! group (`setsid`) becomes our child once its parent has ended, since we are a "subreaper". It carries
-//! its script's unit in its environment, and is killed if that script has ended.
+//! Kills processes that outlive their script. Processes in the script's group are killed with it. A
+//! process that left the group (`setsid`) becomes a child of the worker once its parent has ended,
+//! because the worker is a subreaper. Its environment names its script's unit; it is killed if that
+//! script has ended.
 //!
-//! Looking costs a read for all scripts that ended within a moment, not one for each. Who has cleared
-//! its environment is not known to be anybody's, and is left alone.
+//! One check serves all scripts that ended within [`REAP_DELAY`]. A process that cleared its
+//! environment cannot be attributed to a script, and is left alone.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -18,31 +19,31 @@ use rustix::process::{
 };
 use tokio::time::Instant;
 
-/// How long after a script's end is looked, so that one look serves many.
+/// Delay between a script's end and the check, so that one check serves many scripts.
 const REAP_DELAY: Duration = Duration::from_millis(50);
-/// How often is looked while somebody else's children are here: they end some day, and nobody else can
-/// wait for them.
+/// Interval of checks while there are children that belong to no ended script. They end some day,
+/// and only this process can wait for them.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The children of this process.
+/// Child processes of the worker.
 #[derive(Debug)]
 pub(super) struct OrphanReaper {
-    /// The numbers of all children.
+    /// The kernel's list of children.
     children_file: File,
-    /// What scripts inherit, by which their processes are known.
+    /// Environment variable that marks processes of this worker's scripts.
     env_mark: Vec<u8>,
-    /// Those that were here before, and so have nothing to do with scripts.
+    /// Children that existed before the first script.
     preexisting: Vec<i32>,
-    /// The scripts that run, by their processes.
+    /// Running scripts by process id.
     scripts: HashMap<i32, UnitId>,
-    /// Whose the others are, as far as they say.
+    /// Units of the other children; `None` if unknown.
     owners: HashMap<i32, Option<UnitId>>,
     due: Option<Instant>,
 }
 
 impl OrphanReaper {
-    /// Has everybody who outlives a script become our child. To be called on the thread that starts
-    /// scripts, which must be the first: the system knows children by thread.
+    /// Makes this process the parent of orphaned descendants. Call this on the main thread, which
+    /// must also start the scripts: the kernel lists children per thread.
     pub(super) fn become_subreaper(env_mark: &str) -> io::Result<Self> {
         let own = getpid();
         let children_file =
@@ -53,12 +54,12 @@ impl OrphanReaper {
         Ok(Self { children_file, env_mark, preexisting, scripts, owners, due: None })
     }
 
-    /// A script has begun.
+    /// A script has started.
     pub(super) fn on_start(&mut self, pid: i32, unit: UnitId) {
         self.scripts.insert(pid, unit);
     }
 
-    /// It has ended, and was waited for.
+    /// A script has ended and was waited for.
     pub(super) fn on_end(&mut self, now: Instant, pid: i32) {
         self.scripts.remove(&pid);
         self.schedule(now + REAP_DELAY);
@@ -68,12 +69,12 @@ impl OrphanReaper {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// When to look.
+    /// When to call [`reap`](Self::reap) next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Kills those whose scripts have ended, and waits for those that have ended themselves.
+    /// Kills children of scripts that have ended, and waits for children that have exited.
     pub(super) fn reap(&mut self, now: Instant) {
         if self.due.is_none_or(|due| now < due) {
             return;
@@ -85,7 +86,7 @@ impl OrphanReaper {
                 continue;
             }
             let Some(pid) = Pid::from_raw(pid_number) else { continue };
-            // As long as we have not waited for it, its number is its own.
+            // The process id stays valid until the process is waited for.
             if let Ok(Some(_)) = waitpid(Some(pid), WaitOptions::NOHANG) {
                 self.owners.remove(&pid_number);
                 continue;
@@ -95,10 +96,10 @@ impl OrphanReaper {
                 *self.owners.entry(pid_number).or_insert_with(|| unit_of(pid_number, env_mark));
             let is_running = |unit: UnitId| self.scripts.values().any(|running| *running == unit);
             if unit.is_some_and(|unit| !is_running(unit)) {
-                // With its group, if it leads one: what is in there may have dropped the mark.
+                // With its group, if it leads one: processes in there may have cleared the mark.
                 let _ = kill_process_group(pid, Signal::KILL);
                 let _ = kill_process(pid, Signal::KILL);
-                // It has to be waited for, and its own children are ours then.
+                // It must be waited for. Then its own children become children of this process.
                 self.schedule(now + REAP_DELAY);
             } else {
                 self.schedule(now + RECHECK_INTERVAL);
@@ -121,7 +122,7 @@ fn read_pids(children_file: &File) -> io::Result<Vec<i32>> {
     Ok(text.split_whitespace().filter_map(|pid_number| pid_number.parse().ok()).collect())
 }
 
-/// The unit whose script has started a process, if it carries our mark.
+/// The unit of the script that started a process, if the process has the mark.
 fn unit_of(pid_number: i32, env_mark: &[u8]) -> Option<UnitId> {
     let environ = fs::read(format!("/proc/{pid_number}/environ")).ok()?;
     let mut variables = environ.split(|byte| *byte == 0);

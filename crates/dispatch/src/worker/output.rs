@@ -1,4 +1,4 @@
-//! Where a script's output goes.
+//! Connects and captures a script's output.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,12 +14,12 @@ use crate::script::{Output, OutputLocation};
 use crate::stream::Channel;
 use crate::wire::TaskOrder;
 
-/// So much of the end is kept.
+/// Length of the stored end of the output.
 const MAX_TAIL: usize = 4 * 1024;
-/// Read at once.
+/// Bytes to read at once.
 const READ_CHUNK: usize = 64 * 1024;
 
-/// Where the output of one run goes.
+/// Destination of a run's output.
 pub(super) enum Destination {
     Nothing,
     Tail,
@@ -28,7 +28,7 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// Opens what has to be open before the script begins.
+    /// Opens the files that the script needs.
     pub(super) fn open(
         output: &Output,
         order: &TaskOrder,
@@ -55,7 +55,7 @@ impl Destination {
         }
     }
 
-    /// Connects a command, and returns what listens to it.
+    /// Connects a command's output. Returns the capture, if the worker reads the output itself.
     pub(super) fn connect(
         &mut self,
         command: &mut Command,
@@ -85,7 +85,7 @@ impl Destination {
     }
 }
 
-/// Opens a file for output, with the folders that it needs.
+/// Opens a file for output and creates its folder.
 fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -93,7 +93,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).write(true).truncate(true).open(path)
 }
 
-/// A path with the marks `%u`, `%i` and `%a` filled in.
+/// Replaces `%u`, `%i` and `%a` in a path.
 fn expand_placeholders(path: &Path, order: &TaskOrder) -> PathBuf {
     let text = path.to_string_lossy();
     if !text.contains('%') {
@@ -104,15 +104,15 @@ fn expand_placeholders(path: &Path, order: &TaskOrder) -> PathBuf {
     text.replace("%a", &order.attempt.to_string()).into()
 }
 
-/// Listens to a script and keeps the last of what it says.
+/// Reads a script's output and keeps the end of it.
 #[derive(Debug)]
 pub(super) struct OutputCapture {
     reader: pipe::Receiver,
-    /// Of standard error, if it is apart.
+    /// Standard error, if it is captured separately.
     errors: Option<pipe::Receiver>,
     tail: Vec<u8>,
     bytes: u64,
-    /// Where all of it goes, if it is kept.
+    /// Stores the complete output.
     sink: Option<StreamSink>,
 }
 
@@ -127,7 +127,7 @@ impl OutputCapture {
         Ok(Self { reader: receiver(reader)?, errors, tail: Vec::new(), bytes: 0, sink })
     }
 
-    /// Listens until nobody can say anything any more. Dropped while it waits, it has lost nothing.
+    /// Reads until all writers have closed the pipe. Cancel safe.
     pub(super) async fn read_to_end(&mut self) {
         if self.errors.is_some() {
             return self.read_both().await;
@@ -164,7 +164,7 @@ impl OutputCapture {
         }
     }
 
-    /// The last of it, where all of it is, and what went wrong.
+    /// The end of the output, the location of the complete output, and an error.
     pub(super) fn finish(self) -> (String, Option<OutputLocation>, Option<String>) {
         let from = self.tail.len().saturating_sub(MAX_TAIL);
         let tail = String::from_utf8_lossy(self.tail.get(from..).unwrap_or_default());
@@ -174,7 +174,7 @@ impl OutputCapture {
     }
 }
 
-/// Appends, and drops from the front now and then: twice the tail at most.
+/// Appends to the tail and trims it to at most twice its length.
 fn append_tail(tail: &mut Vec<u8>, bytes: &[u8]) {
     let from = bytes.len().saturating_sub(MAX_TAIL);
     tail.extend_from_slice(bytes.get(from..).unwrap_or_default());

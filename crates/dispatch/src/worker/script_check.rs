@@ -1,5 +1,5 @@
-//! Whether a script may be run: a real path, a regular file that can be read, inside an allowed root,
-//! without odd characters.
+//! Checks whether a script may run: it must be a readable regular file inside an allowed root, by a
+//! path without unusual characters.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
     }
 }
 
-/// Letters and digits of any alphabet are fine; what a shell or a terminal could read otherwise is not.
+/// Letters and digits of any alphabet are allowed. Characters that a shell or a terminal could
+/// interpret are not.
 fn odd_character(path: &Path) -> Option<char> {
     let Some(text) = path.to_str() else { return Some(char::REPLACEMENT_CHARACTER) };
     text.chars().find(|c| !(c.is_alphanumeric() || "/._-+=,@%: ".contains(*c)))

@@ -1,8 +1,8 @@
-//! One run of one script, from its start to the end of the last process it left behind.
+//! One run of a script, from its start until the last process in its group has ended.
 //!
-//! Started by `process_group(0)` and a working directory and nothing else, so that the standard library
-//! can use `posix_spawn`: a fork with hooks costs more the larger the worker is. Whoever a killed
-//! worker leaves behind is found by its mark (`longshore_pool::warden`).
+//! The command sets only the process group and the working directory, so that the standard library
+//! can use `posix_spawn`: a fork with hooks costs more the larger the worker is. If the worker is
+//! killed, its scripts are found by their mark (`longshore_pool::warden`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,41 +29,41 @@ use super::task_table::TaskStart;
 use crate::script::{End, OutputLocation, Report, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
-/// How long output is listened for after the script ended, while processes it left behind still
-/// hold the pipe; then they are killed.
+/// How long to read output after the script has ended, while processes that it left behind keep the
+/// pipe open. Then they are killed.
 const OUTPUT_LINGER: Duration = Duration::from_millis(200);
 
-/// How long it is believed that a script may be run.
+/// How long the result of a script check is valid.
 const CHECK_TTL: Duration = Duration::from_secs(1);
 
-/// What all runs of a worker have in common.
+/// What all runs of a worker share.
 pub(super) struct WorkerContext {
     pub(super) host: String,
     pub(super) bash: PathBuf,
-    /// Every script must be inside one of these, whatever its submitter says.
+    /// Every script must be inside one of these folders, in addition to the submission's own root.
     pub(super) roots: Vec<PathBuf>,
-    /// What scripts inherit, and the warden's mark.
+    /// Environment that scripts inherit, with the warden's mark.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) clock: Arc<dyn Clock>,
-    /// Scripts are not run, but count as done after this long: to measure everything else.
+    /// Scripts are not run, but succeed after this long. For benchmarks of everything else.
     pub(super) idle_run: Option<Duration>,
-    /// What goes nowhere goes there.
+    /// Standard input, and discarded output.
     pub(super) dev_null: File,
-    /// Where output goes that is kept in few files.
+    /// Writes output into shared files.
     pub(super) streams: OutputStreams,
-    /// Those that outlive their scripts, if somebody looks after them.
+    /// Kills processes that outlive their scripts, if the worker is a subreaper.
     pub(super) orphans: Mutex<Option<OrphanReaper>>,
 }
 
 impl WorkerContext {
-    /// Tells whoever looks after those that outlive their scripts, if somebody does.
+    /// Calls `action` with the orphan reaper, if there is one.
     pub(super) fn with_orphans<T>(&self, action: impl FnOnce(&mut OrphanReaper) -> T) -> Option<T> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(action)
     }
 }
 
-/// What scripts have in common, and whether it may be run, as it was a moment ago: looking again for
-/// each of a million would cost as much as starting a tenth of them.
+/// A script definition with the cached result of its check. Checking a million runs one by one
+/// would cost as much as starting a tenth of them.
 pub(super) struct CheckedScript {
     pub(super) definition: ScriptDefinition,
     checked: Mutex<Option<(Instant, Result<PathBuf, String>)>>,
@@ -83,7 +83,7 @@ impl CheckedScript {
     }
 }
 
-/// Runs one script and says how it went. Dropped, the whole group is killed.
+/// Runs a script and reports its end. If the future is dropped, the whole group is killed.
 pub(super) async fn run(
     context: Arc<WorkerContext>,
     start: TaskStart,
@@ -99,14 +99,14 @@ pub(super) async fn run(
         return (lease, report(&context, &start.order, started, RunResult::new(End::Exited(0))));
     }
     if start.deadline.is_some_and(|until| until <= tokio::time::Instant::now()) {
-        // Its time was over while it waited for room.
+        // The deadline passed while the task was queued.
         return (lease, report_unstarted(&context, &start.order, End::TimedOut));
     }
     let ended = Run { context: &context, start: &start, script: &script }.perform(&cancel).await;
     (lease, report(&context, &start.order, started, ended))
 }
 
-/// Runs a script that belongs to the worker's own life.
+/// Runs a hook of the worker.
 pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Result<(), String> {
     let mut command = tokio::process::Command::new(&context.bash);
     command.arg(path).env_clear().envs(context.env.iter().cloned()).kill_on_drop(true);
@@ -117,7 +117,7 @@ pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Resu
     }
 }
 
-/// A report of a script that was never begun.
+/// The report of a task that was not started.
 pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: End) -> Report {
     report(context, order, context.clock.now(), RunResult::new(end))
 }
@@ -143,7 +143,7 @@ fn report(
     }
 }
 
-/// How a script ended, and what is known of it.
+/// How a run ended.
 struct RunResult {
     end: End,
     used: Option<ResUse>,
@@ -223,7 +223,7 @@ impl Run<'_> {
         let script = self.script();
         let mut command = Command::new(&self.context.bash);
         if script.sentinels.is_some() {
-            // The code that is left in a file is the program's own, not that of what it was piped into.
+            // The sentinel file gets the script's own exit code, not that of a pipe's last command.
             command.args(["-o", "pipefail"]);
         }
         command.arg(path).args(&script.args).current_dir(&script.dir).process_group(0);
@@ -232,7 +232,7 @@ impl Run<'_> {
         Ok(command)
     }
 
-    /// What a script learns about itself.
+    /// Environment variables that describe the task.
     fn script_env(&self) -> BTreeMap<String, String> {
         let TaskStart { order, ids, .. } = self.start;
         let mut script_env = BTreeMap::from([
@@ -291,7 +291,7 @@ impl Run<'_> {
                 }
             };
             if reason.is_some() {
-                // Listening goes on meanwhile: a script that is asked to end may have much to say.
+                // Keep reading meanwhile: a script may write much after TERM.
                 group.ask();
                 let mut gone = std::pin::pin!(timeout(TERM_GRACE, exit.ended()));
                 loop {
@@ -306,7 +306,8 @@ impl Run<'_> {
             }
             reason
         };
-        // Its number is its own until it is waited for: what it left behind goes with it.
+        // The process id stays valid until the process is waited for, so the group can be killed
+        // now.
         group.release();
         let used = child.wait4().ok();
         let now = tokio::time::Instant::now();
@@ -329,7 +330,7 @@ impl Run<'_> {
         RunResult { end, used, tail, remarks, output }
     }
 
-    /// Returns once it has run longer than it might.
+    /// Waits until the time limit or the deadline.
     async fn time_limit(&self) {
         let now = tokio::time::Instant::now();
         let limit = self.script().time.and_then(|time| now.checked_add(time));
@@ -340,7 +341,7 @@ impl Run<'_> {
     }
 }
 
-/// How long a script may clean up after TERM before KILL.
+/// Time between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
 async fn read_output(capture: Option<&mut OutputCapture>) {
@@ -368,12 +369,12 @@ fn spawn_failure(error: &io::Error) -> End {
         io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput => {
             End::Refused(format!("it cannot be started: {error}"))
         }
-        // Out of processes or memory: later may be better.
+        // No processes or memory available: a retry may succeed.
         _ => End::Hindered(format!("it cannot be started: {error}")),
     }
 }
 
-/// Holds the script to its limits, by name as `ulimit` knows them; what cannot be set is a remark.
+/// Sets resource limits by their `ulimit` names. Returns a remark for each that could not be set.
 fn set_limits(child: &Child, limits: &BTreeMap<String, u64>) -> Vec<String> {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
     let mut remarks = Vec::new();

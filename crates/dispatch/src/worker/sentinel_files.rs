@@ -1,7 +1,7 @@
-//! Files that say that a script has ended, for workflows that watch for them.
+//! Sentinel files report a script's end to workflows that watch for them.
 //!
-//! `JOB_FINISHED_<n>` only if it ended with code 0, `EXIT_CODE_JOB_<n>` with its code always; both
-//! appear whole, and those of an earlier run are removed before the script begins.
+//! `EXIT_CODE_JOB_<n>` contains the exit code; `JOB_FINISHED_<n>` exists only if the code is 0.
+//! Both are written atomically, and files of an earlier run are removed before the script starts.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::script::{End, Script};
 
-/// What a run that died of a signal leaves as its code, as shells do.
+/// Added to the number of a signal that ended the script, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
 
 /// The files of one run.
@@ -19,7 +19,7 @@ pub(super) struct SentinelFiles {
 }
 
 impl SentinelFiles {
-    /// The files that the script asks for.
+    /// The files that the script asks for, if it does.
     pub(super) fn for_script(script: &Script, index: Option<u64>) -> Option<Self> {
         let folder = script.sentinels.as_ref()?;
         let suffix = match (index, &script.name) {
@@ -31,7 +31,7 @@ impl SentinelFiles {
         Some(Self { finished: file("JOB_FINISHED"), exit_code: file("EXIT_CODE_JOB") })
     }
 
-    /// Removes what an earlier run left.
+    /// Removes the files of an earlier run. Returns errors.
     pub(super) fn remove_old(&self) -> Vec<String> {
         let errors = [&self.finished, &self.exit_code].map(|path| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -42,7 +42,8 @@ impl SentinelFiles {
         errors.into_iter().flatten().collect()
     }
 
-    /// Leaves what says how the script ended. One that was interrupted has not ended.
+    /// Writes the files after the script's end. Returns errors. An interrupted script has not
+    /// ended.
     pub(super) fn write(&self, end: &End) -> Vec<String> {
         let code = match end {
             End::Exited(code) => *code,
@@ -66,7 +67,7 @@ impl SentinelFiles {
     }
 }
 
-/// Writes a file beside its place and moves it there.
+/// Writes a temporary file beside `path` and renames it.
 fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
     fs::write(&temporary, text)?;

@@ -1,4 +1,4 @@
-//! A worker's conversation with its server.
+//! A worker's connection to its server: registers, sends events and handles messages.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::script::End;
 use crate::wire::frame::{decode, encode};
 use crate::wire::{FromWorker, Register, TaskEvent, ToWorker, WorkerLoad};
 
-/// How long words gather while there is something to do: each message costs both sides something.
+/// How long events are buffered while the worker has queued tasks, because each message costs time
+/// on both sides.
 const EVENT_BATCH_DELAY: Duration = Duration::from_millis(20);
 
 impl Worker {
@@ -37,7 +38,7 @@ impl Worker {
         }
     }
 
-    /// Talks to the server until the worker's end. An error means that the connection broke.
+    /// Serves the connection until the worker ends. An error means that the connection broke.
     pub(super) async fn serve(
         &mut self,
         mut connection: ServerConnection,
@@ -45,7 +46,7 @@ impl Worker {
     ) -> io::Result<()> {
         let mut bytes = Vec::new();
         encode(&FromWorker::Register(Box::new(self.registration())), &mut bytes)?;
-        // Until it has heard what is not ours any more, nothing is said twice.
+        // Replaces buffered events, so that nothing is reported twice.
         self.events = self.tasks.unacknowledged_events();
         let mut heartbeat_interval = Duration::from_secs(2);
         let mut next_heartbeat = Instant::now();
@@ -61,7 +62,7 @@ impl Worker {
                 next_heartbeat = Instant::now() + heartbeat_interval;
                 encode(&FromWorker::Heartbeat(self.load()), &mut bytes)?;
             }
-            // Whoever has scripts ahead need not hurry: the server has nothing to give it now.
+            // A worker with queued tasks can delay its events: it needs no tasks now.
             let batch_deadline = match self.tasks.has_backlog() && bytes.is_empty() {
                 true if !self.events.is_empty() => {
                     Some(*batch_until.get_or_insert(Instant::now() + EVENT_BATCH_DELAY))

@@ -1,8 +1,8 @@
-//! Ends by signals that were not ours.
+//! Attributes signals that the worker did not send.
 //!
-//! A system that ends a job signals everything in it, the scripts and their worker alike: Slurm does.
-//! Such scripts have not failed; they were interrupted. Whichever of them hears it first, so an end by
-//! such a signal is put aside for a moment, to see whether the worker is told to end, too.
+//! A base system that ends a job, such as Slurm, signals the scripts and their worker at the same
+//! time. Such scripts were interrupted and have not failed. Either may receive its signal first, so
+//! an end by such a signal is deferred for a moment, to see whether the worker is signalled, too.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use crate::script::{End, Report};
 
-/// How much later than its scripts a worker may hear of it.
+/// How much later than its scripts a worker may be signalled.
 const SIGNAL_GRACE: Duration = Duration::from_millis(300);
-/// HUP, INT, USR1, USR2 and TERM: by these, systems ask jobs to end.
+/// HUP, INT, USR1, USR2 and TERM: base systems use these to ask jobs to end.
 const TERMINATION_SIGNALS: [i32; 5] = [1, 2, 10, 12, 15];
 
-/// The ends that are put aside, and whether the worker was told to end.
+/// Deferred ends, and whether the worker was signalled.
 #[derive(Debug, Default)]
 pub(super) struct SignalGrace {
     shutting_down: bool,
@@ -24,7 +24,7 @@ pub(super) struct SignalGrace {
 }
 
 impl SignalGrace {
-    /// The end as it is to be told; nothing if it is put aside.
+    /// The end to report; `None` if it is deferred.
     pub(super) fn classify(&mut self, lease: Lease, mut report: Report) -> Option<(Lease, Report)> {
         if !ended_by_request(&report.end) {
             return Some((lease, report));
@@ -37,26 +37,26 @@ impl SignalGrace {
         None
     }
 
-    /// The worker was told to end by whoever is in charge here: so were its scripts.
+    /// The worker was signalled: its deferred scripts were interrupted.
     pub(super) fn on_shutdown(&mut self) -> Vec<(Lease, Report)> {
         self.shutting_down = true;
         let ends = std::mem::take(&mut self.deferred).into_iter();
         ends.map(|(_, lease, report)| (lease, Report { end: End::Interrupted, ..report })).collect()
     }
 
-    /// Those that have waited long enough: the signal was theirs alone.
+    /// Deferred ends whose time is over: only the script was signalled.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<(Lease, Report)> {
         let due = self.deferred.extract_if(.., |(deadline, ..)| now >= *deadline);
         due.map(|(_, lease, report)| (lease, report)).collect()
     }
 
-    /// When to look again.
+    /// When the next deferred end expires.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.deferred.iter().map(|(deadline, ..)| *deadline).min()
     }
 }
 
-/// Whether it ended as one does that is asked to; a shell says so in its exit code.
+/// Whether such a signal ended the script. A shell reports it in its exit code.
 fn ended_by_request(end: &End) -> bool {
     match end {
         End::Signalled(signal) => TERMINATION_SIGNALS.contains(signal),

@@ -1,8 +1,8 @@
-//! Writing the output of many scripts into two files of the worker's (`crate::stream`).
+//! Writes the output of many scripts into two files per worker; the format is in `crate::stream`.
 //!
-//! What a script says is gathered and written in large pieces: a script that says little costs two
-//! calls of the system, one that says much costs no memory. Bytes are written where the last good ones
-//! ended, so a write that failed half leaves nothing in the way.
+//! Output is buffered and written in large pieces: a script with little output costs two system
+//! calls, and one with much output costs no more memory. Each write begins where the last
+//! successful one ended, so a partial write is overwritten.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -18,14 +18,15 @@ use crate::script::OutputLocation;
 use crate::stream::{Channel, DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, batch_hash, crc32};
 use crate::wire::TaskOrder;
 
-/// So much is gathered before it is written.
+/// Bytes to buffer before a write.
 const WRITE_SIZE: usize = 256 * 1024;
-/// What was gathered for so long is written with what comes next, so that one may look meanwhile.
+/// Bytes that are older than this are written with the next output, so that a reader sees them
+/// soon.
 const MAX_BUFFER_AGE: Duration = Duration::from_secs(1);
-/// Folders whose files are kept open though nobody writes.
+/// Number of folders at which files without writers are closed.
 const MAX_OPEN_FOLDERS: usize = 16;
 
-/// A worker's files, by their folder.
+/// A worker's files, by folder.
 #[derive(Debug)]
 pub(super) struct OutputStreams {
     worker: String,
@@ -37,7 +38,7 @@ impl OutputStreams {
         Self { worker, open: Mutex::default() }
     }
 
-    /// The files in this folder.
+    /// Opens the files in this folder, or returns the open ones.
     fn stream(&self, folder: &Path) -> io::Result<Arc<StreamFiles>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = open.get(folder) {
@@ -51,7 +52,8 @@ impl OutputStreams {
         Ok(stream)
     }
 
-    /// What takes in the output of one run. If there is no room for files, the script runs without.
+    /// A sink for the output of one run. If the disk is full, the script runs and its output is
+    /// dropped.
     pub(super) fn sink(
         &self,
         folder: &Path,
@@ -98,7 +100,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// The two files in one folder.
+/// The data file and the index in one folder.
 #[derive(Debug)]
 struct StreamFiles {
     path: PathBuf,
@@ -109,7 +111,7 @@ struct StreamFiles {
 struct AppendPosition {
     bytes: File,
     index: File,
-    /// Where the last good byte ends, and the last good entry.
+    /// End of the last successful write in each file.
     length: u64,
     entries: u64,
 }
@@ -135,7 +137,7 @@ impl StreamFiles {
 }
 
 impl AppendPosition {
-    /// Writes pieces that follow each other, then their entries. Returns the number of the first.
+    /// Writes consecutive pieces, then their entries. Returns the number of the first entry.
     fn write(&mut self, bytes: &[u8], mut entries: Vec<IndexEntry>) -> io::Result<u64> {
         if !bytes.is_empty() {
             self.bytes.write_all_at(bytes, self.length)?;
@@ -155,13 +157,13 @@ impl AppendPosition {
     }
 }
 
-/// Takes in the output of one run.
+/// Stores the output of one run.
 #[derive(Debug)]
 pub(super) struct StreamSink {
     stream: Option<Arc<StreamFiles>>,
-    /// What all entries of the run have in common.
+    /// What all entries of the run share.
     entry_template: IndexEntry,
-    /// What is not written yet, and whose each part of it is.
+    /// Bytes that are not written yet, and the channel and length of each part.
     bytes: Vec<u8>,
     channels: Vec<(Channel, usize)>,
     buffered_since: Instant,
@@ -172,7 +174,7 @@ pub(super) struct StreamSink {
 }
 
 impl StreamSink {
-    /// Takes in what the script said.
+    /// Takes output of the script.
     pub(super) fn take(&mut self, channel: Channel, bytes: &[u8]) {
         if self.stream.is_none() || self.problem.is_some() {
             self.dropped += bytes.len() as u64;
@@ -204,7 +206,7 @@ impl StreamSink {
         if last {
             match entries.last_mut() {
                 Some(entry) => entry.last = true,
-                // Even a run that said nothing is known: an earlier one may have said something.
+                // A run without output has an entry, too: it hides the output of an earlier run.
                 None => entries.push(IndexEntry { last, sum: crc32(&[]), ..self.entry_template }),
             }
         }
@@ -222,7 +224,7 @@ impl StreamSink {
         self.bytes.clear();
     }
 
-    /// Writes the rest. Where it all is, and what went wrong.
+    /// Writes the rest. Returns the location of the output, and an error.
     pub(super) fn finish(mut self) -> (Option<OutputLocation>, Option<String>) {
         if self.problem.is_none() {
             self.write(true);
@@ -286,7 +288,7 @@ mod tests {
             sink.finish().0.unwrap()
         };
         write("first");
-        // As half a write would leave it.
+        // As a partial write would leave it.
         let index = folder.path().join("w.idx");
         let file = OpenOptions::new().write(true).open(index).unwrap();
         file.write_all_at(b"half", IndexEntry::LENGTH as u64).unwrap();

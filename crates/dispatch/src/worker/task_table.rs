@@ -1,4 +1,4 @@
-//! What a worker holds: what waits, what runs, what has ended and is not acknowledged. Pure.
+//! Tasks of a worker: queued, running, and ended without acknowledgement. No I/O.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::script::Report;
 use crate::wire::{TaskEvent, TaskOrder};
 
-/// What a worker has in its hands.
+/// Tasks and free resources of a worker.
 #[derive(Debug)]
 pub(super) struct TaskTable {
     threads: u32,
     free: u32,
     resources: BTreeMap<String, u32>,
-    /// Which of each resource are free, by number.
+    /// Free instances of each resource.
     free_ids: BTreeMap<String, Vec<u32>>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,
@@ -26,7 +26,7 @@ pub(super) struct TaskTable {
 #[derive(Debug)]
 struct QueuedTask {
     order: TaskOrder,
-    /// When it must have ended.
+    /// When the run must have ended.
     deadline: Option<Instant>,
 }
 
@@ -37,12 +37,12 @@ struct RunningTask {
     ids: BTreeMap<String, Vec<u32>>,
 }
 
-/// A script that is to be begun, with the numbers of the resources that are its own.
+/// A task to start, with the resource instances assigned to it.
 #[derive(Debug)]
 pub(super) struct TaskStart {
     pub(super) order: TaskOrder,
     pub(super) ids: BTreeMap<String, Vec<u32>>,
-    /// When it must have ended.
+    /// When the run must have ended.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -61,16 +61,16 @@ impl TaskTable {
         }
     }
 
-    /// Takes an order. The time that it has left passes while it waits, too.
+    /// Queues a task. Its remaining time also elapses while it is queued.
     pub(super) fn enqueue(&mut self, now: Instant, order: TaskOrder) {
         let deadline = order.time_left.and_then(|left| now.checked_add(left));
         self.queued.push_back(QueuedTask { order, deadline });
     }
 
-    /// The next script, if there is room for it. They begin in the order in which they came.
+    /// The next task, if its resources are free. Tasks start in order of arrival.
     pub(super) fn start_next(&mut self) -> Option<TaskStart> {
         let order = &self.queued.front()?.order;
-        // What can never fit here the server does not send; if it does, it may as well run.
+        // The server does not send tasks that never fit. If it does, they run with less.
         let threads = order.threads.min(self.threads);
         let needs = |(name, count): (&String, &u32)| {
             let most = self.resources.get(name).copied().unwrap_or(0);
@@ -92,7 +92,7 @@ impl TaskTable {
         Some(TaskStart { order, ids, deadline })
     }
 
-    /// A script has ended: its report is kept until the server has it.
+    /// A script has ended. Its report is kept until the server acknowledges it.
     pub(super) fn finish(&mut self, lease: Lease, report: Report) -> Option<TaskEvent> {
         self.free_slot(lease.unit)?;
         Some(self.finish_unstarted(lease, report))
@@ -107,14 +107,15 @@ impl TaskTable {
         Some(running_task.lease)
     }
 
-    /// The server has these ends.
+    /// The server has recorded the ends of these tasks.
     pub(super) fn acknowledge(&mut self, leases: &[Lease]) {
         for lease in leases {
             self.unacknowledged.remove(lease);
         }
     }
 
-    /// These are not ours any more. Returns those that run and must be ended.
+    /// Drops tasks that no longer belong to the worker. Returns the running ones, which must be
+    /// stopped.
     pub(super) fn forget(&mut self, leases: &[Lease]) -> Vec<UnitId> {
         self.queued.retain(|task| !leases.contains(&task.order.lease));
         self.acknowledge(leases);
@@ -123,7 +124,7 @@ impl TaskTable {
         running.map(|(unit, _)| *unit).collect()
     }
 
-    /// Gives back what waits: these, or all.
+    /// Removes queued tasks and returns them to the server: these, or all.
     pub(super) fn return_queued(&mut self, which: Option<&[Lease]>) -> Vec<TaskEvent> {
         let queued = std::mem::take(&mut self.queued).into_iter();
         let is_selected =
@@ -133,13 +134,13 @@ impl TaskTable {
         returned.into_iter().map(|task| TaskEvent::Returned(task.order.lease)).collect()
     }
 
-    /// Takes an order away that waits.
+    /// Removes a queued task.
     pub(super) fn remove_queued(&mut self, unit: UnitId) -> Option<TaskOrder> {
         let at = self.queued.iter().position(|task| task.order.lease.unit == unit)?;
         self.queued.remove(at).map(|task| task.order)
     }
 
-    /// An order that was never begun has ended.
+    /// A queued task has ended without being started.
     pub(super) fn finish_unstarted(&mut self, lease: Lease, report: Report) -> TaskEvent {
         let report = Box::new(report);
         self.unacknowledged.insert(lease, (self.next_seq, report.clone()));
@@ -147,14 +148,14 @@ impl TaskTable {
         TaskEvent::Ended(lease, report)
     }
 
-    /// Everything, as the server must hear after a loss of the connection.
+    /// Leases of all tasks, for the registration.
     pub(super) fn held_leases(&self) -> Vec<Lease> {
         let queued = self.queued.iter().map(|task| task.order.lease);
         let running = self.running.values().map(|running_task| running_task.lease);
         queued.chain(running).chain(self.unacknowledged.keys().copied()).collect()
     }
 
-    /// What has to be said again after a loss of the connection.
+    /// Events to repeat after a reconnect.
     pub(super) fn unacknowledged_events(&self) -> Vec<TaskEvent> {
         let running =
             self.running.values().map(|running_task| TaskEvent::Started(running_task.lease));
@@ -169,17 +170,17 @@ impl TaskTable {
         self.running.len()
     }
 
-    /// There is enough ahead: as much as can run at once, and once more.
+    /// Whether more than twice as many tasks are queued as the worker has threads.
     pub(super) fn has_backlog(&self) -> bool {
         self.queued.len() > self.threads as usize * 2
     }
 
-    /// Nothing waits or runs.
+    /// Whether no task is queued or running.
     pub(super) fn is_idle(&self) -> bool {
         self.queued.is_empty() && self.running.is_empty()
     }
 
-    /// Nothing is held at all.
+    /// Whether there are no tasks at all.
     pub(super) fn is_empty(&self) -> bool {
         self.is_idle() && self.unacknowledged.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What people look at and do, through the server.
+//! Listing and changing units and arrays through the server.
 
 use longshore::{TenantId, UnitState};
 use longshore_dispatch::request::{
@@ -38,7 +38,7 @@ async fn a_script_that_failed_is_shown_with_its_report_and_runs_again() {
     assert_eq!(shown(&pool, id).await.view.report.unwrap().end, End::Exited(0));
 }
 
-/// The server's own look at what was cancelled comes long after the tests' patience has ended.
+/// The server's next periodic heartbeat comes long after the test's timeout.
 #[tokio::test]
 async fn a_running_script_that_is_cancelled_ends_at_once() {
     let pool = Pool::start().await;
@@ -80,7 +80,7 @@ async fn the_running_scripts_of_a_cancelled_array_end_at_once() {
 async fn of_a_paused_array_nothing_more_is_begun_even_if_it_was_claimed() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
-    // Short ones before: the server thinks that it may well give its worker many ahead.
+    // Short scripts first, so that the server prefills the worker.
     pool.submit(array(pool.script("short.sh", "true"), "short", 1, 20)).await;
     pool.wait_until_idle().await;
     let script = pool.script("job.sh", "echo x >> runs; until [ -e go ]; do sleep 0.02; done");

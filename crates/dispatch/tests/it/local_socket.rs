@@ -1,4 +1,4 @@
-//! Clients on the server's own machine come past the network, and by network where they cannot.
+//! Clients on the server's machine use the local socket, or the network if they cannot.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -45,7 +45,7 @@ async fn a_client_that_finds_a_crowd_at_the_socket_comes_by_network() {
     let pool = Pool::start().await;
     let name = format!("longshore-crowd-{}", std::process::id());
     let deaf = UnixListener::bind(format!("\0{name}")).unwrap();
-    // Few make a crowd here.
+    // A small backlog is full soon.
     rustix::net::listen(&deaf, 1).unwrap();
     let mut crowd = Vec::new();
     while let Ok(one) = tokio::net::UnixStream::connect(format!("\0{name}")).await {
@@ -74,7 +74,7 @@ async fn nothing_is_left_of_the_socket() {
     assert!(!listens(&name));
 }
 
-/// Two machines may share the pool's folder and not their state.
+/// Two machines may share the pool's folder but not their state folders.
 #[tokio::test]
 async fn a_pool_has_one_server() {
     let mut pool = Pool::start().await;

@@ -1,4 +1,4 @@
-//! Dispatch from outside.
+//! Integration tests of dispatch.
 
 #[cfg(test)]
 mod admin;

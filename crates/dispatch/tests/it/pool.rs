@@ -1,4 +1,4 @@
-//! A pool as a whole: scripts in, ends out.
+//! Scripts through a whole pool.
 
 use longshore::UnitState;
 use longshore_dispatch::script::{End, Output, Report};

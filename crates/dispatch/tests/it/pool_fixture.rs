@@ -1,4 +1,4 @@
-//! A server and workers in one process, with a store and a folder of their own.
+//! A server and workers in one process, with their own store and folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Waits longer than anything here should take.
+/// Timeout that no successful test reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// A pool of one test's own.
+/// A pool for one test.
 pub(crate) struct Pool {
     pub(crate) folder: TempDir,
     pub(crate) store: Arc<SqliteStore>,
@@ -85,7 +85,7 @@ impl Pool {
         self.store.totals(&Scope::All, &Queues::All).await.unwrap().counts
     }
 
-    /// Waits until nothing is left to do.
+    /// Waits until all units have ended.
     pub(crate) async fn wait_until_idle(&self) -> Counts {
         eventually(async || {
             let counts = self.counts().await;
@@ -99,12 +99,12 @@ impl Pool {
         self.store.unit(&Scope::All, id).await.unwrap()
     }
 
-    /// The unit, once it has ended.
+    /// Waits until the unit has ended.
     pub(crate) async fn wait_for_end(&self, id: UnitId) -> Unit {
         eventually(async || Some(self.unit(id).await).filter(|unit| unit.state.is_final())).await
     }
 
-    /// Ends the server as a kill would: at once, without a word.
+    /// Ends the server without a shutdown, like a kill.
     pub(crate) async fn kill_server(&mut self) {
         let server = self.server.take().unwrap();
         server.abort();
@@ -117,7 +117,7 @@ impl Pool {
         self.server = Some(spawn(server.run()));
     }
 
-    /// Another server for the same pool, with its state elsewhere.
+    /// A second server for the same pool, with its own state.
     pub(crate) async fn second_server(&self) -> Result<Server, ServerError> {
         let state = self.path("elsewhere");
         Server::bind(Options { state, ..options(self.folder.path(), &self.store) }).await
@@ -135,7 +135,8 @@ fn options(folder: &Path, store: &Arc<SqliteStore>) -> Options {
         worker_ttl: Duration::from_secs(2),
         reconnect_grace: Duration::from_millis(300),
         restart_grace: Duration::from_secs(10),
-        // It asks the store what was cancelled every ten minutes, and else if it is told to.
+        // The heartbeat that returns cancellations comes every ten minutes, unless one is
+        // triggered.
         store_ttl: Duration::from_secs(3600),
         ..Timing::default()
     };
@@ -183,7 +184,7 @@ pub(crate) fn script(path: &Path, dir: &Path) -> Script {
     }
 }
 
-/// A script that is run once.
+/// A script to run once.
 pub(crate) fn once(script: Script) -> (UnitId, Submission) {
     let id = UnitId::new();
     let submission = Submission {
@@ -201,7 +202,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
     (id, submission)
 }
 
-/// A script that is run once for each number.
+/// A script to run once per number.
 pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
     let items = Items::Each {
         batch: BatchId::new(name).unwrap(),
@@ -213,7 +214,7 @@ pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submis
     Submission { items, ..once(script).1 }
 }
 
-/// Looks until there is an answer.
+/// Repeats `look` until it returns a value.
 pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {

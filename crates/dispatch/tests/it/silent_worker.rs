@@ -1,4 +1,4 @@
-//! Workers that are silent, or seem to be.
+//! Workers that send nothing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::pool_fixture::{LONG, Pool, once};
 
-/// A worker that introduces itself and says nothing more.
+/// A worker that registers and sends nothing more.
 async fn silent_worker(pool: &Pool) -> ServerConnection {
     let access = Access::read(pool.folder.path()).unwrap();
     let mut link = connect(&access, PeerRole::Worker).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_worker_that_was_taken_for_lost_is_not_left_to_talk_to_nobody() {
     let words = tokio::time::timeout(LONG, listening).await.expect("the line should have ended");
     let given = |word: &ToWorker| matches!(word, ToWorker::Run(_));
     assert!(words.iter().any(given), "it was a worker: {words:?}");
-    // What it may have begun is done by another.
+    // Another worker runs the script that this one may have started.
     let other = pool.worker(1);
     assert_eq!(pool.wait_for_end(id).await.state, longshore::UnitState::Done);
     other.commands.send(Command::Drain).await.unwrap();

@@ -1,4 +1,4 @@
-//! Output of many scripts in few files.
+//! Output of many scripts in shared files.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn streamed(pool: &Pool, text: &str) -> Script {
     script
 }
 
-/// What was said, by everybody who fits.
+/// The output of all selected runs.
 fn output_of(folder: &Path, which: Which<'_>, only: Option<Channel>) -> String {
     let mut bytes = Vec::new();
     for run in find(folder, which).unwrap().runs {
@@ -95,7 +95,7 @@ async fn what_a_killed_worker_left_half_is_not_shown_and_hides_nothing() {
     let length = std::fs::metadata(&index).unwrap().len();
     assert_eq!(length, 3 * IndexEntry::LENGTH as u64);
     let file = std::fs::File::options().write(true).open(&index).unwrap();
-    // One entry is damaged, the last is cut, and of the first the bytes are not what they were.
+    // The second entry is damaged, the last is truncated; the data of the first is damaged below.
     file.write_all_at(b"x", IndexEntry::LENGTH as u64 + 20).unwrap();
     file.set_len(length - 1).unwrap();
     let folder = pool.path("logs");

@@ -1,4 +1,4 @@
-//! Base systems: the same cases for each, on the real ones where they can be had.
+//! Base systems: the same cases for each, on real ones where available.
 
 mod cases;
 mod fixture;

@@ -1,4 +1,4 @@
-//! The wire, spoken badly: a bad peer costs its own connection and nothing else.
+//! Invalid protocol use: a bad peer loses its own connection and affects no other.
 
 use std::io;
 
@@ -41,7 +41,7 @@ async fn say_hello(stream: &mut Tls, hello: &Hello) {
     stream.write_all(&bytes).await.unwrap();
 }
 
-/// Somebody who was let in as a worker.
+/// An authenticated worker connection.
 async fn authenticated_worker(pool: &Pool) -> Tls {
     let access = access(pool);
     let mut stream = dial(&access).await;
@@ -54,14 +54,14 @@ async fn authenticated_worker(pool: &Pool) -> Tls {
     stream
 }
 
-/// Everything that is said until the end of the connection, however that comes.
+/// All bytes until the connection ends, in whatever way.
 async fn read_to_end(mut stream: Tls) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _: io::Result<usize> = stream.read_to_end(&mut bytes).await;
     bytes
 }
 
-/// The pool still does its work.
+/// Asserts that the pool still runs scripts.
 async fn assert_works(pool: &Pool) {
     let (id, submission) = once(pool.script("fine.sh", "exit 0"));
     pool.submit(submission).await;
@@ -82,12 +82,12 @@ async fn a_peer_without_the_secret_learns_nothing() {
         say_hello(&mut stream, &bad).await;
         assert_eq!(read_to_end(stream).await, b"", "{secret}");
     }
-    // Nor does it learn which versions are spoken.
+    // It does not learn the server's versions either.
     let mut stream = dial(&access).await;
     let bad = Hello { secret: "AAAA".to_owned(), ..hello(&access, (99, 99)) };
     say_hello(&mut stream, &bad).await;
     assert_eq!(read_to_end(stream).await, b"");
-    // Without TLS there is nothing but the end, and what TLS says about it.
+    // Without TLS the server closes the connection, after a TLS alert at most.
     let mut plain = TcpStream::connect(access.addresses[0]).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut answer = Vec::new();
@@ -115,25 +115,25 @@ async fn what_makes_no_sense_costs_only_its_connection() {
     let _worker = pool.worker(1);
     let script = pool.script("job.sh", "echo x >> runs; sleep 0.01");
     pool.submit(array(script, "a", 1, 100)).await;
-    // A stranger's message that would be large.
+    // Before authentication: a frame above the limit.
     let mut stream = dial(&access(&pool)).await;
     stream.write_all(&5000_u32.to_le_bytes()).await.unwrap();
     assert_eq!(read_to_end(stream).await, b"");
-    // A guest's that would be larger than anything.
+    // After authentication: a frame above the limit.
     let mut stream = authenticated_worker(&pool).await;
     stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
     assert_eq!(read_to_end(stream).await, b"");
-    // Garbage after a good beginning.
+    // Garbage after a valid handshake.
     let mut stream = authenticated_worker(&pool).await;
     stream.write_all(&[3, 0, 0, 0, 255, 255, 255]).await.unwrap();
     assert_eq!(read_to_end(stream).await, b"");
-    // Words of somebody who has not said who it is are not heard, and hurt nobody.
+    // Messages before the registration are ignored.
     let mut stream = authenticated_worker(&pool).await;
     let mut bytes = Vec::new();
     encode(&FromWorker::Heartbeat(WorkerLoad::default()), &mut bytes).unwrap();
     encode(&FromWorker::Leaving, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
-    // One that drips, byte by byte, holds up nobody.
+    // A peer that sends single bytes blocks no other.
     let mut slow = authenticated_worker(&pool).await;
     slow.write_all(&[200, 0]).await.unwrap();
     slow.flush().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_crowd_of_strangers_keeps_nobody_out() {
     let pool = Pool::start().await;
     let _worker = pool.worker(1);
     let address = access(&pool).addresses[0];
-    // They say nothing, or half a word: more than may be about it at once.
+    // More connections than concurrent handshakes, which send nothing or half a message.
     let mut crowd = Vec::new();
     for n in 0..400 {
         let mut stranger = TcpStream::connect(address).await.unwrap();

@@ -1,5 +1,5 @@
-//! What people look at and do: units and arrays. What is cancelled or paused is told to the
-//! core at once.
+//! Lists, shows and changes units and arrays. The core is notified at once of what is cancelled or
+//! paused.
 
 use longshore::batch::BatchAction;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
@@ -19,7 +19,7 @@ fn error_text(error: Error) -> String {
     error.to_string()
 }
 
-/// What is known of a unit. A run that ended badly leaves its report as the checkpoint.
+/// A unit's state and result. A failed run has its report in the checkpoint.
 pub(super) fn unit_view(unit: &Unit) -> UnitView {
     let report = unit.result.as_ref().or(unit.checkpoint.as_ref());
     UnitView {
@@ -78,7 +78,7 @@ impl ClientApi {
             store.units(&scope, &filter, after.as_deref(), limit).await.map_err(error_text)?;
         let mut units = Vec::with_capacity(page.items.len());
         for unit in page.items {
-            // Lists come without payloads; which script it is stands there.
+            // Lists have no payloads, but the payload names the script.
             let whole = store.unit(&scope, unit.id).await;
             units.push(summarise(whole.unwrap_or(unit)));
         }
@@ -98,7 +98,7 @@ impl ClientApi {
         let selection = UnitSelection::Ids(units);
         let done = self.client.store().operate_units(&scope(tenant), selection, action).await;
         let done = done.map_err(error_text)?;
-        // What it is to end the core asks the store at once.
+        // The core asks the store at once which running units to stop.
         self.notify_core((done.requested > 0).then_some(Event::HeartbeatNow)).await;
         let longshore::store::Operated { changed, requested, skipped } = done;
         Ok(Changed { changed, requested, skipped })

@@ -1,4 +1,4 @@
-//! What is submitted, and how it gets into the store: a script as a unit, an array as a batch.
+//! Stores submissions: a script as a unit, an array as a batch.
 
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::Sent;
@@ -9,11 +9,11 @@ use super::ClientApi;
 use crate::request::{Items, Many, Reply, Submission, nth};
 use crate::script::{self, Item, KIND};
 
-/// Units of an array that are sent at once.
+/// Units of an array per write.
 const CHUNK: usize = 1000;
 
 impl ClientApi {
-    /// Takes it in.
+    /// Stores a submission.
     pub(super) async fn submit(&self, submission: Submission) -> Result<Reply, String> {
         let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
         let result = match &submission.items {
@@ -40,7 +40,7 @@ impl ClientApi {
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(Sent::Created(_)) => Ok(Reply::Submitted { units: 1, existing: None }),
             Some(Sent::Existing(existing_id)) => {
-                // Its own: an answer was lost, and it was asked again.
+                // The submission's own id: the client repeats it because it lost the reply.
                 let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
                 Ok(Reply::Submitted { units: 1, existing })
             }
@@ -90,7 +90,7 @@ impl ClientApi {
     }
 }
 
-/// Why something was not taken in.
+/// Why a submission failed.
 enum SubmitError {
     Send(SendError),
     Message(String),
@@ -134,9 +134,9 @@ fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, S
         after,
         not_before: submission.conditions.not_before,
         deadline: submission.conditions.deadline,
-        // What says the same as its kind need not be kept with every unit.
+        // The kind's default policy need not be stored with every unit.
         policy: Some(submission.policy.clone()).filter(|policy| *policy != script::policy()),
-        // An array is waited for by its counts, not by each end.
+        // Clients wait for an array's counts, not for each unit.
         awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
         ..NewUnit::new(kind, payload)
     })

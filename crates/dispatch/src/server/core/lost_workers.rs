@@ -1,4 +1,4 @@
-//! Workers that are gone, and what becomes of the scripts that they had.
+//! Lost workers and their tasks.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use crate::scheduler::{WorkerEntry, WorkerKey};
 use crate::server::unresolved_losses::UnresolvedLoss;
 
 impl Core {
-    /// Those that nobody came back with were nobody's, if everybody has come back; else they may have
-    /// been begun by whoever is missing.
+    /// If all known workers have reconnected, restored tasks that none reported were not running:
+    /// queue them. Otherwise a missing worker may have started them: at the deadline, count them as
+    /// lost.
     pub(super) fn resolve_restored(&mut self, now: Duration) {
         let Some(deadline) = self.restore_deadline else { return };
         if self.expected_workers.is_empty()
@@ -36,7 +37,7 @@ impl Core {
         let scripts = self.scripts_at(id);
         let lost = self.scheduler.on_worker_lost(now, id);
         let Some(worker) = self.workers.get(&id) else { return };
-        // At the end of its allocation or by request: not the scripts' fault.
+        // Released, or at the end of its lifetime: the scripts are not to blame.
         let expected = worker.released || worker.expires_at.is_some_and(|at| now >= at);
         let description = format!("worker {} (process {}) was lost", worker.host, worker.pid);
         let launch = worker.launch;
@@ -75,7 +76,7 @@ impl Core {
         }
     }
 
-    /// What the tasks of a worker are made of.
+    /// Script ids of a worker's tasks.
     pub(super) fn scripts_at(&self, id: WorkerKey) -> HashMap<UnitId, u64> {
         let units = self.scheduler.worker(id).map_or_else(Vec::new, WorkerEntry::tasks).into_iter();
         units.filter_map(|unit| Some((unit, self.scheduler.task(unit)?.data.script_id))).collect()

@@ -1,5 +1,5 @@
-//! An array that is paused: what of it has not begun goes back to the store, which will not give it to
-//! anybody until it is resumed.
+//! Paused arrays: units that have not started go back to the store, which hands none out until the
+//! array is resumed.
 
 use longshore::{BatchId, UnitId};
 
@@ -8,7 +8,7 @@ use crate::server::script_cache::ScriptSource;
 use crate::wire::ToWorker;
 
 impl Core {
-    /// Takes back what of this array waits here or at workers.
+    /// Takes back the array's units that are queued here or wait at workers.
     pub(super) fn on_paused(&mut self, array: BatchId) {
         let Some(script_id) = self.scripts.id_of(&ScriptSource::Batch(array)) else { return };
         let all = self.scheduler.tasks().filter(|(_, task)| task.data.script_id == script_id);
@@ -27,7 +27,7 @@ impl Core {
         self.results.flush_soon();
     }
 
-    /// What a worker has returned goes on to the store, if it was recalled for that.
+    /// Returns a unit to the store if it was retracted because of a pause.
     pub(super) fn on_returned(&mut self, unit: UnitId) {
         if self.retracted.remove(&unit) {
             self.return_to_store(unit);

@@ -1,4 +1,4 @@
-//! How a server comes to its end: nothing new, then everybody's last words, then its own.
+//! Shutdown: stop assigning tasks, wait for the workers, then write the last results.
 
 use longshore::Outcome;
 use longshore::store::Finish;
@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// Whether everybody has left and everything was recorded, or there is no more time for it.
+    /// Whether all workers have left and all results are written, or the time is over.
     pub(super) fn is_shut_down(&self) -> bool {
         let Some((ending, deadline)) = self.shutdown else { return false };
         let timed_out = ending == Ending::Now && Instant::now() >= deadline;

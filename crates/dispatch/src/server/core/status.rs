@@ -1,4 +1,4 @@
-//! What others see of the core: a launcher, and whoever asks how it does.
+//! Snapshots of the core for the launcher and for status requests.
 
 use super::{ConnectedWorker, Core, LauncherView};
 use crate::launch::scale::PresentWorker;

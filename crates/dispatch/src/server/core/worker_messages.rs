@@ -1,4 +1,4 @@
-//! Workers that come, speak and go.
+//! Handles connections and messages of workers.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Core {
         let pending: Vec<Lease> =
             held_leases.iter().filter(|lease| self.results.is_pending(**lease)).copied().collect();
         let (id, mut diff) = self.scheduler.on_register(now, entry, &held_leases);
-        // Its end is being written: it will hear of that.
+        // Their results are being written; the worker is notified after that.
         diff.forget.retain(|lease| !pending.contains(lease));
         tracing::info!(worker = %id, host, pid, threads, "a worker is here");
         self.scripts.forget_worker(id);
@@ -76,7 +76,8 @@ impl Core {
                 }
             }
             FromWorker::Draining => {
-                // Systems say so before they kill: what is lost then is not the scripts' fault.
+                // Base systems signal a job before they kill it, so a loss after this is not the
+                // scripts' fault.
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.released = true;
                 }
@@ -105,7 +106,8 @@ impl Core {
                         self.report.count(&report.end);
                         let mut finish = Finish::new(task.lease, report.outcome());
                         if report.end != script::End::Exited(0) {
-                            // A failure has only words: the rest of the story is kept beside it.
+                            // A failure has only a message, so the complete report is stored as the
+                            // checkpoint.
                             finish.checkpoint = Payload::json(&*report).ok();
                         }
                         self.results.push(finish, Some((id, lease)));
@@ -113,7 +115,7 @@ impl Core {
                             self.results.flush_soon();
                         }
                     }
-                    // Said before, or somebody else's by now.
+                    // Repeated by the worker, or the lease is no longer the worker's.
                     None if self.results.is_pending(lease) => {}
                     None => self.send(id, ToWorker::ResultsRecorded(vec![lease])),
                 }
@@ -126,7 +128,7 @@ impl Core {
         self.scheduler.on_disconnect(self.now(), id);
     }
 
-    /// Lets a worker go that is not needed any more.
+    /// Tells a worker that is not needed any more to leave.
     pub(super) fn release_worker(&mut self, id: WorkerKey) {
         if let Some(worker) = self.workers.get_mut(&id) {
             tracing::info!(worker = %id, host = worker.host, "a worker is let go");

@@ -1,5 +1,5 @@
-//! Jobs whose parent is this very process. It has to wait for them: nobody else can, and an ended
-//! process that nobody waits for keeps its number.
+//! Jobs that this process started. It must wait for them: no other process can, and an ended
+//! process keeps its id until it is waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::unix::process::ExitStatusExt;
@@ -11,12 +11,12 @@ use tokio::process::Child;
 use super::leader::Leader;
 use crate::system::job_state::{Cause, End, Exit, JobId, JobState};
 
-/// How many ends are remembered: schedulers forget, too.
+/// Number of ends to remember.
 const MAX_REMEMBERED: usize = 10_000;
-/// What `timeout` exits with after it has ended a job.
+/// Exit code of `timeout` after it has ended a job.
 const TIMED_OUT: i32 = 124;
 
-/// The children of this process, and how those ended that have.
+/// Jobs of this process: running and ended.
 #[derive(Debug, Default)]
 pub(super) struct ChildTable(Mutex<ChildJobs>);
 
@@ -25,17 +25,17 @@ pub(super) struct ChildTable(Mutex<ChildJobs>);
 pub(super) struct ChildJob {
     pub(super) leader: Leader,
     pub(super) child: Child,
-    /// How long it may run.
+    /// Time limit.
     pub(super) time: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct ChildJobs {
     live: BTreeMap<JobId, ChildJob>,
-    /// Those whose end was asked for.
+    /// Jobs that were cancelled.
     cancelled: BTreeSet<JobId>,
     ended: BTreeMap<JobId, End>,
-    /// The ended, the oldest first.
+    /// Ended jobs, oldest first.
     order: VecDeque<JobId>,
 }
 
@@ -48,7 +48,7 @@ impl ChildTable {
         self.jobs().live.insert(id, job);
     }
 
-    /// The state of a job that is or was ours.
+    /// The state of a job that this process started.
     pub(super) fn state(&self, id: &JobId) -> Option<JobState> {
         let mut jobs = self.jobs();
         jobs.reap(id);
@@ -58,7 +58,7 @@ impl ChildTable {
         jobs.ended.get(id).copied().map(JobState::Ended)
     }
 
-    /// Remembers that somebody wanted it to end.
+    /// Records that the job was cancelled.
     pub(super) fn cancel(&self, id: &JobId) {
         let mut jobs = self.jobs();
         if jobs.live.contains_key(id) {
@@ -68,8 +68,8 @@ impl ChildTable {
 }
 
 impl ChildJobs {
-    /// Waits for a job that has ended, after whatever it left behind was killed: once it has been
-    /// waited for, its number may be another's.
+    /// Waits for a job that has ended. Kills its group first, because its id may be reused once it
+    /// has been waited for.
     fn reap(&mut self, id: &JobId) {
         let Some(ChildJob { leader, child, time }) = self.live.get_mut(id) else { return };
         if leader.has_exited() {

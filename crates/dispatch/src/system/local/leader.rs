@@ -1,4 +1,4 @@
-//! A job's leader: a process that is known by its number and by when it was started.
+//! Leader of a job: a process, identified by its id and start time.
 
 use std::fmt;
 use std::fs;
@@ -7,27 +7,27 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::system::job_state::{End, Exit, JobState};
 
-/// The first process of a job, and of its group.
+/// The first process of a job and leader of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Leader {
     pid: u32,
-    /// In the kernel's ticks since the machine was started.
+    /// In clock ticks since boot.
     started: u64,
 }
 
 impl Leader {
-    /// The process of this number, if there is one.
+    /// The process with this id, if it exists.
     pub(super) fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, started: Stat::of(pid)?.started })
     }
 
-    /// A leader as it writes itself: `4711@123456`.
+    /// Parses the format of `Display`: `4711@123456`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (pid, started) = text.split_once('@')?;
         Some(Self { pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
-    /// What `/proc` says about it.
+    /// Its state by `/proc`.
     pub(super) fn state(&self) -> JobState {
         match self.stat() {
             None => JobState::Gone,
@@ -36,7 +36,7 @@ impl Leader {
         }
     }
 
-    /// Whether it has ended and nobody has waited for it.
+    /// Whether it has ended and was not waited for.
     pub(super) fn has_exited(&self) -> bool {
         self.stat().is_some_and(|stat| stat.has_exited)
     }
@@ -45,21 +45,21 @@ impl Leader {
         Stat::of(self.pid).filter(|stat| stat.started == self.started)
     }
 
-    /// Asks every process of its group to end.
+    /// Sends TERM to its group.
     pub(super) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends every process of its group.
+    /// Sends KILL to its group.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// As long as the leader is there, its number is its group's.
+    /// While the leader exists, its id is the id of its group.
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         if let Some(group) = pid.filter(|_| self.stat().is_some()) {
-            // Who has ended meanwhile needs no signal.
+            // The group may have ended meanwhile.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -71,11 +71,11 @@ impl fmt::Display for Leader {
     }
 }
 
-/// What we read of `/proc/PID/stat`.
+/// Fields of `/proc/PID/stat`.
 struct Stat {
     started: u64,
     has_exited: bool,
-    /// Of a process that is over.
+    /// Exit of an ended process.
     exit: Exit,
 }
 
@@ -84,11 +84,11 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The second field is a name in parentheses, and may have both kinds in itself.
+    /// The second field is a name in parentheses, which may contain parentheses itself.
     fn parse(line: &str) -> Option<Self> {
         let (_, rest) = line.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        // Counted from 1, the field after the name is the third.
+        // Fields are counted from 1, and the field after the name is the third.
         let field = |number: usize| fields.get(number - 3).copied();
         let exit = field(52).and_then(|status| status.parse().ok()).unwrap_or(0);
         Some(Self {

@@ -1,4 +1,4 @@
-//! OpenPBS: chunks (`select=1:ncpus=4`), and lists as JSON.
+//! OpenPBS: resources as chunks (`select=1:ncpus=4`), lists as JSON.
 
 use serde_json::Value;
 
@@ -9,12 +9,12 @@ use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
 use crate::system::job_state::{Cause, End, JobId, JobState};
 
-/// What a server says that keeps no history.
+/// Error of a server without a job history.
 const NO_HISTORY: &str = "not configured to maintain job history";
-/// A job that was deleted ends in this substate.
+/// Substate of a deleted job.
 const DELETED_SUBSTATE: i64 = 91;
 
-/// What a job needs.
+/// Writes the directives for a job's resources.
 pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
     let memory = job.memory.map_or_else(String::new, |memory| format!(":mem={memory}mb"));
     script.directive(format_args!("-l select=1:ncpus={}{memory}", job.threads));
@@ -29,7 +29,7 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
     Ok(())
 }
 
-/// The states of jobs, with those that have ended if the server keeps a history.
+/// Queries jobs; with the ended ones if the server keeps a history.
 pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let list = ["-x", "-f", "-F", "json"];
     let mut output = pbs.runner.run("qstat", &[&list[..], ids].concat()).await?;
@@ -66,7 +66,7 @@ fn state(job: &Value) -> Option<JobState> {
     })
 }
 
-/// Below zero are PBS's own: what it ended the job for, or why the job never ran.
+/// Negative codes are PBS's own: why it ended the job, or why the job did not run.
 fn end(job: &Value) -> End {
     let number = |name: &str| job.get(name).and_then(Value::as_i64);
     let status = number("Exit_status");

@@ -1,4 +1,4 @@
-//! Torque: nodes (`nodes=1:ppn=4`), and lists as text.
+//! Torque: resources as nodes (`nodes=1:ppn=4`), lists as text.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +13,7 @@ use crate::system::job::Job;
 use crate::system::job_script::ScriptWriter;
 use crate::system::job_state::{Cause, End, JobId, JobState};
 
-/// What a job needs.
+/// Writes the directives for a job's resources.
 pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), SystemError> {
     script.directive(format_args!("-l nodes=1:ppn={}", job.threads));
     if let Some(memory) = job.memory {
@@ -34,8 +34,9 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
     Ok(())
 }
 
-/// Submits a script from a file: not all that imitates Torque reads its input. Slurm's imitation also
-/// believes only its command line about the output, and about not running a job again.
+/// Submits a script as a file, because some imitations of Torque do not read standard input.
+/// Slurm's imitation also ignores the directives for output and restart, so they are options of the
+/// command.
 pub(super) async fn submit(
     runner: &CommandRunner,
     job: &Job,
@@ -47,7 +48,7 @@ pub(super) async fn submit(
     runner.run_with_input("qsub", &args, &job.dir, "").await
 }
 
-/// A script's file, there while it is submitted.
+/// A temporary file with the script, removed after the submission.
 struct TempScript(PathBuf);
 
 impl TempScript {
@@ -68,12 +69,12 @@ impl TempScript {
 
 impl Drop for TempScript {
     fn drop(&mut self) {
-        // Whoever cleans up folders for temporary files will find it.
+        // If this fails, the system's cleaning of temporary files removes it.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The states of jobs, with those that are complete and still listed.
+/// Queries jobs; with the completed ones that are still listed.
 pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let output = pbs.runner.run("qstat", &[&["-f"], ids].concat()).await?;
     let mut complaints = output.clone();
@@ -84,7 +85,7 @@ pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobStat
     Ok(parse_jobs(&output.out))
 }
 
-/// Jobs are told one after another, an attribute per line.
+/// Parses a list of jobs, one attribute per line.
 fn parse_jobs(output: &str) -> Vec<(JobId, JobState)> {
     let jobs = output.split("Job Id:").skip(1);
     jobs.filter_map(|job| {
@@ -106,7 +107,7 @@ fn state(job: &str) -> Option<JobState> {
     })
 }
 
-/// Below zero are Torque's own: why the job never ran.
+/// Negative codes are Torque's own: why the job did not run.
 fn end(status: Option<&str>) -> End {
     let exit = status.and_then(|status| status.parse().ok()).and_then(parse_exit);
     End { exit, cause: if exit.is_some() { Cause::Itself } else { Cause::Unknown } }

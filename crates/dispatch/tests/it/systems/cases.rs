@@ -1,4 +1,4 @@
-//! What every base system does.
+//! Cases for every base system.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -8,18 +8,18 @@ use longshore_dispatch::system::{Cause, Exit, JobId, JobState, SystemError, wait
 
 use super::fixture::{PACE, SystemFixture, code, eventually, is_alive};
 
-/// How a system tells that a job died of a signal, or was ended.
+/// What a system reports about jobs that were signalled or cancelled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reporting {
-    /// Everything.
+    /// The signal and the cause.
     All,
-    /// The signal, and not who sent it.
+    /// The signal without the cause.
     Signals,
-    /// That the job is over.
+    /// Only the end of the job.
     Nothing,
 }
 
-/// All of them, one after another: a system takes longer to start than to do this.
+/// All cases in a row, because starting a system takes longer than running them.
 pub(super) async fn all(fixture: &SystemFixture, reporting: Reporting) {
     exits_are_told(fixture, reporting).await;
     what_a_job_is_told_arrives(fixture).await;
@@ -130,7 +130,7 @@ async fn what_nobody_knows_is_gone(fixture: &SystemFixture) {
     assert_ne!(fixture.end(&live).await, code(0));
 }
 
-/// Of those that can say it.
+/// For systems that can look up jobs by name.
 pub(super) async fn jobs_are_found_by_their_names(fixture: &SystemFixture) {
     let names = ["first of ours", "nobody's", "second-of-ours"].map(str::to_owned);
     assert_eq!(fixture.system.find(&names).await.unwrap(), []);

@@ -1,4 +1,4 @@
-//! A folder with scripts, and a system that runs them.
+//! A folder with scripts, and a base system that runs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use longshore_dispatch::system::{
 };
 use tempfile::TempDir;
 
-/// How often a test asks.
+/// Poll intervals of the tests.
 pub(super) const PACE: Pace = Pace {
     first_interval: Duration::from_millis(50),
     max_interval: Duration::from_millis(500),
     outage_limit: Duration::from_secs(60),
 };
-/// After so long it will not happen any more.
+/// Timeout that no successful test reaches.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Where a test is: the name of the folder is one that needs care.
+/// The folder's name needs quoting.
 pub(super) struct SystemFixture {
     pub(super) system: Box<dyn System>,
     folder: TempDir,
@@ -55,14 +55,14 @@ impl SystemFixture {
         states.into_iter().next().unwrap().1
     }
 
-    /// Waits for one job.
+    /// Waits until a job has ended.
     pub(super) async fn end(&self, id: &JobId) -> End {
         let ids = std::slice::from_ref(id);
         let ends = tokio::time::timeout(LONG, wait(self.system.as_ref(), ids, PACE)).await;
         *ends.unwrap().unwrap().values().next().unwrap()
     }
 
-    /// Waits until a file is there, and returns it.
+    /// Waits until a file exists, and returns its content.
     pub(super) async fn file(&self, name: &str) -> String {
         let path = self.path(name);
         eventually(async || path.exists()).await;
@@ -75,12 +75,12 @@ impl SystemFixture {
     }
 }
 
-/// The exit of a program that ended by itself.
+/// The end of a program that exited with this code.
 pub(super) fn code(code: i32) -> End {
     End::exited(Exit::Code(code))
 }
 
-/// Looks until it is so.
+/// Repeats `is_so` until it returns true.
 pub(super) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     let look = async {
         while !is_so().await {
@@ -90,7 +90,7 @@ pub(super) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(LONG, look).await.expect("it does not happen");
 }
 
-/// A site with little patience, whose commands have these variables.
+/// Settings with these environment variables and few retries.
 pub(super) fn site<const N: usize>(env: [(&str, String); N]) -> Site {
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let short = Duration::from_millis(20);
@@ -101,7 +101,7 @@ pub(super) fn site<const N: usize>(env: [(&str, String); N]) -> Site {
     }
 }
 
-/// Whether a process lives: a zombie does not.
+/// Whether a process runs; a zombie does not.
 pub(super) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))

@@ -1,4 +1,4 @@
-//! Jobs of this machine.
+//! Jobs on this machine.
 
 use std::time::Duration;
 

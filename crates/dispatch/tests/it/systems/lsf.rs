@@ -1,4 +1,4 @@
-//! Jobs of LSF, as it is documented.
+//! Jobs of a fake LSF that follows the documentation.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,4 @@
-//! Jobs of PBS: Torque's dialect on a real Slurm, OpenPBS as it was recorded.
+//! Jobs of PBS: Torque's dialect on a real Slurm, OpenPBS on a fake with recorded answers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

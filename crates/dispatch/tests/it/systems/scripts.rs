@@ -1,4 +1,4 @@
-//! What is submitted, to the letter.
+//! Job scripts, compared literally.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn torque(job: &Job) -> Result<String, SystemError> {
     system(BaseSystem::Pbs, site).script(job)
 }
 
-/// A job that asks for everything that all systems have.
+/// A job with everything that all systems support.
 fn job() -> Job {
     let program =
         Program::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
@@ -35,7 +35,7 @@ fn job() -> Job {
     job
 }
 
-/// The same with an array and two files of output.
+/// The same job as an array, with separate error files.
 fn array() -> Job {
     let throttle = NonZeroU32::new(10);
     let array = Some(Array { first: 1, last: 100, throttle });
@@ -204,7 +204,7 @@ fn nothing_breaks_out_of_a_directive() {
                 ..job()
             },
         ] {
-            // This machine has no queues to break out of.
+            // The local system has no queues, so only options are checked.
             let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
             let answer = script(base, &bad);
             assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");

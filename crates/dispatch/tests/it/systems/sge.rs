@@ -85,7 +85,7 @@ async fn a_job_outlives_an_outage_of_the_master(
     assert!(matches!(error, SystemError::Unreachable { .. }), "{error}");
     sge.go().unwrap();
     let next = fixture.submit("exit 0").await;
-    // Its host takes half a minute to report to the new master: ends would be told then.
+    // The host reports to the new master only after half a minute, so the end is not awaited.
     assert_eq!(fixture.state(&id).await, JobState::Running);
     assert!(fixture.state(&next).await.is_live());
 }

@@ -60,7 +60,7 @@ async fn a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(
     slurm.lose("n2").unwrap();
     let end = fixture.end(&id).await;
     assert_eq!((end.exit, end.cause), (None, Cause::NodeLost));
-    // Its process is still there: whoever it works for must not believe it any more.
+    // Its process still runs, but its results must not be accepted any more.
     assert!(is_alive(&fixture.read("runs")), "Slurm runs it again, or nothing was lost");
 }
 
@@ -81,17 +81,17 @@ async fn a_job_outlives_an_outage_of_the_controller(
     let (submitted, ()) = tokio::join!(submitted, async { slurm.go().unwrap() });
     std::fs::write(fixture.path("over"), "").unwrap();
     assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(5)));
-    // It came back soon enough, or it did not: what was told is so.
+    // The controller is back in time or not; either result is consistent.
     match submitted {
         Ok(id) => assert_eq!(fixture.end(&id).await.exit, Some(Exit::Code(6))),
         Err(error) => assert!(error.is_retryable(), "{error}"),
     }
 }
 
-/// Slurm tells it in two ways: with an error where it is asked for nothing else, else by leaving it out.
+/// Slurm returns an error if the query has only unknown ids, and omits them otherwise.
 #[tokio::test]
 async fn a_job_that_slurm_has_forgotten_is_gone() {
-    // The shortest memory that Slurm can be given.
+    // The shortest `MinJobAge`.
     let slurm = PrivateSlurm::start_with(&[("MinJobAge", "2")]).unwrap();
     let fixture = fixture(&slurm);
     let live = fixture.submit("sleep 600").await;
@@ -103,7 +103,8 @@ async fn a_job_that_slurm_has_forgotten_is_gone() {
     assert_eq!(fixture.end(&id).await, End::unknown());
 }
 
-/// A site may have Slurm run such jobs again. Ours are not: their former selves may still run.
+/// A site may let Slurm requeue such jobs. Ours are not requeued, because the first run may still
+/// be running.
 #[tokio::test]
 async fn a_job_that_makes_way_for_another_is_told_so_and_not_run_again() {
     let slurm = PrivateSlurm::start_with(&[
