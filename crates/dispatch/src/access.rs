@@ -2,7 +2,7 @@
 //! present.
 //!
 //! The server writes it with mode 0600 when it listens, into a folder that all machines of the pool
-//! see. A user who can read it owns the pool, so a file that other users can read is rejected.
+//! see. Reading it means access to the pool, so a file that other users can read is rejected.
 
 use std::fs;
 use std::io::{self, Write};
@@ -36,10 +36,10 @@ pub struct Access {
 #[non_exhaustive]
 pub enum AccessError {
     /// The file does not exist.
-    #[error("no server has left its access file at {0}")]
+    #[error("no server is running: there is no access file {0}")]
     Missing(PathBuf),
     /// Other users can read or write the file.
-    #[error("{path} may be read by others (mode {mode:04o})")]
+    #[error("{path} is accessible to other users: its mode is {mode:04o}, not 0600")]
     Open {
         /// The file.
         path: PathBuf,
@@ -50,7 +50,7 @@ pub enum AccessError {
     #[error("{0} belongs to another user")]
     Foreign(PathBuf),
     /// The content is invalid.
-    #[error("{path} is not an access file: {problem}")]
+    #[error("{path} is not a valid access file: {problem}")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -102,7 +102,7 @@ impl Access {
         let bytes = |text: &str| STANDARD.decode(text).map_err(|error| error.to_string());
         let secret = bytes(&file.secret)?;
         if file.addresses.is_empty() || secret.len() < 16 {
-            return Err("it names no address, or its secret is too short".into());
+            return Err("it has no address, or a secret of less than 16 bytes".into());
         }
         Ok(Self {
             addresses: file.addresses,

@@ -20,13 +20,13 @@ pub enum ClientError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The connection broke.
-    #[error("the server went away: {0}")]
+    #[error("the connection to the server broke: {0}")]
     Broken(#[from] io::Error),
     /// The server rejected the request.
     #[error("{0}")]
     Refused(String),
     /// The store rejected the submission.
-    #[error("it was not taken in: {0}")]
+    #[error("the submission was rejected: {0}")]
     NotTaken(Refusal),
 }
 

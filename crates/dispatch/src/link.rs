@@ -56,10 +56,10 @@ pub enum LinkError {
         stranger: bool,
     },
     /// The server speaks no common protocol version.
-    #[error("the server refuses us: {0}")]
+    #[error("the server rejected the connection: {0}")]
     Refused(String),
     /// TLS could not be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -109,7 +109,7 @@ fn is_wrong_identity(error: &io::Error) -> bool {
 
 /// The server closed the connection after the hello.
 #[derive(Debug, thiserror::Error)]
-#[error("it does not know our secret")]
+#[error("the server rejected the secret")]
 struct SecretRejected;
 
 #[cfg(target_os = "linux")]

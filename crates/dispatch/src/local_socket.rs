@@ -12,8 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 pub(crate) fn listen() -> Option<(String, UnixListener)> {
     let name = format!("longshore-{}", UnitId::new());
     let listener = UnixListener::bind(abstract_name(&name));
-    let listener =
-        listener.inspect_err(|error| tracing::debug!(%error, "clients come by network only"));
+    let listener = listener
+        .inspect_err(|error| tracing::debug!(%error, "no local socket: clients use the network"));
     Some((name, listener.ok()?))
 }
 
@@ -39,7 +39,7 @@ fn require_user(stream: &UnixStream, uid: u32) -> io::Result<()> {
     if stream.peer_cred()?.uid() == uid {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user is at the other end"))
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the peer runs as another user"))
 }
 
 #[cfg(test)]

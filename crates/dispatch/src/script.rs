@@ -140,7 +140,7 @@ impl Report {
             let host = &self.host;
             let tail = self.tail.trim_end();
             let output_note =
-                if tail.is_empty() { String::new() } else { format!("; it said: {tail}") };
+                if tail.is_empty() { String::new() } else { format!("; output: {tail}") };
             Failure::new(code, format!("{reason} on {host}{output_note}"))
         };
         let retry = |failure| Outcome::Retry { failure, after: None };
@@ -152,7 +152,7 @@ impl Report {
             End::Signalled(signal) => {
                 retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            End::TimedOut => retry(failure("timeout".into(), "it ran longer than it might".into())),
+            End::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
             End::Cancelled => Outcome::Cancel,
             End::Interrupted => Outcome::Interrupted,
             End::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),

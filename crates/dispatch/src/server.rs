@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Waits until this many workers are connected.
-    pub async fn workers(&mut self, count: usize) {
+    pub async fn wait_for_workers(&mut self, count: usize) {
         let _ = self.worker_count.wait_for(|worker_count| *worker_count >= count).await;
     }
 }
@@ -120,8 +120,8 @@ impl Server {
         let lock = lock(&options.state)?;
         // This process has the lock, so the server that wrote the file is gone. If one answers, it
         // has its state elsewhere.
-        if let Ok(former) = Access::read(&options.folder)
-            && link::connect(&former, PeerRole::Client).await.is_ok()
+        if let Ok(previous) = Access::read(&options.folder)
+            && link::connect(&previous, PeerRole::Client).await.is_ok()
         {
             return Err(ServerError::AlreadyServed(options.folder));
         }
@@ -131,7 +131,8 @@ impl Server {
         let listeners = listen(&options.listen, state.port).await?;
         let addresses =
             listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
-        let addresses = addresses.map_err(|error| ServerError::Io("its address".into(), error))?;
+        let addresses = addresses
+            .map_err(|error| ServerError::Io("cannot read the listening address".into(), error))?;
         state.port = addresses.first().map_or(0, SocketAddr::port);
         let saved = state.save(&options.state);
         saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
@@ -268,7 +269,7 @@ async fn scale_loop(
         }
         changed |= state.set_workers(view.workers);
         if changed && let Err(error) = state.save(folder) {
-            tracing::warn!(%error, "the workers and their jobs cannot be noted");
+            tracing::warn!(%error, "saving the workers and their jobs failed");
         }
         tokio::select! {
             () = tokio::time::sleep(SCALE_INTERVAL) => {}

@@ -88,7 +88,7 @@ impl ServerCertVerifier for PinnedCertVerifier {
         if presented.as_ref() == self.certificate {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(rustls::Error::General("this is not the server that the access file names".into()))
+        Err(rustls::Error::General("the certificate is not the one in the access file".into()))
     }
 
     fn verify_tls12_signature(
@@ -97,7 +97,7 @@ impl ServerCertVerifier for PinnedCertVerifier {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("only TLS 1.3 is spoken".into()))
+        Err(rustls::Error::General("only TLS 1.3 is supported".into()))
     }
 
     fn verify_tls13_signature(

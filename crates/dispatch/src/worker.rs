@@ -2,7 +2,7 @@
 //! acknowledges them.
 //!
 //! One task does everything: a script costs it little, and nothing needs a lock. Its tasks are in
-//! [`TaskTable`]; a broken connection does not affect them.
+//! `task_table`; a broken connection does not affect them.
 
 mod cancel;
 mod lifetime;
@@ -47,6 +47,7 @@ use crate::wire::{PeerRole, TaskEvent};
 
 /// How long running scripts may take to end at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Works until there is nothing left to do, or until a command ends it.
 // Boxed, so that it is compiled in this crate. In the caller's it would be optimised less.
 pub fn work(
@@ -98,7 +99,7 @@ async fn run_worker(
             Err(error) if disconnected_at.elapsed() >= worker.options.server_lost => {
                 break Err(error);
             }
-            Err(error) => tracing::debug!(%error, "no server yet"),
+            Err(error) => tracing::debug!(%error, "cannot connect to the server yet"),
         }
         // Scripts continue while there is no server.
         let until = Instant::now() + backoff.next_wait();
@@ -155,7 +156,7 @@ impl Worker {
         let orphans =
             options.alone.then(|| OrphanReaper::become_subreaper(&format!("{name}={mark}")));
         let orphans = orphans.transpose().unwrap_or_else(|error| {
-            tracing::warn!(%error, "processes that leave their script's group end with the worker");
+            tracing::warn!(%error, "cannot become a subreaper: processes that leave their script's group live until the worker ends");
             None
         });
         env.push((name.into(), mark.into()));
@@ -208,7 +209,7 @@ impl Worker {
         while let Some(start) = self.tasks.start_next() {
             let lease = start.order.lease;
             let Some(script) = self.scripts.get(&start.order.script_id).cloned() else {
-                let reason = "the server did not say what is to be run".to_owned();
+                let reason = "the server sent no definition of the script".to_owned();
                 let report = script_run::report_unstarted(
                     &self.context,
                     &start.order,

@@ -56,13 +56,15 @@ impl ExitReasons {
                         }
                     }
                 }
-                Err(error) => tracing::debug!(%error, "the system's books cannot be read"),
+                Err(error) => {
+                    tracing::debug!(%error, "reading the base system's accounting failed")
+                }
             }
         }
-        let known = launches.iter().filter_map(|launch| match self.0.get(launch)? {
+        let reasons = launches.iter().filter_map(|launch| match self.0.get(launch)? {
             ExitReason::Known(cause) => Some((*launch, *cause)),
             ExitReason::Unlisted(_) => None,
         });
-        known.collect()
+        reasons.collect()
     }
 }

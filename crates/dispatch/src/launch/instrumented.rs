@@ -50,7 +50,7 @@ impl System for Instrumented {
     }
 
     async fn find(&self, names: &[String]) -> Result<Vec<(String, JobId)>, SystemError> {
-        let _query = self.status.begin_query("for jobs that may be there");
+        let _query = self.status.begin_query("for jobs that may exist");
         self.system.find(names).await
     }
 }

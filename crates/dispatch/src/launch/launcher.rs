@@ -68,9 +68,9 @@ pub struct RoundInput<'a> {
     pub threads: u64,
     /// Registered workers.
     pub present: &'a [PresentWorker],
-    /// Launch numbers of lost workers whose job's exit reason is needed.
+    /// Launch numbers of lost workers. The exit reasons of their jobs are needed.
     pub lost: &'a [u64],
-    /// The pool shuts down: launch no workers, and cancel jobs whose worker has not registered.
+    /// The pool shuts down: launch no workers, and cancel jobs without a registered worker.
     pub shutting_down: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Launcher {
     recipe: Recipe,
     scaler: Scaler,
     jobs: BTreeMap<u64, SubmittedJob>,
-    /// Launches whose workers were registered before the server was restarted and have not
+    /// Launches with a worker that was registered before the server was restarted and has not
     /// reconnected.
     returning: BTreeSet<u64>,
     pending_reasons: BTreeMap<u64, String>,
@@ -138,8 +138,8 @@ impl Launcher {
     /// Uses this journal. Jobs that were journalled and are not known are looked for by name.
     #[must_use]
     pub fn with_journal(mut self, mut journal: LaunchJournal) -> Self {
-        let known = |number: &u64| self.jobs.contains_key(number);
-        self.unconfirmed = journal.last_numbers().filter(|number| !known(number)).collect();
+        let is_known = |number: &u64| self.jobs.contains_key(number);
+        self.unconfirmed = journal.last_numbers().filter(|number| !is_known(number)).collect();
         journal.skip_to(self.jobs.keys().max().copied().unwrap_or(0));
         Self { journal, ..self }
     }
@@ -241,13 +241,14 @@ impl Launcher {
         let numbers = match self.journal.reserve(count) {
             Ok(numbers) => numbers,
             Err(error) => {
-                return self.record_failure(now, format!("launches cannot be noted: {error}"));
+                return self
+                    .record_failure(now, format!("cannot write the launch journal: {error}"));
             }
         };
         for number in numbers {
             match self.system.submit(&self.job(number)).await {
                 Ok(job) => {
-                    tracing::info!(%job, system = self.base(), number, "a worker was asked for");
+                    tracing::info!(%job, system = self.base(), number, "submitted a worker's job");
                     self.jobs.insert(number, SubmittedJob { job, arrived: false });
                 }
                 Err(error) => {
@@ -261,7 +262,7 @@ impl Launcher {
     }
 
     fn record_failure(&mut self, now: Duration, message: String) {
-        tracing::warn!(error = message, system = self.base(), "no worker could be asked for");
+        tracing::warn!(error = message, system = self.base(), "launching a worker failed");
         self.last_error = Some(message);
         self.scaler.on_failure(now);
     }
@@ -281,7 +282,7 @@ impl Launcher {
         self.unconfirmed.clear();
         for (name, job) in found {
             let Some(number) = numbers.get(&name) else { continue };
-            tracing::info!(%job, number, "a job was found whose id nobody had heard");
+            tracing::info!(%job, number, "found a job by its name; its id had not been received");
             self.jobs.insert(*number, SubmittedJob { job, arrived: false });
         }
     }
@@ -326,7 +327,7 @@ impl Launcher {
             match states.get(&job.job) {
                 Some(state) if job.arrived && state.is_live() => {}
                 Some(JobState::Waiting { why }) => {
-                    let why = why.as_deref().unwrap_or("it waits for its turn");
+                    let why = why.as_deref().unwrap_or("it waits in the queue");
                     self.pending_reasons.insert(*number, format!("job {}: {why}", job.job));
                 }
                 Some(JobState::Stuck { why }) => {
@@ -334,7 +335,8 @@ impl Launcher {
                         .insert(*number, format!("job {} is stuck: {why}", job.job));
                 }
                 Some(JobState::Running) => {
-                    let message = format!("job {} runs, its worker has not come yet", job.job);
+                    let message =
+                        format!("job {} runs, but its worker has not registered yet", job.job);
                     self.pending_reasons.insert(*number, message);
                 }
                 state @ (Some(JobState::Ended(_) | JobState::Gone) | None) => {
@@ -349,7 +351,7 @@ impl Launcher {
             self.returning.remove(&number);
             if !job.arrived {
                 let log = self.recipe.folder.join(format!("{number:04}.log"));
-                let message = format!("job {} ended before its worker came", job.job);
+                let message = format!("job {} ended before its worker registered", job.job);
                 let message = format!("{message}; see {}", log.display());
                 tracing::warn!("{message}");
                 self.last_error = Some(message);
@@ -382,7 +384,7 @@ impl Launcher {
         if !self.jobs.is_empty() {
             let left: Vec<&str> = self.jobs.values().map(|job| job.job.as_str()).collect();
             let error = self.last_error.as_deref().unwrap_or_default();
-            tracing::warn!(jobs = ?left, system = self.base(), error, "jobs could not be ended");
+            tracing::warn!(jobs = ?left, system = self.base(), error, "jobs could not be cancelled");
         }
     }
 

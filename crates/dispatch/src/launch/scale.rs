@@ -54,7 +54,7 @@ pub enum ScaleAction {
     Launch(u32),
     /// Release this worker after it has ended its tasks.
     Release(WorkerKey),
-    /// Cancel this launch, whose worker has not registered yet.
+    /// Cancel this launch: its worker has not registered yet.
     CancelPending(u64),
 }
 
@@ -118,8 +118,8 @@ impl Scaler {
             launches.values().filter(|launch| **launch == LaunchState::Returning).count();
         let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
-            let may = self.backoff(now).is_none();
-            return may.then_some(ScaleAction::Launch(wanted - have)).into_iter().collect();
+            let can_launch = self.backoff(now).is_none();
+            return can_launch.then_some(ScaleAction::Launch(wanted - have)).into_iter().collect();
         }
         let mut surplus = have - wanted;
         let mut actions = Vec::new();
@@ -188,10 +188,10 @@ mod tests {
     #[test]
     fn who_is_not_needed_goes_after_a_while_and_who_is_too_many_at_once() {
         let workers = present(&[None, Some(5), Some(100)]);
-        let goes = |n| ScaleAction::Release(WorkerKey::new(n));
-        assert_eq!(decide(&scaler(1, 3), &workers, &[]), [goes(2)]);
-        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [goes(1), goes(2)]);
-        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [goes(1), goes(2), goes(0)]);
+        let release = |n| ScaleAction::Release(WorkerKey::new(n));
+        assert_eq!(decide(&scaler(1, 3), &workers, &[]), [release(2)]);
+        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [release(1), release(2)]);
+        assert_eq!(decide(&scaler(0, 0), &workers, &[]), [release(1), release(2), release(0)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub struct Explanation {
     pub wanted: u32,
     /// Registered workers.
     pub here: u32,
-    /// Jobs whose workers have not registered yet, with the base system's reasons.
+    /// Jobs without a registered worker, with the base system's reasons.
     pub pending: Vec<String>,
     /// The last error.
     pub trouble: Option<String>,

@@ -126,6 +126,6 @@ pub struct Changed {
     pub changed: u64,
     /// Running units that were asked to stop.
     pub requested: u64,
-    /// Units whose state does not allow the action.
+    /// Units in a state that does not allow the action.
     pub skipped: u64,
 }

@@ -43,7 +43,7 @@ impl<C> TaskScheduler<C> {
         assigned
     }
 
-    /// The queued task with the smallest rank whose queue is not blocked.
+    /// The task with the smallest rank in all queues that are not blocked.
     fn next_waiting(
         &self,
         blocked: &BTreeSet<ResourceRequest>,
@@ -55,11 +55,12 @@ impl<C> TaskScheduler<C> {
 
     /// The worker with the least free threads that suffice, unless it is reserved for another task.
     fn best_fit(&self, request: &ResourceRequest, unit: UnitId) -> Option<WorkerKey> {
-        let may = |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
+        let is_available =
+            |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
         let fits = |id: &WorkerKey| self.workers.get(id).is_some_and(|worker| worker.fits(request));
         let candidates =
             self.by_free_threads.range((request.threads, WorkerKey(0))..).map(|(_, id)| *id);
-        let mut fitting = candidates.filter(|id| may(id) && fits(id));
+        let mut fitting = candidates.filter(|id| is_available(id) && fits(id));
         fitting.next()
     }
 

@@ -92,15 +92,15 @@ fn a_wide_task_has_a_worker_kept_for_it_after_a_while() {
     let mut later: Vec<Lease> = (20..40).map(|rank| task(&mut scheduler, rank, 1)).collect();
     assert!(assign(&mut scheduler, LATER).is_empty());
     // The first tasks end one by one. Other tasks replace them, but not at the reserved worker.
-    let mut given = Vec::new();
+    let mut assigned = Vec::new();
     for lease in narrow {
         let at = scheduler.holder(lease.unit).unwrap();
         scheduler.on_task_done(LATER, at, lease, SLOW).unwrap();
-        given.extend(assign(&mut scheduler, LATER));
+        assigned.extend(assign(&mut scheduler, LATER));
     }
-    let wide_at = given.iter().find(|(unit, _)| *unit == wide.unit).unwrap().1;
+    let wide_at = assigned.iter().find(|(unit, _)| *unit == wide.unit).unwrap().1;
     assert!(workers.contains(&wide_at));
-    later.retain(|lease| given.iter().any(|(unit, _)| *unit == lease.unit));
+    later.retain(|lease| assigned.iter().any(|(unit, _)| *unit == lease.unit));
     assert_eq!(later.len(), 4, "the other worker was kept full");
 }
 
@@ -136,9 +136,9 @@ fn who_must_run_alone_runs_alone() {
     let late = task(&mut scheduler, 3, 1);
     assert!(assign(&mut scheduler, LATER).is_empty());
     scheduler.on_task_done(LATER, worker, other, SLOW).unwrap();
-    let given = assign(&mut scheduler, LATER);
-    assert_eq!(given.first(), Some(&(exclusive.unit, worker)));
-    assert!(given.iter().all(|(unit, _)| *unit != late.unit), "nothing is put beside it");
+    let assigned = assign(&mut scheduler, LATER);
+    assert_eq!(assigned.first(), Some(&(exclusive.unit, worker)));
+    assert!(assigned.iter().all(|(unit, _)| *unit != late.unit), "nothing is put beside it");
 }
 
 #[test]
@@ -433,9 +433,9 @@ proptest! {
         for event in events {
             simulation.apply(event);
             let now = simulation.now;
-            let given = simulation.scheduler.schedule(now);
-            let units: BTreeSet<UnitId> = given.iter().map(|given| given.unit).collect();
-            prop_assert_eq!(units.len(), given.len(), "given once");
+            let assigned = simulation.scheduler.schedule(now);
+            let units: BTreeSet<UnitId> = assigned.iter().map(|assigned| assigned.unit).collect();
+            prop_assert_eq!(units.len(), assigned.len(), "given once");
             simulation.check();
         }
     }

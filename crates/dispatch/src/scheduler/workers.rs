@@ -117,11 +117,11 @@ impl<C> TaskScheduler<C> {
             let Some(task) = self.tasks.get(&unit) else { continue };
             // A worker starts tasks in order of assignment, and may have died before it reported a
             // start.
-            let may_have_begun = ahead + task.request.threads <= threads;
+            let may_have_started = ahead + task.request.threads <= threads;
             ahead += task.request.threads;
-            let begun = matches!(task.location, Location::AtWorker(_, Stage::Started));
+            let started = matches!(task.location, Location::AtWorker(_, Stage::Started));
             self.unassign(unit);
-            if begun || may_have_begun {
+            if started || may_have_started {
                 lost.lost.extend(self.tasks.remove(&unit).map(|task| task.lease));
             } else {
                 self.requeue(now, unit);

@@ -181,7 +181,7 @@ async fn claim_and_prepare(
             ClaimResult { tasks: prepare(&store, claimed.units, cached).await, wake_seq, empty }
         }
         Err(error) => {
-            tracing::warn!(%error, "nothing can be claimed at the moment");
+            tracing::warn!(%error, "claiming units failed; retrying");
             tokio::time::sleep(STORE_RETRY_DELAY).await;
             ClaimResult { tasks: ClaimedTasks::default(), wake_seq, empty: false }
         }
@@ -233,10 +233,11 @@ async fn load_definition(
     // The store is unavailable: claim the unit again later.
     let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
     let definition =
-        definition.ok_or_else(|| invalid(format!("array `{batch}` does not say what is run")))?;
+        definition.ok_or_else(|| invalid(format!("array `{batch}` has no script definition")))?;
     let script = definition.parse();
-    let script =
-        script.map_err(|error| invalid(format!("array `{batch}` is no script: {error}")))?;
+    let script = script.map_err(|error| {
+        invalid(format!("the definition of array `{batch}` is not a script: {error}"))
+    })?;
     Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
 }
 
@@ -246,7 +247,7 @@ fn prepare_task(
     exclusive: bool,
 ) -> Result<(PreparedTask, Option<ScriptDefinition>), String> {
     let item = unit.payload.as_bytes().first() == Some(&b'[');
-    let describe = |error: serde_json::Error| format!("its payload is not a script: {error}");
+    let describe = |error: serde_json::Error| format!("the payload is not a script: {error}");
     let (source, item, definition) = match (&unit.batch, item) {
         (Some(batch), true) => {
             let item: Item = unit.payload.parse().map_err(describe)?;

@@ -48,7 +48,7 @@ impl ClientApi {
     /// Answers one client until it disconnects.
     pub(super) async fn serve(self, peer: AuthenticatedPeer) {
         if let Err(error) = self.serve_requests(peer).await {
-            tracing::debug!(%error, "a client's line ended");
+            tracing::debug!(%error, "client connection failed");
         }
     }
 
@@ -58,7 +58,7 @@ impl ClientApi {
         while let Some(frame) = reader.next().await? {
             let reply = match decode_json(&frame) {
                 Ok(request) => self.answer(request).await.unwrap_or_else(Reply::Error),
-                Err(error) => Reply::Error(format!("this is not a request: {error}")),
+                Err(error) => Reply::Error(format!("invalid request: {error}")),
             };
             bytes.clear();
             encode_json(&reply, &mut bytes)?;
@@ -109,14 +109,14 @@ impl ClientApi {
             }
             Request::Stop(ending) => {
                 let sent = self.core.send(Event::Shutdown(ending)).await;
-                sent.map(|()| Reply::Yes).map_err(|_| "the server has ended".to_owned())
+                sent.map(|()| Reply::Yes).map_err(|_| "the server has shut down".to_owned())
             }
         }
     }
 
     fn launcher(&self) -> Result<&LauncherStatus, String> {
         let launcher = self.launcher.as_deref();
-        launcher.ok_or_else(|| "this server launches no workers: others start them".to_owned())
+        launcher.ok_or_else(|| "this server does not launch workers".to_owned())
     }
 
     /// The launcher's view of the core.
@@ -126,7 +126,7 @@ impl ClientApi {
 
     async fn query_core<T>(&self, ask: fn(oneshot::Sender<T>) -> Event) -> Result<T, String> {
         let (send, answer) = oneshot::channel();
-        let gone = "the server has ended";
+        let gone = "the server has shut down";
         self.core.send(ask(send)).await.map_err(|_| gone.to_owned())?;
         answer.await.map_err(|_| gone.to_owned())
     }

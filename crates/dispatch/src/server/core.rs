@@ -73,7 +73,7 @@ pub(super) struct LauncherView {
     /// Threads of all claimed tasks.
     pub(super) threads: u64,
     pub(super) present: Vec<PresentWorker>,
-    /// Launch numbers of lost workers whose job's exit reason is not known yet.
+    /// Launch numbers of lost workers without a known exit reason of their job.
     pub(super) lost: Vec<u64>,
     /// The pool shuts down: launch no more workers.
     pub(super) shutting_down: bool,
@@ -222,7 +222,7 @@ impl Core {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::Registered(connection, register, sender) => {
-                self.on_registered(connection, *register, sender)
+                self.on_registered(connection, *register, sender);
             }
             Event::Message(connection, message) => self.on_message(connection, message),
             Event::Disconnected(connection) => self.on_disconnected(connection),
@@ -251,7 +251,7 @@ impl Core {
         }
     }
 
-    /// Assigns script ids to the tasks. Fails units whose payload cannot be read.
+    /// Assigns script ids to the tasks. Fails units with an unreadable payload.
     fn register_scripts(&mut self, claimed: ClaimedTasks) -> Vec<PreparedTask> {
         let mut tasks = Vec::new();
         for (source, definition) in claimed.scripts {
@@ -279,7 +279,7 @@ impl Core {
         let mut recorded: BTreeMap<WorkerKey, Vec<Lease>> = BTreeMap::new();
         for (result, answer) in report.results {
             if matches!(answer, Finished::LeaseLost) {
-                tracing::warn!(unit = %result.lease.unit, "its end came too late: it is somebody else's");
+                tracing::warn!(unit = %result.lease.unit, "result rejected: the lease is lost");
             }
             if let Some((worker, lease)) = result.worker {
                 recorded.entry(worker).or_default().push(lease);
@@ -295,7 +295,7 @@ impl Core {
 
     /// The store expired the session: the server's leases are no longer valid.
     fn on_session_lost(&mut self) {
-        tracing::error!("the session is gone: everything that was claimed is somebody else's");
+        tracing::error!("the store expired this server's session; shutting down");
         self.report.session_lost = true;
         self.begin_shutdown(Ending::Now);
     }
@@ -382,7 +382,7 @@ impl Core {
         let answer = match answer {
             Ok(answer) => answer,
             Err(Error::SessionGone(_)) => return self.on_session_lost(),
-            Err(error) => return tracing::warn!(%error, "the store does not answer"),
+            Err(error) => return tracing::warn!(%error, "heartbeat to the store failed"),
         };
         for unit in answer.cancel {
             match self.scheduler.withdraw(unit) {
@@ -412,7 +412,7 @@ impl Core {
 
 fn unreadable_payload() -> Outcome {
     let message = format!(
-        "its payload is neither a script nor an item of an array of kind `{}`",
+        "the payload is neither a script nor an item of an array of kind `{}`",
         script::KIND
     );
     Outcome::Fail(longshore::Failure::new("bad-input", message))

@@ -51,7 +51,7 @@ impl Listener {
     }
 }
 
-/// A connection whose peer has presented the secret.
+/// A connection to a peer that has presented the secret.
 pub(super) struct AuthenticatedPeer {
     pub(super) role: PeerRole,
     pub(super) reader: Reader,
@@ -110,7 +110,7 @@ impl Acceptor {
                         });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "nobody can be let in at the moment");
+                        tracing::warn!(%error, "accepting a connection failed");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
@@ -131,18 +131,18 @@ impl Acceptor {
         let outcome = tokio::select! {
             outcome = timeout(HANDSHAKE_TIMEOUT, self.handshake(stream)) => outcome,
             _ = evicted => {
-                tracing::debug!(?peer, "somebody had to go before they introduced themselves");
+                tracing::debug!(?peer, "handshake evicted: too many are pending");
                 return None;
             }
         };
         match outcome {
             Ok(Ok(peer)) => Some(peer),
             Ok(Err(error)) => {
-                tracing::debug!(%error, ?peer, "somebody was not let in");
+                tracing::debug!(%error, ?peer, "handshake failed");
                 None
             }
             Err(_) => {
-                tracing::debug!(?peer, "somebody took too long to introduce themselves");
+                tracing::debug!(?peer, "handshake timed out");
                 None
             }
         }
@@ -168,7 +168,7 @@ impl Acceptor {
         let hello: Hello = decode_json(&hello)?;
         let presented = STANDARD.decode(&hello.secret).map_err(io::Error::other)?;
         if !secrets_match(&self.secret, &presented) {
-            return Err(io::Error::other("a wrong secret"));
+            return Err(io::Error::other("wrong secret"));
         }
         let version = negotiate_version(hello.oldest, hello.newest);
         let welcome = match &version {

@@ -97,18 +97,18 @@ pub enum ServerError {
     #[error(transparent)]
     Access(#[from] AccessError),
     /// TLS could not be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Error),
     /// Another server uses this state folder.
-    #[error("another server runs with its state in {0}")]
+    #[error("another server uses the state folder {0}")]
     StateLocked(PathBuf),
     /// Another server serves this pool, with its state elsewhere.
     #[error("another server serves the pool in {0}")]
     AlreadyServed(PathBuf),
     /// The store expired the server's session.
-    #[error("the store took this server for dead and gave its scripts to others")]
+    #[error("the store expired this server's session and released its scripts")]
     SessionGone,
 }

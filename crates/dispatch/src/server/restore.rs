@@ -49,7 +49,7 @@ pub(super) async fn restore_session(
     let saved = state.save(&options.state);
     saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
     if !held.is_empty() {
-        tracing::info!(scripts = held.len(), "taken over from an earlier life");
+        tracing::info!(scripts = held.len(), "adopted the units of an earlier server process");
     }
     Ok((held, worker_leases))
 }

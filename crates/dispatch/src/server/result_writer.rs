@@ -141,7 +141,7 @@ async fn write_batch(
                 return WriteReport { results, session_gone: false };
             }
             Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, "ends cannot be recorded at the moment");
+                tracing::warn!(%error, "writing results failed; retrying");
                 backoff.wait().await;
             }
             Err(Error::SessionGone(_)) => {
@@ -152,7 +152,7 @@ async fn write_batch(
                 return WriteReport { results: lost, session_gone: true };
             }
             Err(error) if finishes.len() == 1 => {
-                tracing::error!(%error, "an end cannot be recorded");
+                tracing::error!(%error, "a result cannot be written; failing its unit");
                 let failure = Failure::new("unrecordable", error.to_string());
                 let fallback = vec![Finish::new(finishes[0].lease, Outcome::Fail(failure))];
                 let answer =
@@ -163,7 +163,7 @@ async fn write_batch(
                 return WriteReport { results, session_gone: false };
             }
             Err(error) => {
-                tracing::warn!(%error, "ends are recorded one by one");
+                tracing::warn!(%error, "writing results one by one");
                 return write_individually(&store, session, finishes, pending_results).await;
             }
         }

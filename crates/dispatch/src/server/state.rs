@@ -27,7 +27,7 @@ pub(super) struct ServerState {
     secret: Vec<u8>,
     /// The port of the last process: workers try it first.
     pub(super) port: u16,
-    /// The last session, and earlier ones that were not adopted yet.
+    /// The last session, and earlier sessions that were not adopted yet.
     pub(super) sessions: Vec<SessionId>,
     /// Jobs of launched workers, by launch number.
     #[serde(default)]

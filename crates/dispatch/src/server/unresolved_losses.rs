@@ -1,4 +1,4 @@
-//! Lost workers whose job's exit reason is not known yet.
+//! Lost workers, until the exit reason of their job is known.
 //!
 //! If the job was cancelled, preempted or out of time, its scripts are not to blame: they run
 //! again, and the run does not count as lost. The base system may report the reason late or never;
@@ -86,7 +86,7 @@ fn is_external(cause: Cause) -> bool {
 
 fn detail(cause: Cause) -> &'static str {
     match cause {
-        Cause::Memory => ": its job had no memory left",
+        Cause::Memory => ": its job ran out of memory",
         Cause::NodeLost => ": its node was lost",
         _ => "",
     }
@@ -116,7 +116,7 @@ mod tests {
             (Cause::TimeLimit, Outcome::Interrupted),
             (Cause::Itself, Outcome::Lost("lost".into())),
             (Cause::Unknown, Outcome::Lost("lost".into())),
-            (Cause::Memory, Outcome::Lost("lost: its job had no memory left".into())),
+            (Cause::Memory, Outcome::Lost("lost: its job ran out of memory".into())),
             (Cause::NodeLost, Outcome::Lost("lost: its node was lost".into())),
         ];
         for (cause, wanted) in all {

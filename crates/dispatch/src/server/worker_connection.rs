@@ -24,8 +24,8 @@ pub(super) async fn run(peer: AuthenticatedPeer, events: mpsc::Sender<Event>) {
     let (sender, messages) = mpsc::unbounded_channel();
     let AuthenticatedPeer { reader, writer, .. } = peer;
     tokio::select! {
-        error = read_messages(reader, connection, sender, &events) => tracing::debug!(?connection, ?error, "a worker's line ended"),
-        error = write_messages(writer, messages) => tracing::debug!(?connection, ?error, "a worker cannot be told"),
+        error = read_messages(reader, connection, sender, &events) => tracing::debug!(?connection, ?error, "worker connection closed"),
+        error = write_messages(writer, messages) => tracing::debug!(?connection, ?error, "writing to a worker failed"),
     }
     let _ = events.send(Event::Disconnected(connection)).await;
 }
@@ -44,7 +44,7 @@ async fn read_messages(
         let event = match decode(&frame)? {
             FromWorker::Register(register) => match sender.take() {
                 Some(sender) => Event::Registered(connection, register, sender),
-                None => return Err(std::io::Error::other("it introduced itself twice")),
+                None => return Err(std::io::Error::other("the worker registered twice")),
             },
             message => Event::Message(connection, message),
         };

@@ -62,9 +62,9 @@ impl IndexEntry {
         }
         bytes.extend([u8::from(self.channel == Channel::Stderr), u8::from(self.last), 0, 0]);
         bytes.extend(crc32(&bytes).to_le_bytes());
-        let mut whole = [0; Self::LENGTH];
-        whole.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
-        whole
+        let mut encoded = [0; Self::LENGTH];
+        encoded.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+        encoded
     }
 
     /// Decodes an entry. Returns `None` if the bytes are not an entry or are damaged.

@@ -54,7 +54,7 @@ impl CommandOutput {
         let text = if self.err.trim().is_empty() { &self.out } else { &self.err };
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let message = lines.collect::<Vec<_>>().join("; ");
-        if message.is_empty() { format!("no words, exit code {:?}", self.code) } else { message }
+        if message.is_empty() { format!("no message, exit code {:?}", self.code) } else { message }
     }
 }
 
@@ -128,7 +128,7 @@ impl CommandRunner {
             ErrorKind::NotFound => {
                 SystemError::CommandNotFound { system: self.system, command: program.to_owned() }
             }
-            _ => SystemError::io(format!("{program} does not start"), error),
+            _ => SystemError::io(format!("cannot start {program}"), error),
         })?;
         let group = Group::of(child.id());
         let stdin = child.stdin.take();
@@ -147,8 +147,8 @@ impl CommandRunner {
         };
         // The leader has been waited for. Its id may be reused, so the group must not be killed.
         std::mem::forget(group);
-        let output = output
-            .map_err(|error| SystemError::io(format!("{program} cannot be waited for"), error))?;
+        let output =
+            output.map_err(|error| SystemError::io(format!("cannot wait for {program}"), error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
         Ok(CommandOutput { code, out: text(&output.stdout), err: text(&output.stderr) })
@@ -189,7 +189,7 @@ impl CommandRunner {
         .await
     }
 
-    /// The error of a command whose output cannot be parsed.
+    /// The error for output that cannot be parsed.
     pub(super) fn unexpected_output(&self, command: &str, output: &str) -> SystemError {
         let output = output.trim().chars().take(300).collect();
         SystemError::UnexpectedOutput { system: self.system, command: command.to_owned(), output }
@@ -220,7 +220,7 @@ where
         };
         attempts += 1;
         let Some(pause) = retries.pause(attempts) else { return Err(error) };
-        tracing::warn!(%error, ?pause, "submitted again after a pause");
+        tracing::warn!(%error, ?pause, "submission failed; retrying after a pause");
         tokio::time::sleep(pause).await;
     }
 }
@@ -276,7 +276,7 @@ mod tests {
     async fn a_command_that_is_not_there_is_told() {
         let answer = runner(Site::default().limit).run("no-such-command", &[]).await;
         let message = answer.unwrap_err().to_string();
-        assert_eq!(message, "slurm is not here: there is no command `no-such-command`");
+        assert_eq!(message, "slurm is not installed: there is no command `no-such-command`");
     }
 
     #[tokio::test(start_paused = true)]

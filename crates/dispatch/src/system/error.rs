@@ -46,7 +46,7 @@ pub enum SystemError {
         message: String,
     },
     /// The output of a command cannot be parsed.
-    #[error("{system} answered in a way that we do not understand: {command}: {output}")]
+    #[error("unexpected output of {system}'s `{command}`: {output}")]
     UnexpectedOutput {
         /// The system.
         system: BaseSystem,
@@ -56,7 +56,7 @@ pub enum SystemError {
         output: String,
     },
     /// A command of the system is not installed.
-    #[error("{system} is not here: there is no command `{command}`")]
+    #[error("{system} is not installed: there is no command `{command}`")]
     CommandNotFound {
         /// The system.
         system: BaseSystem,
@@ -97,7 +97,7 @@ impl SystemError {
     }
 
     pub(super) fn timed_out(system: BaseSystem, command: &str, limit: Duration) -> Self {
-        let message = format!("`{command}` was ended after {} s", limit.as_secs_f64());
+        let message = format!("`{command}` timed out after {} s", limit.as_secs_f64());
         Self::NoAnswer { system, message }
     }
 }

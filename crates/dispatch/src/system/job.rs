@@ -69,7 +69,7 @@ impl Job {
         let files = [&self.stdout, &self.stderr].into_iter().flatten();
         for folder in files.filter_map(|file| file.parent()) {
             std::fs::create_dir_all(folder).map_err(|error| {
-                SystemError::io(format!("no folder {}", folder.display()), error)
+                SystemError::io(format!("cannot create folder {}", folder.display()), error)
             })?;
         }
         Ok(())
@@ -99,11 +99,11 @@ impl Program {
     /// The command line; `None` if a path is not valid UTF-8.
     pub(super) fn argv(&self) -> Option<Vec<String>> {
         match self {
-            Self::Command(words) => Some(words.clone()),
+            Self::Command(argv) => Some(argv.clone()),
             Self::Script { path, args } => {
-                let mut words = vec!["bash".to_owned(), path.to_str()?.to_owned()];
-                words.extend(args.iter().cloned());
-                Some(words)
+                let mut argv = vec!["bash".to_owned(), path.to_str()?.to_owned()];
+                argv.extend(args.iter().cloned());
+                Some(argv)
             }
         }
     }

@@ -124,10 +124,10 @@ impl<'a> ScriptWriter<'a> {
         lines.extend(
             env.iter().map(|(name, value)| format!("export {name}={}", shell_quote(value))),
         );
-        let words = self.job.program.argv();
-        let words = words.ok_or_else(|| self.invalid_job("the script's path is not text"))?;
-        let words: Vec<String> = words.iter().map(|word| shell_quote(word)).collect();
-        lines.push(format!("exec {}", words.join(" ")));
+        let args = self.job.program.argv();
+        let args = args.ok_or_else(|| self.invalid_job("the script's path is not text"))?;
+        let args: Vec<String> = args.iter().map(|arg| shell_quote(arg)).collect();
+        lines.push(format!("exec {}", args.join(" ")));
         self.text.push_str(&lines.join("\n"));
         self.text.push('\n');
         Ok(self.text)
@@ -164,7 +164,7 @@ pub(super) fn check(job: &Job) -> Result<(), String> {
     }
     let script = match &job.program {
         super::Program::Script { path, .. } => Some(path),
-        super::Program::Command(words) if words.is_empty() => {
+        super::Program::Command(args) if args.is_empty() => {
             return Err("there is no command to run".to_owned());
         }
         super::Program::Command(_) => None,
@@ -177,10 +177,10 @@ pub(super) fn check(job: &Job) -> Result<(), String> {
         return Err(format!("the option `{}` is more than one line", option.escape_debug()));
     }
     if let Some(name) = job.env.keys().find(|name| !is_variable_name(name)) {
-        return Err(format!("`{}` is no name of a variable", name.escape_debug()));
+        return Err(format!("`{}` is not a variable name", name.escape_debug()));
     }
-    let words = job.program.argv().into_iter().flatten();
-    if words.chain(job.env.values().cloned()).any(|word| word.contains('\0')) {
+    let args = job.program.argv().into_iter().flatten();
+    if args.chain(job.env.values().cloned()).any(|word| word.contains('\0')) {
         return Err("an argument or variable has a zero byte".to_owned());
     }
     match job.array {
@@ -246,8 +246,8 @@ mod tests {
             let quoted = shell_quote(word);
             assert!(!quoted.contains('\n'), "{quoted}");
             let script = format!("printf %s {quoted}");
-            let said = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(said.stdout).unwrap(), word);
+            let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
         }
     }
 

@@ -86,13 +86,13 @@ impl JobState {
 /// The state of each id: merged over the tasks of an array, or `Gone` if it was not found.
 pub(super) fn merge_states(
     ids: &[JobId],
-    seen: impl IntoIterator<Item = (JobId, JobState)>,
+    found: impl IntoIterator<Item = (JobId, JobState)>,
 ) -> BTreeMap<JobId, JobState> {
     let mut states: BTreeMap<JobId, JobState> =
         ids.iter().map(|id| (id.clone(), JobState::Gone)).collect();
-    for (id, state) in seen {
-        if let Some(known) = states.get_mut(&id) {
-            *known = std::mem::replace(known, JobState::Gone).merge(state);
+    for (id, state) in found {
+        if let Some(merged) = states.get_mut(&id) {
+            *merged = std::mem::replace(merged, JobState::Gone).merge(state);
         }
     }
     states

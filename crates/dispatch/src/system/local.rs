@@ -80,7 +80,7 @@ impl System for Local {
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
         let mut command = self.command(job)?;
-        let what = || format!("job `{}` does not start", job.name);
+        let what = || format!("cannot start job `{}`", job.name);
         let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
         // The child has not been waited for, so its `/proc` entry exists.
         let leader = child.id().and_then(Leader::of);
@@ -146,12 +146,14 @@ fn open_outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     let out = open(out)?;
     let err = match err {
         Some(path) => open(path)?,
-        None => out.try_clone().map_err(|error| SystemError::io("no second output", error))?,
+        None => out
+            .try_clone()
+            .map_err(|error| SystemError::io("cannot duplicate the output file", error))?,
     };
     Ok((out.into(), err.into()))
 }
 
 fn open(path: &Path) -> Result<File, SystemError> {
     File::create(path)
-        .map_err(|error| SystemError::io(format!("no file {}", path.display()), error))
+        .map_err(|error| SystemError::io(format!("cannot create file {}", path.display()), error))
 }

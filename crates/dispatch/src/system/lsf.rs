@@ -53,7 +53,7 @@ impl Lsf {
         args.extend(ids.iter().map(JobId::as_str));
         let output = self.runner.run("bjobs", &args).await?;
         let mut complaints = output.err.lines().filter(|line| !line.trim().is_empty());
-        let is_unknown = |line: &str| UNKNOWN_JOB.iter().any(|words| line.contains(words));
+        let is_unknown = |line: &str| UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern));
         if !output.is_ok() && !complaints.all(is_unknown) {
             return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
@@ -93,7 +93,7 @@ impl System for Lsf {
             let fine = |line: &str| {
                 let over = line.contains("already finished") || line.contains("being terminated");
                 over || line.trim().is_empty()
-                    || UNKNOWN_JOB.iter().any(|words| line.contains(words))
+                    || UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern))
             };
             if !output.is_ok() && !output.err.lines().all(fine) {
                 return Err(self.runner.failure(&output, &ERROR_PATTERNS));

@@ -114,8 +114,8 @@ impl System for Pbs {
                 PbsDialect::Torque => torque::submit(&self.runner, job, script).await?,
             };
             let id = output.out.trim();
-            let is_id = id.starts_with(|sign: char| sign.is_ascii_digit())
-                && !id.contains(char::is_whitespace);
+            let is_id =
+                id.starts_with(|c: char| c.is_ascii_digit()) && !id.contains(char::is_whitespace);
             match output.is_ok() {
                 true if is_id => Ok(JobId::new(id)),
                 true if output.err.is_empty() && id.is_empty() => {
@@ -152,7 +152,7 @@ impl System for Pbs {
 fn is_harmless(output: &CommandOutput) -> bool {
     let output = output.err.lines().chain(output.out.lines());
     let mut output = output.filter(|line| !line.trim().is_empty());
-    output.all(|line| HARMLESS_ERRORS.iter().any(|words| line.contains(words)))
+    output.all(|line| HARMLESS_ERRORS.iter().any(|pattern| line.contains(pattern)))
 }
 
 /// The script for `qsub`.

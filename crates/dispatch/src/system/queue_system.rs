@@ -49,8 +49,8 @@ impl FromStr for BaseSystem {
     type Err = UnknownQueueSystem;
 
     fn from_str(name: &str) -> Result<Self, UnknownQueueSystem> {
-        let known = Self::ALL.into_iter().find(|system| system.name() == name);
-        known.ok_or_else(|| UnknownQueueSystem { name: name.to_owned() })
+        let found = Self::ALL.into_iter().find(|system| system.name() == name);
+        found.ok_or_else(|| UnknownQueueSystem { name: name.to_owned() })
     }
 }
 
@@ -137,9 +137,12 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_with_those_that_there_are() {
         for name in ["slrum", "worker", "_worker", "", "slurm_workers", "local_worker_worker"] {
-            let words = QueueSystem::parse(name).unwrap_err().to_string();
-            assert!(words.starts_with(&format!("there is no queue system `{name}`")), "{words}");
-            assert!(words.contains("local, slurm, sge, pbs, lsf, local_worker"), "{words}");
+            let message = QueueSystem::parse(name).unwrap_err().to_string();
+            assert!(
+                message.starts_with(&format!("there is no queue system `{name}`")),
+                "{message}"
+            );
+            assert!(message.contains("local, slurm, sge, pbs, lsf, local_worker"), "{message}");
         }
     }
 }

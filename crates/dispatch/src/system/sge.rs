@@ -62,8 +62,8 @@ impl GridEngine {
             return Ok(parse_accounting(&output.out));
         }
         // The job, or the whole accounting file, does not exist yet.
-        let words = output.message();
-        if words.contains("not found") || words.contains("No such file") {
+        let message = output.message();
+        if message.contains("not found") || message.contains("No such file") {
             return Ok(None);
         }
         Err(self.runner.failure(&output, &ERROR_PATTERNS))
@@ -117,7 +117,7 @@ impl System for GridEngine {
             let bad = |line: &str| {
                 let fine =
                     ["does not exist", "has registered", "has deleted", "already in deletion"];
-                !line.trim().is_empty() && !fine.iter().any(|words| line.contains(words))
+                !line.trim().is_empty() && !fine.iter().any(|pattern| line.contains(pattern))
             };
             if !output.is_ok() && lines.into_iter().any(bad) {
                 return Err(self.runner.failure(&output, &ERROR_PATTERNS));
@@ -244,8 +244,8 @@ fn parse_error_reasons(output: &str) -> BTreeMap<JobId, String> {
         if let Some(number) = line.strip_prefix("job_number:") {
             id = Some(JobId::new(number.trim()));
         } else if let (Some(id), Some(rest)) = (&id, line.strip_prefix("error reason")) {
-            let words = rest.split_once(':').map_or(rest, |(_, words)| words).trim();
-            reasons.entry(id.clone()).or_insert_with(|| words.to_owned());
+            let reason = rest.split_once(':').map_or(rest, |(_, reason)| reason).trim();
+            reasons.entry(id.clone()).or_insert_with(|| reason.to_owned());
         }
     }
     reasons

@@ -106,9 +106,9 @@ impl System for Slurm {
         for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
             let output = self.runner.run("scancel", &args).await?;
-            let known =
+            let is_error =
                 |line: &&str| !line.contains(UNKNOWN_JOB) && !line.contains("already completing");
-            if !output.is_ok() && output.err.lines().any(|line| known(&line)) {
+            if !output.is_ok() && output.err.lines().any(|line| is_error(&line)) {
                 return Err(self.failure(&output));
             }
         }

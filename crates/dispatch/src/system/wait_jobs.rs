@@ -51,7 +51,7 @@ pub async fn wait(
             Err(error)
                 if error.is_query_retryable() && last_answer.elapsed() < pace.outage_limit =>
             {
-                tracing::warn!(%error, "asked again after a pause");
+                tracing::warn!(%error, "query failed; retrying after a pause");
             }
             Err(error) => return Err(error),
         }
@@ -171,8 +171,8 @@ mod tests {
         async fn ends(&self, gone: &[JobId]) -> Result<BTreeMap<JobId, End>, SystemError> {
             let mut accounting_delay = self.accounting_delay.lock().unwrap();
             *accounting_delay = accounting_delay.saturating_sub(1);
-            let told = gone.iter().filter(|_| *accounting_delay == 0);
-            Ok(told.map(|id| (id.clone(), End::exited(Exit::Code(5)))).collect())
+            let reported = gone.iter().filter(|_| *accounting_delay == 0);
+            Ok(reported.map(|id| (id.clone(), End::exited(Exit::Code(5)))).collect())
         }
     }
 

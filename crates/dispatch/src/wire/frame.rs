@@ -67,8 +67,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let Some(length) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > self.limit {
-            let message =
-                format!("a message of {length} bytes, where {} are the limit", self.limit);
+            let message = format!("a frame of {length} bytes exceeds the limit of {}", self.limit);
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         if self.buffer.len() < 4 + length {
@@ -80,7 +79,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 }
 
 fn frame_timeout() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "a message came too slowly")
+    io::Error::new(io::ErrorKind::TimedOut, "the frame was not complete in time")
 }
 
 /// Appends a message in postcard.
@@ -150,7 +149,7 @@ mod tests {
     async fn a_message_above_the_limit_is_refused_before_it_is_read() {
         let mut frames = FrameReader::new(&[0xff, 0xff, 0xff, 0x7f, 1][..], 100);
         let error = frames.next().await.unwrap_err();
-        assert!(error.to_string().contains("100 are the limit"), "{error}");
+        assert!(error.to_string().contains("the limit of 100"), "{error}");
     }
 
     #[tokio::test]

@@ -43,7 +43,7 @@ impl Worker {
             self.apply_command(Command::Stop);
         }
         if self.drain_at().is_some_and(|at| now >= at) {
-            "its time is nearly over".clone_into(&mut self.summary.why);
+            "its lifetime is nearly over".clone_into(&mut self.summary.why);
             self.apply_command(Command::Drain);
             if let (Phase::Draining(until), Some(lifetime)) =
                 (&mut self.phase, self.options.lifetime)
@@ -56,7 +56,7 @@ impl Worker {
         let idle =
             self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         if idle.is_some_and(|idle| now >= self.idle_since + idle) {
-            "it had nothing to do".clone_into(&mut self.summary.why);
+            "it was idle for too long".clone_into(&mut self.summary.why);
             self.apply_command(Command::Drain);
         }
     }

@@ -84,9 +84,9 @@ pub enum WorkerError {
     #[error("/dev/null: {0}")]
     Nowhere(#[from] io::Error),
     /// `bash` was not found.
-    #[error("there is no `bash` here")]
+    #[error("there is no `bash` in PATH, /bin or /usr/bin")]
     NoBash,
     /// The hook before the first task failed.
-    #[error("the hook before the first script {0}: {1}")]
+    #[error("the hook before the first script failed: {0}: {1}")]
     Hook(PathBuf, String),
 }

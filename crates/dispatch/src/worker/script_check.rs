@@ -10,8 +10,8 @@ pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
     if !path.is_absolute() {
         return Err(format!("script {shown} is not an absolute path"));
     }
-    if let Some(odd) = odd_character(path) {
-        return Err(format!("script {shown:?} has {odd:?} in its path"));
+    if let Some(forbidden) = forbidden_character(path) {
+        return Err(format!("script {shown:?} has {forbidden:?} in its path"));
     }
     let real = path.canonicalize().map_err(|error| format!("script {shown}: {error}"))?;
     let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
@@ -29,7 +29,7 @@ pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
 
 /// Letters and digits of any alphabet are allowed. Characters that a shell or a terminal could
 /// interpret are not.
-fn odd_character(path: &Path) -> Option<char> {
+fn forbidden_character(path: &Path) -> Option<char> {
     let Some(text) = path.to_str() else { return Some(char::REPLACEMENT_CHARACTER) };
     text.chars().find(|c| !(c.is_alphanumeric() || "/._-+=,@%: ".contains(*c)))
 }
@@ -57,7 +57,7 @@ mod tests {
         std::os::unix::fs::symlink(&outer, inner.join("link.sh")).unwrap();
         std::fs::write(inner.join("a;b.sh"), "exit 0").unwrap();
         let roots = [inner.clone()];
-        for (script, words) in [
+        for (script, expected) in [
             (PathBuf::from("job.sh"), "not an absolute path"),
             (outer, "is not inside"),
             (inner.join("link.sh"), "is not inside"),
@@ -67,7 +67,7 @@ mod tests {
             (inner.clone(), "not a regular file"),
         ] {
             let error = check(&script, &roots).unwrap_err();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -102,7 +102,8 @@ pub(super) async fn run(
         // The deadline passed while the task was queued.
         return (lease, report_unstarted(&context, &start.order, End::TimedOut));
     }
-    let ended = Run { context: &context, start: &start, script: &script }.perform(&cancel).await;
+    let ended =
+        ScriptRun { context: &context, start: &start, script: &script }.perform(&cancel).await;
     (lease, report(&context, &start.order, started, ended))
 }
 
@@ -112,7 +113,7 @@ pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Resu
     command.arg(path).env_clear().envs(context.env.iter().cloned()).kill_on_drop(true);
     match command.status().await {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("it ended with {status}")),
+        Ok(status) => Err(format!("it failed with {status}")),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -158,13 +159,13 @@ impl RunResult {
     }
 }
 
-struct Run<'a> {
+struct ScriptRun<'a> {
     context: &'a WorkerContext,
     start: &'a TaskStart,
     script: &'a CheckedScript,
 }
 
-impl Run<'_> {
+impl ScriptRun<'_> {
     fn script(&self) -> &Script {
         &self.script.definition.script
     }
@@ -195,7 +196,7 @@ impl Run<'_> {
             check(&script.path, &self.context.roots)?;
         }
         if !script.dir.is_dir() {
-            return Err(format!("there is no directory {}", script.dir.display()));
+            return Err(format!("there is no working directory {}", script.dir.display()));
         }
         Ok(path)
     }
@@ -268,7 +269,7 @@ impl Run<'_> {
         cancel: &CancelSignal,
     ) -> RunResult {
         let Some(group) = Group::of(Some(child.id())) else {
-            return RunResult::new(End::Hindered("it has no process id".into()));
+            return RunResult::new(End::Hindered("the script has no process id".into()));
         };
         let unit = self.start.order.lease.unit;
         let pid = group.id();
@@ -317,7 +318,7 @@ impl Run<'_> {
             (Some(StopReason::TimedOut), _) => End::TimedOut,
             (Some(StopReason::WorkerStopped), _) => End::Interrupted,
             (None, Some(used)) => exit_end(used),
-            (None, None) => End::Hindered("nobody knows how it ended".into()),
+            (None, None) => End::Hindered("its exit status is unknown".into()),
         };
         let (tail, output) = match capture {
             Some(capture) => {
@@ -360,17 +361,17 @@ fn exit_end(used: &ResUse) -> End {
     match (used.status.code(), used.status.signal()) {
         (Some(code), _) => End::Exited(code),
         (None, Some(signal)) => End::Signalled(signal),
-        (None, None) => End::Hindered("it ended in no known way".into()),
+        (None, None) => End::Hindered("its wait status is unknown".into()),
     }
 }
 
 fn spawn_failure(error: &io::Error) -> End {
     match error.kind() {
         io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput => {
-            End::Refused(format!("it cannot be started: {error}"))
+            End::Refused(format!("cannot start the script: {error}"))
         }
         // No processes or memory available: a retry may succeed.
-        _ => End::Hindered(format!("it cannot be started: {error}")),
+        _ => End::Hindered(format!("cannot start the script: {error}")),
     }
 }
 
@@ -389,13 +390,13 @@ fn set_limits(child: &Child, limits: &BTreeMap<String, u64>) -> Vec<String> {
             "nproc" => Resource::Nproc,
             "stack" => Resource::Stack,
             other => {
-                remarks.push(format!("there is no limit `{other}`"));
+                remarks.push(format!("unknown limit `{other}`"));
                 continue;
             }
         };
         let limit = Rlimit { current: Some(*most), maximum: Some(*most) };
         if let Err(error) = prlimit(Some(Pid::from_child(child)), resource, limit) {
-            remarks.push(format!("limit `{name}` could not be set: {error}"));
+            remarks.push(format!("cannot set limit `{name}`: {error}"));
         }
     }
     remarks

@@ -132,7 +132,7 @@ impl Worker {
                 }
             }
             ToWorker::Retract(leases) => {
-                self.events.extend(self.tasks.return_queued(Some(&leases)))
+                self.events.extend(self.tasks.return_queued(Some(&leases)));
             }
             ToWorker::Cancel(units) => self.cancel(units),
             ToWorker::ResultsRecorded(leases) => self.tasks.acknowledge(&leases),

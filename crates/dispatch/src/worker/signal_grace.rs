@@ -44,7 +44,7 @@ impl SignalGrace {
         ends.map(|(_, lease, report)| (lease, Report { end: End::Interrupted, ..report })).collect()
     }
 
-    /// Deferred ends whose time is over: only the script was signalled.
+    /// Deferred ends at their deadline: only the script was signalled.
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<(Lease, Report)> {
         let due = self.deferred.extract_if(.., |(deadline, ..)| now >= *deadline);
         due.map(|(_, lease, report)| (lease, report)).collect()

@@ -22,12 +22,12 @@ async fn a_script_that_failed_is_shown_with_its_report_and_runs_again() {
     let (id, submission) = once(pool.script("job.sh", "echo hello; [ -e good ] || exit 42"));
     pool.submit(submission).await;
     pool.wait_for_end(id).await;
-    let seen = shown(&pool, id).await;
-    let report = seen.view.report.unwrap();
+    let details = shown(&pool, id).await;
+    let report = details.view.report.unwrap();
     assert_eq!((report.end, report.tail.as_str()), (End::Exited(42), "hello\n"));
     assert!(report.peak_memory > 0 && !report.host.is_empty());
-    assert_eq!((seen.past.len(), seen.past[0].attempt), (1, 1));
-    assert!(seen.script.unwrap().path.ends_with("job.sh"));
+    assert_eq!((details.past.len(), details.past[0].attempt), (1, 1));
+    assert!(details.script.unwrap().path.ends_with("job.sh"));
     std::fs::write(pool.path("good"), "").unwrap();
     let retry = Request::Operate(None, vec![id], Deed::Retry);
     assert!(matches!(
@@ -72,7 +72,7 @@ async fn the_running_scripts_of_a_cancelled_array_end_at_once() {
     assert!(!began().lines().any(alive));
     pool.drain().await;
     for worker in workers {
-        worker.life.await.unwrap().unwrap();
+        worker.summary.await.unwrap().unwrap();
     }
 }
 

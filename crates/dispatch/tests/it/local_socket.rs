@@ -60,9 +60,9 @@ async fn a_client_that_finds_a_crowd_at_the_socket_comes_by_network() {
 #[tokio::test]
 async fn whoever_comes_from_beside_has_to_know_the_secret_too() {
     let pool = Pool::start().await;
-    let stranger = Access { secret: vec![0; 32].into(), ..access(&pool) };
-    let error = connect(&stranger, PeerRole::Client).await.unwrap_err();
-    assert!(error.to_string().contains("does not know our secret"), "{error}");
+    let wrong_secret = Access { secret: vec![0; 32].into(), ..access(&pool) };
+    let error = connect(&wrong_secret, PeerRole::Client).await.unwrap_err();
+    assert!(error.to_string().contains("rejected the secret"), "{error}");
 }
 
 #[tokio::test]

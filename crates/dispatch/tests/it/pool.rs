@@ -22,8 +22,8 @@ async fn scripts_run_and_their_ends_are_recorded() {
     seen.sort_unstable();
     assert_eq!(seen, (1..=40).collect::<Vec<_>>());
     pool.drain().await;
-    let life = worker.life.await.unwrap().unwrap();
-    assert_eq!((life.done, life.failed), (20, 20));
+    let summary = worker.summary.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed), (20, 20));
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn an_end_tells_code_times_and_the_last_words() {
             assert!(report.peak_memory > 0 && !report.cpu.is_zero());
         } else {
             let failure = unit.failure.unwrap();
-            assert!(failure.message.contains("it said: hello"), "{failure}");
+            assert!(failure.message.contains("output: hello"), "{failure}");
         }
     }
 }
@@ -67,7 +67,7 @@ async fn a_killed_server_takes_its_workers_and_scripts_back() {
     assert_eq!(runs, 100, "no script ran twice");
     pool.drain().await;
     for worker in workers {
-        worker.life.await.unwrap().unwrap();
+        worker.summary.await.unwrap().unwrap();
     }
 }
 
@@ -79,7 +79,7 @@ async fn scripts_of_a_lost_worker_run_again() {
     pool.submit(array(script, "a", 1, 2)).await;
     let runs = || std::fs::read_to_string(pool.path("runs")).unwrap_or_default().lines().count();
     eventually(async || (runs() == 2).then_some(())).await;
-    lost.life.abort();
+    lost.summary.abort();
     std::fs::write(pool.path("go"), "").unwrap();
     let _other = pool.worker(2);
     let counts = pool.wait_until_idle().await;
@@ -96,8 +96,8 @@ async fn a_worker_that_drains_ends_what_runs_and_gives_back_the_rest() {
     eventually(async || (runs() == 1).then_some(())).await;
     first.commands.send(Command::Drain).await.unwrap();
     std::fs::write(pool.path("go"), "").unwrap();
-    let life = first.life.await.unwrap().unwrap();
-    assert_eq!((life.done, life.interrupted), (1, 0));
+    let summary = first.summary.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.interrupted), (1, 0));
     let _second = pool.worker(2);
     let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, runs()), (3, 3), "nothing ran twice");

@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 /// A worker of a pool.
 pub(crate) struct WorkerHandle {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) life: JoinHandle<Result<Life, WorkerError>>,
+    pub(crate) summary: JoinHandle<Result<Life, WorkerError>>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test ends with its tasks")]
@@ -66,8 +66,8 @@ impl Pool {
     }
 
     pub(crate) fn worker_with(&self, options: worker::Options) -> WorkerHandle {
-        let (commands, heard) = mpsc::channel(4);
-        WorkerHandle { commands, life: spawn(worker::work(options, heard, |_| {})) }
+        let (commands, receiver) = mpsc::channel(4);
+        WorkerHandle { commands, summary: spawn(worker::work(options, receiver, |_| {})) }
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -215,10 +215,10 @@ pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submis
 }
 
 /// Repeats `look` until it returns a value.
-pub(crate) async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
-            if let Some(found) = look().await {
+            if let Some(found) = poll().await {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

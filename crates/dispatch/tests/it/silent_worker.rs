@@ -40,18 +40,18 @@ async fn a_worker_that_was_taken_for_lost_is_not_left_to_talk_to_nobody() {
     let (id, submission) = once(pool.script("job.sh", "true"));
     pool.submit(submission).await;
     let listening = async {
-        let mut words = Vec::new();
+        let mut messages = Vec::new();
         while let Ok(Some(frame)) = link.reader.next().await {
-            words.push(decode::<ToWorker>(&frame).unwrap());
+            messages.push(decode::<ToWorker>(&frame).unwrap());
         }
-        words
+        messages
     };
-    let words = tokio::time::timeout(LONG, listening).await.expect("the line should have ended");
-    let given = |word: &ToWorker| matches!(word, ToWorker::Run(_));
-    assert!(words.iter().any(given), "it was a worker: {words:?}");
+    let messages = tokio::time::timeout(LONG, listening).await.expect("the line should have ended");
+    let has_orders = |message: &ToWorker| matches!(message, ToWorker::Run(_));
+    assert!(messages.iter().any(has_orders), "it was a worker: {messages:?}");
     // Another worker runs the script that this one may have started.
     let other = pool.worker(1);
     assert_eq!(pool.wait_for_end(id).await.state, longshore::UnitState::Done);
     other.commands.send(Command::Drain).await.unwrap();
-    assert_eq!(other.life.await.unwrap().unwrap().done, 1);
+    assert_eq!(other.summary.await.unwrap().unwrap().done, 1);
 }

@@ -45,8 +45,8 @@ async fn many_scripts_make_two_files_per_worker_and_each_is_found_again() {
     assert_eq!(output_of(&folder, Which::Unit(other), None), "alone\n");
     assert_eq!(output_of(&folder, Which::Array("b", None), None), "");
     let report: Report = pool.unit(other).await.result.unwrap().parse().unwrap();
-    let kept = report.output.unwrap();
-    assert_eq!((kept.file.parent(), kept.bytes), (Some(folder.as_path()), 6));
+    let location = report.output.unwrap();
+    assert_eq!((location.file.parent(), location.bytes), (Some(folder.as_path()), 6));
 }
 
 #[tokio::test]

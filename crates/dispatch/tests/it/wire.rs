@@ -104,8 +104,8 @@ async fn another_version_is_refused_with_words() {
     say_hello(&mut stream, &hello(&access, (98, 99))).await;
     let mut frames = FrameReader::new(stream, 4096);
     let welcome: Welcome = decode_json(&frames.next().await.unwrap().unwrap()).unwrap();
-    let Welcome::Refused(words) = welcome else { panic!("{welcome:?}") };
-    assert!(words.contains("version 1") && words.contains("98 to 99"), "{words}");
+    let Welcome::Refused(reason) = welcome else { panic!("{welcome:?}") };
+    assert!(reason.contains("version 1") && reason.contains("98 to 99"), "{reason}");
     assert!(frames.next().await.unwrap().is_none(), "and that is the end");
 }
 

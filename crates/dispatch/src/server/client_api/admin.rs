@@ -79,8 +79,8 @@ impl ClientApi {
         let mut units = Vec::with_capacity(page.items.len());
         for unit in page.items {
             // Lists have no payloads, but the payload names the script.
-            let whole = store.unit(&scope, unit.id).await;
-            units.push(summarise(whole.unwrap_or(unit)));
+            let with_payload = store.unit(&scope, unit.id).await;
+            units.push(summarise(with_payload.unwrap_or(unit)));
         }
         Ok((units, page.next))
     }

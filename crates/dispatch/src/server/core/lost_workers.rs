@@ -28,7 +28,7 @@ impl Core {
         self.expected_workers.clear();
         for task in self.scheduler.take_restored() {
             self.release_script(task.data.script_id);
-            let description = "its worker did not come back after the server was restarted";
+            let description = "its worker did not reconnect after the server was restarted";
             self.results.push(Finish::new(task.lease, Outcome::Lost(description.into())), None);
         }
     }

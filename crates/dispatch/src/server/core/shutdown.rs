@@ -25,7 +25,7 @@ impl Core {
             self.scheduler.on_draining(*id);
             let message = match ending {
                 Ending::Drain(_) => ToWorker::Drain,
-                Ending::Now => ToWorker::Stop("the pool ends".into()),
+                Ending::Now => ToWorker::Stop("the pool shuts down".into()),
             };
             let _ = worker.sender.send(message);
         }
@@ -54,7 +54,7 @@ impl Core {
                 }
             }
             if let Err(error) = self.store.close_session(self.session).await {
-                tracing::warn!(%error, "the session is left to expire");
+                tracing::warn!(%error, "closing the session failed; it will expire");
             }
         })
         .await;

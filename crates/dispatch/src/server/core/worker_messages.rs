@@ -29,7 +29,7 @@ impl Core {
         let (id, mut diff) = self.scheduler.on_register(now, entry, &held_leases);
         // Their results are being written; the worker is notified after that.
         diff.forget.retain(|lease| !pending.contains(lease));
-        tracing::info!(worker = %id, host, pid, threads, "a worker is here");
+        tracing::info!(worker = %id, host, pid, threads, "worker registered");
         self.scripts.forget_worker(id);
         let registered = ToWorker::Registered {
             heartbeat_interval: self.timing.heartbeat_interval,
@@ -131,7 +131,7 @@ impl Core {
     /// Tells a worker that is not needed any more to leave.
     pub(super) fn release_worker(&mut self, id: WorkerKey) {
         if let Some(worker) = self.workers.get_mut(&id) {
-            tracing::info!(worker = %id, host = worker.host, "a worker is let go");
+            tracing::info!(worker = %id, host = worker.host, "releasing a worker");
             worker.released = true;
             let _ = worker.sender.send(ToWorker::Drain);
             self.scheduler.on_draining(id);

@@ -57,7 +57,7 @@ impl TempScript {
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let name = format!("longshore-job-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let what = || format!("no file {}", path.display());
+        let what = || format!("cannot create file {}", path.display());
         let mut options = std::fs::OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         let mut file = file.map_err(|error| SystemError::io(what(), error))?;
@@ -74,7 +74,7 @@ impl Drop for TempScript {
     }
 }
 
-/// Queries jobs; with the completed ones that are still listed.
+/// Queries jobs; completed jobs are included while they are listed.
 pub(super) async fn query(pbs: &Pbs, ids: &[&str]) -> Result<Vec<(JobId, JobState)>, SystemError> {
     let output = pbs.runner.run("qstat", &[&["-f"], ids].concat()).await?;
     let mut complaints = output.clone();

@@ -82,12 +82,12 @@ pub(super) fn code(code: i32) -> End {
 
 /// Repeats `is_so` until it returns true.
 pub(super) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
-    let look = async {
+    let polling = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(LONG, look).await.expect("it does not happen");
+    tokio::time::timeout(LONG, polling).await.expect("it does not happen");
 }
 
 /// Settings with these environment variables and few retries.

@@ -55,8 +55,8 @@ async fn what_this_machine_cannot_do_is_told() {
     let fixture = fixture();
     let mut job = fixture.job("exit 0");
     job.options = vec!["--gres=gpu:1".to_owned()];
-    let words = fixture.system.submit(&job).await.unwrap_err().to_string();
-    assert!(words.ends_with("it has no options such as `--gres=gpu:1`"), "{words}");
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert!(message.ends_with("it has no options such as `--gres=gpu:1`"), "{message}");
     let mut job = fixture.job("exit 0");
     job.dir = fixture.path("nowhere");
     let error = fixture.system.submit(&job).await.unwrap_err();

@@ -29,8 +29,9 @@ async fn tasks_of_an_lsf_array_have_an_index_and_a_file_each() {
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
     assert!(!end.is_success(), "{end:?}");
-    let said: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
-    assert_eq!(said, ["1\n", "2\n", "3\n"]);
+    let outputs: Vec<String> =
+        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
 #[tokio::test]
@@ -38,8 +39,8 @@ async fn lsf_refuses_a_directive_in_its_own_words() {
     let (_fake, fixture) = lsf();
     let mut job = fixture.job("exit 0");
     job.terms.queue = Some("nowhere".to_owned());
-    let words = fixture.system.submit(&job).await.unwrap_err().to_string();
-    assert_eq!(words, "lsf refused: nowhere: No such queue. Job not submitted.");
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert_eq!(message, "lsf refused: nowhere: No such queue. Job not submitted.");
     let mut job = fixture.job("exit 0");
     job.options = vec!["-zzz 3".to_owned()];
     let error = fixture.system.submit(&job).await.unwrap_err();

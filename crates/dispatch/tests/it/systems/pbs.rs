@@ -49,8 +49,9 @@ async fn tasks_of_an_openpbs_array_have_an_index_and_a_file_each() {
     let id = fixture.system.submit(&job).await.unwrap();
     assert_eq!(id.as_str(), "1[].vm");
     assert!(fixture.end(&id).await.is_success());
-    let said: Vec<String> = (0..=2).map(|index| fixture.read(&format!("task.{index}"))).collect();
-    assert_eq!(said, ["0\n", "1\n", "2\n"]);
+    let outputs: Vec<String> =
+        (0..=2).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    assert_eq!(outputs, ["0\n", "1\n", "2\n"]);
 }
 
 #[tokio::test]
@@ -58,12 +59,12 @@ async fn openpbs_refuses_a_directive_in_its_own_words() {
     let (_fake, fixture) = openpbs();
     let mut job = fixture.job("exit 0");
     job.terms.queue = Some("nowhere".to_owned());
-    let words = fixture.system.submit(&job).await.unwrap_err().to_string();
-    assert_eq!(words, "pbs refused: qsub: Unknown queue");
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert_eq!(message, "pbs refused: qsub: Unknown queue");
     let mut job = fixture.job("exit 0");
     job.options = vec!["-l nodes=1:ppn=4".to_owned()];
-    let words = fixture.system.submit(&job).await.unwrap_err().to_string();
-    assert_eq!(words, "pbs refused: qsub: Unknown resource Resource_List.nodes");
+    let message = fixture.system.submit(&job).await.unwrap_err().to_string();
+    assert_eq!(message, "pbs refused: qsub: Unknown resource Resource_List.nodes");
 }
 
 #[tokio::test]

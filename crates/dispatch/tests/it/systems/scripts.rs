@@ -204,7 +204,7 @@ fn nothing_breaks_out_of_a_directive() {
                 ..job()
             },
         ] {
-            // The local system has no queues, so only options are checked.
+            // The local system has no queues, so a bad queue name does no harm there.
             let is_bad = base != BaseSystem::Local || bad.terms.email.is_some();
             let answer = script(base, &bad);
             assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");
@@ -242,6 +242,6 @@ fn what_a_system_does_not_have_is_not_left_out_in_silence() {
     assert_eq!(has(&qos), [true, false, false, false, true]);
     assert_eq!(has(&reservation), [true, true, false, true, false]);
     assert_eq!(has(&project), [false, true, true, true, false]);
-    let words = script(BaseSystem::Lsf, &account).unwrap_err().to_string();
-    assert_eq!(words, "lsf cannot run job `fit 7`: it has no accounts; name the project instead");
+    let message = script(BaseSystem::Lsf, &account).unwrap_err().to_string();
+    assert_eq!(message, "lsf cannot run job `fit 7`: it has no accounts; name the project instead");
 }

@@ -29,8 +29,9 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     assert!(id.as_str().parse::<u32>().is_ok(), "{id}");
     let end = fixture.end(&id).await;
     assert!(!end.is_success(), "{end:?}");
-    let said: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
-    assert_eq!(said, ["1\n", "2\n", "3\n"]);
+    let outputs: Vec<String> =
+        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
 async fn what_grid_engine_refuses_is_told_at_once(fixture: &SystemFixture) {

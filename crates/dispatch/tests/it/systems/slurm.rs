@@ -31,8 +31,9 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
     assert!(matches!(end.exit, Some(Exit::Code(1 | 2))), "{end:?}");
-    let said: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
-    assert_eq!(said, ["1\n", "2\n", "3\n"]);
+    let outputs: Vec<String> =
+        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
 async fn what_slurm_refuses_is_told_at_once(fixture: &SystemFixture) {
@@ -149,5 +150,5 @@ async fn a_machine_without_slurm_is_told() {
     let env = [("PATH".to_owned(), "/nowhere".to_owned())].into();
     let fixture = SystemFixture::new(system(BaseSystem::Slurm, Site { env, ..Site::default() }));
     let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
-    assert_eq!(error.to_string(), "slurm is not here: there is no command `sbatch`");
+    assert_eq!(error.to_string(), "slurm is not installed: there is no command `sbatch`");
 }
